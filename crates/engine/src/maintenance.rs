@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::sync::PoisonError;
-use base::sync::atomic::Ordering;
+use base::sync::atomic::{AtomicBool, Ordering};
+use base::sync::{MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::compaction;
@@ -21,20 +21,20 @@ use crate::outbox;
 use crate::persist;
 use crate::resume;
 use crate::shared::Shared;
-use crate::state::ManualCompaction;
+use crate::state::{ManualCompaction, State};
 use crate::write::{admit, submit};
 
 /// Makes the families' active memtables immutable and, with `wait`, waits for their flush.
 pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOptions) -> Result<()> {
-    flush_because(db, families, options, FlushReason::ManualFlush)
+    flush_because(db, families, options, (FlushReason::ManualFlush, None))
 }
 
-/// [`flush`] for another reason than a call of it.
+/// [`flush`] for another reason than a call of it. Errors: also `Incomplete` if it was canceled; what is begun goes on.
 pub(crate) fn flush_because(
     db: &Shared,
     families: &[Arc<Family>],
     options: &FlushOptions,
-    reason: FlushReason,
+    (reason, canceled): (FlushReason, Option<&Arc<AtomicBool>>),
 ) -> Result<()> {
     db.check_writable()?;
     if options.wait {
@@ -44,7 +44,7 @@ pub(crate) fn flush_because(
     // A thread that compacts would wait for itself.
     if !options.allow_write_stall && outbox::job_for(db.instance).is_none() {
         for active in &due {
-            admit::wait_for_room(db, active.family)?;
+            admit::wait_for_room(db, active.family, canceled)?;
         }
     }
     // What somebody else has made immutable meanwhile is on its way; that there was room for one does not
@@ -57,7 +57,11 @@ pub(crate) fn flush_because(
         }
         begin_flush_of(db, families, reason, &rotated)
     })?;
-    if options.wait { begun.wait(db) } else { Ok(()) }
+    if options.wait {
+        begun.wait(db, canceled)
+    } else {
+        Ok(())
+    }
 }
 
 /// A memtable with data that was active when a flush was called.
@@ -132,13 +136,14 @@ impl BegunFlush {
         })
     }
 
-    /// Waits until all of it is in tables.
-    pub(crate) fn wait(&self, db: &Shared) -> Result<()> {
+    /// Waits until all of it is in tables, or until it is canceled.
+    pub(crate) fn wait(&self, db: &Shared, canceled: Option<&Arc<AtomicBool>>) -> Result<()> {
         let mut state = db.state();
         while !self.is_done() {
             state.check_writable()?;
             db.check_background()?;
-            state = db.wait(state);
+            check_not_canceled(canceled)?;
+            state = wait_or_cancel(db, state, canceled);
         }
         Ok(())
     }
@@ -166,6 +171,18 @@ impl BegunFlush {
 /// How often a call that may be canceled looks whether it is.
 const LOOK_FOR_CANCEL: Duration = Duration::from_millis(20);
 
+/// Waits for a change; who may be canceled looks soon.
+pub(crate) fn wait_or_cancel<'a>(
+    db: &'a Shared,
+    state: MutexGuard<'a, State>,
+    canceled: Option<&Arc<AtomicBool>>,
+) -> MutexGuard<'a, State> {
+    match canceled {
+        Some(_) => db.wait_timeout(state, LOOK_FOR_CANCEL),
+        None => db.wait(state),
+    }
+}
+
 /// Flushes what there is of a range of user keys, then compacts it and waits for it.
 pub(crate) fn compact_range(
     db: &Shared,
@@ -179,7 +196,8 @@ pub(crate) fn compact_range(
             db,
             std::slice::from_ref(family),
             &FlushOptions::default(),
-            FlushReason::ManualCompaction,
+            // What is not flushed yet may be so for long: where nothing can be written, or nothing is to run.
+            (FlushReason::ManualCompaction, options.canceled.as_ref()),
         )?;
     }
     let mut how = options.clone();
@@ -241,10 +259,7 @@ fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
             state.manual.retain(|m| !Arc::ptr_eq(m, &manual));
             return Err(e);
         }
-        state = match &manual.canceled {
-            Some(_) => db.wait_timeout(state, LOOK_FOR_CANCEL),
-            None => db.wait(state),
-        };
+        state = wait_or_cancel(db, state, manual.canceled.as_ref());
     }
 }
 
@@ -402,7 +417,12 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     }
     let result = if db.has_unlogged_writes() && !db.db_options().avoid_flush_during_shutdown {
         let all: Vec<_> = db.families.load().iter().cloned().collect();
-        flush_because(db, &all, &FlushOptions::default(), FlushReason::ShutDown)
+        flush_because(
+            db,
+            &all,
+            &FlushOptions::default(),
+            (FlushReason::ShutDown, None),
+        )
     } else {
         Ok(())
     };

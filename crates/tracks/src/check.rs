@@ -22,6 +22,10 @@ use crate::write::is_noted;
 
 /// So many problems are kept; the others are counted.
 const KEPT_MAX: usize = 100;
+/// An entity with more points in a bucket is read once for all its visits there, as far as these fit.
+const FEW: usize = 64;
+/// So many cells fit.
+const CELLS_MAX: usize = 4_000_000;
 
 /// A row that does not agree with others, or cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ pub struct Findings {
     pub entities: u64,
     /// Visits.
     pub visits: u64,
+    /// Visits without a point, which are wrong as well: who was erased may have been there.
+    pub alone: u64,
     /// What is wrong; the first hundred.
     pub problems: Vec<Problem>,
     /// How much is wrong in all.
@@ -85,6 +91,7 @@ pub fn check(store: &dyn Store, options: Options, told: &mut dyn FnMut(u64)) -> 
         options,
         told,
         rows: 0,
+        gathered: Gathered::default(),
         out: Findings::default(),
     };
     check.points()?;
@@ -105,7 +112,40 @@ struct Check<'a> {
     options: Options,
     told: &'a mut dyn FnMut(u64),
     rows: u64,
+    gathered: Gathered,
     out: Findings,
+}
+
+/// The cells of entities that have many points in one bucket of a fleet.
+#[derive(Default)]
+struct Gathered {
+    of: Option<(Fleet, Bucket)>,
+    /// Sorted. `None`: a point that cannot be read may be in any.
+    cells: BTreeMap<Entity, Option<Vec<Cell>>>,
+    count: usize,
+}
+
+impl Gathered {
+    /// Whether a visit has a point. `None`: that is not known.
+    fn has(&mut self, visit: &VisitKey) -> Option<bool> {
+        let of = Some((visit.fleet, visit.bucket));
+        if self.of != of {
+            *self = Self {
+                of,
+                ..Self::default()
+            };
+        }
+        let cells = self.cells.get(&visit.entity)?.as_ref();
+        Some(cells.is_none_or(|cells| cells.binary_search(&visit.cell).is_ok()))
+    }
+
+    fn keep(&mut self, entity: Entity, cells: Option<Vec<Cell>>) {
+        let count = cells.as_ref().map_or(1, Vec::len);
+        if self.count.saturating_add(count) <= CELLS_MAX {
+            self.count += count;
+            self.cells.insert(entity, cells);
+        }
+    }
 }
 
 /// The points of an entity, as they go by.
@@ -308,6 +348,7 @@ impl<'a> Check<'a> {
             match VisitKey::of_bytes(key) {
                 Ok(visit) if !self.has_point(&visit)? && !is_noted(self.view, &visit)? => {
                     let what = "the entity has no point there: an erasure leaves it";
+                    self.out.alone += 1;
                     self.out.add(Family::Visits, key, what);
                 }
                 Ok(_) => {}
@@ -320,22 +361,104 @@ impl<'a> Check<'a> {
     }
 
     /// Whether a visit has a point, may have one that cannot be read, or one that is dropped.
-    fn has_point(&self, visit: &VisitKey) -> Result<bool> {
+    fn has_point(&mut self, visit: &VisitKey) -> Result<bool> {
         let VisitKey { fleet, entity, .. } = *visit;
         let (start, end) = (visit.bucket.start(), visit.bucket.end());
         if start < self.horizon(fleet).points {
             return Ok(true);
         }
-        let mut has = false;
+        if let Some(has) = self.gathered.has(visit) {
+            return Ok(has);
+        }
+        let (mut has, mut count, mut is_known) = (false, 0, true);
+        // `None`: there are too many, and each visit is looked for by itself.
+        let mut cells = Some(Vec::new());
         point_rows(self.view, (fleet, entity), start..end, &mut |row| {
+            count += 1;
             let cell = row.point().map(|point| Cell::of(point.position));
-            has = cell.map_or(true, |cell| cell.at_depth(VisitKey::DEPTH) == visit.cell);
-            Ok(if has {
+            let Ok(cell) = cell.map(|cell| cell.at_depth(VisitKey::DEPTH)) else {
+                (has, is_known) = (true, false);
+                return Ok(ControlFlow::Break(()));
+            };
+            has |= cell == visit.cell;
+            if let Some(all) = cells.as_mut().filter(|all| all.last() != Some(&cell)) {
+                all.push(cell);
+                if all.len() > CELLS_MAX {
+                    cells = None;
+                }
+            }
+            let is_enough = has && (count <= FEW || cells.is_none());
+            Ok(if is_enough {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
             })
         })?;
+        if !is_known {
+            self.gathered.keep(entity, None);
+        } else if count > FEW
+            && let Some(mut cells) = cells
+        {
+            cells.sort_unstable();
+            cells.dedup();
+            self.gathered.keep(entity, Some(cells));
+        }
         Ok(has)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::geo::position::at;
+    use crate::store::faulty::{Act, Faulty};
+    use crate::store::{Batch, Engine};
+
+    /// Each visit had all points of its ten minutes read.
+    #[test]
+    fn the_points_of_many_visits_are_read_once() {
+        const COUNT: usize = 500;
+        let dir = tempfile::tempdir().unwrap();
+        let reads = Arc::new(AtomicU64::new(0));
+        let its = Arc::clone(&reads);
+        let store = Faulty::new(Engine::open(dir.path()).unwrap(), move |act| {
+            if matches!(act, Act::Row(Family::Default, _)) {
+                its.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let (fleet, entity) = (Fleet(1), Entity(7));
+        let mut batch = Batch::new(&*store);
+        for n in 0..COUNT {
+            let point = Point::at(at(50.0 + n as f64 / 100.0, 18.0));
+            let (time, cell) = (Time(n as i64), Cell::of(point.position));
+            let (bucket, cell) = (time.bucket(), cell.at_depth(VisitKey::DEPTH));
+            let key = PointKey {
+                fleet,
+                entity,
+                time,
+            };
+            let visit = VisitKey {
+                fleet,
+                bucket,
+                cell,
+                entity,
+            };
+            // One visit is alone.
+            if n != 77 {
+                let value = point.encode().unwrap();
+                batch.put(Family::Default, &key.to_bytes(), &value).unwrap();
+            }
+            batch.put(Family::Visits, &visit.to_bytes(), &[]).unwrap();
+        }
+        batch.write(None).unwrap();
+        let found = check(&*store, Options { visits: true }, &mut |_| ()).unwrap();
+        assert_eq!((found.visits, found.alone), (COUNT as u64, 1));
+        let reads = reads.load(Ordering::Relaxed);
+        // Once for the points themselves, and once for their visits, but for those that are found among the first few.
+        assert!(reads <= (2 * COUNT + FEW * FEW) as u64, "{reads}");
     }
 }

@@ -153,6 +153,9 @@ pub struct Fleets {
     all: RwLock<BTreeMap<Name, Arc<Info>>>,
     /// The names of numbers. None is ever another's.
     names: RwLock<BTreeMap<Fleet, Name>>,
+    /// Those that have one number with another one, and that one: their rows are mixed, and nobody can tell whose they are. They
+    /// are refused, and keep no other.
+    mixed: BTreeMap<Name, Name>,
     /// Some fleet keeps only some, or has done so.
     is_any_kept: AtomicBool,
     /// Held by who changes one: the greatest number that any fleet may have. It never goes back: the row of a fleet whose write
@@ -186,6 +189,7 @@ impl Fleets {
         }
         let mut all = BTreeMap::new();
         let mut numbers = BTreeMap::new();
+        let mut mixed = BTreeMap::new();
         let view = store.view();
         let end = behind(FLEET_KEY);
         let mut rows = view.rows(Family::Meta, FLEET_KEY, end.as_deref())?;
@@ -193,14 +197,16 @@ impl Fleets {
         while let Some((key, value)) = rows.row() {
             let info = decode(key, value).map_err(|e| damaged(Family::Meta, key, &e))?;
             if let Some(other) = numbers.insert(info.fleet, info.name.clone()) {
-                let text = format!("it has the number of fleet {other}: their rows are mixed");
-                return Err(damaged(Family::Meta, key, &Error::corruption(text)));
+                mixed.insert(info.name.clone(), other.clone());
+                mixed.insert(other, info.name.clone());
             }
             all.insert(info.name.clone(), Arc::new(info));
             rows.next();
         }
         rows.status()?;
+        all.retain(|name, _| !mixed.contains_key(name));
         let fleets = Self {
+            mixed,
             is_any_kept: AtomicBool::new(false),
             all: RwLock::new(all),
             changes: Mutex::new(numbers.last_key_value().map_or(0, |(last, _)| last.0)),
@@ -212,7 +218,17 @@ impl Fleets {
         Ok(fleets)
     }
 
-    /// A fleet. `None`: there is none of this name.
+    /// Errors: Corruption, where the rows of a fleet are mixed with those of another one.
+    pub fn refuse_mixed(&self, name: &Name) -> Result<()> {
+        let Some(other) = self.mixed.get(name) else {
+            return Ok(());
+        };
+        let text = format!("fleet {name} has the number of fleet {other}: their rows are mixed");
+        Err(Error::corruption(text)
+            .hint("restore a backup from before, or report to a fleet of another name"))
+    }
+
+    /// A fleet. `None`: there is none of this name, or it is [refused](Self::refuse_mixed).
     pub fn get(&self, name: &Name) -> Option<Arc<Info>> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.get(name).cloned()
@@ -319,6 +335,7 @@ impl Fleets {
         name: &Name,
         change: impl FnOnce(&mut Settings) -> Result<()>,
     ) -> Result<Info> {
+        self.refuse_mixed(name)?;
         let old = self.get(name);
         let mut settings = old
             .as_ref()
@@ -458,8 +475,20 @@ mod tests {
         let mut batch = Batch::new(&*store);
         batch.put(Family::Meta, &key, &value).unwrap();
         batch.write(None).unwrap();
-        let e = Fleets::open(&*store).unwrap_err();
-        assert!(e.is_corruption());
-        assert!(e.to_string().contains("the number of fleet c"), "{e}");
+        // And keeps no other one.
+        let fleets = Fleets::open(&*store).unwrap();
+        for (name, other) in [(&names[2], "twin"), (&twin.name, "c")] {
+            let change = fleets.change(&*store, name, |_| Ok(()));
+            let make = fleets.get_or_make_of(&*store, name, 100);
+            for e in [change.unwrap_err(), make.unwrap_err()] {
+                assert!(e.is_corruption());
+                let text = format!("the number of fleet {other}");
+                assert!(e.to_string().contains(&text), "{e}");
+            }
+            assert!(fleets.get(name).is_none());
+        }
+        let make = |name| fleets.get_or_make(&*store, name).unwrap().fleet;
+        assert_eq!((make(&names[0]), make(&names[1])), (Fleet(1), Fleet(4)));
+        assert_eq!(make(&Name::new("new").unwrap()), Fleet(5));
     }
 }

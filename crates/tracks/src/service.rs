@@ -193,6 +193,7 @@ impl Tracks {
 
     /// A fleet. Errors: `NotFound`, where there is none of this name.
     pub fn fleet(&self, name: &Name) -> Result<Arc<Info>> {
+        self.fleets.refuse_mixed(name)?;
         self.fleets.get(name).ok_or_else(|| {
             Error::not_found(format!("there is no fleet {name}"))
                 .hint("a fleet is made by its first report, unless fleets are fixed")
@@ -375,6 +376,11 @@ impl Tracks {
     /// Drops now what is older than its fleet keeps, as a thread does each hour. Errors: the store's.
     pub fn keep_house(&self) -> Result<keep::Kept> {
         self.house.keep()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn house(&self) -> &House {
+        &self.house
     }
 
     /// From now on whoever runs the service is told what fails in housekeeping.

@@ -23,9 +23,11 @@ use super::order::Closed;
 use super::plan::{Patience, Plan};
 use super::stall::{self, Change, Controller, Counts, Debt, Limits};
 use crate::compaction::candidates::pending_compaction_bytes;
+use crate::compaction::check_not_canceled;
 use crate::events::Event;
 use crate::family::{Family, FamilySet};
 use crate::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
+use crate::maintenance::wait_or_cancel;
 use crate::shared::Shared;
 use crate::write_buffer_manager::WriteBufferManager;
 
@@ -316,7 +318,7 @@ fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
         let _held = lead.hold(&impatient(db), Patience::Job);
         wait_for_memory(db)?;
         if db.stall.is_stopped() {
-            wait_until(db, || !db.stall.is_stopped())?;
+            wait_until(db, None, || !db.stall.is_stopped())?;
         }
     }
     let bytes = bytes as u64;
@@ -473,15 +475,20 @@ fn is_flushing(db: &Shared) -> bool {
     !db.state().flushing.is_empty() || db.families.load().iter().any(due)
 }
 
-/// Waits until `ready`, which only what ends in [`debt_changed`] can make true.
-fn wait_until(db: &Shared, ready: impl Fn() -> bool) -> Result<()> {
+/// Waits until `ready`, which only what ends in [`debt_changed`] can make true, or until it is canceled.
+fn wait_until(
+    db: &Shared,
+    canceled: Option<&Arc<AtomicBool>>,
+    ready: impl Fn() -> bool,
+) -> Result<()> {
     let clock = &db.env().clock;
     let start = clock.monotonic_nanos();
     let mut state = db.state();
     while !ready() {
         state.check_writable()?;
         db.check_background()?;
-        state = db.wait(state);
+        check_not_canceled(canceled)?;
+        state = wait_or_cancel(db, state, canceled);
     }
     drop(state);
     stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
@@ -490,13 +497,17 @@ fn wait_until(db: &Shared, ready: impl Fn() -> bool) -> Result<()> {
 
 /// Waits until one more memtable of the family, and one more file in level 0, would hold nobody
 /// back: what a flush by call does before it makes them.
-pub(crate) fn wait_for_room(db: &Shared, family: &Arc<Family>) -> Result<()> {
+pub(crate) fn wait_for_room(
+    db: &Shared,
+    family: &Arc<Family>,
+    canceled: Option<&Arc<AtomicBool>>,
+) -> Result<()> {
     if has_room(family) {
         return Ok(());
     }
     family.want_flush();
     db.wake();
-    wait_until(db, || has_room(family))
+    wait_until(db, canceled, || has_room(family))
 }
 
 /// See [`wait_for_room`].

@@ -46,6 +46,12 @@ fn text(found: &Findings) -> String {
     for problem in &found.problems {
         out.push_str(&format!("\nwrong: {problem}"));
     }
+    if found.alone > 0 {
+        out.push_str(&format!(
+            "\nhint: no erasure finds the {} visits without a point; they go once they are older than the fleet's keep_days",
+            found.alone
+        ));
+    }
     let more = found.count - found.problems.len() as u64;
     if more > 0 {
         out.push_str(&format!("\nwrong: {more} more"));
@@ -61,6 +67,7 @@ fn json(found: &Findings) -> String {
     let problems: Vec<_> = found.problems.iter().map(problem).collect();
     serde_json::json!({
         "points": found.points, "entities": found.entities, "visits": found.visits,
+        "visits_alone": found.alone,
         "wrong": found.count, "problems": problems,
     })
     .to_string()

@@ -23,6 +23,7 @@ pub(crate) fn run(args: &args::Export) -> Result<ExitCode> {
     let name = Name::new(&args.fleet)?;
     let engine = Engine::open(&args.dir)?;
     let fleets = Fleets::open(&engine)?;
+    fleets.refuse_mixed(&name)?;
     let info = fleets
         .get(&name)
         .ok_or_else(|| Error::not_found(format!("there is no fleet {name}")))?;

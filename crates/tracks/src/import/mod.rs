@@ -258,7 +258,7 @@ impl<'a> Import<'a> {
         let mut making = Making::new(
             (engine, &*view),
             (&self.dir, self.info.fleet),
-            self.options.memory,
+            self.options.memory.max(MEMORY_MIN),
             self.options.visits,
         );
         making.run(&mut self.points, told)?;

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //!   an item of points   20 key of the point   8 which record   1 bytes of the name   the name   the point
-//!   of visits           20 key of the visit   1 put or delete
+//!   of visits           20 key of the visit   1 what it says: see `Said`
 //!   of the index        17 key   1 put or delete   the value
 //! ```
 //!
 //! Items of points come in the order of the rows of `default`. Those of `latest` and `entities` have the same order. Rows of
 //! `visits` and `geohash` are sorted once more.
+//!
+//! Whether the visit of points that were replaced goes is known once a bucket is over. Where that has more cells than memory is
+//! for, what speaks for and against each is sorted, too, and counted there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -28,6 +31,8 @@ use crate::store::{Engine, Family, Rows, View, damaged};
 
 /// The next row of a point that is there is looked for by so many steps before it is sought.
 const STEPS: u32 = 8;
+/// What a cell of a bucket takes in memory, about.
+const CELL_BYTES: usize = 128;
 /// It is told how far it is behind so many records.
 const TOLD_EVERY: u64 = 16_384;
 
@@ -98,6 +103,60 @@ struct InBucket {
     came: BTreeSet<Cell>,
     /// So many of the points that were there have left each cell.
     left: BTreeMap<Cell, u64>,
+    /// These became too many: they are sorted.
+    sorted: Option<Sorted>,
+}
+
+/// A bucket of many cells.
+struct Sorted {
+    /// All points that were there can be read.
+    is_known: bool,
+    has_left: bool,
+    /// Where the last one came to.
+    last: Option<Cell>,
+}
+
+/// What an item says of a visit.
+#[derive(Clone, Copy)]
+enum Said {
+    /// It goes.
+    Delete = 0,
+    /// It is to be written.
+    Put = 1,
+    /// It stays, if it is there.
+    Stay = 2,
+    /// One of the points that were there has left.
+    Left = 3,
+    /// One of the points that were there.
+    There = 4,
+}
+
+/// What all items of a visit say.
+#[derive(Default)]
+struct Visit {
+    key: Vec<u8>,
+    /// By [`Said`].
+    counts: [u64; 5],
+}
+
+impl Visit {
+    fn add(&mut self, said: u8) -> Result<()> {
+        let count = self.counts.get_mut(usize::from(said));
+        *count.ok_or_else(|| Error::broken("a sorted visit that says nothing"))? += 1;
+        Ok(())
+    }
+
+    fn end(&self, tables: &mut Tables) -> Result<()> {
+        let [deleted, put, stays, left, there] = self.counts;
+        let is_left = stays == 0 && left > 0 && left == there;
+        if put > 0 {
+            tables.put(&self.key, &[])
+        } else if deleted > 0 || is_left {
+            tables.delete(&self.key)
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// The moment whose records go by.
@@ -120,6 +179,8 @@ pub(super) struct Making<'a> {
     entities: Tables,
     visits: Sorter,
     index: Sorter,
+    /// A bucket of more is sorted.
+    cells_max: usize,
     going: Option<Going<'a>>,
     moment: Option<Moment>,
     pub(super) counts: Counts,
@@ -142,6 +203,7 @@ impl<'a> Making<'a> {
             entities: Tables::new(engine, dir, Family::Entities),
             visits: Sorter::new(fs, dir, "visits", memory / 8),
             index: Sorter::new(fs, dir, "geohash", memory / 8),
+            cells_max: memory / 8 / CELL_BYTES,
             going: None,
             moment: None,
             counts: Counts::default(),
@@ -306,44 +368,105 @@ impl<'a> Making<'a> {
             bucket,
             came: BTreeSet::new(),
             left: BTreeMap::new(),
+            sorted: None,
         });
-        if let Some(before) = before.filter(|before| *before != now) {
+        let before = before.filter(|before| *before != now);
+        let came = if self.with_visits {
+            Said::Put
+        } else {
+            Said::Stay
+        };
+        if let Some(sorted) = &mut visits.sorted {
+            if let Some(before) = before.filter(|_| sorted.is_known) {
+                sorted.has_left = true;
+                add(&mut self.visits, &visit_key(key, before), Said::Left)?;
+            }
+            if sorted.last.replace(now) != Some(now) {
+                add(&mut self.visits, &visit_key(key, now), came)?;
+            }
+            return Ok(());
+        }
+        if let Some(before) = before {
             *visits.left.entry(before).or_default() += 1;
         }
         if visits.came.insert(now) && self.with_visits {
-            let key = visit_key(key, now);
-            self.visits.add(&[&key, &[1]])?;
+            add(&mut self.visits, &visit_key(key, now), came)?;
+        }
+        if visits.came.len() + visits.left.len() > self.cells_max {
+            self.sort_bucket(key)?;
+        }
+        Ok(())
+    }
+
+    /// The bucket of a point has many cells: they are sorted from now on.
+    fn sort_bucket(&mut self, key: PointKey) -> Result<()> {
+        let Some(visits) = self.going.as_mut().and_then(|going| going.visits.as_mut()) else {
+            return Ok(());
+        };
+        let (came, left) = (
+            std::mem::take(&mut visits.came),
+            std::mem::take(&mut visits.left),
+        );
+        let mut is_known = true;
+        each_there(self.view, key, &mut |cell| {
+            is_known = cell.is_some();
+            Ok(is_known)
+        })?;
+        visits.sorted = Some(Sorted {
+            is_known,
+            has_left: is_known && !left.is_empty(),
+            last: None,
+        });
+        if !self.with_visits {
+            for cell in came {
+                add(&mut self.visits, &visit_key(key, cell), Said::Stay)?;
+            }
+        }
+        for (cell, count) in left.into_iter().filter(|_| is_known) {
+            for _ in 0..count {
+                add(&mut self.visits, &visit_key(key, cell), Said::Left)?;
+            }
         }
         Ok(())
     }
 
     /// Deletes the visits of a bucket whose points were all replaced.
     fn end_bucket(&mut self, entity: Entity, visits: &InBucket) -> Result<()> {
+        let key = PointKey {
+            fleet: self.fleet,
+            entity,
+            time: visits.bucket.start(),
+        };
+        if let Some(sorted) = &visits.sorted {
+            if !sorted.has_left {
+                return Ok(());
+            }
+            let its = &mut self.visits;
+            return each_there(self.view, key, &mut |cell| {
+                if let Some(cell) = cell {
+                    add(its, &visit_key(key, cell), Said::There)?;
+                }
+                Ok(true)
+            });
+        }
         let mut left = visits.left.clone();
         left.retain(|cell, _| !visits.came.contains(cell));
         if left.is_empty() {
             return Ok(());
         }
-        let (start, end) = (visits.bucket.start(), visits.bucket.end());
         let mut is_known = true;
         // Those that were there, of which so many have left.
         let mut there: BTreeMap<Cell, u64> = BTreeMap::new();
-        point_rows(self.view, (self.fleet, entity), start..end, &mut |row| {
-            let Ok(point) = row.point() else {
-                is_known = false;
-                return Ok(ControlFlow::Break(()));
-            };
-            *there.entry(visit_cell(&point)).or_default() += 1;
-            Ok(ControlFlow::Continue(()))
+        each_there(self.view, key, &mut |cell| {
+            is_known = cell.is_some();
+            if let Some(cell) = cell.filter(|cell| left.contains_key(cell)) {
+                *there.entry(cell).or_default() += 1;
+            }
+            Ok(is_known)
         })?;
-        let key = PointKey {
-            fleet: self.fleet,
-            entity,
-            time: start,
-        };
         left.retain(|cell, count| is_known && there.get(cell) == Some(&*count));
         for cell in left.keys() {
-            self.visits.add(&[&visit_key(key, *cell), &[0]])?;
+            add(&mut self.visits, &visit_key(key, *cell), Said::Delete)?;
         }
         Ok(())
     }
@@ -389,13 +512,20 @@ impl<'a> Making<'a> {
     ) -> Result<Vec<(Family, Vec<PathBuf>)>> {
         let mut visits = Tables::new(engine, dir, Family::Visits);
         let mut merged = self.visits.merged()?;
+        let mut visit = Visit::default();
         while let Some(item) = merged.next()? {
-            match item.split_last() {
-                Some((1, key)) => visits.put(key, &[])?,
-                Some((_, key)) => visits.delete(key)?,
-                None => return Err(Error::broken("a sorted visit that is none")),
+            let parts = item.split_last();
+            let (said, key) = parts.ok_or_else(|| Error::broken("a sorted visit that is none"))?;
+            if visit.key != key {
+                visit.end(&mut visits)?;
+                visit = Visit {
+                    key: key.to_vec(),
+                    ..Visit::default()
+                };
             }
+            visit.add(*said)?;
         }
+        visit.end(&mut visits)?;
         let mut index = Tables::new(engine, dir, Family::Geohash);
         let mut merged = self.index.merged()?;
         while let Some(item) = merged.next()? {
@@ -424,4 +554,27 @@ fn visit_key(of: PointKey, cell: Cell) -> [u8; VisitKey::LEN] {
         entity: of.entity,
     }
     .to_bytes()
+}
+
+fn add(visits: &mut Sorter, key: &[u8], said: Said) -> Result<()> {
+    visits.add(&[key, &[said as u8]])
+}
+
+/// Calls with the cells of the points that are there in the bucket of a point, `None` for one that cannot be read, until that says
+/// that it is enough.
+fn each_there(
+    view: &dyn View,
+    key: PointKey,
+    each: &mut dyn FnMut(Option<Cell>) -> Result<bool>,
+) -> Result<()> {
+    let bucket = key.time.bucket();
+    let (start, end) = (bucket.start(), bucket.end());
+    point_rows(view, (key.fleet, key.entity), start..end, &mut |row| {
+        let cell = row.point().ok().map(|point| visit_cell(&point));
+        Ok(if each(cell)? {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        })
+    })
 }

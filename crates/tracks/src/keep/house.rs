@@ -307,7 +307,8 @@ impl Shared {
         self.keep_some(work);
     }
 
-    /// Drops what is too old, where it is time to, until something is erased: that has its turn first, and then this goes on.
+    /// Drops what is too old, where it is time to: for a slice where something is erased, or waits to be purged, and for as long as
+    /// it takes otherwise. Purging has its turn first, and then this goes on.
     fn keep_some(&self, work: &mut Work) {
         let now = self.of.clock.monotonic_nanos();
         let is_due = now.saturating_sub(work.kept) >= EVERY.as_nanos() as u64;
@@ -316,19 +317,17 @@ impl Shared {
             work.kept = now;
             work.look = Some(self.look());
         }
-        if work.purging.round != Round::Done {
-            return;
-        }
         let Some(mut look) = work.look.take() else {
             return;
         };
+        let are_others_left = work.purging.round != Round::Done;
         let stops = || {
             let is_long = || {
                 let now = self.of.clock.monotonic_nanos().saturating_sub(now);
                 now >= SLICE.as_nanos() as u64
             };
             let todo = lock(&self.todo);
-            todo.is_over || (todo.is_erased && is_long())
+            todo.is_over || ((todo.is_erased || are_others_left) && is_long())
         };
         if self.go_on(&mut look, &stops) || self.is_over() {
             self.note(work, What::Keep, look.end().map(drop));

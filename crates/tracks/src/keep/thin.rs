@@ -40,8 +40,21 @@ pub(super) struct Place {
     to: Time,
     /// With which entity it goes on.
     next: Vec<u8>,
+    /// That one is thinned up to here: one that takes longer than a slice is not begun again each time.
+    reached: Option<(Entity, Time)>,
     /// One before could not be thinned now: all are looked at once more.
     has_failed: bool,
+}
+
+impl Place {
+    fn begin(fleet: Fleet, to: Time) -> Self {
+        Self {
+            to,
+            next: fleet.prefix().to_vec(),
+            reached: None,
+            has_failed: false,
+        }
+    }
 }
 
 /// A look at one fleet.
@@ -70,18 +83,14 @@ impl Thinning<'_> {
             return Ok(0);
         };
         let from = self.mark()?.max(kept);
-        let begin = || Place {
-            to,
-            next: fleet.prefix().to_vec(),
-            has_failed: false,
-        };
         // Where less is to be thinned than the last look began with, it is begun again.
         let begun = left.remove(&fleet).filter(|begun| begun.to <= to);
         let Place {
             to,
             mut next,
+            mut reached,
             mut has_failed,
-        } = begun.unwrap_or_else(begin);
+        } = begun.unwrap_or_else(|| Place::begin(fleet, to));
         if from >= to {
             return Ok(0);
         }
@@ -90,23 +99,23 @@ impl Thinning<'_> {
             let (entities, more) = self.entities(&next)?;
             for entity in entities {
                 let key = EntityKey { fleet, entity }.to_bytes();
-                let at = |next: &[u8], has_failed| Place {
+                let behind_it = [&key[..], &[0]].concat();
+                let at = |next: &[u8], reached, has_failed| Place {
                     to,
                     next: next.to_vec(),
+                    reached,
                     has_failed,
                 };
-                if (self.stops)() {
-                    left.insert(fleet, at(&key, has_failed));
-                    return Ok(count);
-                }
+                let begun = reached.take().filter(|(of, _)| *of == entity);
+                let from = begun.map_or(from, |(_, time)| from.max(time));
                 // What is wrong with one entity keeps no other one.
                 let done = caught("thinning an entity", || {
                     self.entity(entity, (from, to), &mut count)
                 });
                 match done {
-                    Ok(true) => failures = 0,
-                    Ok(false) => {
-                        left.insert(fleet, at(&key, has_failed));
+                    Ok(None) => failures = 0,
+                    Ok(Some(time)) => {
+                        left.insert(fleet, at(&key, Some((entity, time)), has_failed));
                         return Ok(count);
                     }
                     Err(e) => {
@@ -118,9 +127,14 @@ impl Thinning<'_> {
                     }
                 }
                 if failures == FAILURES_MAX {
-                    left.insert(fleet, at(&[&key[..], &[0]].concat(), true));
+                    left.insert(fleet, at(&behind_it, None, true));
                     let text = format!("{failures} entities one behind the other failed");
                     return Err(Error::aborted(text).hint("the next look goes on"));
+                }
+                // Behind what was done: however slow reading is, each slice comes further.
+                if (self.stops)() {
+                    left.insert(fleet, at(&behind_it, None, has_failed));
+                    return Ok(count);
                 }
             }
             match more {
@@ -177,30 +191,34 @@ impl Thinning<'_> {
         Ok((out, None))
     }
 
-    /// Thins an entity's points from one moment to another, until it is to stop: what was thinned is left as it is when it is
-    /// done again. Returns whether that is done.
-    fn entity(&self, entity: Entity, (from, to): (Time, Time), count: &mut u64) -> Result<bool> {
+    /// Thins an entity's points from one moment to another, until it is to stop, but for one piece at least. Returns where it goes
+    /// on, if that is not done.
+    fn entity(
+        &self,
+        entity: Entity,
+        (from, to): (Time, Time),
+        count: &mut u64,
+    ) -> Result<Option<Time>> {
         let view = self.of.store.view();
         let mut piece = Piece::default();
-        let mut is_stopped = false;
+        let mut next = None;
         point_rows(&*view, (self.info.fleet, entity), from..to, &mut |row| {
             let point = row.point()?;
             if !piece.takes(row.key.time) {
+                self.end_of(entity, &mut piece, count)?;
                 if (self.stops)() {
-                    is_stopped = true;
+                    next = Some(row.key.time);
                     return Ok(ControlFlow::Break(()));
                 }
-                self.end_of(entity, &mut piece, count)?;
             }
             piece.track.push((row.key.time.0, point.position));
             piece.rows.push((row.key, row.value.to_vec()));
             Ok(ControlFlow::Continue(()))
         })?;
-        if is_stopped {
-            return Ok(false);
+        if next.is_none() {
+            self.end_of(entity, &mut piece, count)?;
         }
-        self.end_of(entity, &mut piece, count)?;
-        Ok(true)
+        Ok(next)
     }
 
     fn end_of(&self, entity: Entity, piece: &mut Piece, count: &mut u64) -> Result<()> {

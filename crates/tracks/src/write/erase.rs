@@ -2,7 +2,8 @@
 //!
 //! A large history is erased a part at a time, oldest first, each part one batch, so that a shard is never busy with it for
 //! long; rows agree in between. The last part has the newest point, the row of the index, and the name; each says which tables are
-//! to be merged. Parts end with a bucket of visits, so that each visit goes with the last of its points.
+//! to be merged. Parts end with a bucket of visits, so that each visit goes with the last of its points. Only a bucket of very many
+//! points is cut, where a visit goes with the first of its points that a part has: what is left of it has none until it goes, too.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -20,8 +21,10 @@ use crate::model::time::{Bucket, Time};
 use crate::read::{self, point_rows};
 use crate::store::{Batch, Family, Store, View};
 
-/// So many points are a part, and those of the bucket that is begun.
+/// So many points are a part, and those of the bucket that is begun, up to [`PART_MAX`].
 const PART: usize = 10_000;
+/// No part has more: it is in memory, and one batch, and nobody else has a turn meanwhile.
+const PART_MAX: usize = 20_000;
 
 /// What is erased of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +282,7 @@ fn points(
     let mut more = None;
     let read = point_rows(view, (fleet, entity), .., &mut |row| {
         let bucket = row.key.time.bucket();
-        if count >= PART && last != Some(bucket) {
+        if count >= PART_MAX || (count >= PART && last != Some(bucket)) {
             more = Some(row.key.to_bytes().to_vec());
             return Ok(ControlFlow::Break(()));
         }
@@ -350,4 +353,65 @@ pub(super) fn gone() -> Error {
         "the service stopped before the entity was erased",
     )
     .hint("ask again: what is erased already stays so")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geo::position::at;
+    use crate::model::key::PointKey;
+    use crate::model::point::Point;
+    use crate::store::Engine;
+
+    fn count(store: &dyn Store, family: Family) -> usize {
+        let view = store.view();
+        let mut rows = view.rows(family, &[], None).unwrap();
+        rows.seek(&[]);
+        let mut count = 0;
+        while rows.row().is_some() {
+            count += 1;
+            rows.next();
+        }
+        count
+    }
+
+    /// All points of a bucket were one part, however many there were.
+    #[test]
+    fn a_part_has_a_bound_within_a_bucket() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let (fleet, entity) = (Fleet(1), Entity(7));
+        let mut batch = Batch::new(&store);
+        // All in one bucket, in few cells which come again and again.
+        for n in 0..PART_MAX + 500 {
+            let point = Point::at(at(50.0 + (n % 50) as f64 / 10.0, 18.0));
+            let (time, cell) = (Time(n as i64), Cell::of(point.position));
+            let (bucket, cell) = (time.bucket(), cell.at_depth(VisitKey::DEPTH));
+            let key = PointKey {
+                fleet,
+                entity,
+                time,
+            };
+            let visit = VisitKey {
+                fleet,
+                bucket,
+                cell,
+                entity,
+            };
+            let value = point.encode().unwrap();
+            batch.put(Family::Default, &key.to_bytes(), &value).unwrap();
+            batch.put(Family::Visits, &visit.to_bytes(), &[]).unwrap();
+        }
+        batch.write(None).unwrap();
+        let part = || {
+            let mut batch = Batch::new(&store);
+            let part = points(&*store.view(), (fleet, entity), Erasure::All, &mut batch);
+            batch.write(None).unwrap();
+            let left = [Family::Default, Family::Visits].map(|family| count(&store, family));
+            (part.unwrap().is_more, left)
+        };
+        assert_eq!(count(&store, Family::Visits), 50);
+        assert_eq!(part(), (true, [500, 0]));
+        assert_eq!(part(), (false, [0, 0]));
+    }
 }

@@ -1,15 +1,17 @@
 //! Which entities were erased and are in tables still: rows that a restart finds, until those tables are merged.
 //!
 //! ```text
-//!   meta   "purge/"  fleet 4  entity 8  number 8 → ranges of other rows that were its: family 1, length 1, first key,
+//!   meta   "purge/"  fleet 4  entity 8  number 8  count 8 → ranges of other rows that were its: family 1, length 1, first key,
 //!                                                  length 1, last key, each; nothing: they may be anywhere
 //!          "events/" fleet 4  entity 8  id 8     → nothing: some of its events may be left, up to this one
 //! ```
 //!
 //! Such a row is written with each part of an erasure, so that neither is without the other. The number is that of the last
-//! write before: an entity that is made anew and erased while its tables are merged has another row.
+//! write before: an entity that is made anew and erased while its tables are merged has another row. The count is of this process:
+//! two rows that are made before either is written have one number. Rows of older releases have no count.
 
 use base::coding::Decoder;
+use base::sync::atomic::{AtomicU64, Ordering};
 use base::{Error, Result};
 
 use crate::model::key::{Entity, EntityKey, Fleet, behind};
@@ -17,6 +19,8 @@ use crate::store::{Batch, Family, Store, View, damaged};
 
 const KEY: &[u8] = b"purge/";
 const EVENTS_KEY: &[u8] = b"events/";
+/// The rows that this process has made.
+static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// An entity whose tables are to be merged, and the rows that say so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,12 +92,13 @@ pub(crate) fn note(
     ranges: &[Range],
 ) -> Result<()> {
     let number = store.last_number().to_be_bytes();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let key = EntityKey { fleet, entity }.to_bytes();
     let mut value = Vec::new();
     for range in ranges {
         range.encode(&mut value);
     }
-    batch.put(Family::Meta, &[KEY, &key, &number].concat(), &value)
+    batch.put(Family::Meta, &[KEY, &key, &number, &count].concat(), &value)
 }
 
 fn events_key((fleet, entity): (Fleet, Entity)) -> Vec<u8> {
@@ -196,8 +201,10 @@ pub(crate) fn purges(
     let mut out: Vec<Purge> = Vec::new();
     while let Some((key, value)) = rows.row() {
         let of = key.strip_prefix(KEY).and_then(|key| {
-            let (of, _number) = key.split_last_chunk::<8>()?;
-            EntityKey::of_bytes(of).ok()
+            let (of, rest) = key.split_at_checked(EntityKey::LEN)?;
+            EntityKey::of_bytes(of)
+                .ok()
+                .filter(|_| matches!(rest.len(), 8 | 16))
         });
         let Some(EntityKey { fleet, entity }) = of else {
             let e = Error::corruption("it is no entity that was erased");
@@ -320,6 +327,40 @@ mod tests {
             assert_eq!(found()[0].ranges, anywhere, "{value:?}");
         }
     }
+
+    /// Two rows of one entity had one key, where both were made before either was written: one took the other's place, and what it
+    /// said.
+    #[test]
+    fn two_rows_that_are_made_at_once_are_two() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let of = (Fleet(1), Entity(7));
+        let ranges = [b"one", b"two"].map(|key| Range::new(Family::Geohash, key, key));
+        let batches = ranges.each_ref().map(|range| {
+            let mut batch = Batch::new(&store);
+            note(&store, &mut batch, of, std::slice::from_ref(range)).unwrap();
+            batch
+        });
+        for batch in batches {
+            batch.write(None).unwrap();
+        }
+        // One of an older release.
+        let key = EntityKey {
+            fleet: of.0,
+            entity: of.1,
+        };
+        let mut batch = Batch::new(&store);
+        let old = [KEY, &key.to_bytes(), &[0, 0, 0, 0, 0, 0, 0, 9]].concat();
+        batch.put(Family::Meta, &old, &[]).unwrap();
+        batch.write(None).unwrap();
+        let found = purges(&*store.view(), None, 10, &mut |e| panic!("{e}")).unwrap();
+        assert_eq!((found.len(), found[0].keys.len()), (1, 3));
+        assert!(ranges.iter().all(|range| found[0].ranges.contains(range)));
+        are_done(&store, &found[0].keys).unwrap();
+        let found = purges(&*store.view(), None, 10, &mut |e| panic!("{e}")).unwrap();
+        assert_eq!(found, []);
+    }
+
     /// The first of two erasures of one name took what the second one owed.
     #[test]
     fn what_another_erasure_owes_stays() {

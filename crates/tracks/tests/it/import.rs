@@ -219,6 +219,33 @@ fn an_import_is_what_the_same_reports_are() {
     }
 }
 
+/// What is known of the cells of a bucket took memory without a bound.
+#[test]
+fn a_bucket_of_many_cells_is_as_reports_make_it() {
+    let dirs = [0; 2].map(|_| tempfile::tempdir().unwrap());
+    // A hundred a second, three one behind the other in one cell.
+    let line = |n: u64, cell: u64| {
+        let (minute, second, part) = (11 + n / 6000, n / 100 % 60, n % 100);
+        let time = format!("2023-11-14T22:{minute}:{second:02}.{part:02}Z");
+        let (lat, lon) = ((cell / 3) as f64 / 50.0, (cell % 7) as f64 / 100_000.0);
+        format!("car,{time},{lat},{lon}\n")
+    };
+    let head = || std::iter::once("entity,time,lat,lon\n".to_owned());
+    let first: String = head().chain((0..9000).map(|n| line(n, n))).collect();
+    for dir in &dirs {
+        by_service(dir.path(), Format::Csv, first.as_bytes());
+    }
+    // Of some cells all points move, of others one, and some come back to where others were.
+    let moves = (0..9000).filter(|n| n % 9 < 4 || n % 1000 == 8);
+    let moves = moves.map(|n| line(n, if n % 2 == 0 { n + 4000 } else { 8999 - n }));
+    let file: String = head().chain(moves).collect();
+    by_service(dirs[0].path(), Format::Csv, file.as_bytes());
+    by_import(dirs[1].path(), Format::Csv, file.as_bytes(), 1 << 20);
+    let (right, found) = (rows(dirs[0].path()), rows(dirs[1].path()));
+    assert!(right.len() > 11_000, "{}", right.len());
+    assert!(found == right, "{} {}", found.len(), right.len());
+}
+
 #[test]
 fn names_whose_numbers_are_taken_get_the_next_ones() {
     let dirs = [0; 2].map(|_| tempfile::tempdir().unwrap());

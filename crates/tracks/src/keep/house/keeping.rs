@@ -36,8 +36,8 @@ pub(super) struct Look {
     now: Time,
     /// Those whose old rows are to be dropped.
     fleets: VecDeque<Arc<Info>>,
-    /// With which entity of the first one it goes on.
-    from: Option<Vec<u8>>,
+    /// Where it goes on in the first one. What was found there is not looked for again.
+    found: Option<Old>,
     /// Those that are to be thinned behind that. `None`: it is not begun.
     thin: Option<VecDeque<Name>>,
     /// Nanoseconds for that.
@@ -76,7 +76,7 @@ pub(super) struct Looked {
 /// What is to be done with some entities.
 #[derive(Default)]
 struct Old {
-    todo: Vec<(Entity, Erasure)>,
+    todo: VecDeque<(Entity, Erasure)>,
     /// Where the next ones begin.
     next: Option<Vec<u8>>,
     /// What made reading end early.
@@ -89,7 +89,7 @@ impl Shared {
         Look {
             now: self.now(),
             fleets: self.of.fleets.all().into(),
-            from: None,
+            found: None,
             thin: None,
             left: THINNING_MAX.as_nanos() as u64,
             kept: Kept::default(),
@@ -112,7 +112,11 @@ impl Shared {
                 Err(e) => look.is_wrong(&info.name, &e),
             }
             look.fleets.pop_front();
-            look.from = None;
+            look.found = None;
+            // Also where nothing is to be erased: each has its writes.
+            if stops() {
+                return false;
+            }
         }
         self.thin_all(look, &mut looked, stops)
     }
@@ -194,18 +198,20 @@ impl Shared {
     ) -> Result<bool> {
         let fleet = info.fleet;
         let key = |entity: Entity| EntityKey { fleet, entity }.to_bytes();
-        let from = look.from.take().or_else(|| behind.remove(&fleet));
-        let mut from = from.unwrap_or_else(|| fleet.prefix().to_vec());
+        let begin = |from: Option<Vec<u8>>| from.unwrap_or_else(|| fleet.prefix().to_vec());
+        let mut old = match look.found.take() {
+            Some(found) => found,
+            None => self.old(info, horizon, &begin(behind.remove(&fleet)), look),
+        };
         let mut failures = 0;
         loop {
-            let old = self.old(info, horizon, &from, look);
-            for part in old.todo.chunks(AT_ONCE) {
+            while !old.todo.is_empty() {
                 if stops() {
-                    let first = part.first();
-                    look.from = first.map(|(entity, _)| key(*entity).to_vec());
+                    look.found = Some(old);
                     return Ok(false);
                 }
-                self.erase_old(info, part, &mut failures, look);
+                let part: Vec<_> = old.todo.drain(..old.todo.len().min(AT_ONCE)).collect();
+                self.erase_old(info, &part, &mut failures, look);
                 if failures >= FAILURES_MAX {
                     if let Some((last, _)) = part.last() {
                         behind.insert(fleet, [&key(*last)[..], &[0]].concat());
@@ -217,10 +223,17 @@ impl Shared {
             if let Some(e) = old.failed {
                 return Err(e);
             }
-            match old.next {
-                Some(next) => from = next,
-                None => return Ok(true),
+            let Some(next) = old.next else {
+                return Ok(true);
+            };
+            if stops() {
+                look.found = Some(Old {
+                    next: Some(next),
+                    ..Old::default()
+                });
+                return Ok(false);
             }
+            old = self.old(info, horizon, &next, look);
         }
     }
 
@@ -314,15 +327,19 @@ impl Shared {
                     stops() || now() >= end
                 })
             });
-            if let Err(e) = done {
+            let is_left = done.unwrap_or_else(|e| {
                 look.is_wrong(&name, &e);
-            }
+                false
+            });
             if now() >= end {
                 looked.thinned = Some(name);
                 return true;
             }
             if stops() {
-                // Its turn is not over: it goes on where it is.
+                // Where its turn is not over it goes on where it is.
+                if !is_left {
+                    todo.pop_front();
+                }
                 look.left = end.saturating_sub(now());
                 look.thin = Some(todo);
                 return false;
@@ -332,13 +349,14 @@ impl Shared {
         true
     }
 
+    /// Returns whether more of it is left.
     fn thin(
         &self,
         name: &Name,
         look: &mut Look,
         left: &mut Left,
         stops: &dyn Fn() -> bool,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         // As its settings are now: others may have been thinned for long.
         let wanted = || {
             let info = self.of.fleets.get(name)?;
@@ -346,7 +364,7 @@ impl Shared {
             Some((info, how))
         };
         let Some((info, how)) = wanted() else {
-            return Ok(());
+            return Ok(false);
         };
         let kept = lock(&self.marks).get(&info.fleet).map(|mark| mark.points);
         let now = look.now;
@@ -359,7 +377,7 @@ impl Shared {
         };
         let count = thinning.run(now, kept.unwrap_or(Time::MIN), left)?;
         look.kept.thinned += count;
-        Ok(())
+        Ok(left.contains_key(&info.fleet))
     }
 }
 

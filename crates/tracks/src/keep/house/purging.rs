@@ -9,6 +9,7 @@
 //! meanwhile, and behind each there is a pause that is ten times as long as that took.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base::Result;
 
@@ -20,6 +21,8 @@ use crate::write::{Purge, Range, are_done, purges};
 
 /// So many that were erased are read at a time.
 const PURGES: usize = 256;
+/// Where merging them takes longer, others have their turn between.
+const PAGE: Duration = Duration::from_secs(4);
 /// Where so much fails, what is new is not tried before something of it is done. A restart knows nothing of it.
 const FAILING_MAX: usize = 10_000;
 /// So many rows are known at a time; others have their turn once these are done.
@@ -165,11 +168,19 @@ impl Shared {
         }
         // Behind the rows: what they say is deleted is, for whoever looks from then on.
         let seen = store.visible_number();
+        let now = || self.of.clock.monotonic_nanos();
+        let end = now().saturating_add(PAGE.as_nanos() as u64);
         for purge in some {
             if self.is_over() {
                 return;
             }
+            let of = purge.of;
             self.purge_one(work, purge, seen);
+            if now() >= end {
+                // The others of it are read again.
+                work.purging.round = Round::Behind(of);
+                return;
+            }
         }
     }
 

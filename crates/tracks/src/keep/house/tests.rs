@@ -581,6 +581,13 @@ fn cleaning_up_that_takes_long_is_done_when_it_is_due() {
 /// Whoever stopped the service waited until tables were merged.
 #[test]
 fn stopping_waits_for_no_merging() {
+    // What was erased is in memory still: no flush ends, either, where the device is full.
+    for is_in_memory in [false, true] {
+        stopping_waits_for_nothing(is_in_memory);
+    }
+}
+
+fn stopping_waits_for_nothing(is_in_memory: bool) {
     let world = open();
     let info = world.report("f", "a", 1);
     world.is_ill(|act| match act {
@@ -589,7 +596,9 @@ fn stopping_waits_for_no_merging() {
     });
     assert!(world.tracks.erase(&info, &name("a")).unwrap());
     eventually("it fails", || !world.failed().is_empty());
-    world.db.flush().unwrap();
+    if !is_in_memory {
+        world.db.flush().unwrap();
+    }
     // As if it took for ever.
     world.db.pause_background_work().unwrap();
     let begun = Arc::new(AtomicBool::new(false));
@@ -613,4 +622,50 @@ fn stopping_waits_for_no_merging() {
     db.continue_background_work().unwrap();
     thread.join().unwrap();
     assert!(is_stopped);
+}
+
+/// As long as entities that were erased were merged, nothing that was too old was dropped.
+#[test]
+fn what_is_too_old_goes_while_many_wait_to_be_merged() {
+    let world = open();
+    let info = world.report("f", "old", 11);
+    let old = EntityKey {
+        fleet: info.fleet,
+        entity: name("old").number(0),
+    };
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let (gone, is_first) = (Mutex::new(gone), AtomicBool::new(true));
+    let (merged, then) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
+    let (count, at) = (Arc::clone(&merged), Arc::clone(&then));
+    let clock = Arc::clone(&world.clock);
+    world.is_ill(move |act| {
+        match act {
+            Act::Compact(Family::Default, _) => {
+                if is_first.swap(false, Ordering::Relaxed) {
+                    lock(&gone).recv().unwrap();
+                }
+                // It takes long.
+                clock.0.fetch_add(MINUTE / 6, Ordering::Relaxed);
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            Act::Rows(Family::Default, key) if key.starts_with(&old.to_bytes()) => {
+                lock(&at).get_or_insert(count.load(Ordering::Relaxed));
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    let mut batch = Batch::new(&**world.tracks.store());
+    for n in 0..5 {
+        let of = (info.fleet, crate::model::key::Entity(n));
+        crate::write::note(&**world.tracks.store(), &mut batch, of, &[]).unwrap();
+    }
+    batch.write(None).unwrap();
+    world.tracks.house().is_erased();
+    world.go_on(61);
+    go.send(()).unwrap();
+    eventually("all are merged", || world.left() == 0);
+    eventually("what is too old goes", || !world.is_there(&info, "old"));
+    assert_eq!((*lock(&then), merged.load(Ordering::Relaxed)), (Some(1), 5));
+    eventually("all is well", || world.failed().is_empty());
 }

@@ -311,3 +311,76 @@ fn who_cannot_be_read_is_erased_all_the_same() {
         eventually("it is merged", || world.left() == 0);
     }
 }
+
+/// Where nothing was to be erased nobody asked, and whoever stopped the service waited for the writes of all its fleets.
+#[test]
+fn a_look_stops_behind_each_fleet() {
+    let world = open();
+    for fleet in ["f", "g", "h"] {
+        world.report(fleet, "a", 1);
+    }
+    let shared = &world.tracks.house().shared;
+    let mut look = shared.look();
+    for count in 1..=3 {
+        assert!(!shared.go_on(&mut look, &|| true));
+        let marks = crate::keep::marks(&*world.tracks.store().view()).unwrap();
+        assert_eq!(marks.len(), count);
+    }
+    assert!((0..4).any(|_| shared.go_on(&mut look, &|| true)));
+}
+
+/// What one slice had found was looked for once more by the next one.
+#[test]
+fn what_was_found_is_not_looked_for_again() {
+    let world = open();
+    let info = world.report("f", "new", 1);
+    for n in 0..200 {
+        world.sends(&info, &format!("old{n}"), [(-11 * DAY, 59.0)]);
+    }
+    let reads = Arc::new(AtomicU64::new(0));
+    let its = Arc::clone(&reads);
+    world.is_ill(move |act| {
+        if matches!(act, Act::Rows(Family::Latest, _)) {
+            its.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    let shared = &world.tracks.house().shared;
+    let mut look = shared.look();
+    // One chunk is done each time.
+    let nth = AtomicU64::new(0);
+    let stops = || nth.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+    let slices = (1..10).find(|_| shared.go_on(&mut look, &stops));
+    assert!(slices.is_some_and(|slices| slices > 3), "{slices:?}");
+    assert_eq!(reads.load(Ordering::Relaxed), 1);
+    assert_eq!(look.end().unwrap().entities, 200);
+}
+
+/// An entity that took longer than a slice began again each time, and never came further.
+#[test]
+fn thinning_goes_on_within_an_entity() {
+    let world = open();
+    let info = world.report("f", "new", 0);
+    world.keeps(&info, (0, 0));
+    for day in 7..12 {
+        let all = (0..20).map(|n| (n * 60_000_000 - day * DAY, 59.0 + n as f64 / 1000.0));
+        world.sends(&info, "a", all);
+    }
+    world.keeps(&info, (0, 5));
+    let shared = &world.tracks.house().shared;
+    let mut look = shared.look();
+    let mut counts = Vec::new();
+    for _ in 0..20 {
+        let is_done = shared.go_on(&mut look, &|| true);
+        counts.push(world.count(Family::Default, &key(&info, "a")));
+        if is_done {
+            break;
+        }
+    }
+    counts.dedup();
+    assert_eq!(counts, [100, 82, 64, 46, 28, 10]);
+    assert_eq!(look.end().unwrap().thinned, 90);
+    // It is known to be done.
+    let again = world.tracks.keep_house().unwrap();
+    assert_eq!(again.thinned, 0);
+}
