@@ -560,8 +560,8 @@ fn add(visits: &mut Sorter, key: &[u8], said: Said) -> Result<()> {
     visits.add(&[key, &[said as u8]])
 }
 
-/// Calls with the cells of the points that are there in the bucket of a point, `None` for one that cannot be read, until that says
-/// that it is enough.
+/// Calls with the cells of the points that are there in the bucket of a point, `None` for one that cannot be read, for as
+/// long as that says to go on.
 fn each_there(
     view: &dyn View,
     key: PointKey,

@@ -307,8 +307,8 @@ impl Shared {
         self.keep_some(work);
     }
 
-    /// Drops what is too old, where it is time to: for a slice where something is erased, or waits to be purged, and for as long as
-    /// it takes otherwise. Purging has its turn first, and then this goes on.
+    /// Drops what is too old, where it is time to: for a slice where something is erased, or waits to be purged, and for as
+    /// long as it takes otherwise. Purging has its turn first, and then this goes on.
     fn keep_some(&self, work: &mut Work) {
         let now = self.of.clock.monotonic_nanos();
         let is_due = now.saturating_sub(work.kept) >= EVERY.as_nanos() as u64;

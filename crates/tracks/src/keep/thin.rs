@@ -191,8 +191,8 @@ impl Thinning<'_> {
         Ok((out, None))
     }
 
-    /// Thins an entity's points from one moment to another, until it is to stop, but for one piece at least. Returns where it goes
-    /// on, if that is not done.
+    /// Thins an entity's points from one moment to another, until it is to stop, but for one piece at least. Returns where it
+    /// goes on, if that is not done.
     fn entity(
         &self,
         entity: Entity,

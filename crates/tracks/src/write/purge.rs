@@ -328,8 +328,8 @@ mod tests {
         }
     }
 
-    /// Two rows of one entity had one key, where both were made before either was written: one took the other's place, and what it
-    /// said.
+    /// Two rows of one entity had one key, where both were made before either was written: one took the other's place, and
+    /// what it said.
     #[test]
     fn two_rows_that_are_made_at_once_are_two() {
         let dir = tempfile::tempdir().unwrap();
