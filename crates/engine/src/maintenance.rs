@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::sync::PoisonError;
 use base::sync::atomic::{AtomicBool, Ordering};
-use base::sync::{MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::compaction;
-use crate::compaction::check_not_canceled;
 use crate::compaction::pick::manual::Request;
 use crate::compaction::touch;
 use crate::family::Family;
@@ -21,7 +20,7 @@ use crate::outbox;
 use crate::persist;
 use crate::resume;
 use crate::shared::Shared;
-use crate::state::{ManualCompaction, State};
+use crate::state::{ManualCompaction, check_not_canceled};
 use crate::write::{admit, submit};
 
 /// Makes the families' active memtables immutable and, with `wait`, waits for their flush.
@@ -143,7 +142,7 @@ impl BegunFlush {
             state.check_writable()?;
             db.check_background()?;
             check_not_canceled(canceled)?;
-            state = wait_or_cancel(db, state, canceled);
+            state = db.wait_or_cancel(state, canceled);
         }
         Ok(())
     }
@@ -165,21 +164,6 @@ impl BegunFlush {
             state = db.wait_timeout(state, Duration::from_nanos(left));
         }
         Ok(true)
-    }
-}
-
-/// How often a call that may be canceled looks whether it is.
-const LOOK_FOR_CANCEL: Duration = Duration::from_millis(20);
-
-/// Waits for a change; who may be canceled looks soon.
-pub(crate) fn wait_or_cancel<'a>(
-    db: &'a Shared,
-    state: MutexGuard<'a, State>,
-    canceled: Option<&Arc<AtomicBool>>,
-) -> MutexGuard<'a, State> {
-    match canceled {
-        Some(_) => db.wait_timeout(state, LOOK_FOR_CANCEL),
-        None => db.wait(state),
     }
 }
 
@@ -259,7 +243,7 @@ fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
             state.manual.retain(|m| !Arc::ptr_eq(m, &manual));
             return Err(e);
         }
-        state = wait_or_cancel(db, state, manual.canceled.as_ref());
+        state = db.wait_or_cancel(state, manual.canceled.as_ref());
     }
 }
 

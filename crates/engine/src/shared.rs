@@ -45,6 +45,9 @@ use crate::write::wal::{ActiveLog, Guard};
 use crate::write::watermark::Watermark;
 use crate::write_buffer_manager::WriteBufferManager;
 
+/// How often a call that may be canceled looks whether it is.
+const LOOK_FOR_CANCEL: Duration = Duration::from_millis(20);
+
 /// An open database.
 pub(crate) struct Shared {
     /// See [`Family::instance`].
@@ -323,6 +326,18 @@ impl Shared {
         timeout: Duration,
     ) -> MutexGuard<'a, State> {
         clock::wait_timeout(&*self.env().clock, &self.changed, guard, timeout)
+    }
+
+    /// Waits for [`Shared::notify`]; who may be canceled looks soon whether it is.
+    pub(crate) fn wait_or_cancel<'a>(
+        &self,
+        guard: MutexGuard<'a, State>,
+        canceled: Option<&Arc<AtomicBool>>,
+    ) -> MutexGuard<'a, State> {
+        match canceled {
+            Some(_) => self.wait_timeout(guard, LOOK_FOR_CANCEL),
+            None => self.wait(guard),
+        }
     }
 
     /// Waits for [`Shared::notify`].

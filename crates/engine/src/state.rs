@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::Clock;
-use base::sync::atomic::AtomicBool;
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result};
 
@@ -50,6 +50,17 @@ pub(crate) struct State {
     pub(crate) closing: bool,
     /// Somebody brings the database out of its failure.
     pub(crate) resuming: bool,
+}
+
+/// Errors: `Incomplete`, where who asked for a compaction does not want it any more.
+pub(crate) fn check_not_canceled(canceled: Option<&Arc<AtomicBool>>) -> Result<()> {
+    if canceled.is_some_and(|c| c.load(Ordering::Relaxed)) {
+        return Err(Error::new(
+            ErrorKind::Incomplete,
+            "Manual compaction paused: it was canceled",
+        ));
+    }
+    Ok(())
 }
 
 impl State {

@@ -49,7 +49,7 @@ use crate::jobs::{Work, lacks_space};
 use crate::listener::BackgroundErrorReason;
 use crate::options::ColumnFamilyOptions;
 use crate::shared::Shared;
-use crate::state::{ManualCompaction, State};
+use crate::state::{ManualCompaction, State, check_not_canceled};
 use crate::version::edit::{CompactCursor, NewFile, VersionEdit};
 use crate::version::set::next_version;
 use crate::version::{TableFile, Version};
@@ -138,16 +138,6 @@ impl Pick {
             }
         }
     }
-}
-
-pub(crate) fn check_not_canceled(canceled: Option<&Arc<AtomicBool>>) -> Result<()> {
-    if canceled.is_some_and(|c| c.load(Ordering::Relaxed)) {
-        return Err(Error::new(
-            ErrorKind::Incomplete,
-            "Manual compaction paused: it was canceled",
-        ));
-    }
-    Ok(())
 }
 
 /// The next compaction, if there is one to do: one that somebody waits for comes first.

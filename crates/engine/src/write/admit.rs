@@ -23,12 +23,11 @@ use super::order::Closed;
 use super::plan::{Patience, Plan};
 use super::stall::{self, Change, Controller, Counts, Debt, Limits};
 use crate::compaction::candidates::pending_compaction_bytes;
-use crate::compaction::check_not_canceled;
 use crate::events::Event;
 use crate::family::{Family, FamilySet};
 use crate::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
-use crate::maintenance::wait_or_cancel;
 use crate::shared::Shared;
+use crate::state::check_not_canceled;
 use crate::write_buffer_manager::WriteBufferManager;
 
 /// A flag that the write path checks once per group.
@@ -488,7 +487,7 @@ fn wait_until(
         state.check_writable()?;
         db.check_background()?;
         check_not_canceled(canceled)?;
-        state = wait_or_cancel(db, state, canceled);
+        state = db.wait_or_cancel(state, canceled);
     }
     drop(state);
     stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
