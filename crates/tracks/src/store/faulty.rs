@@ -12,6 +12,20 @@ use super::{Engine, Family, Rows, Store, Told, View};
 use crate::model::key::Fleet;
 use crate::model::time::Time;
 
+/// How many rows of a family begin with these bytes.
+pub(crate) fn count(view: &dyn View, family: Family, first: &[u8]) -> usize {
+    let end = crate::model::key::behind(first);
+    let mut rows = view.rows(family, first, end.as_deref()).unwrap();
+    rows.seek(first);
+    let mut count = 0;
+    while rows.row().is_some() {
+        count += 1;
+        rows.next();
+    }
+    rows.status().unwrap();
+    count
+}
+
 /// What is done with the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act<'a> {

@@ -361,18 +361,10 @@ mod tests {
     use crate::geo::position::at;
     use crate::model::key::PointKey;
     use crate::model::point::Point;
-    use crate::store::Engine;
+    use crate::store::{Engine, faulty};
 
     fn count(store: &dyn Store, family: Family) -> usize {
-        let view = store.view();
-        let mut rows = view.rows(family, &[], None).unwrap();
-        rows.seek(&[]);
-        let mut count = 0;
-        while rows.row().is_some() {
-            count += 1;
-            rows.next();
-        }
-        count
+        faulty::count(&*store.view(), family, &[])
     }
 
     /// All points of a bucket were one part, however many there were.

@@ -226,7 +226,7 @@ mod tests {
     use crate::model::report::Report;
     use crate::service::{Options, Tracks};
     use crate::store::Engine;
-    use crate::store::faulty::{Act, Faulty};
+    use crate::store::faulty::{Act, Faulty, count};
     use crate::write::Ack;
 
     struct World {
@@ -279,16 +279,7 @@ mod tests {
         }
 
         fn count(&self, family: Family, from: &[u8]) -> usize {
-            let view = self.tracks.store().view();
-            let mut rows = view.rows(family, from, behind(from).as_deref()).unwrap();
-            rows.seek(from);
-            let mut count = 0;
-            while rows.row().is_some() {
-                count += 1;
-                rows.next();
-            }
-            rows.status().unwrap();
-            count
+            count(&*self.tracks.store().view(), family, from)
         }
 
         /// How many visits there are, and how many may have no point.

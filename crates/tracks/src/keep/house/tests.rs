@@ -14,7 +14,7 @@ use crate::model::point::Point;
 use crate::model::report::Report;
 use crate::model::time::SECOND;
 use crate::service::{Options, Tracks};
-use crate::store::faulty::{Act, Faulty};
+use crate::store::faulty::{Act, Faulty, count};
 use crate::store::{Batch, Engine, Family};
 use crate::write::{Ack, purges};
 
@@ -478,16 +478,7 @@ fn a_purge_is_done_once_no_view_has_what_was_erased() {
     let world = open();
     let info = world.moved();
     let view = world.tracks.view();
-    let rows = || {
-        let mut rows = view.rows(Family::Events, &[], None).unwrap();
-        rows.seek(&[]);
-        let mut count = 0;
-        while rows.row().is_some() {
-            count += 1;
-            rows.next();
-        }
-        count
-    };
+    let rows = || count(&*view, Family::Events, &[]);
     assert_eq!(rows(), 7);
     assert!(world.tracks.erase(&info, &name(SECRET)).unwrap());
     for _ in 0..3 {

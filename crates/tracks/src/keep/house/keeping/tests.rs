@@ -10,7 +10,7 @@ use crate::geo::position::at;
 use crate::keep::house::tests::{DAY, MINUTE, NOW, World, eventually, failure, name, open};
 use crate::model::point::Point;
 use crate::model::report::Report;
-use crate::store::faulty::Act;
+use crate::store::faulty::{Act, count};
 use crate::write::{Ack, owes_events};
 
 fn key(info: &Info, entity: &str) -> Vec<u8> {
@@ -31,16 +31,7 @@ impl World {
     }
 
     fn count(&self, family: Family, first: &[u8]) -> usize {
-        let view = self.tracks.store().view();
-        let mut rows = view.rows(family, first, behind(first).as_deref()).unwrap();
-        rows.seek(first);
-        let mut count = 0;
-        while rows.row().is_some() {
-            count += 1;
-            rows.next();
-        }
-        rows.status().unwrap();
-        count
+        count(&*self.tracks.store().view(), family, first)
     }
 
     fn keeps(&self, info: &Info, (keep, thin): (u32, u32)) {
