@@ -82,6 +82,8 @@ enum What {
     Purge(Fleet, Entity),
     /// Merging the tables of a fleet where those were among others.
     Rest(Fleet),
+    /// Merging the tables of the rows that said where those were.
+    Rows,
     /// Dropping what is too old.
     Keep,
     /// Having the store clean up.
@@ -288,6 +290,9 @@ impl Shared {
                 "the tables of fleet {}, in which entities were erased, are not merged: {e}",
                 fleet.0
             ),
+            What::Rows => {
+                format!("what is known of entities that were erased is in tables still: {e}")
+            }
             What::Tidy => format!("dead rows stay in memory: {e}"),
             What::Turn | What::Purges | What::Keep => e.to_string(),
         };
@@ -303,6 +308,7 @@ impl Shared {
     fn turn(&self, work: &mut Work) {
         self.purge_some(work);
         self.purge_rest(work);
+        self.purge_rows(work);
         self.tidy(work);
         self.keep_some(work);
     }

@@ -303,8 +303,9 @@ impl<'a> Round<'a> {
         };
         match visit {
             Visit::Goes => self.batch.delete(Family::Visits, &its.to_bytes()),
-            Visit::Unknown if self.with_visits => visits::note(&mut self.batch, &its),
-            Visit::Unknown | Visit::Stays => Ok(()),
+            // Also where visits are no longer written: there may be those from before.
+            Visit::Unknown => visits::note(&mut self.batch, &its),
+            Visit::Stays => Ok(()),
         }
     }
 

@@ -3,7 +3,10 @@
 //! A large history is erased a part at a time, oldest first, each part one batch, so that a shard is never busy with it for
 //! long; rows agree in between. The last part has the newest point, the row of the index, and the name; each says which tables are
 //! to be merged. Parts end with a bucket of visits, so that each visit goes with the last of its points. Only a bucket of very many
-//! points is cut, where a visit goes with the first of its points that a part has: what is left of it has none until it goes, too.
+//! points is cut. Its visits stay, and rows say that they may have no point: [`visits`]. Visits of which rows say that go last, many
+//! of them in parts of their own.
+//!
+//! [`visits`]: super::visits
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -12,9 +15,9 @@ use base::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use super::purge::{self, Range};
-use super::visits::take_notes;
+use super::visits::{note as note_visit, take_notes};
 use crate::geo::cell::Cell;
-use crate::model::key::{CellKey, Entity, EntityKey, Fleet, VisitKey, behind};
+use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey, behind};
 use crate::model::name::Name;
 use crate::model::newest::Newest;
 use crate::model::time::{Bucket, Time};
@@ -268,82 +271,136 @@ struct Points {
     last: Option<Cell>,
 }
 
-/// Deletes a part of an entity's points, and their visits.
-fn points(
-    view: &dyn View,
-    (fleet, entity): (Fleet, Entity),
-    erasure: Erasure,
-    batch: &mut Batch<'_>,
-) -> Result<Points> {
-    let mut place = None;
-    let mut visits: BTreeSet<(Bucket, Cell)> = BTreeSet::new();
-    let mut last: Option<Bucket> = None;
-    let mut count = 0;
-    let mut more = None;
-    let read = point_rows(view, (fleet, entity), .., &mut |row| {
+/// The points of a part.
+#[derive(Default)]
+struct Read {
+    count: usize,
+    /// Where there are visits.
+    visits: BTreeSet<(Bucket, Cell)>,
+    /// When the last one is.
+    bucket: Option<Bucket>,
+    /// Where the last one is that could be read.
+    place: Option<Cell>,
+    /// The first one that is of no part yet.
+    more: Option<PointKey>,
+}
+
+/// Reads the points of the next part.
+fn read_part(view: &dyn View, of: (Fleet, Entity), erasure: Erasure) -> Result<Read> {
+    let mut out = Read::default();
+    let read = point_rows(view, of, .., &mut |row| {
         let bucket = row.key.time.bucket();
-        if count >= PART_MAX || (count >= PART && last != Some(bucket)) {
-            more = Some(row.key.to_bytes().to_vec());
+        if out.count >= PART_MAX || (out.count >= PART && out.bucket != Some(bucket)) {
+            out.more = Some(row.key);
             return Ok(ControlFlow::Break(()));
         }
         match row.point() {
             Ok(point) => {
                 let cell = Cell::of(point.position);
-                visits.insert((bucket, cell.at_depth(VisitKey::DEPTH)));
-                place = Some(cell);
+                out.visits.insert((bucket, cell.at_depth(VisitKey::DEPTH)));
+                out.place = Some(cell);
             }
             // Who asks for it gets it. Its visit stays, which says where a number may have been.
             Err(_) if erasure == Erasure::All => {}
             // What is only old stays until somebody has looked at it.
             Err(e) => return Err(e),
         }
-        last = Some(bucket);
-        count += 1;
+        out.bucket = Some(bucket);
+        out.count += 1;
         Ok(ControlFlow::Continue(()))
     });
     match read {
         // A block of a table: all goes, also what lies behind it.
-        Err(e) if erasure == Erasure::All && e.is_corruption() => count += 1,
+        Err(e) if erasure == Erasure::All && e.is_corruption() => out.count += 1,
         read => read?,
     }
-    // Those that may have no point go with what is there of their bucket.
-    let through = last.filter(|_| more.is_some());
-    let notes = take_notes(view, (fleet, entity), through, batch, &mut visits)?;
-    let its = delete_visits((fleet, entity), &visits, batch)?;
-    let is_more = more.is_some();
-    if count > 0 {
+    Ok(out)
+}
+
+/// Deletes a part of an entity's points, and their visits.
+fn points(
+    view: &dyn View,
+    of: (Fleet, Entity),
+    erasure: Erasure,
+    batch: &mut Batch<'_>,
+) -> Result<Points> {
+    let part = read_part(view, of, erasure)?;
+    let (mut visits, more) = (part.visits, part.more);
+    let mut noted = None;
+    if more.is_none() {
+        let mut notes = take_notes(view, of, PART_MAX, batch)?;
+        if notes.is_cut {
+            // The points wait for the last of these, and keep their visits.
+            notes.visits.retain(|visit| !visits.contains(visit));
+            let its = delete_visits(of, &notes.visits, batch)?;
+            return Ok(Points {
+                is_more: true,
+                visits: its.into_iter().chain(notes.range).collect(),
+                last: None,
+            });
+        }
+        visits.append(&mut notes.visits);
+        noted = notes.range;
+    }
+    let is_cut = |bucket| more.is_some_and(|more| more.time.bucket() == bucket);
+    let cut = part.bucket.filter(|bucket| is_cut(*bucket));
+    let visits = visits.into_iter();
+    let (stay, go): (BTreeSet<_>, _) = visits.partition(|(bucket, _)| Some(*bucket) == cut);
+    note_visits(of, &stay, batch)?;
+    let its = delete_visits(of, &go, batch)?;
+    if part.count > 0 {
+        let (fleet, entity) = of;
         let first = EntityKey { fleet, entity }.to_bytes();
+        let more = more.map(|more| more.to_bytes().to_vec());
         let to = more.or_else(|| behind(&first));
         let to = to.ok_or_else(|| Error::broken("a key without one behind it"))?;
         batch.delete_range(Family::Default, &first, &to)?;
     }
     Ok(Points {
-        is_more,
-        visits: its.into_iter().chain(notes).collect(),
-        last: place,
+        is_more: more.is_some(),
+        visits: its.into_iter().chain(noted).collect(),
+        last: part.place,
     })
 }
 
-/// Deletes visits of an entity, and returns where they are.
+fn visit_key((fleet, entity): (Fleet, Entity), &(bucket, cell): &(Bucket, Cell)) -> VisitKey {
+    VisitKey {
+        fleet,
+        bucket,
+        cell,
+        entity,
+    }
+}
+
+/// Says of visits of an entity that they may have no point.
+fn note_visits(
+    of: (Fleet, Entity),
+    visits: &BTreeSet<(Bucket, Cell)>,
+    batch: &mut Batch<'_>,
+) -> Result<()> {
+    let mut all = visits.iter();
+    all.try_for_each(|visit| note_visit(batch, &visit_key(of, visit)))
+}
+
+/// Deletes visits of an entity, and returns where they are. All of their buckets are: where others were that points had which
+/// were replaced, or dropped between these.
 fn delete_visits(
     (fleet, entity): (Fleet, Entity),
     visits: &BTreeSet<(Bucket, Cell)>,
     batch: &mut Batch<'_>,
 ) -> Result<Option<Range>> {
-    let key = |&(bucket, cell): &(Bucket, Cell)| {
-        VisitKey {
-            fleet,
-            bucket,
-            cell,
-            entity,
-        }
-        .to_bytes()
-    };
+    let key = |visit: &(Bucket, Cell)| visit_key((fleet, entity), visit).to_bytes();
     for visit in visits {
         batch.delete(Family::Visits, &key(visit))?;
     }
     let ends = visits.first().zip(visits.last());
-    Ok(ends.map(|(first, last)| Range::new(Family::Visits, &key(first), &key(last))))
+    let end = |visit: &(Bucket, Cell), rest| {
+        let bucket = key(visit);
+        let bucket = bucket.split_last_chunk::<12>().map(|(bucket, _)| bucket);
+        [bucket.unwrap_or_default(), &[rest; 12]].concat()
+    };
+    let range = |(first, last)| Range::new(Family::Visits, &end(first, 0), &end(last, u8::MAX));
+    Ok(ends.map(range))
 }
 
 /// What waits for a shard.
@@ -358,8 +415,8 @@ pub(super) fn gone() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check;
     use crate::geo::position::at;
-    use crate::model::key::PointKey;
     use crate::model::point::Point;
     use crate::store::{Engine, faulty};
 
@@ -367,7 +424,8 @@ mod tests {
         faulty::count(&*store.view(), family, &[])
     }
 
-    /// All points of a bucket were one part, however many there were.
+    /// All points of a bucket were one part, however many there were; and then what a part left of them had no visits, so that a
+    /// check complained of an erasure that was cut there.
     #[test]
     fn a_part_has_a_bound_within_a_bucket() {
         let dir = tempfile::tempdir().unwrap();
@@ -375,7 +433,7 @@ mod tests {
         let (fleet, entity) = (Fleet(1), Entity(7));
         let mut batch = Batch::new(&store);
         // All in one bucket, in few cells which come again and again.
-        for n in 0..PART_MAX + 500 {
+        for n in 0..2 * PART_MAX + 500 {
             let point = Point::at(at(50.0 + (n % 50) as f64 / 10.0, 18.0));
             let (time, cell) = (Time(n as i64), Cell::of(point.position));
             let (bucket, cell) = (time.bucket(), cell.at_depth(VisitKey::DEPTH));
@@ -399,11 +457,72 @@ mod tests {
             let mut batch = Batch::new(&store);
             let part = points(&*store.view(), (fleet, entity), Erasure::All, &mut batch);
             batch.write(None).unwrap();
-            let left = [Family::Default, Family::Visits].map(|family| count(&store, family));
-            (part.unwrap().is_more, left)
+            let part = part.unwrap();
+            let families = [Family::Default, Family::Visits, Family::Meta];
+            let left = families.map(|family| count(&store, family));
+            // The rows are those of this test: names and newest points are missing.
+            let options = check::Options { visits: true };
+            let found = check::check(&store, options, &mut |_| ()).unwrap();
+            assert!(found.problems.iter().all(|problem| {
+                problem.family != Family::Visits && problem.family != Family::Default
+            }));
+            (part.is_more, part.visits.len(), left)
         };
+        let meta = count(&store, Family::Meta);
         assert_eq!(count(&store, Family::Visits), 50);
-        assert_eq!(part(), (true, [500, 0]));
-        assert_eq!(part(), (false, [0, 0]));
+        assert_eq!(part(), (true, 0, [PART_MAX + 500, 50, meta + 50]));
+        assert_eq!(part(), (true, 0, [500, 50, meta + 50]));
+        // Where the visits were, and the rows that said it.
+        assert_eq!(part(), (false, 2, [0, 0, meta]));
+    }
+
+    /// Visits that might have no point were all one batch, however many of them a bucket had that was too full to look.
+    #[test]
+    fn visits_without_points_go_in_parts_before_the_last_points() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let of = (Fleet(1), Entity(7));
+        let (fleet, entity) = of;
+        let mut batch = Batch::new(&store);
+        let (bucket, cells) = (Time(0).bucket(), PART_MAX + 500);
+        // Each in a cell of its own.
+        let place = |n: usize| at((n / 200) as f64 / 50.0, (n % 200) as f64 / 50.0);
+        let mut in_order = std::collections::BTreeMap::new();
+        for n in 0..cells {
+            let cell = Cell::of(place(n)).at_depth(VisitKey::DEPTH);
+            in_order.insert(cell, n);
+            let visit = visit_key(of, &(bucket, cell));
+            batch.put(Family::Visits, &visit.to_bytes(), &[]).unwrap();
+            note_visit(&mut batch, &visit).unwrap();
+        }
+        // The first and the last of them have points again.
+        let ends = [in_order.first_key_value(), in_order.last_key_value()];
+        for (n, time) in ends.map(|end| *end.unwrap().1).into_iter().zip([5, 6]) {
+            let value = Point::at(place(n)).encode();
+            let key = PointKey {
+                fleet,
+                entity,
+                time: Time(time),
+            };
+            batch
+                .put(Family::Default, &key.to_bytes(), &value.unwrap())
+                .unwrap();
+        }
+        batch.write(None).unwrap();
+        let count_all = || {
+            let families = [Family::Default, Family::Visits, Family::Meta];
+            families.map(|family| count(&store, family))
+        };
+        let [_, visits, notes] = count_all();
+        assert_eq!(visits, cells);
+        let part = || {
+            let mut batch = Batch::new(&store);
+            let part = points(&*store.view(), of, Erasure::All, &mut batch).unwrap();
+            batch.write(None).unwrap();
+            (part.is_more, part.visits.len(), count_all())
+        };
+        let left = visits - PART_MAX;
+        assert_eq!(part(), (true, 2, [2, left + 1, notes - PART_MAX]));
+        assert_eq!(part(), (false, 2, [0, 0, notes - visits]));
     }
 }

@@ -22,7 +22,8 @@ mod visits;
 pub use admit::{Ack, Answer, Outcome, Ticket};
 pub(crate) use erase::Erasure;
 pub(crate) use purge::{
-    Purge, Range, are_done, events_are_erased, events_are_gone, note, owes_events, purges,
+    Purge, Range, are_done, events_are_erased, events_are_gone, note, owes_events, purge_rows,
+    purges,
 };
 pub use shards::{Options, Shards};
-pub(crate) use visits::is_noted;
+pub(crate) use visits::{is_noted, notes_are_gone};

@@ -84,6 +84,11 @@ impl Range {
     }
 }
 
+/// Where the rows are that say so.
+pub(crate) fn purge_rows() -> Range {
+    Range::new(Family::Meta, KEY, &[KEY, &[u8::MAX; 32]].concat())
+}
+
 /// Puts in a batch that an entity, or rows of it, are erased by it.
 pub(crate) fn note(
     store: &dyn Store,

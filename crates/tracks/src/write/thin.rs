@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
+use super::visits;
 use crate::geo::cell::Cell;
 use crate::model::key::{Entity, Fleet, PointKey, VisitKey};
 use crate::model::point::Point;
@@ -78,8 +79,8 @@ enum Left {
     None(Vec<Cell>),
     /// It was not looked for in all of the bucket: these cells may have none.
     Unknown(Vec<Cell>),
-    /// One of the points that are left may have been anywhere.
-    Anywhere,
+    /// One of the points that are left cannot be read: it may be in any of these cells, or in none.
+    Anywhere(Vec<Cell>),
 }
 
 impl Gone {
@@ -110,7 +111,17 @@ impl Gone {
                     }
                 }
             }
-            Left::Anywhere => {}
+            Left::Anywhere(cells) => {
+                for cell in cells {
+                    let visit = VisitKey {
+                        fleet,
+                        bucket,
+                        cell,
+                        entity,
+                    };
+                    visits::note(batch, &visit)?;
+                }
+            }
         }
         for time in &self.times {
             let time = *time;
@@ -157,7 +168,7 @@ impl Gone {
         }
         let cells: Vec<Cell> = cells.into_iter().collect();
         Ok(if !is_known {
-            Left::Anywhere
+            Left::Anywhere(cells)
         } else if count == LOOK_MAX {
             Left::Unknown(cells)
         } else {

@@ -8,8 +8,8 @@
 //!   meta   "visits/" fleet 4  entity 8  bucket 4  cell 4 → nothing: a visit that may have no point
 //! ```
 //!
-//! Such a row stays until its entity is erased, which deletes the visit with it. Nothing else reads it but a check, so one whose
-//! visit has a point again, or is dropped as it is too old, does no harm.
+//! Such a row stays until its entity is erased, which deletes the visit with it, or until it is too old, as the visit. Nothing else
+//! reads it but a check, so one whose visit has a point again, or is gone, does no harm.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 
 use base::Result;
 
-use super::purge::Range;
+use super::purge::{Range, are_done};
 use crate::geo::cell::Cell;
 use crate::model::key::{Entity, EntityKey, Fleet, PointKey, VisitKey, behind};
 use crate::model::point::Point;
@@ -161,6 +161,13 @@ fn key(visit: &VisitKey) -> Option<Vec<u8>> {
     Some([KEY, &EntityKey { fleet, entity }.to_bytes(), place].concat())
 }
 
+/// The visit of which a row says that it may have no point. `None`: it says nothing.
+fn visit_of(key: &[u8]) -> Option<VisitKey> {
+    let (of, place) = key.strip_prefix(KEY)?.split_at_checked(EntityKey::LEN)?;
+    let (fleet, entity) = of.split_at_checked(4)?;
+    VisitKey::of_bytes(&[fleet, place, entity].concat()).ok()
+}
+
 /// Puts in a batch that a visit may have no point.
 pub(super) fn note(batch: &mut Batch<'_>, visit: &VisitKey) -> Result<()> {
     let Some(key) = key(visit) else {
@@ -177,37 +184,80 @@ pub(crate) fn is_noted(view: &dyn View, visit: &VisitKey) -> Result<bool> {
     Ok(view.get(Family::Meta, &key)?.is_some())
 }
 
-/// Deletes the rows of an entity that say so, up to a bucket or all of them, and adds their visits to others. Returns where the
-/// rows were: they say where the entity was. Errors: the store's.
+/// Visits of an entity that may have no point.
+#[derive(Default)]
+pub(super) struct Notes {
+    pub(super) visits: BTreeSet<(Bucket, Cell)>,
+    /// Where the rows were that said so: they say where the entity was.
+    pub(super) range: Option<Range>,
+    /// There are more.
+    pub(super) is_cut: bool,
+}
+
+/// Deletes the rows of an entity that say that visits may have no point, so many at most, and returns the visits. Errors: the
+/// store's.
 pub(super) fn take_notes(
     view: &dyn View,
     (fleet, entity): (Fleet, Entity),
-    last: Option<Bucket>,
+    most: usize,
     batch: &mut Batch<'_>,
-    visits: &mut BTreeSet<(Bucket, Cell)>,
-) -> Result<Option<Range>> {
-    let mut range: Option<Range> = None;
+) -> Result<Notes> {
+    let mut out = Notes::default();
     let first = [KEY, &EntityKey { fleet, entity }.to_bytes()].concat();
-    let end = behind(&first);
+    let mut end = behind(&first);
     let mut rows = view.rows(Family::Meta, &first, end.as_deref())?;
     rows.seek(&first);
+    let mut count = 0;
     while let Some((key, _)) = rows.row() {
-        let place = key.get(first.len()..).unwrap_or_default();
-        let visit = [&fleet.prefix()[..], place, &entity.0.to_be_bytes()].concat();
-        // What is no such row says nothing of a visit.
-        if let Ok(visit) = VisitKey::of_bytes(&visit) {
-            if last.is_some_and(|last| visit.bucket > last) {
-                break;
-            }
-            visits.insert((visit.bucket, visit.cell));
+        if count == most {
+            out.is_cut = true;
+            end = Some(key.to_vec());
+            break;
         }
-        batch.delete(Family::Meta, key)?;
-        let range = range.get_or_insert_with(|| Range::new(Family::Meta, key, key));
+        count += 1;
+        if let Some(visit) = visit_of(key) {
+            out.visits.insert((visit.bucket, visit.cell));
+        }
+        let range = out
+            .range
+            .get_or_insert_with(|| Range::new(Family::Meta, key, key));
         key.clone_into(&mut range.last);
         rows.next();
     }
     rows.status()?;
-    Ok(range)
+    // So that those that are read next need not pass over a deletion for each of these.
+    if let (Some(_), Some(end)) = (&out.range, end) {
+        batch.delete_range(Family::Meta, &first, &end)?;
+    }
+    Ok(out)
+}
+
+/// Deletes the rows of a fleet that say so of visits before a bucket: those are dropped, as they are too old. Errors: the store's.
+pub(crate) fn notes_are_gone(store: &dyn Store, fleet: Fleet, first: Bucket) -> Result<()> {
+    /// So many are deleted by a batch.
+    const PART: usize = 1000;
+    let of = [KEY, &fleet.prefix()].concat();
+    let view = store.view();
+    let mut rows = view.rows(Family::Meta, &of, behind(&of).as_deref())?;
+    rows.seek(&of);
+    let mut keys = Vec::new();
+    while let Some((key, _)) = rows.row() {
+        if visit_of(key).is_some_and(|visit| visit.bucket >= first) {
+            // Those of the same entity that come behind are newer.
+            match key.get(..KEY.len() + EntityKey::LEN).and_then(behind) {
+                Some(next) => rows.seek(&next),
+                None => rows.next(),
+            }
+            continue;
+        }
+        keys.push(key.to_vec());
+        if keys.len() == PART {
+            are_done(store, &std::mem::take(&mut keys))?;
+        }
+        rows.next();
+    }
+    rows.status()?;
+    are_done(store, &keys)
 }
 
 #[cfg(test)]
@@ -339,21 +389,52 @@ mod tests {
         world.is_damaged.store(false, Ordering::Relaxed);
         assert_eq!(world.visits(), (4, 1));
         world.check();
-        // A part of an erasure ends with a bucket: those of later ones stay with it.
+        // A part of an erasure takes so many.
         let (store, info) = (world.tracks.store(), world.tracks.fleet(&World::name()));
         let of = (info.unwrap().fleet, World::name().number(0));
         let bucket = Time(1_700_000_400_000_000).bucket();
-        for (last, count) in [(Bucket(bucket.0 - 1), 0), (bucket, 1)] {
+        for (most, count) in [(0, 0), (1, 1)] {
             let mut batch = Batch::new(&**store);
-            let mut all = BTreeSet::new();
-            let range = take_notes(&*store.view(), of, Some(last), &mut batch, &mut all);
-            assert_eq!(range.unwrap().map_or(0, |_| 1), count);
-            let cell = cell_of(&Point::at(at(60.0, 18.0)));
+            let notes = take_notes(&*store.view(), of, most, &mut batch).unwrap();
             assert_eq!(
-                all.into_iter().collect::<Vec<_>>(),
-                vec![(bucket, cell); count]
+                (notes.is_cut, notes.range.is_some()),
+                (count == 0, count == 1)
             );
+            let cell = cell_of(&Point::at(at(60.0, 18.0)));
+            let all: Vec<_> = notes.visits.into_iter().collect();
+            assert_eq!(all, vec![(bucket, cell); count]);
         }
         world.erase();
+    }
+
+    /// Where retention drops visits, the rows of those that may have no point are dropped, too: they said for ever where an entity
+    /// was.
+    #[test]
+    fn notes_before_a_bucket_go_and_those_of_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let mut batch = Batch::new(&store);
+        let cell = cell_of(&Point::at(at(60.0, 18.0)));
+        let mut all = Vec::new();
+        for (fleet, entity) in [(1, 1), (1, 2), (1, u64::MAX), (2, 1)] {
+            for bucket in 0..1500 {
+                let visit = VisitKey {
+                    fleet: Fleet(fleet),
+                    bucket: Bucket(bucket - 3),
+                    cell,
+                    entity: Entity(entity),
+                };
+                note(&mut batch, &visit).unwrap();
+                all.push(visit);
+            }
+        }
+        batch.write(None).unwrap();
+        notes_are_gone(&store, Fleet(1), Bucket(1200)).unwrap();
+        let view = store.view();
+        for visit in all {
+            let is_there = is_noted(&*view, &visit).unwrap();
+            let stays = visit.fleet == Fleet(2) || visit.bucket >= Bucket(1200);
+            assert_eq!(is_there, stays, "{visit:?}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::model::name::Name;
 use crate::model::newest::Newest;
 use crate::model::time::Time;
 use crate::store::{Batch, Family, View, damaged};
-use crate::write::{Erasure, events_are_gone};
+use crate::write::{Erasure, events_are_gone, notes_are_gone};
 
 /// Thinning takes so long of a look; the rest has its turn in the next one.
 const THINNING_MAX: Duration = Duration::from_secs(600);
@@ -167,6 +167,7 @@ impl Shared {
         if old.points.bucket() < new.points.bucket() {
             let visits = visits_from(fleet, new.points);
             self.drop_range(Family::Visits, &first, &visits)?;
+            notes_are_gone(&*self.of.store, fleet, new.points.bucket())?;
         }
         let id = |time: Time| u64::try_from(time.0).unwrap_or(0);
         if id(old.points) < id(new.points) {

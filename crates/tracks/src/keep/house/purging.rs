@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   a row says that one was erased ─> its own tables, at once ─> those of its fleet, where it was among others ─> the row goes
+//!     ─> the tables of such rows, which say where it was
 //! ```
 //!
 //! Merging does nothing while a view is there that is older than the deletions: it has what is to go. Such a row waits, which is no
@@ -17,7 +18,7 @@ use super::{Shared, What, Work};
 use crate::again::{Again, caught};
 use crate::model::key::{Entity, EntityKey, Fleet};
 use crate::store::Family;
-use crate::write::{Purge, Range, are_done, purges};
+use crate::write::{Purge, Range, are_done, purge_rows, purges};
 
 /// So many that were erased are read at a time.
 const PURGES: usize = 256;
@@ -43,7 +44,7 @@ pub(super) enum Round {
 }
 
 /// What is known of the rows, since the start.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Purging {
     pub(super) round: Round,
     /// By their keys.
@@ -52,6 +53,20 @@ pub(super) struct Purging {
     fleets: BTreeMap<Fleet, Rest>,
     /// None has its turn before.
     due: u64,
+    /// Rows are deleted up to this write, and may be in tables still: from before the start as well.
+    rows_gone: Option<u64>,
+}
+
+impl Default for Purging {
+    fn default() -> Self {
+        Self {
+            round: Round::Due,
+            rows: BTreeMap::new(),
+            fleets: BTreeMap::new(),
+            due: 0,
+            rows_gone: Some(0),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -261,9 +276,38 @@ impl Shared {
                 for key in old.into_iter().flat_map(|rest| rest.keys) {
                     work.purging.rows.remove(&key);
                 }
+                work.purging.rows_gone = Some(self.of.store.visible_number());
             }
             self.note(work, What::Rest(fleet), done);
         }
+    }
+
+    /// Merges the tables of rows that are done, once no view has them.
+    pub(super) fn purge_rows(&self, work: &mut Work) {
+        let now = self.of.clock.monotonic_nanos();
+        let Some(number) = work.purging.rows_gone else {
+            return;
+        };
+        if self.is_over() || self.is_seen(number) || work.again.waits(&What::Rows, now) {
+            return;
+        }
+        let Range {
+            family,
+            first,
+            last,
+        } = purge_rows();
+        let done = caught("merging tables", || {
+            self.of
+                .store
+                .compact(family, (&first, &last), &self.canceled)
+        });
+        if self.is_over() {
+            return;
+        }
+        if done.is_ok() {
+            work.purging.rows_gone = None;
+        }
+        self.note(work, What::Rows, done);
     }
 
     fn rest_of(&self, fleet: Fleet, rest: &Rest) -> Result<()> {

@@ -7,8 +7,9 @@ use base::threads::SystemThreads;
 use super::*;
 use crate::fence;
 use crate::fleets::Info;
+use crate::geo::cell::Cell;
 use crate::geo::position::at;
-use crate::model::key::EntityKey;
+use crate::model::key::{CellKey, EntityKey};
 use crate::model::name::Name;
 use crate::model::point::Point;
 use crate::model::report::Report;
@@ -16,7 +17,7 @@ use crate::model::time::SECOND;
 use crate::service::{Options, Tracks};
 use crate::store::faulty::{Act, Faulty, count};
 use crate::store::{Batch, Engine, Family};
-use crate::write::{Ack, purges};
+use crate::write::{Ack, Range, are_done, note, purges};
 
 pub(super) const DAY: i64 = 86_400 * SECOND;
 pub(super) const NOW: i64 = 20_000 * DAY;
@@ -55,16 +56,35 @@ pub(super) struct World {
     pub(super) dir: tempfile::TempDir,
 }
 
-pub(super) fn open() -> World {
-    // What is in a table can be found in its bytes.
+/// What is in a table can be found in its bytes.
+fn plain() -> ironstone::Options {
     let mut options = ironstone::Options::default();
     options.cf.cf.compression = ironstone::CompressionType::None;
-    let dir = tempfile::tempdir().unwrap();
+    options
+}
+
+/// Whether some table in a folder has these bytes.
+fn tables_have(dir: &std::path::Path, bytes: &[u8]) -> bool {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let names = entries.map(|entry| entry.unwrap().path());
+    let mut tables = names.filter(|path| path.extension().is_some_and(|e| e == "sst"));
+    tables.any(|path| {
+        // It may be deleted meanwhile.
+        let all = std::fs::read(path).unwrap_or_default();
+        all.windows(bytes.len()).any(|part| part == bytes)
+    })
+}
+
+pub(super) fn open() -> World {
+    open_in(tempfile::tempdir().unwrap())
+}
+
+fn open_in(dir: tempfile::TempDir) -> World {
     let well: Arc<Ill> = Arc::new(|_| Ok(()));
     let ill = Arc::new(Mutex::new(well));
     let merged = Arc::new(Mutex::new(Vec::new()));
     let (its, all) = (Arc::clone(&ill), Arc::clone(&merged));
-    let engine = Engine::open_with(dir.path(), options).unwrap();
+    let engine = Engine::open_with(dir.path(), plain()).unwrap();
     let db = Arc::clone(engine.db());
     let store = Faulty::new(engine, move |act| {
         let rule = Arc::clone(&lock(&its));
@@ -146,14 +166,7 @@ impl World {
 
     /// Whether some table has these bytes.
     pub(super) fn tables_have(&self, bytes: &[u8]) -> bool {
-        let entries = std::fs::read_dir(self.dir.path()).unwrap();
-        let names = entries.map(|entry| entry.unwrap().path());
-        let mut tables = names.filter(|path| path.extension().is_some_and(|e| e == "sst"));
-        tables.any(|path| {
-            // It may be deleted meanwhile.
-            let all = std::fs::read(path).unwrap_or_default();
-            all.windows(bytes.len()).any(|part| part == bytes)
-        })
+        tables_have(self.dir.path(), bytes)
     }
 
     /// Rows and deletions in tables of a family.
@@ -226,9 +239,9 @@ fn a_purge_that_fails_keeps_nothing_waiting() {
         let its = Arc::clone(&tries);
         world.is_ill(move |act| match act {
             Act::Compact(Family::Default, key) if key == bad.to_bytes() => {
-                its.fetch_add(1, Ordering::Relaxed);
-                assert!(!does_panic, "a bug of this test");
-                Err(failure("a damaged table"))
+                let nth = its.fetch_add(1, Ordering::Relaxed) + 1;
+                assert!(!does_panic, "a bug of this test, {nth}");
+                Err(failure(&format!("a damaged table, {nth}")))
             }
             _ => Ok(()),
         });
@@ -245,14 +258,16 @@ fn a_purge_that_fails_keeps_nothing_waiting() {
         assert!(said.contains(text) && said.contains("erased"), "{said}");
         world.go_on(61);
         eventually("what is too old goes", || !world.is_there(&info, "old"));
-        // At 0, 61, then twice as long each time: 2 minutes, 4, 8.
-        eventually("it is tried again", || tries.load(Ordering::Relaxed) == 2);
+        // At 0, 61, then twice as long each time: 2 minutes, 4, 8. Its pause begins when it has failed, not when it is tried.
+        let has_failed = |count: u64| {
+            let nth = format!("{text}, {count}");
+            tries.load(Ordering::Relaxed) == count && world.failed().contains(&nth)
+        };
+        eventually("it is tried again", || has_failed(2));
         for (minutes, count) in [(1, 2), (1, 3), (2, 3), (2, 4), (7, 4), (1, 5)] {
             world.go_on(minutes);
             std::thread::sleep(Duration::from_millis(20));
-            eventually("it is tried then", || {
-                tries.load(Ordering::Relaxed) == count
-            });
+            eventually("it is tried then", || has_failed(count));
         }
         world.is_ill(|_| Ok(()));
         world.go_on(60);
@@ -493,10 +508,41 @@ fn a_purge_is_done_once_no_view_has_what_was_erased() {
     }
     assert_eq!(rows(), 7);
     assert!(world.tables_have(SECRET.as_bytes()));
+    // Where it was last, as the row says that keeps its purge.
+    let (fleet, entity) = (info.fleet, name(SECRET).number(0));
+    let cell = Cell::of(at(58.2, 18.0));
+    let last = CellKey {
+        fleet,
+        cell,
+        entity,
+    };
+    assert!(world.tables_have(&last.to_bytes()));
     drop(view);
     world.go_on(1);
     eventually("it is merged", || world.left() == 0);
     eventually("its name is gone", || !world.tables_have(SECRET.as_bytes()));
+    eventually("its place is gone", || !world.tables_have(&last.to_bytes()));
+}
+
+/// The row that said where tables were to be merged said where the entity had been, and stayed in a table itself.
+#[test]
+fn what_the_rows_of_a_purge_said_is_gone_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let engine = Engine::open_with(dir.path(), plain()).unwrap();
+        let mut batch = Batch::new(&engine);
+        let range = Range::new(Family::Geohash, b"where it was", b"where it was");
+        note(&engine, &mut batch, (Fleet(1), Entity(7)), &[range]).unwrap();
+        batch.write(None).unwrap();
+        let meta = engine.db().column_family(Family::Meta.name()).unwrap();
+        engine.db().compact_range(&meta, None, None).unwrap();
+        let found = purges(&*engine.view(), None, 10, &mut |e| panic!("{e}")).unwrap();
+        // The process ends before their tables are merged.
+        are_done(&engine, &found[0].keys).unwrap();
+    }
+    assert!(tables_have(dir.path(), b"where it was"));
+    let world = open_in(dir);
+    eventually("it is gone", || !world.tables_have(b"where it was"));
 }
 
 /// It waited for no time, again and again, where what was due could not be done.
@@ -506,7 +552,7 @@ fn the_thread_rests_whatever_fails() {
     let info = world.report("f", "a", 1);
     let reads = Arc::new(AtomicU64::new(0));
     world.is_ill(|act| match act {
-        Act::Compact(..) => Err(failure("a damaged table")),
+        Act::Compact(Family::Default, _) => Err(failure("a damaged table")),
         _ => Ok(()),
     });
     assert!(world.tracks.erase(&info, &name("a")).unwrap());
@@ -582,7 +628,7 @@ fn stopping_waits_for_nothing(is_in_memory: bool) {
     let world = open();
     let info = world.report("f", "a", 1);
     world.is_ill(|act| match act {
-        Act::Compact(..) => Err(failure("of this test")),
+        Act::Compact(Family::Default, _) => Err(failure("of this test")),
         _ => Ok(()),
     });
     assert!(world.tracks.erase(&info, &name("a")).unwrap());
@@ -595,7 +641,7 @@ fn stopping_waits_for_nothing(is_in_memory: bool) {
     let begun = Arc::new(AtomicBool::new(false));
     let its = Arc::clone(&begun);
     world.is_ill(move |act| {
-        if matches!(act, Act::Compact(..)) {
+        if matches!(act, Act::Compact(Family::Default, _)) {
             its.store(true, Ordering::Relaxed);
         }
         Ok(())
