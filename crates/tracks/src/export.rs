@@ -23,7 +23,7 @@ pub struct Choice {
     pub to: Time,
 }
 
-/// It is told behind so many points.
+/// It is told behind so many rows that were looked at.
 const TOLD_EVERY: u64 = 4096;
 
 /// Writes the points of a fleet, entity by entity, each in the order of time; the file is not finished. Returns how many there
@@ -53,8 +53,12 @@ pub fn export<W: Write>(
     )?;
     rows.seek(&key(first, choice.from));
     let mut going: Option<(Entity, Option<Name>)> = None;
-    let mut count = 0_u64;
+    let (mut count, mut looked) = (0_u64, 0_u64);
     while let Some((bytes, value)) = rows.row() {
+        looked += 1;
+        if looked.is_multiple_of(TOLD_EVERY) {
+            told(count)?;
+        }
         let at = PointKey::of_bytes(bytes)?;
         if choice.entity.is_some_and(|entity| entity != at.entity) {
             break;
@@ -82,9 +86,6 @@ pub fn export<W: Write>(
         let point = Point::decode(value).map_err(|e| damaged(Family::Default, bytes, &e))?;
         writer.add(name, at.time, &point)?;
         count += 1;
-        if count.is_multiple_of(TOLD_EVERY) {
-            told(count)?;
-        }
         rows.next();
     }
     rows.status()?;

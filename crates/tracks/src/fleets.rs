@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::key::{Fleet, behind};
 use crate::model::name::Name;
 use crate::model::report::Ahead;
-use crate::store::{Batch, Family, Store, Told, damaged};
+use crate::store::{Batch, Family, Store, Told, View, damaged};
 
 /// The version of the rows that this code writes, and the newest that it reads.
 const SCHEMA: u32 = 1;
@@ -190,20 +190,15 @@ impl Fleets {
         let mut all = BTreeMap::new();
         let mut numbers = BTreeMap::new();
         let mut mixed = BTreeMap::new();
-        let view = store.view();
-        let end = behind(FLEET_KEY);
-        let mut rows = view.rows(Family::Meta, FLEET_KEY, end.as_deref())?;
-        rows.seek(FLEET_KEY);
-        while let Some((key, value)) = rows.row() {
-            let info = decode(key, value).map_err(|e| damaged(Family::Meta, key, &e))?;
+        rows(&*store.view(), &mut |key, info| {
+            let info = info.map_err(|e| damaged(Family::Meta, key, &e))?;
             if let Some(other) = numbers.insert(info.fleet, info.name.clone()) {
                 mixed.insert(info.name.clone(), other.clone());
                 mixed.insert(other, info.name.clone());
             }
             all.insert(info.name.clone(), Arc::new(info));
-            rows.next();
-        }
-        rows.status()?;
+            Ok(())
+        })?;
         all.retain(|name, _| !mixed.contains_key(name));
         let fleets = Self {
             mixed,
@@ -223,9 +218,15 @@ impl Fleets {
         let Some(other) = self.mixed.get(name) else {
             return Ok(());
         };
-        let text = format!("fleet {name} has the number of fleet {other}: their rows are mixed");
-        Err(Error::corruption(text)
+        Err(Error::corruption(mixed(name, other))
             .hint("restore a backup from before, or report to a fleet of another name"))
+    }
+
+    /// Whether the rows of a number are those of two fleets.
+    pub(crate) fn is_mixed(&self, fleet: Fleet) -> bool {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let name = names.get(&fleet);
+        name.is_some_and(|name| self.mixed.contains_key(name))
     }
 
     /// A fleet. `None`: there is none of this name, or it is [refused](Self::refuse_mixed).
@@ -363,6 +364,26 @@ pub(crate) fn write_again(store: &dyn Store, told: Told) -> Result<()> {
     let mut batch = Batch::new(store);
     batch.put(Family::Meta, SCHEMA_KEY, &SCHEMA.to_be_bytes())?;
     batch.write(Some(told)).map(drop)
+}
+
+/// What is wrong with a fleet that has the number of another one.
+pub(crate) fn mixed(name: &Name, other: &Name) -> String {
+    format!("fleet {name} has the number of fleet {other}: their rows are mixed")
+}
+
+/// Is given the key of a fleet's row, and what it says.
+type Each<'a> = &'a mut dyn FnMut(&[u8], Result<Info>) -> Result<()>;
+
+/// Gives `each` the rows of fleets, in the order of their names. Errors: the store's; its own.
+pub(crate) fn rows(view: &dyn View, each: Each<'_>) -> Result<()> {
+    let end = behind(FLEET_KEY);
+    let mut rows = view.rows(Family::Meta, FLEET_KEY, end.as_deref())?;
+    rows.seek(FLEET_KEY);
+    while let Some((key, value)) = rows.row() {
+        each(key, decode(key, value))?;
+        rows.next();
+    }
+    rows.status()
 }
 
 fn decode(key: &[u8], value: &[u8]) -> Result<Info> {

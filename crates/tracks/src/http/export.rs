@@ -114,6 +114,9 @@ pub(crate) async fn points(
                         "the server stops",
                     ));
                 }
+                if sender.is_closed() {
+                    return Err(Error::aborted("the client is gone"));
+                }
                 end.check()
             };
             export(&*view, info.fleet, &choice, &mut writer, told)?;

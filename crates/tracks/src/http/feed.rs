@@ -8,7 +8,7 @@
 //! Whoever waits has a place: the id behind which it goes on. It takes pages at its own pace, so a slow one misses nothing, and
 //! needs no memory here. Events come in the order of their ids, and none comes below an id that was given out.
 //!
-//! Events are erased, too, by the name of their entity. What was read of it before is dropped then, and so is what is being read:
+//! Events are erased, too, by the name of their entity. What was read of it before is read again then, and so is what is being read:
 //! each reading says how often events had been erased when it began, and counts only if none of its names was erased until its end.
 //! So many erasures of others void nothing.
 
@@ -69,9 +69,16 @@ struct Recent {
 }
 
 impl Recent {
-    /// All of a name were erased.
+    /// Those of a name were erased, or some of them. What is left, or came anew, is in the store: whoever is behind reads it there.
     fn forget(&mut self, name: &Name) {
-        self.events.retain(|event| event.entity != name.as_str());
+        if self
+            .events
+            .iter()
+            .any(|event| event.entity == name.as_str())
+        {
+            self.events.clear();
+            self.after = self.through;
+        }
         self.erased += 1;
         self.names.push_back((self.erased, name.clone()));
         if self.names.len() > ERASED_MAX {
@@ -298,7 +305,7 @@ impl Feeds {
         feed
     }
 
-    /// Events of a name were erased: what is kept of them is, too, and what is being read is read again.
+    /// Events of a name were erased, or some of them: what is kept of it is read again, and so is what is being read.
     pub(crate) fn forget(&self, fleet: Fleet, name: &Name) {
         let feed = self.lock().get(&fleet).and_then(Weak::upgrade);
         if let Some(feed) = feed {

@@ -92,6 +92,8 @@ struct Inner {
     told: HashMap<Entity, Told>,
     /// In the order in which they came.
     order: VecDeque<Entity>,
+    /// There were too many to remember: whoever listens may have been given a position of others.
+    has_forgotten: bool,
 }
 
 /// Somebody who listens, until this is dropped.
@@ -176,7 +178,12 @@ impl Listener {
     /// What waits of this name is taken away, but for that it has left, and who was given a position of it is told that.
     fn forget(&self, name: &Name) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let Inner { seen, told, order } = &mut *inner;
+        let Inner {
+            seen,
+            told,
+            order,
+            has_forgotten,
+        } = &mut *inner;
         let waits = told.iter().filter(|(_, told)| told.name() == name);
         let mut all: BTreeSet<Entity> = waits.map(|(entity, _)| *entity).collect();
         // Where nothing waits of it, its number is mostly the first of its name.
@@ -184,7 +191,7 @@ impl Listener {
         let mut is_told = false;
         for entity in all {
             let known = seen.get_mut(&entity);
-            let is_given = known.as_ref().is_some_and(|seen| seen.is_given);
+            let is_given = known.as_ref().map_or(*has_forgotten, |seen| seen.is_given);
             let was_told = told.get(&entity);
             if was_told.is_some_and(|told| told.name() != name) {
                 // It is another one's number.
@@ -225,6 +232,7 @@ impl Inner {
             if self.seen.len() >= SEEN_MAX {
                 // Cells say where they were.
                 self.seen.clear();
+                self.has_forgotten = true;
             }
         }
         self.seen.entry(entity).or_default().is_in = is_in;
@@ -551,5 +559,24 @@ mod tests {
         }
         let seen = listener.inner.lock().unwrap().seen.len();
         assert!(seen <= SEEN_MAX, "{seen}");
+    }
+
+    /// What was given before that is not remembered was not told to be gone when it was erased.
+    #[test]
+    fn what_is_not_remembered_is_gone_when_it_is_erased() {
+        let live = Arc::default();
+        let listener = listener(&live, 0);
+        let name = |n: u64| Name::new(&format!("e{n}")).unwrap();
+        listener.forget(&name(1));
+        assert_eq!(said(&listener), [""; 0]);
+        let mut met = 0;
+        while met <= SEEN_MAX as u64 {
+            let some: Vec<_> = (met..met + 5000).map(|n| moved(n, None, 10.5, 0)).collect();
+            met += 5000;
+            listener.look(&some);
+            listener.take(usize::MAX);
+        }
+        listener.forget(&name(1));
+        assert_eq!(said(&listener), ["e1 gone"]);
     }
 }

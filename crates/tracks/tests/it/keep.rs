@@ -445,3 +445,32 @@ fn what_is_exported_is_imported_as_it_was() {
         assert_eq!(count as usize, expected.count());
     }
 }
+
+/// Nobody was told of an export that found nothing, so that neither its time nor the end of its client ended it.
+#[test]
+fn an_export_that_finds_nothing_can_be_ended() {
+    let world = World::new();
+    for part in 0..9 {
+        let some = (0..1000).map(|n| report(&format!("car {part} {n}"), 0, at(59.0, 18.0)));
+        assert!(world.send(some.collect()).iter().all(Result::is_ok));
+    }
+    let info = world.fleet();
+    let view = world.tracks.view();
+    let choice = Choice {
+        entity: None,
+        from: Time(NOW.0 + SECOND),
+        to: Time::MAX,
+    };
+    let run = |told: &mut dyn FnMut(u64) -> base::Result<()>| {
+        let mut writer = Writer::new(Format::Csv, Vec::new(), &info.settings.tags).unwrap();
+        export(&*view, info.fleet, &choice, &mut writer, told)
+    };
+    let mut told = 0;
+    let count = run(&mut |_| {
+        told += 1;
+        Ok(())
+    });
+    assert_eq!(count.unwrap(), 0);
+    assert!(told > 2, "{told}");
+    run(&mut |_| Err(base::Error::aborted("the client is gone"))).unwrap_err();
+}

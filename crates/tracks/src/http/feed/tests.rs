@@ -281,12 +281,46 @@ fn erasures_of_others_void_nothing() {
     forget("another");
     assert!(!feed.is_so(&given) && feed.given(erased, page()).is_none());
     let given = feed.given(feed.erased(), page()).unwrap();
+    assert_eq!(feed.recent(all[0] - 1, 10).unwrap().events.len(), 2);
     forget(&all[1].to_string());
     assert!(!feed.is_so(&given));
-    // What is kept is without it, and is still all that there is.
-    let left = feed.recent(all[0] - 1, 10).unwrap();
+    // What is kept is read again.
+    let mut batch = Batch::new(&store);
+    batch
+        .delete(Family::Events, &key(Fleet(1), all[1]))
+        .unwrap();
+    batch.write(None).unwrap();
+    let erased = feed.recent(all[0] - 1, 10).unwrap_err();
+    let left = feed.given(erased, page()).unwrap();
     let left: Vec<u64> = left.events.iter().map(|event| event.id).collect();
     assert_eq!(left, all[..1]);
+}
+
+/// An erasure that failed, or during which its entity reported anew, took events from whoever had not been given them yet, and they
+/// are in the store.
+#[test]
+fn what_an_erasure_leaves_is_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Engine::open(dir.path()).unwrap();
+    let events = Arc::new(Events::open(&store).unwrap());
+    let feeds = Feeds::new();
+    let feed = feeds.of(&events, Fleet(1));
+    let mut reader = Reader {
+        feed: Arc::clone(&feed),
+        start: 0,
+        at: feed.through(),
+        seen: Vec::new(),
+    };
+    let ids = events.take(&[Fleet(1); 3], Time(5));
+    put(&store, Fleet(1), ids.iter());
+    let all: Vec<u64> = ids.iter().collect();
+    drop(ids);
+    feed.read(&events, &|| store.view()).unwrap();
+    for id in &all[1..] {
+        feeds.forget(Fleet(1), &Name::new(&id.to_string()).unwrap());
+    }
+    reader.end(&events, &store);
+    assert_eq!(reader.seen, all);
 }
 
 /// One damaged event kept the listeners of all fleets waiting, and so did a panic.

@@ -106,6 +106,11 @@ impl Task {
             }
         };
         if batch.events.is_empty() {
+            // What waited may have been erased.
+            {
+                let mut state = self.hook.lock();
+                (state.first_waiting, state.next_attempt) = (None, None);
+            }
             self.pass(batch.next).await;
             let mut news = self.news.clone();
             return self.pause(async move { drop(news.changed().await) }).await;

@@ -176,7 +176,7 @@ pub(super) struct Wanted {
 }
 
 impl Webhooks {
-    /// Reads them. Errors: the store's; Corruption.
+    /// Reads them, but for those of fleets that are refused. Errors: the store's; Corruption.
     pub(crate) fn open(
         store: &dyn Store,
         fleets: &Fleets,
@@ -184,15 +184,13 @@ impl Webhooks {
         seed: u64,
     ) -> Result<Self> {
         let mut all = BTreeMap::new();
-        let fleets: BTreeMap<Fleet, Arc<Info>> =
-            fleets.all().into_iter().map(|i| (i.fleet, i)).collect();
         let view = store.view();
         let end = behind(KEY);
         let mut rows = view.rows(Family::Meta, KEY, end.as_deref())?;
         rows.seek(KEY);
         while let Some((key, value)) = rows.row() {
-            let hook = decode(&fleets, key, value).map_err(|e| damaged(Family::Meta, key, &e))?;
-            all.insert(hook.key(), Arc::new(hook));
+            let hook = decode(fleets, key, value).map_err(|e| damaged(Family::Meta, key, &e))?;
+            all.extend(hook.map(|hook| (hook.key(), Arc::new(hook))));
             rows.next();
         }
         rows.status()?;
@@ -361,17 +359,22 @@ fn write(store: &dyn Store, place: &Place, stored: &Stored) -> Result<u64> {
     batch.write(None)
 }
 
-fn decode(fleets: &BTreeMap<Fleet, Arc<Info>>, key: &[u8], value: &[u8]) -> Result<Hook> {
+/// `None`: nobody can tell whose it is.
+fn decode(fleets: &Fleets, key: &[u8], value: &[u8]) -> Result<Option<Hook>> {
     let wrong = |text: &str| Error::new(ErrorKind::Corruption, text.to_owned());
     let rest = key.strip_prefix(KEY).and_then(|k| str::from_utf8(k).ok());
     let (fleet, name) = rest
         .and_then(|rest| rest.split_once('/'))
         .ok_or_else(|| wrong("it has no fleet"))?;
     let fleet = fleet.parse().map(Fleet).ok();
-    let info = fleet.and_then(|fleet| fleets.get(&fleet)).cloned();
+    if fleet.is_some_and(|fleet| fleets.is_mixed(fleet)) {
+        return Ok(None);
+    }
+    let info = fleet.and_then(|fleet| fleets.of(fleet));
     let info = info.ok_or_else(|| wrong("its fleet is not there"))?;
     let stored: Stored = serde_json::from_slice(value).map_err(|e| wrong(&e.to_string()))?;
-    Hook::new(info, Name::new(name)?, stored).map_err(|e| wrong(&e))
+    let hook = Hook::new(info, Name::new(name)?, stored);
+    hook.map(Some).map_err(|e| wrong(&e))
 }
 
 #[cfg(test)]
@@ -427,5 +430,23 @@ mod tests {
         let state = all[0].state();
         assert_eq!((all.len(), all[0].stored.url.as_str()), (1, "http://b/"));
         assert_eq!((state.cursor, state.disabled.as_deref()), (12, Some("410")));
+        // A fleet that is refused keeps no server from starting.
+        let twin = Info {
+            name: Name::new("twin").unwrap(),
+            ..Info::clone(&all[0].info)
+        };
+        let (row, value) = twin.row().unwrap();
+        let mut batch = Batch::new(&store);
+        batch.put(Family::Meta, &row, &value).unwrap();
+        batch.write(None).unwrap();
+        let fleets = Fleets::open(&store).unwrap();
+        let hooks = Webhooks::open(&store, &fleets, Hosts::default(), 1).unwrap();
+        assert!(hooks.all().is_empty());
+        let mut batch = Batch::new(&store);
+        let nobody = key(&(Fleet(77), names[0].clone()));
+        batch.put(Family::Meta, &nobody, b"{}").unwrap();
+        batch.write(None).unwrap();
+        let e = Webhooks::open(&store, &fleets, Hosts::default(), 1).unwrap_err();
+        assert!(e.to_string().contains("its fleet is not there"), "{e}");
     }
 }
