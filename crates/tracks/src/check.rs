@@ -1,8 +1,8 @@
 //! Whether a store's rows agree with each other.
 //!
 //! Each entity has one row in the index, in its newest point's cell; `latest` has that point; each point has its visit, and an
-//! entity with a name; each visit has a point, or a row in `meta` says that it may have none. What is behind the marks of a
-//! fleet's retention may be gone: see [`keep`].
+//! entity with a name; each visit has a point, or a row in `meta` says that it may have none; each fleet has a number of its own.
+//! What is behind the marks of a fleet's retention may be gone: see [`keep`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 
 use base::Result;
 
+use crate::fleets;
 use crate::geo::cell::Cell;
 use crate::keep::{self, Horizon};
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
@@ -94,6 +95,7 @@ pub fn check(store: &dyn Store, options: Options, told: &mut dyn FnMut(u64)) -> 
         gathered: Gathered::default(),
         out: Findings::default(),
     };
+    check.fleets()?;
     check.points()?;
     let newest = check.latest()?;
     let index = check.index()?;
@@ -172,6 +174,23 @@ impl<'a> Check<'a> {
         if self.rows.is_multiple_of(65_536) {
             (self.told)(self.rows);
         }
+    }
+
+    fn fleets(&mut self) -> Result<()> {
+        let (view, out) = (self.view, &mut self.out);
+        let mut names = BTreeMap::new();
+        fleets::rows(view, &mut |key, info| {
+            match info {
+                Ok(info) => {
+                    let before = names.insert(info.fleet, info.name.clone());
+                    if let Some(other) = before {
+                        out.add(Family::Meta, key, fleets::mixed(&info.name, &other));
+                    }
+                }
+                Err(e) => out.add(Family::Meta, key, e),
+            }
+            Ok(())
+        })
     }
 
     fn points(&mut self) -> Result<()> {

@@ -321,6 +321,22 @@ const CASES: &[Case] = &[
         ],
     ),
     (
+        "a fleet with the number of another one",
+        |b| {
+            let [of, twin] = [&b"fleet/fleet"[..], b"fleet/twin"];
+            b.put(Family::Meta, twin, &b.get(Family::Meta, of));
+        },
+        &[(
+            "meta",
+            "fleet twin has the number of fleet fleet: their rows are mixed",
+        )],
+    ),
+    (
+        "a fleet whose row is none",
+        |b| b.put(Family::Meta, b"fleet/g", &[0, 0]),
+        &[("meta", "Corruption: it is too short")],
+    ),
+    (
         "a visit with a key that is none",
         |b| b.put(Family::Visits, b"short", &[]),
         &[(
