@@ -92,16 +92,16 @@ impl Gone {
         (fleet, entity, bucket): VisitsOf,
         batch: &mut Batch<'_>,
     ) -> Result<u64> {
+        let visit = |cell| VisitKey {
+            fleet,
+            bucket,
+            cell,
+            entity,
+        };
         match self.left(view, (fleet, entity, bucket))? {
             Left::None(cells) => {
                 for cell in cells {
-                    let visit = VisitKey {
-                        fleet,
-                        bucket,
-                        cell,
-                        entity,
-                    };
-                    batch.delete(Family::Visits, &visit.to_bytes())?;
+                    batch.delete(Family::Visits, &visit(cell).to_bytes())?;
                 }
             }
             Left::Unknown(cells) => {
@@ -113,13 +113,7 @@ impl Gone {
             }
             Left::Anywhere(cells) => {
                 for cell in cells {
-                    let visit = VisitKey {
-                        fleet,
-                        bucket,
-                        cell,
-                        entity,
-                    };
-                    visits::note(batch, &visit)?;
+                    visits::note(batch, &visit(cell))?;
                 }
             }
         }
