@@ -17,6 +17,7 @@ use std::ops::ControlFlow;
 
 use base::Result;
 
+use super::erase::Erasure;
 use super::purge::{Range, are_done};
 use crate::geo::cell::Cell;
 use crate::model::key::{Entity, EntityKey, Fleet, PointKey, VisitKey, behind};
@@ -194,25 +195,47 @@ pub(super) struct Notes {
     pub(super) is_cut: bool,
 }
 
-/// Deletes the rows of an entity that say that visits may have no point, so many at most, and returns the visits. Errors: the
-/// store's.
+/// Deletes the rows of an entity that say that visits may have no point, so many at most, and returns the visits. Where all is
+/// erased, rows that cannot be read go, too; their visits stay, which say where a number may have been. Errors: the store's.
 pub(super) fn take_notes(
     view: &dyn View,
     (fleet, entity): (Fleet, Entity),
-    most: usize,
+    (most, erasure): (usize, Erasure),
     batch: &mut Batch<'_>,
 ) -> Result<Notes> {
-    let mut out = Notes::default();
     let first = [KEY, &EntityKey { fleet, entity }.to_bytes()].concat();
+    let mut out = Notes::default();
     let mut end = behind(&first);
-    let mut rows = view.rows(Family::Meta, &first, end.as_deref())?;
-    rows.seek(&first);
+    match read_notes(view, &first, most, &mut out) {
+        Ok(None) => {}
+        Ok(more) => end = more,
+        Err(e) if erasure == Erasure::All && e.is_corruption() => {
+            let last = [&first[..], &[u8::MAX; 8]].concat();
+            out.range = Some(Range::new(Family::Meta, &first, &last));
+        }
+        Err(e) => return Err(e),
+    }
+    // So that those that are read next need not pass over a deletion for each of these.
+    if let (Some(_), Some(end)) = (&out.range, end) {
+        batch.delete_range(Family::Meta, &first, &end)?;
+    }
+    Ok(out)
+}
+
+/// Reads them, from a key on. Returns the first that is not read, if there are more.
+fn read_notes(
+    view: &dyn View,
+    first: &[u8],
+    most: usize,
+    out: &mut Notes,
+) -> Result<Option<Vec<u8>>> {
+    let mut rows = view.rows(Family::Meta, first, behind(first).as_deref())?;
+    rows.seek(first);
     let mut count = 0;
     while let Some((key, _)) = rows.row() {
         if count == most {
             out.is_cut = true;
-            end = Some(key.to_vec());
-            break;
+            return Ok(Some(key.to_vec()));
         }
         count += 1;
         if let Some(visit) = visit_of(key) {
@@ -225,11 +248,7 @@ pub(super) fn take_notes(
         rows.next();
     }
     rows.status()?;
-    // So that those that are read next need not pass over a deletion for each of these.
-    if let (Some(_), Some(end)) = (&out.range, end) {
-        batch.delete_range(Family::Meta, &first, &end)?;
-    }
-    Ok(out)
+    Ok(None)
 }
 
 /// Deletes the rows of a fleet that say so of visits before a bucket: those are dropped, as they are too old. Errors: the store's.
@@ -395,7 +414,7 @@ mod tests {
         let bucket = Time(1_700_000_400_000_000).bucket();
         for (most, count) in [(0, 0), (1, 1)] {
             let mut batch = Batch::new(&**store);
-            let notes = take_notes(&*store.view(), of, most, &mut batch).unwrap();
+            let notes = take_notes(&*store.view(), of, (most, Erasure::All), &mut batch).unwrap();
             assert_eq!(
                 (notes.is_cut, notes.range.is_some()),
                 (count == 0, count == 1)
