@@ -141,10 +141,16 @@ impl Shared {
         if new != old {
             self.mark(fleet, new)?;
         }
-        // Not what the mark was before: dropping may have failed then, or been cut off.
-        let before = looked.dropped.get(&fleet).copied().unwrap_or_default();
-        self.drop_old(fleet, before, new)?;
-        looked.dropped.insert(fleet, new);
+        // Where this goes on, it was done or said.
+        if look.found.is_none() {
+            // Not what the mark was before: dropping may have failed then, or been cut off.
+            let before = looked.dropped.get(&fleet).copied().unwrap_or_default();
+            self.drop_old(fleet, before, new)?;
+            match self.drop_what_tells(fleet, before, new) {
+                Ok(()) => drop(looked.dropped.insert(fleet, new)),
+                Err(e) => look.is_wrong(&info.name, &e),
+            }
+        }
         self.sweep((info, new), &mut looked.behind, look, stops)
     }
 
@@ -167,15 +173,25 @@ impl Shared {
         if old.points.bucket() < new.points.bucket() {
             let visits = visits_from(fleet, new.points);
             self.drop_range(Family::Visits, &first, &visits)?;
-            notes_are_gone(&*self.of.store, fleet, new.points.bucket())?;
         }
-        let id = |time: Time| u64::try_from(time.0).unwrap_or(0);
-        if id(old.points) < id(new.points) {
-            let events = fence::key(fleet, id(new.points));
+        if first_event(old) < first_event(new) {
+            let events = fence::key(fleet, first_event(new));
             self.drop_range(Family::Events, &first, &events)?;
-            events_are_gone(&*self.of.store, fleet, id(new.points))?;
         }
         Ok(())
+    }
+
+    /// Drops what tells of visits and events that were dropped. Where that of one kind cannot be read, that of the other goes.
+    fn drop_what_tells(&self, fleet: Fleet, old: Horizon, new: Horizon) -> Result<()> {
+        let store = &*self.of.store;
+        let mut done = Ok(());
+        if old.points.bucket() < new.points.bucket() {
+            done = notes_are_gone(store, fleet, new.points.bucket());
+        }
+        if first_event(old) < first_event(new) {
+            done = done.and(events_are_gone(store, fleet, first_event(new)));
+        }
+        done
     }
 
     fn drop_range(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
@@ -380,6 +396,11 @@ impl Shared {
         look.kept.thinned += count;
         Ok(left.contains_key(&info.fleet))
     }
+}
+
+/// The first id of an event that stays.
+fn first_event(horizon: Horizon) -> u64 {
+    u64::try_from(horizon.points.0).unwrap_or(0)
 }
 
 /// What is to be erased of an entity.

@@ -303,6 +303,61 @@ fn who_cannot_be_read_is_erased_all_the_same() {
     }
 }
 
+/// Rows in `meta` of visits that may have no point, which cannot be read.
+fn has_damaged_notes(world: &World, of: (Fleet, Entity)) -> Vec<u8> {
+    let store = &**world.tracks.store();
+    let (fleet, entity) = of;
+    let mut batch = Batch::new(store);
+    for bucket in 0..2_u32 {
+        let places = [bucket.to_be_bytes(), [7; 4]].concat();
+        let key = EntityKey { fleet, entity }.to_bytes();
+        let key = [&b"visits/"[..], &key, &places].concat();
+        batch.put(Family::Meta, &key, &[]).unwrap();
+    }
+    batch.write(None).unwrap();
+    world.is_ill(|act| match act {
+        Act::Row(Family::Meta, key) if key.starts_with(b"visits/") => {
+            Err(Error::corruption("a damaged block of notes"))
+        }
+        _ => Ok(()),
+    });
+    [&b"visits/"[..], &fleet.prefix()].concat()
+}
+
+/// An erasure did all but its last part, and so kept the name and the newest point for ever.
+#[test]
+fn who_has_notes_that_cannot_be_read_is_erased_all_the_same() {
+    let world = open();
+    let info = world.report("f", "a", 1);
+    let notes = has_damaged_notes(&world, (info.fleet, name("a").number(0)));
+    assert!(world.tracks.erase(&info, &name("a")).unwrap());
+    assert!(!world.is_there(&info, "a"));
+    world.is_ill(|_| Ok(()));
+    assert_eq!(world.count(Family::Meta, &notes), 0);
+    eventually("it is merged", || world.left() == 0);
+}
+
+/// Such rows kept all else of their fleet that was too old.
+#[test]
+fn notes_that_cannot_be_read_keep_nothing_else() {
+    let world = open();
+    let info = world.report("f", "old", 11);
+    let store = &**world.tracks.store();
+    let event = fence::key(info.fleet, 5);
+    let mut batch = Batch::new(store);
+    batch.put(Family::Events, &event, b"of long ago").unwrap();
+    batch.write(None).unwrap();
+    let notes = has_damaged_notes(&world, (info.fleet, Entity(1)));
+    let said = world.tracks.keep_house().unwrap_err().to_string();
+    assert!(said.contains("a damaged block of notes"), "{said}");
+    assert!(!world.is_there(&info, "old"));
+    assert_eq!(store.get(Family::Events, &event).unwrap(), None);
+    world.is_ill(|_| Ok(()));
+    assert_eq!(world.count(Family::Meta, &notes), 2);
+    world.tracks.keep_house().unwrap();
+    assert_eq!(world.count(Family::Meta, &notes), 0);
+}
+
 /// Where nothing was to be erased nobody asked, and whoever stopped the service waited for the writes of all its fleets.
 #[test]
 fn a_look_stops_behind_each_fleet() {
