@@ -55,6 +55,8 @@ pub(super) struct Purging {
     due: u64,
     /// Rows are deleted up to this write, and may be in tables still: from before the start as well.
     rows_gone: Option<u64>,
+    /// Others were deleted since, up to this write: those before do not wait for views of these.
+    more_rows_gone: Option<u64>,
 }
 
 impl Default for Purging {
@@ -65,6 +67,7 @@ impl Default for Purging {
             fleets: BTreeMap::new(),
             due: 0,
             rows_gone: Some(0),
+            more_rows_gone: None,
         }
     }
 }
@@ -110,6 +113,15 @@ impl Purging {
             .iter()
             .any(|rest| is_left(&rest))
             .then_some(self.due)
+    }
+
+    /// Rows are deleted by a write.
+    fn rows_are_gone(&mut self, number: u64) {
+        let place = match self.rows_gone {
+            None => &mut self.rows_gone,
+            Some(_) => &mut self.more_rows_gone,
+        };
+        *place = Some(number);
     }
 
     /// The fleet whose turn it is: of those that are not left to later, that which waits for the longest.
@@ -276,7 +288,7 @@ impl Shared {
                 for key in old.into_iter().flat_map(|rest| rest.keys) {
                     work.purging.rows.remove(&key);
                 }
-                work.purging.rows_gone = Some(self.of.store.visible_number());
+                work.purging.rows_are_gone(self.of.store.visible_number());
             }
             self.note(work, What::Rest(fleet), done);
         }
@@ -296,6 +308,9 @@ impl Shared {
             first,
             last,
         } = purge_rows();
+        // The others go with them, unless a view has those.
+        let more = work.purging.more_rows_gone;
+        let more = more.filter(|number| self.is_seen(*number));
         let done = caught("merging tables", || {
             self.of
                 .store
@@ -305,7 +320,7 @@ impl Shared {
             return;
         }
         if done.is_ok() {
-            work.purging.rows_gone = None;
+            (work.purging.rows_gone, work.purging.more_rows_gone) = (more, None);
         }
         self.note(work, What::Rows, done);
     }

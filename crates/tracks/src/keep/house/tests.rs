@@ -545,6 +545,57 @@ fn what_the_rows_of_a_purge_said_is_gone_after_a_restart() {
     eventually("it is gone", || !world.tables_have(b"where it was"));
 }
 
+/// Rows that no view had waited for the views of those that were deleted last: where erasures went on, for ever.
+#[test]
+fn rows_of_purges_do_not_wait_for_views_of_later_ones() {
+    let world = open();
+    let info = world.report("f", "a", 1);
+    world.report("f", "b", 1);
+    let (merged, is_bad) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (its, bad, clock) = (
+        Arc::clone(&merged),
+        Arc::clone(&is_bad),
+        Arc::clone(&world.clock),
+    );
+    world.is_ill(move |act| {
+        match act {
+            // A pause ten times as long follows.
+            Act::Compact(Family::Visits, _) => drop(clock.0.fetch_add(MINUTE, Ordering::Relaxed)),
+            Act::Compact(Family::Meta, _) if bad.load(Ordering::Relaxed) => {
+                return Err(failure("a damaged table of meta"));
+            }
+            Act::Compact(Family::Meta, _) => drop(its.fetch_add(1, Ordering::Relaxed)),
+            _ => {}
+        }
+        Ok(())
+    });
+    is_bad.store(true, Ordering::Relaxed);
+    assert!(world.tracks.erase(&info, &name("a")).unwrap());
+    eventually("it fails", || world.failed().contains("of meta"));
+    assert_eq!(world.left(), 0);
+    assert!(world.tracks.erase(&info, &name("b")).unwrap());
+    let view = world.tracks.view();
+    world.go_on(11);
+    eventually("the next ones are deleted", || world.left() == 0);
+    is_bad.store(false, Ordering::Relaxed);
+    let merged = || {
+        world.go_on(1);
+        merged.load(Ordering::Relaxed)
+    };
+    let before = merged();
+    eventually("the first ones are merged", || merged() > before);
+    let before = merged();
+    drop(view);
+    eventually("the next ones are", || merged() > before);
+    let before = merged();
+    let looks = lock(&world.clock.1).len();
+    eventually("it looks", || lock(&world.clock.1).len() > looks + 3);
+    assert_eq!(merged(), before);
+}
+
 /// It waited for no time, again and again, where what was due could not be done.
 #[test]
 fn the_thread_rests_whatever_fails() {
