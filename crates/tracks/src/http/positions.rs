@@ -191,7 +191,8 @@ impl Listener {
         let mut is_told = false;
         for entity in all {
             let known = seen.get_mut(&entity);
-            let is_given = known.as_ref().map_or(*has_forgotten, |seen| seen.is_given);
+            // One that is remembered may have been forgotten before.
+            let is_given = *has_forgotten || known.as_ref().is_some_and(|seen| seen.is_given);
             let was_told = told.get(&entity);
             if was_told.is_some_and(|told| told.name() != name) {
                 // It is another one's number.
@@ -578,5 +579,11 @@ mod tests {
         }
         listener.forget(&name(1));
         assert_eq!(said(&listener), ["e1 gone"]);
+        // It was given before, and waits to be given anew.
+        let mut anew = Arc::into_inner(moved(2, None, 10.5, 0)).unwrap();
+        anew.entity = name(2).number(0);
+        listener.look(&[Arc::new(anew)]);
+        listener.forget(&name(2));
+        assert_eq!(said(&listener), ["e2 gone"]);
     }
 }
