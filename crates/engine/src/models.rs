@@ -219,6 +219,24 @@ pub fn two_insert() {
     assert!(["a", "b", "d", "e", "f"].iter().all(|k| has(&memtable, k)));
 }
 
+/// The same below a root: what points to the block changes too.
+pub fn two_insert_below_a_root() {
+    // Root over [a b d], which is full, and [e f g].
+    let memtable = memtable(&["d", "e", "f", "g", "a", "b"]);
+    let writer = {
+        let memtable = Arc::clone(&memtable);
+        spawn(move || insert(&memtable, "c", 7))
+    };
+    insert(&memtable, "cc", 8);
+    join([writer]);
+    assert_eq!(count(&memtable), 8);
+    assert!(
+        ["a", "b", "c", "cc", "d", "e"]
+            .iter()
+            .all(|k| has(&memtable, k))
+    );
+}
+
 /// Who waits for a number is told, however the wait and the raise meet.
 pub fn watermark_wakes() {
     let mark = Arc::new(Watermark::at(0));

@@ -24,6 +24,7 @@ models! {
     the_index_is_cut_beside_a_pass(2) = models::the_index_is_cut_beside_a_pass;
     a_lower_block_is_cut_beside_a_reader(1) = models::a_lower_block_is_cut_beside_a_reader;
     two_insert(2) = models::two_insert;
+    two_insert_below_a_root(2) = models::two_insert_below_a_root;
     watermark_wakes(3) = models::watermark_wakes;
     watermark_calls_back(3) = models::watermark_calls_back;
     groups_are_visible_in_their_order(3) = models::groups_are_visible_in_their_order;

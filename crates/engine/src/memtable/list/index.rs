@@ -29,14 +29,12 @@ use base::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use base::sync::{Memory, Mutex, MutexGuard, PoisonError};
 use base::{Comparator, key};
 
-use super::{Arena, Entry, Target, prefetch};
+use super::{Arena, Entry, LINE, Target, prefetch};
 
 /// Slots of a block: with the header thirteen cache lines. Models cut blocks after few inserts.
 const SLOTS: usize = if cfg!(loom) { 3 } else { 49 };
 /// Levels are at most this many: in any order of keys a block is split after five inserts or more on average.
 const LEVELS: usize = 24;
-/// Cache lines begin here.
-const LINE: usize = 64;
 /// After so many inserts each right behind the last, a block is split where the next goes: entries that come
 /// in ascending order leave full blocks.
 const RUN: u32 = 4;
@@ -109,7 +107,7 @@ pub(super) struct Place<'a> {
 
 /// A block at a version.
 #[derive(Clone, Copy)]
-pub(super) struct Found<'a> {
+struct Found<'a> {
     block: &'a Block,
     version: u64,
 }
@@ -120,6 +118,27 @@ impl Found<'_> {
     fn is_still(&self) -> bool {
         fence(Ordering::Acquire);
         self.block.version.load(Ordering::Relaxed) == self.version
+    }
+}
+
+/// The block of the lowest level that a key belongs in. Where it is not the root, it is read later than what
+/// points to it.
+#[derive(Clone, Copy)]
+pub(super) struct Near<'a> {
+    /// The root, or what points to `below`.
+    found: Found<'a>,
+    below: Option<&'a Block>,
+}
+
+impl<'a> Near<'a> {
+    /// The block as it is now, unless it, or what points to it, has changed.
+    #[inline]
+    fn found(self) -> Option<Found<'a>> {
+        let Some(below) = self.below else {
+            return Some(self.found);
+        };
+        let below = below.now()?;
+        self.found.is_still().then_some(below)
     }
 }
 
@@ -400,17 +419,20 @@ impl Index {
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// The block of the lowest level that a search ends in, which goes from slot to slot as `way` says.
+    /// The block of the lowest level that a search ends in, which goes from slot to slot as `way` says. It was
+    /// asked for, and nothing of it was read.
     #[inline]
-    fn descend(&self, way: impl Fn(&Block) -> usize) -> Option<Found<'_>> {
+    fn approach(&self, way: impl Fn(&Block) -> usize) -> Option<Near<'_>> {
         let mut found = self.root().now()?;
         if !ptr::eq(self.root(), found.block) {
             return None; // it was split before it was looked at
         }
         while found.block.level() > 0 {
             let below = found.block.below(way(found.block))?;
-            if below.level() == 0 {
-                below.prefetch();
+            below.prefetch();
+            if found.block.level() == 1 {
+                let below = Some(below);
+                return Some(Near { found, below });
             }
             let below = below.now()?;
             if !found.is_still() {
@@ -418,22 +440,29 @@ impl Index {
             }
             found = below;
         }
-        Some(found)
+        Some(Near { found, below: None })
     }
 
-    /// The block that the target belongs in.
+    /// The same once it is read.
     #[inline]
-    pub(super) fn block(&self, target: &Target<'_>, comparator: &Comparator) -> Option<Found<'_>> {
-        self.descend(|block| block.way(target, comparator))
+    fn descend(&self, way: impl Fn(&Block) -> usize) -> Option<Found<'_>> {
+        self.approach(way)?.found()
+    }
+
+    /// The block that the target belongs in, on its way into the cache.
+    #[inline]
+    pub(super) fn near(&self, target: &Target<'_>, comparator: &Comparator) -> Option<Near<'_>> {
+        self.approach(|block| block.way(target, comparator))
     }
 
     /// The target's place in its block.
     #[inline]
     pub(super) fn place<'a>(
-        found: Found<'a>,
+        near: Near<'a>,
         target: &Target<'_>,
         comparator: &Comparator,
     ) -> Option<Place<'a>> {
+        let found = near.found()?;
         let block = found.block;
         let at = block.count(0, target, comparator);
         let before = at.checked_sub(1);
@@ -455,8 +484,7 @@ impl Index {
     /// The target's place, unless the blocks on the way are changing.
     #[inline]
     pub(super) fn find(&self, target: &Target<'_>, comparator: &Comparator) -> Option<Place<'_>> {
-        let found = self.block(target, comparator)?;
-        Self::place(found, target, comparator)
+        Self::place(self.near(target, comparator)?, target, comparator)
     }
 
     /// The target's place.

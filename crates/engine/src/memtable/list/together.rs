@@ -5,7 +5,7 @@
 //! or of a log that is replayed, are searched for in steps: each search asks for the cache lines of its
 //! next step, and while they are on their way the others take theirs. The lists may be different ones.
 
-use super::index::{Found, Index, Place};
+use super::index::{Index, Near, Place};
 use super::{Entry, List, Target};
 
 /// An entry that has its memory in a list, but no place yet.
@@ -34,7 +34,7 @@ struct Search<'a> {
     list: &'a List,
     target: Target<'a>,
     entry: *mut Entry,
-    found: Option<Found<'a>>,
+    near: Option<Near<'a>>,
     place: Option<Place<'a>>,
 }
 
@@ -51,7 +51,7 @@ pub(in crate::memtable) fn link_all<'a>(entries: impl Iterator<Item = (&'a List,
             list,
             target,
             entry,
-            found: list.index.block(&target, &list.comparator),
+            near: list.index.near(&target, &list.comparator),
             place: None,
         });
         if searches.len() == WIDTH {
@@ -64,8 +64,8 @@ pub(in crate::memtable) fn link_all<'a>(entries: impl Iterator<Item = (&'a List,
 fn finish(searches: &mut Vec<Search<'_>>) {
     for search in searches.iter_mut() {
         let comparator = &search.list.comparator;
-        let found = search.found;
-        search.place = found.and_then(|f| Index::place(f, &search.target, comparator));
+        let near = search.near;
+        search.place = near.and_then(|near| Index::place(near, &search.target, comparator));
     }
     for search in searches.drain(..) {
         search.list.link(search.entry, &search.target, search.place);
