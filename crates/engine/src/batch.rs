@@ -200,19 +200,32 @@ impl<'a> Records<'a> {
         self.len - self.rest.len()
     }
 
-    /// The next record; `None` inside means that it ends before it should.
+    /// The next record; `None`: it ends before it should.
+    ///
+    /// Most are of two kinds, which are built where they are used, in registers. A record that is returned in memory
+    /// is written field by field and read sixteen bytes at a time; such a read waits until all that was written
+    /// before it, memtable entries too, is in the cache.
+    #[inline(always)]
     fn decode(&mut self, tag: Tag) -> Option<Record<'a>> {
         let d = &mut self.rest;
-        Some(match tag {
-            Tag::Value | Tag::ColumnFamilyValue => Record::Put {
+        match tag {
+            Tag::Value | Tag::ColumnFamilyValue => Some(Record::Put {
                 cf: family(d, tag == Tag::ColumnFamilyValue)?,
                 key: d.slice()?,
                 value: d.slice()?,
-            },
-            Tag::Deletion | Tag::ColumnFamilyDeletion => Record::Delete {
+            }),
+            Tag::Deletion | Tag::ColumnFamilyDeletion => Some(Record::Delete {
                 cf: family(d, tag == Tag::ColumnFamilyDeletion)?,
                 key: d.slice()?,
-            },
+            }),
+            _ => self.decode_other(tag),
+        }
+    }
+
+    #[inline(never)]
+    fn decode_other(&mut self, tag: Tag) -> Option<Record<'a>> {
+        let d = &mut self.rest;
+        Some(match tag {
             Tag::SingleDeletion | Tag::ColumnFamilySingleDeletion => Record::SingleDelete {
                 cf: family(d, tag == Tag::ColumnFamilySingleDeletion)?,
                 key: d.slice()?,
@@ -260,8 +273,12 @@ impl<'a> Records<'a> {
                 timestamp: d.slice()?,
                 xid: d.slice()?,
             },
+            Tag::Value
+            | Tag::ColumnFamilyValue
+            | Tag::Deletion
+            | Tag::ColumnFamilyDeletion
             // Only in tables, never in a batch; `next` refuses it before.
-            Tag::DeletionWithTimestamp => return None,
+            | Tag::DeletionWithTimestamp => return None,
         })
     }
 }
@@ -269,30 +286,38 @@ impl<'a> Records<'a> {
 impl<'a> Iterator for Records<'a> {
     type Item = Result<Record<'a>>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let at = self.offset();
         let byte = self.rest.u8()?;
         let tag = Tag::from_u8(byte).filter(|&t| t != Tag::DeletionWithTimestamp);
         let Some(tag) = tag else {
             self.rest = Decoder::new(&[]);
-            return Some(Err(bad_record(at, &format!("unknown tag 0x{byte:02x}"))));
+            return Some(Err(unknown_tag(at, byte)));
         };
-        let record = self.decode(tag);
-        if record.is_none() {
+        let Some(record) = self.decode(tag) else {
             self.rest = Decoder::new(&[]);
-            let what = format!("the record {tag:?} is cut off");
-            return Some(Err(bad_record(at, &what)));
-        }
-        record.map(Ok)
+            return Some(Err(cut_off(at, tag)));
+        };
+        Some(Ok(record))
     }
 }
 
+#[inline]
 fn family(d: &mut Decoder<'_>, present: bool) -> Option<u32> {
     if present { d.varint32() } else { Some(0) }
 }
 
 #[cold]
+fn unknown_tag(at: usize, byte: u8) -> Error {
+    bad_record(at, &format!("unknown tag 0x{byte:02x}"))
+}
+
+#[cold]
+fn cut_off(at: usize, tag: Tag) -> Error {
+    bad_record(at, &format!("the record {tag:?} is cut off"))
+}
+
 fn bad_record(at: usize, what: &str) -> Error {
     Error::corruption(format!("write batch: {what} (byte {at} of the batch)"))
 }
