@@ -125,7 +125,7 @@ pub enum FlushReason {
     ManualFlush,
     /// After a failure, everything goes to tables.
     ErrorRecovery,
-    /// The logs are larger than `max_total_wal_size`.
+    /// The logs are larger than `max_total_wal_size`, or the family keeps many of them for little.
     WalFull,
     /// A list of the database's files is being made.
     GetLiveFiles,

@@ -89,7 +89,9 @@ base::options! {
         /// are needed; ten of the limit are for other files. Iterators keep what they read open.
         max_open_files: i32 = -1, in -1..=i32::MAX, [Mutable];
         /// Bytes of all write-ahead logs at which the families that hold the oldest log alive
-        /// are flushed; 0 means four times the sum of all write buffers.
+        /// are flushed; 0 means four times the sum of all write buffers, and that a family which has less in
+        /// memory than an eighth of its write buffer is flushed when it keeps logs of four write buffers
+        /// alive that no other family needs.
         max_total_wal_size: u64 = 0, in 0..=u64::MAX, [Mutable];
         /// What damage in a write-ahead log means at `open`.
         wal_recovery_mode: RecoveryMode = RecoveryMode::PointInTimeRecovery;

@@ -254,8 +254,8 @@ fn rotate_what_is_due<'a>(
 }
 
 /// The families whose active memtable is to become immutable, and why: it is full, or it keeps old
-/// logs alive while the logs together exceed `max_total_wal_size`, or it is the oldest while all
-/// memtables together are too large. With `atomic_flush`, all others come along.
+/// logs alive while the logs together exceed `max_total_wal_size`, or alone and for little, or it is the oldest
+/// while all memtables together are too large. With `atomic_flush`, all others come along.
 fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
     let families = db.families.load();
     let mut chosen: Vec<(Arc<Family>, FlushReason)> = Vec::new();
@@ -273,6 +273,9 @@ fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
         for f in db.oldest_log_holders(&families) {
             choose(&f, FlushReason::WalFull);
         }
+    }
+    for f in db.idle_log_holders(&families) {
+        choose(&f, FlushReason::WalFull);
     }
     if db.write_buffers().should_flush()
         && let Some(f) = oldest_memtable(&families)

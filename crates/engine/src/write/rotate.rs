@@ -16,6 +16,14 @@ use crate::outbox;
 use crate::read::view::View;
 use crate::shared::{MENDING, Shared, read_only};
 
+/// A family is idle whose active memtable has less than this part of its write buffer, and logs are kept for little
+/// that are so many times as large as what is in memory.
+const IDLE_PART: u64 = 8;
+/// Idle families are flushed when they keep logs of so many of the largest write buffers.
+const IDLE_LOGS: u64 = 4;
+/// Fewer bytes of logs take no time to read.
+const IDLE_LOGS_MIN: u64 = 64 << 20;
+
 impl Shared {
     /// After a group was inserted: asks for a rotation of memtables that are full.
     #[inline]
@@ -64,6 +72,52 @@ impl Shared {
             })
             .cloned()
             .collect()
+    }
+
+    /// Families that have little in memory and keep many logs alive by it, which no other family needs: to flush them
+    /// costs little, and the next open need not read those logs. None where `max_total_wal_size` says how large logs
+    /// may become, or families are flushed together.
+    pub(crate) fn idle_log_holders(&self, families: &FamilySet) -> Vec<Arc<Family>> {
+        let set = self.max_total_wal_size.load(Ordering::Relaxed);
+        if set > 0 || self.options.db.atomic_flush {
+            return Vec::new();
+        }
+        let mut largest = 0;
+        let mut needed = None; // the oldest log that a family needs which is not idle
+        let mut idle = Vec::new();
+        for family in families.iter() {
+            let view = family.view.load();
+            let oldest = view.imm.last().unwrap_or(&view.mem);
+            let (number, bytes) = (oldest.log_number(), view.mem.data_bytes());
+            largest = largest.max(family.write_buffer_size());
+            if view.imm.is_empty() && bytes < family.write_buffer_size() / IDLE_PART {
+                if !view.mem.is_empty() {
+                    idle.push((number, bytes, family));
+                }
+            } else {
+                needed = Some(needed.map_or(number, |needed: FileNumber| needed.min(number)));
+            }
+        }
+        let kept: u64 = {
+            let state = self.state();
+            let active = state.logs.keys().next_back().copied();
+            let needed = needed.or(active).unwrap_or_default();
+            idle.retain(|(number, ..)| *number < needed);
+            let oldest = idle.iter().map(|(number, ..)| *number).min();
+            let Some(oldest) = oldest else {
+                return Vec::new();
+            };
+            state
+                .logs
+                .range(oldest..needed)
+                .map(|(_, bytes)| bytes)
+                .sum()
+        };
+        let in_memory: u64 = idle.iter().map(|(_, bytes, _)| bytes).sum();
+        if kept < IDLE_LOGS_MIN.max(IDLE_LOGS * largest) || kept < IDLE_PART * in_memory {
+            return Vec::new();
+        }
+        idle.into_iter().map(|(_, _, f)| Arc::clone(f)).collect()
     }
 
     /// Starts a new log and gives each of `families` a new active memtable. Nobody is inside
@@ -193,6 +247,8 @@ impl Shared {
                 return Err(e);
             }
             self.note_new_log(old, number);
+            // An idle family may keep the old one.
+            self.attention.raise();
             self.log.info(format_args!("log {number}: {how}"));
             return Ok(number);
         }

@@ -246,6 +246,58 @@ fn max_total_wal_size_flushes_the_family_that_holds_old_logs() {
     assert!(logs <= 5, "{logs} logs");
 }
 
+/// Writes 150 MiB to the default family beside one entry in another, and returns how many tables that has at the end, and how
+/// many bytes the logs.
+fn beside_an_idle_family(options: &Options, idle_entries: u64) -> (String, u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path(), options).unwrap();
+    let idle = db.create_column_family("idle", &options.cf).unwrap();
+    for i in 0..idle_entries {
+        db.put_cf(&idle, i.to_be_bytes(), [1; 1000]).unwrap();
+    }
+    for i in 0..2400u64 {
+        db.put(i.to_be_bytes(), vec![i as u8; 64 << 10]).unwrap();
+    }
+    db.wait_for_compact().unwrap();
+    let tables = db.property_cf(&idle, "rocksdb.num-files-at-level0");
+    let files = std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap);
+    let logs = files.filter(|e| e.path().extension().is_some_and(|x| x == "log"));
+    let bytes = logs.map(|e| e.metadata().unwrap().len()).sum();
+    drop(db);
+    let db = Db::open_all(dir.path(), options).unwrap();
+    let idle = db.column_family("idle").unwrap();
+    let last = (idle_entries - 1).to_be_bytes();
+    assert_eq!(db.get_cf(&idle, last).unwrap().unwrap(), [1; 1000]);
+    assert_eq!(
+        db.get(2399u64.to_be_bytes()).unwrap().unwrap().len(),
+        64 << 10
+    );
+    (tables.unwrap(), bytes)
+}
+
+#[test]
+fn a_family_that_keeps_many_logs_for_little_is_flushed() {
+    let mut options = creating();
+    options.cf.cf.write_buffer_size = 4 << 20;
+    options.cf.cf.max_write_buffer_number = 20; // four times all write buffers are more than is written
+    let (tables, logs) = beside_an_idle_family(&options, 1);
+    assert_eq!(tables, "1");
+    assert!(logs < 120 << 20, "{logs} bytes of logs");
+    // An eighth of its write buffer is not little.
+    let (tables, logs) = beside_an_idle_family(&options, 600);
+    assert_eq!(tables, "0");
+    assert!(logs > 150 << 20, "{logs} bytes of logs");
+    // Who says how large logs may become gets that.
+    options.db.max_total_wal_size = 1 << 30;
+    let (tables, logs) = beside_an_idle_family(&options, 1);
+    assert_eq!(tables, "0");
+    assert!(logs > 150 << 20, "{logs} bytes of logs");
+    // Families that are flushed together stay together.
+    options.db.max_total_wal_size = 0;
+    options.db.atomic_flush = true;
+    assert_ne!(beside_an_idle_family(&options, 1).0, "0");
+}
+
 #[test]
 fn no_slowdown_writers_fail_instead_of_waiting() {
     let dir = tempfile::tempdir().unwrap();
