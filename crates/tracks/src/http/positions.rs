@@ -69,11 +69,14 @@ impl Wanted {
         has_tags && area.is_none_or(|area| area.has(moved.position))
     }
 
-    /// Whether it may have been in the area before, by its cell.
-    fn had(&self, moved: &Moved) -> bool {
-        let area = self.area.as_ref();
-        let cell = area.zip(moved.before);
-        cell.is_some_and(|(area, cell)| area.relation(&cell.span()) != Relation::Outside)
+    /// Whether it may have been in the area before, by its cell. Without an area it may have had the tags, which no cell says, if
+    /// others were forgotten.
+    fn had(&self, moved: &Moved, has_forgotten: bool) -> bool {
+        let Some(area) = &self.area else {
+            return has_forgotten;
+        };
+        let cell = moved.before;
+        cell.is_some_and(|cell| area.relation(&cell.span()) != Relation::Outside)
     }
 }
 
@@ -132,7 +135,9 @@ impl Listener {
             let told = match (is_in, was_in) {
                 (true, _) => Told::Here(Arc::clone(moved)),
                 (false, Some(true)) => Told::Gone(moved.name.clone()),
-                (false, None) if self.wanted.had(moved) => Told::Gone(moved.name.clone()),
+                (false, None) if self.wanted.had(moved, inner.has_forgotten) => {
+                    Told::Gone(moved.name.clone())
+                }
                 (false, _) => continue,
             };
             let is_full = inner.order.len() >= WAITING_MAX;
@@ -585,5 +590,29 @@ mod tests {
         listener.look(&[Arc::new(anew)]);
         listener.forget(&name(2));
         assert_eq!(said(&listener), ["e2 gone"]);
+    }
+
+    /// Cells know no tags: who lost one was shown for ever.
+    #[test]
+    fn who_loses_a_tag_and_is_not_remembered_is_gone() {
+        let live = Arc::default();
+        let wanted = Wanted {
+            area: None,
+            tags: 1,
+        };
+        let listener = Listener::new(wanted, Arc::<Live>::clone(&live).listen(Fleet(1)));
+        listener.look(&[moved(0, None, 10.5, 0)]);
+        assert_eq!(said(&listener), [""; 0]);
+        let mut met = 1;
+        while met <= SEEN_MAX as u64 + 1 {
+            let some: Vec<_> = (met..met + 5000).map(|n| moved(n, None, 10.5, 1)).collect();
+            met += 5000;
+            listener.look(&some);
+            listener.take(usize::MAX);
+        }
+        listener.look(&[moved(1, Some(10.5), 10.5, 0)]);
+        assert_eq!(said(&listener), ["e1 gone"]);
+        listener.look(&[moved(1, Some(10.5), 10.6, 0)]);
+        assert_eq!(said(&listener), [""; 0]);
     }
 }

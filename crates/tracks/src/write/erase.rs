@@ -328,7 +328,7 @@ fn points(
     let (mut visits, more) = (part.visits, part.more);
     let mut noted = None;
     if more.is_none() {
-        let mut notes = take_notes(view, of, (PART_MAX, erasure), batch)?;
+        let mut notes = take_notes(view, of, PART_MAX, batch)?;
         if notes.is_cut {
             // The points wait for the last of these, and keep their visits.
             notes.visits.retain(|visit| !visits.contains(visit));

@@ -136,17 +136,21 @@ fn owed(
     rows.status()
 }
 
-/// Whether events of an entity that was erased may be left. Errors: the store's.
+/// Whether events of an entity that was erased may be left: also where that cannot be read. Errors: the store's.
 pub(crate) fn owes_events(view: &dyn View, of: (Fleet, Entity)) -> Result<bool> {
     let mut owes = false;
-    owed(view, &events_key(of), &mut |_, _| {
+    let read = owed(view, &events_key(of), &mut |_, _| {
         owes = true;
         Ok(())
-    })?;
-    Ok(owes)
+    });
+    match read {
+        Err(e) if e.is_corruption() => Ok(true),
+        read => read.map(|()| owes),
+    }
 }
 
-/// None are left of these up to an id. What another erasure owes stays. Errors: the store's.
+/// None are left of these up to an id. What another erasure owes stays. Rows that cannot be read go, as those that can. Errors:
+/// the store's.
 pub(crate) fn events_are_erased(
     store: &dyn Store,
     all: &[(Fleet, Entity)],
@@ -155,12 +159,22 @@ pub(crate) fn events_are_erased(
     let view = store.view();
     let mut keys = Vec::new();
     for of in all {
-        owed(&*view, &events_key(*of), &mut |key, its| {
+        let first = events_key(*of);
+        let read = owed(&*view, &first, &mut |key, its| {
             if its <= last {
                 keys.push(key.to_vec());
             }
             Ok(())
-        })?;
+        });
+        match read {
+            Err(e) if e.is_corruption() => {
+                let end = [&first[..], &last.saturating_add(1).to_be_bytes()].concat();
+                let mut batch = Batch::new(store);
+                batch.delete_range(Family::Meta, &first, &end)?;
+                batch.write(None)?;
+            }
+            read => read?,
+        }
     }
     are_done(store, &keys)
 }
@@ -172,7 +186,7 @@ pub(crate) fn events_are_gone(store: &dyn Store, fleet: Fleet, first: u64) -> Re
     let view = store.view();
     let mut keys = Vec::new();
     let of = [EVENTS_KEY, &fleet.prefix()].concat();
-    owed(&*view, &of, &mut |key, last| {
+    let read = owed(&*view, &of, &mut |key, last| {
         // Those of older releases stay: their events may be as new as any.
         if (1..first).contains(&last) {
             keys.push(key.to_vec());
@@ -181,8 +195,10 @@ pub(crate) fn events_are_gone(store: &dyn Store, fleet: Fleet, first: u64) -> Re
             return Ok(());
         }
         are_done(store, &std::mem::take(&mut keys))
-    })?;
-    are_done(store, &keys)
+    });
+    // Those before one that cannot be read go all the same.
+    are_done(store, &keys)?;
+    read
 }
 
 /// What is to be merged of entities behind one, so many at most, in their order. A row that cannot be read is told, and passed

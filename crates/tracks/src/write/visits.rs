@@ -17,7 +17,6 @@ use std::ops::ControlFlow;
 
 use base::Result;
 
-use super::erase::Erasure;
 use super::purge::{Range, are_done};
 use crate::geo::cell::Cell;
 use crate::model::key::{Entity, EntityKey, Fleet, PointKey, VisitKey, behind};
@@ -195,12 +194,12 @@ pub(super) struct Notes {
     pub(super) is_cut: bool,
 }
 
-/// Deletes the rows of an entity that say that visits may have no point, so many at most, and returns the visits. Where all is
-/// erased, rows that cannot be read go, too; their visits stay, which say where a number may have been. Errors: the store's.
+/// Deletes the rows of an entity that say that visits may have no point, so many at most, and returns the visits. Rows that
+/// cannot be read go, too; their visits stay, which say where a number may have been. Errors: the store's.
 pub(super) fn take_notes(
     view: &dyn View,
     (fleet, entity): (Fleet, Entity),
-    (most, erasure): (usize, Erasure),
+    most: usize,
     batch: &mut Batch<'_>,
 ) -> Result<Notes> {
     let first = [KEY, &EntityKey { fleet, entity }.to_bytes()].concat();
@@ -209,7 +208,7 @@ pub(super) fn take_notes(
     match read_notes(view, &first, most, &mut out) {
         Ok(None) => {}
         Ok(more) => end = more,
-        Err(e) if erasure == Erasure::All && e.is_corruption() => {
+        Err(e) if e.is_corruption() => {
             let last = [&first[..], &[u8::MAX; 8]].concat();
             out.range = Some(Range::new(Family::Meta, &first, &last));
         }
@@ -275,8 +274,10 @@ pub(crate) fn notes_are_gone(store: &dyn Store, fleet: Fleet, first: Bucket) -> 
         }
         rows.next();
     }
-    rows.status()?;
-    are_done(store, &keys)
+    // Those before one that cannot be read go all the same.
+    let read = rows.status();
+    are_done(store, &keys)?;
+    read
 }
 
 #[cfg(test)]
@@ -414,7 +415,7 @@ mod tests {
         let bucket = Time(1_700_000_400_000_000).bucket();
         for (most, count) in [(0, 0), (1, 1)] {
             let mut batch = Batch::new(&**store);
-            let notes = take_notes(&*store.view(), of, (most, Erasure::All), &mut batch).unwrap();
+            let notes = take_notes(&*store.view(), of, most, &mut batch).unwrap();
             assert_eq!(
                 (notes.is_cut, notes.range.is_some()),
                 (count == 0, count == 1)

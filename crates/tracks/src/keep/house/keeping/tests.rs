@@ -305,23 +305,32 @@ fn who_cannot_be_read_is_erased_all_the_same() {
 
 /// Rows in `meta` of visits that may have no point, which cannot be read.
 fn has_damaged_notes(world: &World, of: (Fleet, Entity)) -> Vec<u8> {
+    let places = [0_u32, 1].map(|bucket| [bucket.to_be_bytes(), [7; 4]].concat());
+    has_damaged_rows(world, of, (b"visits/", &places))
+}
+
+/// Rows of an entity in `meta` with two endings, behind the first of which nothing can be read. Returns how those of its fleet
+/// begin.
+fn has_damaged_rows(
+    world: &World,
+    (fleet, entity): (Fleet, Entity),
+    (first, endings): (&'static [u8], &[Vec<u8>; 2]),
+) -> Vec<u8> {
     let store = &**world.tracks.store();
-    let (fleet, entity) = of;
     let mut batch = Batch::new(store);
-    for bucket in 0..2_u32 {
-        let places = [bucket.to_be_bytes(), [7; 4]].concat();
+    for ending in endings {
         let key = EntityKey { fleet, entity }.to_bytes();
-        let key = [&b"visits/"[..], &key, &places].concat();
+        let key = [first, &key, ending].concat();
         batch.put(Family::Meta, &key, &[]).unwrap();
     }
     batch.write(None).unwrap();
-    world.is_ill(|act| match act {
-        Act::Row(Family::Meta, key) if key.starts_with(b"visits/") => {
+    world.is_ill(move |act| match act {
+        Act::Row(Family::Meta, key) if key.starts_with(first) => {
             Err(Error::corruption("a damaged block of notes"))
         }
         _ => Ok(()),
     });
-    [&b"visits/"[..], &fleet.prefix()].concat()
+    [first, &fleet.prefix()].concat()
 }
 
 /// An erasure did all but its last part, and so kept the name and the newest point for ever.
@@ -352,10 +361,91 @@ fn notes_that_cannot_be_read_keep_nothing_else() {
     assert!(said.contains("a damaged block of notes"), "{said}");
     assert!(!world.is_there(&info, "old"));
     assert_eq!(store.get(Family::Events, &event).unwrap(), None);
+    // The first one could be read, and was kept with the others.
     world.is_ill(|_| Ok(()));
-    assert_eq!(world.count(Family::Meta, &notes), 2);
+    assert_eq!(world.count(Family::Meta, &notes), 1);
     world.tracks.keep_house().unwrap();
     assert_eq!(world.count(Family::Meta, &notes), 0);
+}
+
+/// It was kept, with its name and its newest point.
+#[test]
+fn who_is_too_old_goes_though_its_notes_cannot_be_read() {
+    let world = open();
+    let info = world.report("f", "old", 11);
+    let notes = has_damaged_notes(&world, (info.fleet, name("old").number(0)));
+    // Those of the fleet that are too old are looked for behind it.
+    drop(world.tracks.keep_house());
+    assert!(!world.is_there(&info, "old"));
+    world.is_ill(|_| Ok(()));
+    assert_eq!(world.count(Family::Meta, &notes), 0);
+}
+
+/// Rows that say that events may be left.
+fn owes_damaged_events(world: &World, of: (Fleet, Entity)) -> Vec<u8> {
+    let ids = [4_u64, 5].map(|id| id.to_be_bytes().to_vec());
+    has_damaged_rows(world, of, (b"events/", &ids))
+}
+
+/// Nothing was left of it, and no call said so.
+#[test]
+fn an_erasure_ends_though_it_cannot_be_read_what_it_owes() {
+    let world = open();
+    let info = world.moved(); // there are events, and so an erasure owes those up to the last
+    world.sends(&info, "a", [(-DAY, 58.0)]);
+    let owed = owes_damaged_events(&world, (info.fleet, name("a").number(0)));
+    assert!(world.tracks.erase(&info, &name("a")).unwrap());
+    assert!(!world.tracks.erase(&info, &name("a")).unwrap());
+    world.is_ill(|_| Ok(()));
+    assert_eq!(world.count(Family::Meta, &owed), 0);
+}
+
+/// What could be read was kept with what could not, each time.
+#[test]
+fn owed_events_before_a_damaged_row_are_gone_with_their_fleet_s() {
+    let world = open();
+    let info = world.report("f", "a", 1);
+    let store = &**world.tracks.store();
+    let mut batch = Batch::new(store);
+    batch
+        .put(Family::Events, &fence::key(info.fleet, 5), b"of long ago")
+        .unwrap();
+    batch.write(None).unwrap();
+    let owed = owes_damaged_events(&world, (info.fleet, Entity(1)));
+    world.tracks.keep_house().unwrap_err();
+    world.is_ill(|_| Ok(()));
+    assert_eq!(world.count(Family::Meta, &owed), 1);
+    world.tracks.keep_house().unwrap();
+    assert_eq!(world.count(Family::Meta, &owed), 0);
+}
+
+/// Those that were found were thrown away with the error, by each call.
+#[test]
+fn events_before_one_that_cannot_be_read_are_erased() {
+    let world = open();
+    let info = world.moved();
+    let crossings = [58.0, 59.0, 58.5, 59.0].into_iter().enumerate();
+    let crossings = crossings.map(|(n, lat)| (n as i64 * 3_600_000_000 - DAY, lat));
+    world.sends(&info, "a", crossings.collect::<Vec<_>>());
+    let ids = || {
+        let (store, events) = (world.tracks.store(), world.tracks.events());
+        let all = events.read(&**store, info.fleet, 0, 1000).unwrap();
+        let its = all.iter().filter(|event| event.entity == "a");
+        its.map(|event| event.id).collect::<Vec<_>>()
+    };
+    let before = ids();
+    assert!(before.len() > 1, "{before:?}");
+    let bad = fence::key(info.fleet, *before.last().unwrap() - 1);
+    let at = before.len() - 1;
+    world.is_ill(move |act| match act {
+        Act::Row(Family::Events, key) if key == bad => Err(Error::corruption("a damaged block")),
+        _ => Ok(()),
+    });
+    world.tracks.erase(&info, &name("a")).unwrap_err();
+    world.is_ill(|_| Ok(()));
+    assert_eq!(ids(), before.get(at..).unwrap());
+    assert!(world.tracks.erase(&info, &name("a")).unwrap());
+    assert!(ids().is_empty());
 }
 
 /// Where nothing was to be erased nobody asked, and whoever stopped the service waited for the writes of all its fleets.
