@@ -243,7 +243,16 @@ fn rotate_what_is_due<'a>(
     for (family, reason) in &chosen {
         family.set_flush_reason(*reason);
     }
-    db.rotate(&families)?;
+    if let Err(e) = db.rotate(&families) {
+        let must = |reason: &FlushReason| *reason != FlushReason::WalFull || db.logs_too_large();
+        if chosen.iter().any(|(_, reason)| must(reason)) {
+            return Err(e);
+        }
+        // Only idle families: there is room for writes all the same, and the next log asks again.
+        db.log
+            .warn(format_args!("idle families keep their logs: {e}"));
+        return db.check_writable();
+    }
     for (family, reason) in &chosen {
         if *reason != FlushReason::WriteBufferFull {
             family.want_flush();

@@ -16,13 +16,17 @@ use crate::outbox;
 use crate::read::view::View;
 use crate::shared::{MENDING, Shared, read_only};
 
-/// A family is idle whose active memtable has less than this part of its write buffer, and logs are kept for little
-/// that are so many times as large as what is in memory.
+/// A family is idle whose active memtable has less than this part of its write buffer, and idle families are flushed when
+/// the logs that they keep are so many times as large as what they have in memory.
 const IDLE_PART: u64 = 8;
-/// Idle families are flushed when they keep logs of so many of the largest write buffers.
+/// They are flushed when they keep logs of so many of the largest write buffers.
 const IDLE_LOGS: u64 = 4;
 /// Fewer bytes of logs take no time to read.
 const IDLE_LOGS_MIN: u64 = 64 << 20;
+/// For each family that is to be flushed they keep so many: a flush takes as long as to read these, or longer.
+const IDLE_LOGS_EACH: u64 = 16 << 20;
+/// So many at once, the oldest first: families that are full wait behind them.
+const IDLE_MAX: usize = 8;
 
 impl Shared {
     /// After a group was inserted: asks for a rotation of memtables that are full.
@@ -114,10 +118,18 @@ impl Shared {
                 .sum()
         };
         let in_memory: u64 = idle.iter().map(|(_, bytes, _)| bytes).sum();
-        if kept < IDLE_LOGS_MIN.max(IDLE_LOGS * largest) || kept < IDLE_PART * in_memory {
+        let worth = [
+            IDLE_LOGS_MIN,
+            largest.saturating_mul(IDLE_LOGS),
+            in_memory.saturating_mul(IDLE_PART),
+            IDLE_LOGS_EACH * idle.len() as u64,
+        ];
+        if worth.iter().any(|worth| kept < *worth) {
             return Vec::new();
         }
-        idle.into_iter().map(|(_, _, f)| Arc::clone(f)).collect()
+        idle.sort_unstable_by_key(|(number, ..)| *number);
+        let first = idle.into_iter().take(IDLE_MAX);
+        first.map(|(_, _, family)| Arc::clone(family)).collect()
     }
 
     /// Starts a new log and gives each of `families` a new active memtable. Nobody is inside

@@ -298,6 +298,44 @@ fn a_family_that_keeps_many_logs_for_little_is_flushed() {
     assert_ne!(beside_an_idle_family(&options, 1).0, "0");
 }
 
+/// A flush for each of many families costs more than to read their logs, and families that are full wait behind them.
+#[test]
+fn many_families_that_keep_logs_are_not_flushed_for_few_bytes_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = creating();
+    options.cf.cf.write_buffer_size = 4 << 20;
+    options.cf.cf.max_write_buffer_number = 20;
+    let db = Db::open(dir.path(), &options).unwrap();
+    let idle: Vec<_> = (0..12)
+        .map(|i| db.create_column_family(&format!("idle{i}"), &options.cf))
+        .map(Result::unwrap)
+        .collect();
+    let mut written = 0;
+    let mut write = |bytes: u64| {
+        for _ in 0..bytes / (64 << 10) {
+            db.put(
+                (written % 100_u64).to_be_bytes(),
+                vec![written as u8; 64 << 10],
+            )
+            .unwrap();
+            written += 1;
+        }
+        db.wait_for_compact().unwrap();
+        let tables = |family| {
+            db.property_cf(family, "rocksdb.num-files-at-level0")
+                .unwrap()
+        };
+        idle.iter().filter(|family| tables(*family) == "1").count()
+    };
+    for family in &idle {
+        db.put_cf(family, b"k", b"v").unwrap();
+    }
+    assert_eq!(write(150 << 20), 0);
+    let flushed = write(60 << 20);
+    assert!(flushed == 8 || flushed == 12, "eight at a time: {flushed}");
+    assert_eq!(write(20 << 20), 12);
+}
+
 #[test]
 fn no_slowdown_writers_fail_instead_of_waiting() {
     let dir = tempfile::tempdir().unwrap();

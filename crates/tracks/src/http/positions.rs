@@ -70,10 +70,10 @@ impl Wanted {
     }
 
     /// Whether it may have been in the area before, by its cell. Without an area it may have had the tags, which no cell says, if
-    /// others were forgotten.
-    fn had(&self, moved: &Moved, has_forgotten: bool) -> bool {
+    /// it is one of those that were forgotten.
+    fn had(&self, moved: &Moved, forgotten: &Forgotten) -> bool {
         let Some(area) = &self.area else {
-            return has_forgotten;
+            return forgotten.may_have(moved.entity);
         };
         let cell = moved.before;
         cell.is_some_and(|cell| area.relation(&cell.span()) != Relation::Outside)
@@ -95,8 +95,40 @@ struct Inner {
     told: HashMap<Entity, Told>,
     /// In the order in which they came.
     order: VecDeque<Entity>,
-    /// There were too many to remember: whoever listens may have been given a position of others.
-    has_forgotten: bool,
+    forgotten: Forgotten,
+}
+
+/// Who was given, or was in the area, when there were too many to remember: a bit for each, which others may have too, as many as
+/// are given.
+#[derive(Debug, Default)]
+struct Forgotten(Vec<u64>);
+
+impl Forgotten {
+    /// Words of 64 bits.
+    const WORDS: usize = 1 << 15;
+
+    /// Entities' numbers are hashes of their names.
+    fn place(entity: Entity) -> (usize, u64) {
+        let word = (entity.0 >> 6) as usize % Self::WORDS;
+        (word, 1 << (entity.0 & 63))
+    }
+
+    fn add(&mut self, entity: Entity) {
+        self.0.resize(Self::WORDS, 0);
+        let (word, bit) = Self::place(entity);
+        if let Some(word) = self.0.get_mut(word) {
+            *word |= bit;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn may_have(&self, entity: Entity) -> bool {
+        let (word, bit) = Self::place(entity);
+        self.0.get(word).is_some_and(|word| word & bit != 0)
+    }
 }
 
 /// Somebody who listens, until this is dropped.
@@ -135,12 +167,19 @@ impl Listener {
             let told = match (is_in, was_in) {
                 (true, _) => Told::Here(Arc::clone(moved)),
                 (false, Some(true)) => Told::Gone(moved.name.clone()),
-                (false, None) if self.wanted.had(moved, inner.has_forgotten) => {
+                (false, None) if self.wanted.had(moved, &inner.forgotten) => {
                     Told::Gone(moved.name.clone())
                 }
                 (false, _) => continue,
             };
-            let is_full = inner.order.len() >= WAITING_MAX;
+            // One that may never have been given keeps no position from its place.
+            let is_guess = !is_in && was_in.is_none();
+            let room = if is_guess {
+                WAITING_MAX / 2
+            } else {
+                WAITING_MAX
+            };
+            let is_full = inner.order.len() >= room;
             if let Some(old) = inner.told.get_mut(&entity) {
                 *old = told;
                 coalesced += 1;
@@ -187,7 +226,7 @@ impl Listener {
             seen,
             told,
             order,
-            has_forgotten,
+            forgotten,
         } = &mut *inner;
         let waits = told.iter().filter(|(_, told)| told.name() == name);
         let mut all: BTreeSet<Entity> = waits.map(|(entity, _)| *entity).collect();
@@ -197,7 +236,8 @@ impl Listener {
         for entity in all {
             let known = seen.get_mut(&entity);
             // One that is remembered may have been forgotten before.
-            let is_given = *has_forgotten || known.as_ref().is_some_and(|seen| seen.is_given);
+            let is_given =
+                !forgotten.is_empty() || known.as_ref().is_some_and(|seen| seen.is_given);
             let was_told = told.get(&entity);
             if was_told.is_some_and(|told| told.name() != name) {
                 // It is another one's number.
@@ -237,8 +277,9 @@ impl Inner {
             self.seen.retain(|_, seen| seen.is_in || seen.is_given);
             if self.seen.len() >= SEEN_MAX {
                 // Cells say where they were.
-                self.seen.clear();
-                self.has_forgotten = true;
+                for (entity, _) in self.seen.drain() {
+                    self.forgotten.add(entity);
+                }
             }
         }
         self.seen.entry(entity).or_default().is_in = is_in;
@@ -614,5 +655,16 @@ mod tests {
         assert_eq!(said(&listener), ["e1 gone"]);
         listener.look(&[moved(1, Some(10.5), 10.6, 0)]);
         assert_eq!(said(&listener), [""; 0]);
+        // Who was never given is told of by few, and keeps no position from its place.
+        let strangers = (1_000_000..1_040_000).map(|n| moved(n, None, 10.5, 0));
+        let strangers: Vec<_> = strangers.collect();
+        listener.look(&strangers);
+        assert!(listener.take(usize::MAX).len() < 2000);
+        listener.inner.lock().unwrap().forgotten.0.fill(u64::MAX);
+        let strangers = (2_000_000..2_040_000).map(|n| moved(n, None, 10.5, 0));
+        let strangers: Vec<_> = strangers.collect();
+        listener.look(&strangers);
+        assert_eq!(listener.look(&[moved(9_000_000, None, 10.5, 1)]), (0, 0));
+        assert_eq!(listener.take(usize::MAX).len(), WAITING_MAX / 2 + 1);
     }
 }

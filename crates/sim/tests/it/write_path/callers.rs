@@ -270,6 +270,49 @@ fn what_could_not_be_deleted_is_tried_again() {
     assert_eq!(count(is_log), 1, "{:?}", machine.names(DIR));
 }
 
+/// An idle family is flushed so that logs may go, which needs a new one. A write failed where that could not be made, though it
+/// had room where it was.
+#[test]
+fn a_write_goes_on_where_idle_families_cannot_be_flushed() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.cf.cf.write_buffer_size = 4 << 20;
+    machine.options.cf.cf.max_write_buffer_number = 20;
+    machine.options.db.max_total_wal_size = 1 << 40;
+    let db = machine.open();
+    let flush = || db.flush_opt(&FlushOptions::default(), &db.default_column_family());
+    let idle = db.create_column_family("idle", &machine.options.cf);
+    let idle = idle.unwrap();
+    db.put_cf(&idle, "k", "v").unwrap();
+    for _ in 0..70 {
+        db.put("k", vec![b'v'; 1 << 20]).unwrap();
+    }
+    flush().unwrap();
+    db.set_db_options(&[("max_total_wal_size", "0")]).unwrap();
+    let refused = Arc::new(AtomicU64::new(0));
+    let its = Arc::clone(&refused);
+    machine
+        .disk
+        .fail_on(Fault::Eio, Repeat::Forever, move |act, path| {
+            let fails = act == Act::Create && is_log(path);
+            its.fetch_add(u64::from(fails), Ordering::Relaxed);
+            fails
+        });
+    db.put("k", "goes on").unwrap();
+    db.put("k", "and on").unwrap();
+    machine.disk.clear_faults();
+    // Not with each write.
+    assert_eq!(refused.load(Ordering::Relaxed), 1);
+    let tables = || {
+        db.property_cf(&idle, "rocksdb.num-files-at-level0")
+            .unwrap()
+    };
+    assert_eq!(tables(), "0");
+    flush().unwrap();
+    db.put("k", "with the next log it is tried again").unwrap();
+    db.wait_for_compact().unwrap();
+    assert_eq!(tables(), "1");
+}
+
 /// A table that cannot be opened once.
 #[derive(Debug)]
 struct CannotOpen(AtomicBool);

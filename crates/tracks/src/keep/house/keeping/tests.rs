@@ -333,6 +333,15 @@ fn has_damaged_rows(
     [first, &fleet.prefix()].concat()
 }
 
+/// An event of a fleet that is too old. Returns its key.
+fn has_old_event(world: &World, info: &Info) -> [u8; 12] {
+    let event = fence::key(info.fleet, 5);
+    let mut batch = Batch::new(&**world.tracks.store());
+    batch.put(Family::Events, &event, b"of long ago").unwrap();
+    batch.write(None).unwrap();
+    event
+}
+
 /// An erasure did all but its last part, and so kept the name and the newest point for ever.
 #[test]
 fn who_has_notes_that_cannot_be_read_is_erased_all_the_same() {
@@ -351,16 +360,13 @@ fn who_has_notes_that_cannot_be_read_is_erased_all_the_same() {
 fn notes_that_cannot_be_read_keep_nothing_else() {
     let world = open();
     let info = world.report("f", "old", 11);
-    let store = &**world.tracks.store();
-    let event = fence::key(info.fleet, 5);
-    let mut batch = Batch::new(store);
-    batch.put(Family::Events, &event, b"of long ago").unwrap();
-    batch.write(None).unwrap();
+    let event = has_old_event(&world, &info);
     let notes = has_damaged_notes(&world, (info.fleet, Entity(1)));
     let said = world.tracks.keep_house().unwrap_err().to_string();
     assert!(said.contains("a damaged block of notes"), "{said}");
     assert!(!world.is_there(&info, "old"));
-    assert_eq!(store.get(Family::Events, &event).unwrap(), None);
+    let event = world.tracks.store().get(Family::Events, &event);
+    assert_eq!(event.unwrap(), None);
     // The first one could be read, and was kept with the others.
     world.is_ill(|_| Ok(()));
     assert_eq!(world.count(Family::Meta, &notes), 1);
@@ -405,12 +411,7 @@ fn an_erasure_ends_though_it_cannot_be_read_what_it_owes() {
 fn owed_events_before_a_damaged_row_are_gone_with_their_fleet_s() {
     let world = open();
     let info = world.report("f", "a", 1);
-    let store = &**world.tracks.store();
-    let mut batch = Batch::new(store);
-    batch
-        .put(Family::Events, &fence::key(info.fleet, 5), b"of long ago")
-        .unwrap();
-    batch.write(None).unwrap();
+    has_old_event(&world, &info);
     let owed = owes_damaged_events(&world, (info.fleet, Entity(1)));
     world.tracks.keep_house().unwrap_err();
     world.is_ill(|_| Ok(()));
