@@ -239,11 +239,20 @@ fn rotate_what_is_due<'a>(
     if chosen.is_empty() {
         return Ok(());
     }
-    let families: Vec<_> = chosen.iter().map(|(f, _)| Arc::clone(f)).collect();
     for (family, reason) in &chosen {
         family.set_flush_reason(*reason);
     }
-    if let Err(e) = db.rotate(&families) {
+    // Families that keep logs only by memtables that are immutable already need no new log.
+    let to_seal = chosen
+        .iter()
+        .filter(|(f, reason)| *reason != FlushReason::WalFull || !f.view.load().mem.is_empty());
+    let to_seal: Vec<_> = to_seal.map(|(f, _)| Arc::clone(f)).collect();
+    let rotated = if to_seal.is_empty() {
+        Ok(())
+    } else {
+        db.rotate(&to_seal)
+    };
+    if let Err(e) = rotated {
         let must = |reason: &FlushReason| *reason != FlushReason::WalFull || db.logs_too_large();
         if chosen.iter().any(|(_, reason)| must(reason)) {
             return Err(e);

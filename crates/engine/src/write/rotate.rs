@@ -12,12 +12,13 @@ use super::plan::Patience;
 use super::wal::{ActiveLog, Guard};
 use crate::family::{Family, FamilySet};
 use crate::listener::MemTableInfo;
+use crate::memtable::Memtable;
 use crate::outbox;
 use crate::read::view::View;
 use crate::shared::{MENDING, Shared, read_only};
 
-/// A family is idle whose active memtable has less than this part of its write buffer, and idle families are flushed when
-/// the logs that they keep are so many times as large as what they have in memory.
+/// A family is idle whose active memtable has less than this part of its write buffer and of which nothing is being
+/// flushed. Idle families are flushed when the logs that they keep are so many times as large as what they have in memory.
 const IDLE_PART: u64 = 8;
 /// They are flushed when they keep logs of so many of the largest write buffers.
 const IDLE_LOGS: u64 = 4;
@@ -63,7 +64,7 @@ impl Shared {
         true
     }
 
-    /// The families with unflushed data in the oldest log.
+    /// The families with data in the oldest log that is not being flushed.
     pub(crate) fn oldest_log_holders(&self, families: &FamilySet) -> Vec<Arc<Family>> {
         let Some(oldest) = self.state().logs.keys().next().copied() else {
             return Vec::new();
@@ -72,7 +73,8 @@ impl Shared {
             .iter()
             .filter(|f| {
                 let view = f.view.load();
-                view.imm.is_empty() && !view.mem.is_empty() && view.mem.log_number() <= oldest
+                let keeps = |mem: &Memtable| !mem.is_empty() && mem.log_number() <= oldest;
+                !is_being_flushed(f, &view) && keeps(view.imm.last().unwrap_or(&view.mem))
             })
             .cloned()
             .collect()
@@ -92,11 +94,13 @@ impl Shared {
         for family in families.iter() {
             let view = family.view.load();
             let oldest = view.imm.last().unwrap_or(&view.mem);
-            let (number, bytes) = (oldest.log_number(), view.mem.data_bytes());
+            let (number, active) = (oldest.log_number(), view.mem.data_bytes());
             largest = largest.max(family.write_buffer_size());
-            if view.imm.is_empty() && bytes < family.write_buffer_size() / IDLE_PART {
-                if !view.mem.is_empty() {
-                    idle.push((number, bytes, family));
+            let is_idle = active < family.write_buffer_size() / IDLE_PART;
+            if is_idle && !is_being_flushed(family, &view) {
+                if !oldest.is_empty() {
+                    let sealed: u64 = view.imm.iter().map(|m| m.data_bytes()).sum();
+                    idle.push((number, active + sealed, family));
                 }
             } else {
                 needed = Some(needed.map_or(number, |needed: FileNumber| needed.min(number)));
@@ -284,6 +288,12 @@ impl Shared {
         }
         Ok(guard)
     }
+}
+
+/// Whether the family's oldest memtable is on its way to a table, or soon will be. One that is immutable may also wait
+/// for more of them (`min_write_buffer_number_to_merge`), which a quiet family never makes.
+fn is_being_flushed(family: &Family, view: &View) -> bool {
+    !view.imm.is_empty() && family.flush_due()
 }
 
 fn default_total_wal_size(families: &FamilySet) -> u64 {

@@ -1,5 +1,7 @@
 //! Writers: many threads, groups, options of writes and of write buffers.
 
+use std::path::Path;
+
 use ironstone::{
     ColumnFamilyDescriptor, ColumnFamilyOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions,
     WriteBatch, WriteOptions,
@@ -300,6 +302,59 @@ fn a_family_that_keeps_many_logs_for_little_is_flushed() {
     options.db.max_total_wal_size = 0;
     options.db.atomic_flush = true;
     assert_ne!(beside_an_idle_family(&options, 1).0, "0");
+}
+
+/// With `min_write_buffer_number_to_merge` a memtable that is full waits for another one, which a quiet family never fills: it kept
+/// every log behind it, also where these were larger than they may be.
+#[test]
+fn a_full_memtable_that_waits_for_another_keeps_few_logs() {
+    let logs_of = |dir: &Path| -> u64 {
+        let files = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+        let logs = files.filter(|e| e.path().extension().is_some_and(|x| x == "log"));
+        logs.map(|e| e.metadata().unwrap().len()).sum()
+    };
+    for (max_total_wal_size, last) in [(0, false), (0, true), (40 << 20, false), (40 << 20, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = creating();
+        options.db.max_total_wal_size = max_total_wal_size;
+        options.cf.cf.write_buffer_size = 4 << 20;
+        options.cf.cf.max_write_buffer_number = 20;
+        let db = Db::open(dir.path(), &options).unwrap();
+        let mut quiet = options.cf.clone();
+        quiet.cf.min_write_buffer_number_to_merge = 2;
+        let quiet = db.create_column_family("quiet", &quiet).unwrap();
+        let immutable = || {
+            db.property_cf(&quiet, "rocksdb.num-immutable-mem-table")
+                .unwrap()
+        };
+        for i in 0.. {
+            db.put_cf(&quiet, "k", vec![1; 64 << 10]).unwrap();
+            // It is sealed before what is written next, to whichever family: its next one stays empty.
+            db.put("k", "v").unwrap();
+            assert!(i < 1000, "no memtable was full");
+            if immutable() == "1" {
+                break;
+            }
+        }
+        if last {
+            db.put_cf(&quiet, "k", "last").unwrap();
+        }
+        for i in 0..2400u64 {
+            db.put(i.to_be_bytes(), vec![i as u8; 64 << 10]).unwrap();
+            if i % 64 == 0 {
+                db.wait_for_compact().unwrap();
+            }
+        }
+        db.wait_for_compact().unwrap();
+        assert_eq!(immutable(), "0", "{max_total_wal_size}, {last}");
+        let logs = logs_of(dir.path());
+        assert!(logs < 120 << 20, "{logs} bytes of logs");
+        drop(db);
+        let db = Db::open_all(dir.path(), &options).unwrap();
+        let quiet = db.column_family("quiet").unwrap();
+        let value = db.get_cf(&quiet, "k").unwrap().unwrap();
+        assert_eq!(value.len(), if last { 4 } else { 64 << 10 });
+    }
 }
 
 /// A flush for each of many families costs more than to read their logs, and families that are full wait behind them.
