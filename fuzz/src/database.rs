@@ -130,8 +130,8 @@ pub fn database(data: &[u8]) {
         },
         ..Options::default()
     };
-    options.cf.cf.write_buffer_size = 1 << 20;
-    options.cf.cf.arena_block_size = 64 << 10;
+    options.cf.write_buffer_size = 1 << 20;
+    options.cf.arena_block_size = 64 << 10;
     options.cf.table.no_block_cache = true;
     options.db.max_background_jobs = 1;
     let Ok(db) = Db::open_read_only(Path::new(DIR), &options) else {

@@ -15,6 +15,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// `Result` with Ironstone's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -72,15 +73,19 @@ impl ErrorKind {
 }
 
 /// An error of any Ironstone operation. One pointer wide.
+///
+/// A clone has the same content and the same cause: what failed for good is told to everybody who asks.
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: String,
     file: Option<PathBuf>,
     offset: Option<u64>,
     hint: Option<String>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
@@ -144,7 +149,7 @@ impl Error {
             _ => ErrorKind::IoError,
         };
         let mut e = Self::new(kind, format!("{what}: {source}")).file(file);
-        e.0.source = Some(Box::new(source));
+        e.0.source = Some(Arc::new(source));
         e
     }
 
@@ -181,7 +186,8 @@ impl Error {
     /// Keeps the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        let cause: Box<dyn StdError + Send + Sync> = source.into();
+        self.0.source = Some(Arc::from(cause));
         self
     }
 
@@ -208,29 +214,6 @@ impl Error {
     /// True if bytes on disk are damaged.
     pub fn is_corruption(&self) -> bool {
         self.kind() == ErrorKind::Corruption
-    }
-
-    /// A second error with the same content, for a sticky error that many callers must get.
-    /// The cause is kept where it is the system's, and as text otherwise.
-    #[must_use]
-    pub fn duplicate(&self) -> Self {
-        Self(Box::new(Inner {
-            kind: self.0.kind,
-            message: self.0.message.clone(),
-            file: self.0.file.clone(),
-            offset: self.0.offset,
-            hint: self.0.hint.clone(),
-            source: self.0.source.as_deref().map(second),
-        }))
-    }
-}
-
-/// A second cause with the same content.
-fn second(cause: &(dyn StdError + Send + Sync + 'static)) -> Box<dyn StdError + Send + Sync> {
-    let system = cause.downcast_ref::<std::io::Error>();
-    match system.and_then(std::io::Error::raw_os_error) {
-        Some(code) => Box::new(std::io::Error::from_raw_os_error(code)),
-        None => cause.to_string().into(),
     }
 }
 
@@ -283,10 +266,10 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("(free some space)"), "{text}");
-        assert_eq!(e.duplicate().to_string(), text);
+        assert_eq!(e.clone().to_string(), text);
         // A caller may still ask which of the system's errors it was.
         let read_only = || std::io::Error::from_raw_os_error(30);
-        let e = Error::io("write", "a", read_only()).duplicate();
+        let e = Error::io("write", "a", read_only()).clone();
         let cause = e.source().unwrap().downcast_ref::<std::io::Error>();
         assert_eq!(cause.unwrap().kind(), read_only().kind());
     }

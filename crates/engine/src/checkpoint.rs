@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use base::{Error, Result};
 use io::{FileSystem, SyncKind, WriteSync, write_all_at};
 
+use crate::file_copies::{self, parent};
 use crate::files::FileKind;
-use crate::live::{self, LiveFileStorageInfo, NoDeletions};
+use crate::live_files::{self, LiveFileStorageInfo, NoDeletions};
 use crate::shared::Shared;
-use crate::transfer::{self, parent};
 
 /// Makes a checkpoint in `dir`, which must not exist; returns the number of the last write in it.
 pub(crate) fn create(db: &Shared, dir: &Path, log_size_for_flush: u64) -> Result<u64> {
     let fs = &*db.env().fs;
     let sequence = in_new_dir(fs, dir, |temp| {
         let guard = NoDeletions::begin(db);
-        let captured = live::capture(db, log_size_for_flush, &guard)?;
+        let captured = live_files::capture(db, log_size_for_flush, &guard)?;
         for file in &captured.files {
             add(fs, file, &temp.join(&file.relative_filename))?;
         }
@@ -32,11 +32,11 @@ pub(crate) fn create(db: &Shared, dir: &Path, log_size_for_flush: u64) -> Result
 }
 
 fn add(fs: &dyn FileSystem, file: &LiveFileStorageInfo, to: &Path) -> Result<()> {
-    let nothing = &mut transfer::at_once;
+    let nothing = &mut file_copies::at_once;
     if file.file_type == FileKind::Table {
-        transfer::link_or_copy(fs, &file.path(), to, nothing)?;
+        file_copies::link_or_copy(fs, &file.path(), to, nothing)?;
     } else if file.replacement_contents.is_empty() {
-        transfer::copy(fs, &file.path(), to, Some(file.size), nothing)?;
+        file_copies::copy(fs, &file.path(), to, Some(file.size), nothing)?;
     } else {
         write(fs, to, &file.replacement_contents)?;
     }
@@ -66,7 +66,7 @@ pub(crate) fn in_new_dir<T>(
     let mut temp = dir.clone().into_os_string();
     temp.push(".tmp");
     let temp = PathBuf::from(temp);
-    transfer::remove_tree(fs, &temp)?; // of an attempt that a crash ended
+    file_copies::remove_tree(fs, &temp)?; // of an attempt that a crash ended
     if !fs.exists(parent(&dir))? {
         io::create_dirs(fs, parent(&dir))?;
     }
@@ -77,7 +77,7 @@ pub(crate) fn in_new_dir<T>(
         fs.sync_dir(parent(&dir))?;
         Ok(out)
     });
-    filled.inspect_err(|_| drop(transfer::remove_tree(fs, &temp)))
+    filled.inspect_err(|_| drop(file_copies::remove_tree(fs, &temp)))
 }
 
 #[cfg(test)]

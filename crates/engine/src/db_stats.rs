@@ -71,7 +71,7 @@ struct Others {
 
 /// The counts of an open database.
 #[derive(Debug)]
-pub(crate) struct Totals {
+pub(crate) struct DbStats {
     leaders: Leaders,
     others: Others,
     opened_nanos: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Totals {
     told: Mutex<Counts>,
 }
 
-impl Totals {
+impl DbStats {
     pub(crate) fn new(now_nanos: u64) -> Self {
         Self {
             leaders: Leaders::default(),
@@ -140,17 +140,17 @@ mod tests {
 
     #[test]
     fn tickers_of_writes_are_counted_and_others_are_not() {
-        let totals = Totals::new(100);
-        totals.count(Ticker::WriteDoneBySelf, 2);
-        totals.count(Ticker::WriteDoneByOther, 3);
-        totals.count(Ticker::NumberKeysWritten, 9);
-        totals.count(Ticker::BlockCacheHit, 7);
-        let first = totals.get(350);
+        let stats = DbStats::new(100);
+        stats.count(Ticker::WriteDoneBySelf, 2);
+        stats.count(Ticker::WriteDoneByOther, 3);
+        stats.count(Ticker::NumberKeysWritten, 9);
+        stats.count(Ticker::BlockCacheHit, 7);
+        let first = stats.get(350);
         assert_eq!((first.nanos, first.writes(), first.keys), (250, 5, 9));
-        assert_eq!(totals.interval(first), Counts::default());
-        totals.count(Ticker::WalFileSynced, 1);
-        let second = totals.get(400);
-        let interval = second.since(&totals.interval(second));
+        assert_eq!(stats.interval(first), Counts::default());
+        stats.count(Ticker::WalFileSynced, 1);
+        let second = stats.get(400);
+        let interval = second.since(&stats.interval(second));
         let want = Counts {
             nanos: 50,
             wal_syncs: 1,

@@ -9,17 +9,17 @@ use base::{Error, Result, SequenceNumber, key};
 use io::{NewNames, OpenHow, SyncKind};
 use table::{InternalIterator, Reader};
 
+use crate::catalog::Logged;
 use crate::checkpoint::in_new_dir;
 use crate::families;
 use crate::family::Family;
+use crate::file_copies::{self, Made};
 use crate::files;
-use crate::live::{self, LiveFileMetaData, NoDeletions};
+use crate::live_files::{self, LiveFileMetaData, NoDeletions};
 use crate::maintenance;
 use crate::options::{ColumnFamilyOptions, FlushOptions, sanitize};
 use crate::shared::Shared;
-use crate::transfer::{self, Made};
 use crate::version::edit::{FileMetaData, LEVELS_MAX, VersionEdit};
-use crate::version::set::next_version;
 use crate::write::{admit, submit};
 
 /// What was exported: an import needs it. RocksDB's.
@@ -49,11 +49,16 @@ pub(crate) fn export(
     maintenance::flush(db, one, &FlushOptions::default())?;
     let _guard = NoDeletions::begin(db);
     let version = Arc::clone(&family.view.load().version); // keeps the files alive
-    let mut metadata = live::family_metadata_of(&family.name, &version);
+    let mut metadata = live_files::family_metadata_of(&family.name, &version);
     in_new_dir(fs, dir, |temp| {
         for (_, file) in version.files() {
             let name = file.path().file_name().unwrap_or_default();
-            transfer::link_or_copy(fs, file.path(), &temp.join(name), &mut transfer::at_once)?;
+            file_copies::link_or_copy(
+                fs,
+                file.path(),
+                &temp.join(name),
+                &mut file_copies::at_once,
+            )?;
         }
         Ok(())
     })?;
@@ -214,12 +219,12 @@ impl Import {
         self.meta.number = db.numbers.take();
         let path = files::table_path(&db.dir, self.meta.number);
         made.add(path.clone());
-        let nothing = &mut transfer::at_once;
+        let nothing = &mut file_copies::at_once;
         if options.move_files {
-            transfer::link_or_copy(fs, &self.external, &path, nothing)?;
+            file_copies::link_or_copy(fs, &self.external, &path, nothing)?;
             fs.open(&path, OpenHow::READ)?.sync(SyncKind::Data)
         } else {
-            transfer::copy(
+            file_copies::copy(
                 fs,
                 &self.external,
                 &path,
@@ -267,8 +272,8 @@ fn add(
     made: &mut Made,
 ) -> Result<Arc<Family>> {
     db.check_writable()?;
-    let mut versions = db.lock_versions();
-    let (family, birth) = families::prepare(db, &versions, name, options)?;
+    let mut change = db.change().refuse_writes_if_it_fails();
+    let family = families::prepare(db, &change, name, options)?;
     // Oldest first: epochs are given in this order.
     all.sort_by_key(|f| (std::cmp::Reverse(f.level), f.age));
     let mut edit = VersionEdit {
@@ -279,27 +284,19 @@ fn add(
         file.meta.epoch_number = Some(family.take_epoch());
         edit.add_file(file.level, file.meta.clone());
     }
-    let version = Arc::new(next_version(&db.tables, &family, &edit, Activity::Unknown)?);
+    // One group: a MANIFEST has the family with its files, or neither.
+    change.adds_family(&family);
+    change.files(&family, edit, Activity::Unknown)?;
     // From here on the MANIFEST may name the files.
-    let paths = made.take();
+    change.makes(made.take());
     // What is written from here on must be newer than the files.
     let newest = all.iter().map(|f| f.meta.largest_seqno).max().unwrap_or(0);
     let mut ticket = db.order.begin_through(newest);
     let used = ticket.last >= ticket.first;
-    let last = ticket.last.max(db.visible().0);
-    // One group: a MANIFEST has the family with its files, or neither.
-    let result = families::record(db, &mut versions, last, vec![birth, edit]);
-    if result.is_ok() {
-        let state = db.state();
-        let view = family.view.load_full();
-        family.view.store(Arc::new(view.with_version(version)));
-        drop(state);
-        families::join(db, &mut versions, &family);
-    } else {
-        versions.discard(&db.tables.janitor, paths);
-    }
+    change.uses_sequences_through(ticket.last);
+    let result = change.log().map(Logged::apply);
     ticket.end(result.is_ok() && used);
-    result?;
+    drop(result?);
     if used {
         // All logged writes before were made durable while nobody wrote.
         db.is_durable_through(ticket.last);

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use base::{Error, Result};
 
-use crate::family::{Family, FamilySet};
+use crate::catalog::Change;
+use crate::family::Family;
 use crate::open::Wanted;
 use crate::options::ColumnFamilyOptions;
 use crate::options::{dump, sanitize};
 use crate::persist;
 use crate::shared::Shared;
-use crate::version::edit::VersionEdit;
-use crate::version::{Version, VersionSet};
+use crate::version::Version;
 use crate::write::admit;
 
 /// The family that every database has.
@@ -32,41 +32,31 @@ pub(crate) fn create(
     let options = &options;
     // Nobody is writing, so that no group is halfway with the old set.
     let family = db.alone(|| {
-        let mut versions = db.lock_versions();
-        let (family, edit) = prepare(db, &versions, name, options)?;
-        let last = db.visible().0;
-        record(db, &mut versions, last, vec![edit])?;
-        join(db, &mut versions, &family);
+        let mut change = db.change().refuse_writes_if_it_fails();
+        let family = prepare(db, &change, name, options)?;
+        change.adds_family(&family);
+        change.log_and_apply()?;
         Ok(family)
     })?;
     created(db, &family, options, &replaced);
     Ok(family)
 }
 
-/// A family that is not there yet, and the edit that makes it one of the database's. Nobody is inside
-/// the order of writes.
+/// A family that is not there yet. Nobody is inside the order of writes.
 ///
 /// Errors: a family of this name exists.
 pub(crate) fn prepare(
     db: &Shared,
-    versions: &VersionSet,
+    change: &Change<'_>,
     name: &str,
     options: &ColumnFamilyOptions,
-) -> Result<(Arc<Family>, VersionEdit)> {
-    if db.families.load().by_name(name).is_some() {
+) -> Result<Arc<Family>> {
+    if change.families().by_name(name).is_some() {
         return Err(Error::invalid_argument(format!(
             "Column family already exists: {name}"
         )));
     }
-    let id = versions.max_column_family + 1;
     let log_number = db.active_log_number()?;
-    let edit = VersionEdit {
-        column_family: id,
-        add_column_family: Some(name.to_owned()),
-        comparator: Some(options.comparator.name().to_owned()),
-        log_number: Some(log_number.0),
-        ..Default::default()
-    };
     let levels = options.cf.num_levels.unsigned_abs() as usize;
     let version = Arc::new(Version::empty(
         options.comparator.clone(),
@@ -74,7 +64,7 @@ pub(crate) fn prepare(
         db.options.db.allow_ingest_behind,
     ));
     let family = Arc::new(Family::new(
-        id,
+        change.next_family(),
         name.to_owned(),
         options.clone(),
         version,
@@ -83,33 +73,7 @@ pub(crate) fn prepare(
         db.share_write_buffers(),
     ));
     family.listen(&db.env().listeners);
-    Ok((family, edit))
-}
-
-/// Makes edits durable, all of them or none; `last` is the last sequence number that is used. Where the
-/// MANIFEST fails, they may be in it or not: nobody must be told of anything durable until another one
-/// says which, so that the database refuses writes.
-pub(crate) fn record(
-    db: &Shared,
-    versions: &mut VersionSet,
-    last: u64,
-    edits: Vec<VersionEdit>,
-) -> Result<()> {
-    let families = db.families.load();
-    let recorded = versions.log_all(&db.tables, &db.numbers, &families, last, edits);
-    recorded.inspect_err(|e| {
-        if versions.has_failed() {
-            db.fail("MANIFEST", e);
-        }
-    })
-}
-
-/// The MANIFEST has the family: now everybody has.
-pub(crate) fn join(db: &Shared, versions: &mut VersionSet, family: &Arc<Family>) {
-    versions.max_column_family = versions.max_column_family.max(family.id);
-    let mut set = FamilySet::clone(&db.families.load());
-    set.insert(Arc::clone(family));
-    db.families.store(Arc::new(set));
+    Ok(family)
 }
 
 /// Tells of a family that was created, and which values of its options were replaced.
@@ -138,31 +102,16 @@ pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
     }
     db.check_writable()?;
     db.alone(|| {
-        let mut versions = db.lock_versions();
-        let old = db.families.load();
-        if old.get(family.id).is_none() {
+        let mut change = db.change().refuse_writes_if_it_fails();
+        if change.families().get(family.id).is_none() {
             return Err(Error::invalid_argument(format!(
                 "Column family already dropped: {}",
                 family.name
             )));
         }
-        let edit = VersionEdit {
-            column_family: family.id,
-            drop_column_family: true,
-            max_column_family: Some(versions.max_column_family),
-            ..Default::default()
-        };
-        let last = db.visible().0;
-        record(db, &mut versions, last, vec![edit])?;
-        family.mark_dropped();
-        let mut set = FamilySet::clone(&old);
-        set.remove(family.id);
-        db.families.store(Arc::new(set));
-        Ok(())
+        change.drops_family(family);
+        change.log_and_apply()
     })?;
-    for (_, file) in family.view.load().version.files() {
-        file.mark_obsolete();
-    }
     admit::debt_changed(db);
     db.log.info(format_args!(
         "Dropped column family [{}] (ID {})",

@@ -10,7 +10,7 @@ use crate::checkpoint;
 use crate::db::{ColumnFamily, Db};
 use crate::export::{self, ExportImportFilesMetaData, ImportColumnFamilyOptions};
 use crate::ingest::{self, IngestExternalFileArg, IngestExternalFileOptions};
-use crate::live::{
+use crate::live_files::{
     self, ColumnFamilyMetaData, LiveFileMetaData, LiveFileStorageInfo, LiveFilesStorageInfoOptions,
     NoDeletions,
 };
@@ -168,7 +168,7 @@ impl Db {
         if flush_memtable {
             self.flush()?;
         }
-        let captured = live::capture(&self.shared, u64::MAX, &guard)?;
+        let captured = live_files::capture(&self.shared, u64::MAX, &guard)?;
         let files = captured.files.iter();
         let files = files.filter(|f| f.file_type != crate::files::FileKind::Wal);
         let names = files.map(|f| format!("/{}", f.relative_filename)).collect();
@@ -182,14 +182,14 @@ impl Db {
         options: &LiveFilesStorageInfoOptions,
     ) -> Result<Vec<LiveFileStorageInfo>> {
         let guard = NoDeletions::begin(&self.shared);
-        let captured = live::capture(&self.shared, options.wal_size_for_flush, &guard)?;
+        let captured = live_files::capture(&self.shared, options.wal_size_for_flush, &guard)?;
         Ok(captured.files)
     }
 
     /// Every table of every column family.
     pub fn get_live_files_metadata(&self) -> Vec<LiveFileMetaData> {
         let families = self.shared.families.load();
-        let all = families.iter().map(|f| live::family_metadata(f));
+        let all = families.iter().map(|f| live_files::family_metadata(f));
         all.flat_map(|f| f.levels)
             .flat_map(|level| level.files)
             .collect()
@@ -216,7 +216,7 @@ impl Db {
         family: &ColumnFamily,
     ) -> Result<ColumnFamilyMetaData> {
         self.shared.check_handle(&family.0)?;
-        Ok(live::family_metadata(&family.0))
+        Ok(live_files::family_metadata(&family.0))
     }
 
     /// About how many bytes of the column family lie in each range, as they are on disk.

@@ -19,16 +19,17 @@ use std::sync::Arc;
 
 use base::stats::{Activity, HistogramKind, Ticker};
 use base::sync::atomic::Ordering;
-use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
+use base::{Error, ErrorKind, Result, SequenceNumber};
 use table::InternalIterator;
 
+use crate::catalog::Change;
 use crate::compaction::filter::Filter;
 use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
 use crate::compaction::stats::LevelStats;
 use crate::compaction::tombstones::{Hidden, Tombstones};
 use crate::events::Event;
-use crate::family::{Family, FamilySet};
+use crate::family::Family;
 use crate::files;
 use crate::filter::{FilterContext, TableCreationReason};
 use crate::jobs::Work;
@@ -37,9 +38,8 @@ use crate::memtable::Memtable;
 use crate::read::merging::MergingIter;
 use crate::shared::Shared;
 use crate::state::State;
+use crate::version::Version;
 use crate::version::edit::{NewFile, VersionEdit};
-use crate::version::set::next_version;
-use crate::version::{Version, VersionSet};
 use crate::write::admit;
 
 /// The immutable memtables of a family, to be written to one table.
@@ -138,13 +138,7 @@ fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
         tables(db, &done).for_each(|path| db.tables.janitor.add(path));
         return Err(e);
     }
-    let mut versions = db.lock_versions();
-    if let Err(e) = install(db, &mut versions, &mut done, resuming) {
-        versions.discard(&db.tables.janitor, tables(db, &done));
-        return Err(e);
-    }
-    drop(versions);
-    db.notify();
+    install(db, &mut done, resuming)?;
     for w in &done {
         finished(db, w);
     }
@@ -195,7 +189,7 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         triggered_writes_stop: db.stall.writes_stopped(),
     };
     began(db, &job);
-    let _at_work = db.crowd.flush();
+    let _at_work = db.job_load.flush();
     db.tell(|l| l.on_flush_begin(&info));
     let build = || build_level0(&ctx, &job.memtables, &snapshots, number);
     let new = build().or_else(|e| {
@@ -356,88 +350,46 @@ pub(crate) fn build_level0(
 
 /// After a failure the logs may hold batches that nobody was told of as written: no family leaves them before
 /// the others, or a crash in between brings half of a batch back. Nobody writes, so that each family's
-/// first log is that of the oldest memtable that these flushes leave. Returns the edits of families that have no
-/// table here.
-fn leave_logs_together(families: &FamilySet, done: &mut [Written]) -> Vec<VersionEdit> {
-    let mut others = Vec::new();
-    for family in families.iter() {
+/// first log is that of the oldest memtable that these flushes leave.
+fn leave_logs_together(change: &mut Change<'_>, done: &mut [Written]) {
+    for family in Arc::clone(change.families()).iter() {
         let view = family.view.load();
         let flushed = done.iter_mut().find(|w| w.edit.column_family == family.id);
         let gone: &[Arc<Memtable>] = flushed.as_ref().map_or(&[], |w| &w.job.memtables);
         let stays = |m: &&Arc<Memtable>| !gone.iter().any(|g| Arc::ptr_eq(g, m));
         let oldest = view.imm.iter().rev().find(stays).unwrap_or(&view.mem);
-        let log = Some(oldest.log_number().0);
+        let first = oldest.log_number();
         match flushed {
-            Some(w) => w.edit.log_number = log,
-            None => others.push(VersionEdit {
-                column_family: family.id,
-                log_number: log,
-                ..Default::default()
-            }),
+            Some(w) => w.edit.log_number = Some(first.0),
+            None => change.leaves_logs(family, first),
         }
     }
-    others
 }
 
-/// Makes the edits durable, all of them or none, then swaps the families' Views.
-fn install(
-    db: &Shared,
-    versions: &mut VersionSet,
-    done: &mut Vec<Written>,
-    resuming: bool,
-) -> Result<()> {
+/// Makes the tables part of the database, all of them or none.
+fn install(db: &Shared, done: &mut Vec<Written>, resuming: bool) -> Result<()> {
+    let mut change = db.change();
     // The MANIFEST does not know a dropped family any more.
     let dropped: Vec<_> = done.extract_if(.., |w| w.job.family.is_dropped()).collect();
-    versions.discard(&db.tables.janitor, tables(db, &dropped));
-    let next = done
-        .iter()
-        .map(|w| {
-            let activity = Activity::Flush;
-            next_version(&db.tables, &w.job.family, &w.edit, activity).map(Arc::new)
-        })
-        .collect::<Result<Vec<_>>>()?;
+    change.discard(tables(db, &dropped));
+    change.makes(tables(db, done));
     if done.is_empty() {
         return Ok(());
     }
-    let families = db.families.load();
-    let others = if resuming {
-        leave_logs_together(&families, done)
-    } else {
-        Vec::new()
-    };
-    let log_of = |f: &Arc<Family>| {
-        let by_edit = done.iter().find(|w| w.edit.column_family == f.id);
-        by_edit.map_or(f.log_number().0, |w| w.edit.log_number.unwrap_or(0))
-    };
-    let needed = families.iter().map(log_of).min().unwrap_or(0);
-    let needed = needed.max(versions.min_log_number_to_keep);
-    if let Some(w) = done.last_mut()
-        && needed > versions.min_log_number_to_keep
-    {
-        w.edit.min_log_number_to_keep = Some(needed);
+    if resuming {
+        leave_logs_together(&mut change, done);
     }
-    let edits = others.iter().chain(done.iter().map(|w| &w.edit));
-    let edits = edits.cloned().collect();
-    let last = db.visible().0;
-    versions.log_all(&db.tables, &db.numbers, &families, last, edits)?;
-    // Not before: a MANIFEST that begins just now describes the database without these edits.
-    versions.min_log_number_to_keep = needed;
+    for w in &*done {
+        let (edit, memtables) = (w.edit.clone(), w.job.memtables.clone());
+        change.flush(&w.job.family, edit, Activity::Flush, memtables)?;
+    }
+    let needed = change.first_needed_log();
+    change.needs_logs_from(needed);
+    let logged = change.log()?;
     // Before the views change: who waits for the flush finds it counted.
-    for (w, version) in done.iter().zip(&next) {
+    for (w, version) in done.iter().zip(logged.versions()) {
         count(db, w, version);
     }
-    let state = db.state();
-    for (w, version) in done.iter().zip(next) {
-        let family = &w.job.family;
-        let flushed = family.view.load().flushed(&w.job.memtables, version);
-        let living: Vec<_> = flushed.imm.iter().chain([&flushed.mem]).collect();
-        family
-            .history()
-            .add(&w.job.memtables, &living, &family.options().cf);
-        drop(living);
-        family.view.store(Arc::new(flushed));
-        family.set_log_number(FileNumber(w.edit.log_number.unwrap_or(0)));
-    }
-    drop(state);
+    drop(logged.apply());
     Ok(())
 }

@@ -13,18 +13,18 @@ use base::sync::{Condvar, Mutex, PoisonError};
 
 /// How many flushes and compactions are at work.
 #[derive(Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct JobLoad {
     processors: usize,
     flushes: AtomicUsize,
     compactions: AtomicUsize,
     gate: Mutex<()>,
     /// A flush has ended.
-    thinner: Condvar,
+    flush_ended: Condvar,
 }
 
 /// A job at work, until it is dropped.
 pub(crate) struct AtWork<'a> {
-    crowd: &'a Crowd,
+    load: &'a JobLoad,
     count: &'a AtomicUsize,
 }
 
@@ -32,26 +32,26 @@ impl Drop for AtWork<'_> {
     fn drop(&mut self) {
         let before = self.count.fetch_sub(1, Ordering::Relaxed);
         base::invariant!(before > 0, "a job ends twice");
-        let gate = self.crowd.gate.lock();
+        let gate = self.load.gate.lock();
         drop(gate.unwrap_or_else(PoisonError::into_inner));
-        self.crowd.thinner.notify_all();
+        self.load.flush_ended.notify_all();
     }
 }
 
-impl Default for Crowd {
+impl Default for JobLoad {
     fn default() -> Self {
         Self::on(std::thread::available_parallelism().map_or(1, usize::from))
     }
 }
 
-impl Crowd {
+impl JobLoad {
     fn on(processors: usize) -> Self {
         Self {
             processors,
             flushes: AtomicUsize::new(0),
             compactions: AtomicUsize::new(0),
             gate: Mutex::new(()),
-            thinner: Condvar::new(),
+            flush_ended: Condvar::new(),
         }
     }
 
@@ -66,12 +66,12 @@ impl Crowd {
 
     fn enter<'a>(&'a self, count: &'a AtomicUsize) -> AtWork<'a> {
         count.fetch_add(1, Ordering::Relaxed);
-        AtWork { crowd: self, count }
+        AtWork { load: self, count }
     }
 
     /// Whether a flush is at work, and compactions leave writers no processor beside it.
     #[inline]
-    pub(crate) fn is_dense(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         let flushes = self.flushes.load(Ordering::Relaxed);
         flushes > 0 && flushes + self.compactions.load(Ordering::Relaxed) >= self.processors
     }
@@ -79,8 +79,8 @@ impl Crowd {
     /// Waits until a flush ends, or as long as `at_most`.
     pub(crate) fn step_aside(&self, clock: &dyn Clock, at_most: Duration) {
         let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_dense() {
-            drop(clock::wait_timeout(clock, &self.thinner, gate, at_most));
+        if self.is_full() {
+            drop(clock::wait_timeout(clock, &self.flush_ended, gate, at_most));
         }
     }
 }
@@ -92,34 +92,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dense_is_a_flush_without_a_processor_to_spare() {
-        let crowd = Crowd::on(2);
-        let compaction = crowd.compaction();
-        assert!(!crowd.is_dense(), "no flush");
-        let flush = crowd.flush();
-        assert!(crowd.is_dense());
+    fn full_is_a_flush_without_a_processor_to_spare() {
+        let load = JobLoad::on(2);
+        let compaction = load.compaction();
+        assert!(!load.is_full(), "no flush");
+        let flush = load.flush();
+        assert!(load.is_full());
         drop(flush);
-        assert!(!crowd.is_dense());
+        assert!(!load.is_full());
         drop(compaction);
-        let flushes = [crowd.flush(), crowd.flush()];
-        assert!(crowd.is_dense(), "a compaction that begins waits");
+        let flushes = [load.flush(), load.flush()];
+        assert!(load.is_full(), "a compaction that begins waits");
         drop(flushes);
-        let roomy = Crowd::on(4);
+        let roomy = JobLoad::on(4);
         let _jobs = [roomy.compaction(), roomy.compaction(), roomy.flush()];
-        assert!(!roomy.is_dense(), "one is left for writers");
+        assert!(!roomy.is_full(), "one is left for writers");
     }
 
     #[test]
     fn the_end_of_a_flush_ends_the_wait() {
-        let crowd = Crowd::on(2);
-        let _compaction = crowd.compaction();
-        let flush = crowd.flush();
+        let load = JobLoad::on(2);
+        let _compaction = load.compaction();
+        let flush = load.flush();
         let clock = SystemClock::shared();
-        crowd.step_aside(&*clock, Duration::from_millis(1));
+        load.step_aside(&*clock, Duration::from_millis(1));
         base::sync::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                while crowd.is_dense() {
-                    crowd.step_aside(&*clock, Duration::from_secs(60));
+                while load.is_full() {
+                    load.step_aside(&*clock, Duration::from_secs(60));
                 }
             });
             clock.sleep(Duration::from_millis(10));

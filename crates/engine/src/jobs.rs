@@ -471,7 +471,7 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
             db.log.warn(format_args!(
                 "a compaction had no space and is tried again later: {e}"
             ));
-            starved = Some(e.duplicate());
+            starved = Some(e.clone());
             db.tell_later(move |l| l.on_background_error(role.reason(), &e));
         }
         Err(e) => db.fail_in(role.reason(), "background job", &e),

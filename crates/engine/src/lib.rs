@@ -39,28 +39,32 @@ pub mod backup;
 pub mod batch;
 #[doc(hidden)]
 pub mod bench_support;
+mod catalog;
 mod checkpoint;
 mod closing;
 mod compaction;
 mod courier;
 mod courtesy;
-mod crowd;
 mod db;
+mod db_stats;
 mod entity;
 pub mod events;
 mod export;
 mod families;
 mod family;
+mod file_copies;
 mod file_ops;
 pub mod files;
 mod filter;
 mod flush;
 mod ingest;
+mod job_load;
 mod jobs;
 pub mod listener;
-mod live;
+mod live_files;
 mod maintenance;
 mod memtable;
+mod memtable_pool;
 #[cfg(loom)]
 pub mod models;
 mod obsolete;
@@ -77,14 +81,11 @@ pub mod schedules;
 mod set_options;
 mod shared;
 mod sizes;
-mod slabs;
 mod sst_file_writer;
 mod state;
-mod stored;
 mod table_events;
-mod totals;
-mod transfer;
 mod ttl;
+mod values;
 pub mod version;
 mod wal;
 mod write;
@@ -114,7 +115,7 @@ pub use filter::{
 pub use ingest::{IngestExternalFileArg, IngestExternalFileOptions};
 pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use listener::EventListener;
-pub use live::{
+pub use live_files::{
     ColumnFamilyMetaData, LevelMetaData, LiveFileMetaData, LiveFileStorageInfo,
     LiveFilesStorageInfoOptions,
 };

@@ -231,7 +231,7 @@ pub(crate) fn table_info(file: &TableFile) -> LiveFileStorageInfo {
     let name = path.file_name().unwrap_or_default();
     LiveFileStorageInfo {
         relative_filename: name.to_string_lossy().into_owned(),
-        directory: crate::transfer::parent(path).to_path_buf(),
+        directory: crate::file_copies::parent(path).to_path_buf(),
         file_number: file.number().0,
         file_type: FileKind::Table,
         size: file.meta.file_size,

@@ -350,7 +350,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
         let starved = state.starvations > before && idle && !flushes && state.manual.is_empty();
         if let Some(e) = state.starved_by.as_ref().filter(|_| starved) {
             let hint = "compactions are tried again; make space, then wait again";
-            return Err(e.duplicate().hint(hint));
+            return Err(e.clone().hint(hint));
         }
         if state.busy == 0 {
             // What became due by the end of a snapshot or by age, nobody may have told.
@@ -388,7 +388,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     if db.read_only {
         return Ok(());
     }
-    let failure = db.state().failure.as_ref().map(Error::duplicate);
+    let failure = db.state().failure.clone();
     if let Some(e) = failure {
         // What is in no log is lost with it.
         let in_memory = |f: &Arc<Family>| {
@@ -396,7 +396,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
             !view.mem.is_empty() || !view.imm.is_empty()
         };
         let lost = db.has_unlogged_writes() && db.families.load().iter().any(in_memory);
-        let rest = submit::hand_over_the_rest(db, e.duplicate());
+        let rest = submit::hand_over_the_rest(db, e.clone());
         return if lost { Err(e) } else { rest };
     }
     let result = if db.has_unlogged_writes() && !db.db_options().avoid_flush_during_shutdown {

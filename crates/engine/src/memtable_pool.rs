@@ -20,9 +20,9 @@ const LIKELY: usize = 8;
 /// Nanoseconds.
 const REST: u64 = 30_000_000_000;
 
-/// Slabs that nobody uses.
+/// MemtablePool that nobody uses.
 #[derive(Debug, Default)]
-pub(crate) struct Slabs {
+pub(crate) struct MemtablePool {
     kept: Mutex<Kept>,
 }
 
@@ -34,7 +34,7 @@ struct Kept {
     seen: u64,
 }
 
-impl Slabs {
+impl MemtablePool {
     /// A slab of at least `len` bytes, not zeroed; `None` if the system has no memory.
     pub(crate) fn take(&self, len: usize) -> Option<Mapping> {
         self.take_kept(len).or_else(|| Mapping::huge(len))
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_slab_comes_back_to_whoever_needs_its_size() {
         const MIB: usize = 1 << 20;
-        let slabs = Slabs::default();
+        let slabs = MemtablePool::default();
         let (a, b) = (slabs.take(MIB).unwrap(), slabs.take(3 * MIB).unwrap());
         let at = (a.as_ptr(), b.as_ptr());
         assert_eq!((a.len(), b.len(), slabs.bytes()), (2 * MIB, 4 * MIB, 0));
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_for_those_who_do_not_write() {
-        let slabs = Slabs::default();
+        let slabs = MemtablePool::default();
         let fill = |active: usize| {
             let four = (0..4).map(|_| slabs.take(1).unwrap()).collect();
             slabs.give_back(four, active, usize::MAX);

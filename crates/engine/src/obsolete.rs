@@ -17,7 +17,6 @@ use crate::events::Event;
 use crate::files::{self, FileKind};
 use crate::listener::TableFileDeletionInfo;
 use crate::shared::Shared;
-use crate::version::edit::VersionEdit;
 use crate::version::version::Janitor;
 use crate::wal::Fate;
 
@@ -40,25 +39,17 @@ impl Shared {
     /// record in the MANIFEST: it is told here, before the logs go, so that none which it counts
     /// as needed is ever missing.
     fn declare_obsolete_logs(&self) -> FileNumber {
-        let mut versions = self.lock_versions();
-        let families = self.families.load();
-        let needed = families.iter().map(|f| f.log_number()).min();
+        let mut change = self.change();
+        let needed = change.families().iter().map(|f| f.log_number()).min();
         let needed = needed.unwrap_or_default();
-        let declared = FileNumber(versions.min_log_number_to_keep);
+        let declared = change.needed_logs();
         let goes = self.state().logs.range(declared..needed).next().is_some();
         if needed <= declared || !goes {
             return declared.min(needed);
         }
-        let edit = VersionEdit {
-            min_log_number_to_keep: Some(needed.0),
-            ..Default::default()
-        };
-        let last = self.visible().0;
-        match versions.log(&self.tables, &self.numbers, &families, last, edit) {
-            Ok(()) => {
-                versions.min_log_number_to_keep = needed.0;
-                needed
-            }
+        change.needs_logs_from(needed);
+        match change.log_and_apply() {
+            Ok(()) => needed,
             Err(e) => {
                 self.log.warn(format_args!("logs cannot be deleted: {e}"));
                 declared
@@ -180,7 +171,7 @@ impl Shared {
                 db_name: self.dir.clone(),
                 file_path: path.to_path_buf(),
                 job_id: job,
-                status: removed.as_ref().copied().map_err(Error::duplicate),
+                status: removed.clone(),
             };
             self.tell_later(move |l| l.on_table_file_deleted(&info));
         }

@@ -285,7 +285,7 @@ impl Db {
     ) -> Vec<Result<Option<Vec<u8>>>> {
         let checked = self.shared.check_handle(&family.0);
         match checked.and_then(|()| self.read_sequence(options)) {
-            Err(e) => keys.iter().map(|_| Err(e.duplicate())).collect(),
+            Err(e) => keys.iter().map(|_| Err(e.clone())).collect(),
             Ok(sequence) => {
                 let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
                 let mut bytes = Some(options.value_size_soft_limit);
@@ -319,7 +319,7 @@ impl Db {
         let mut out: Vec<Result<Option<Vec<u8>>>> = keys.iter().map(|_| Ok(None)).collect();
         let (sequence, _held) = match options.check().and_then(|()| self.one_moment(options)) {
             Ok(moment) => moment,
-            Err(e) => return keys.iter().map(|_| Err(e.duplicate())).collect(),
+            Err(e) => return keys.iter().map(|_| Err(e.clone())).collect(),
         };
         let mut families: Vec<&ColumnFamily> = keys.iter().map(|(family, _)| *family).collect();
         families.sort_by_key(|family| (family.0.instance, family.id()));
@@ -330,7 +330,7 @@ impl Db {
             let (places, wanted): (Vec<usize>, Vec<&[u8]>) =
                 places.map(|i| (i, keys[i].1.as_ref())).unzip();
             let found = if let Err(e) = self.shared.check_handle(&family.0) {
-                wanted.iter().map(|_| Err(e.duplicate())).collect()
+                wanted.iter().map(|_| Err(e.clone())).collect()
             } else {
                 let (db, sequence) = (&self.shared, Some(sequence));
                 get::multi_get(db, &family.0, options, &wanted, sequence, &mut bytes)

@@ -14,7 +14,6 @@ use base::{Error, ErrorKind, FileNumber, Result};
 use crate::family::Family;
 use crate::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
 use crate::shared::{MENDING, Shared};
-use crate::version::edit::VersionEdit;
 use crate::write::log_files::LogKind;
 
 /// Between two attempts to resume on a full device.
@@ -66,7 +65,7 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
     let result = in_turn(db, &old_bg_error);
     let info = BackgroundErrorRecoveryInfo {
         old_bg_error,
-        new_bg_error: result.as_ref().copied().map_err(Error::duplicate),
+        new_bg_error: result.clone(),
     };
     db.tell(|l| l.on_error_recovery_end(&info));
     if result.is_ok() {
@@ -106,7 +105,7 @@ fn failure(db: &Shared) -> Result<Option<Error>> {
         check_may_wait(db)?;
         state = db.wait(state);
     }
-    Ok(state.failure.as_ref().map(Error::duplicate))
+    Ok(state.failure.clone())
 }
 
 /// Whoever resumes waits for flushes, which wait for the MANIFEST and may wait for compactions.
@@ -143,7 +142,7 @@ impl Drop for Refused<'_> {
     fn drop(&mut self) {
         let Some(error) = self.error else { return };
         let mut state = self.db.state();
-        state.failure.get_or_insert_with(|| error.duplicate());
+        state.failure.get_or_insert_with(|| error.clone());
         self.db.durable.fail(error);
     }
 }
@@ -206,8 +205,7 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     let number = db.numbers.take();
     let files = db.log_files()?;
     let new = files.create(number, LogKind::Buffered)?;
-    db.lock_versions()
-        .start_anew(&db.tables, &db.numbers, &db.families.load(), db.visible().0)
+    db.start_manifest_anew()
         .inspect_err(|_| files.discard_unused(number))?;
     let mut guard = db.lock_log();
     while guard.as_ref().is_some_and(|log| !log.all_landed()) {
@@ -258,26 +256,12 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
 /// MANIFEST says so before writers are let in: a log that failed may end in half a record, and a recovery
 /// that read it would stop there, before what is written now.
 fn leave_older_logs(db: &Shared, log: FileNumber) -> Result<()> {
-    let mut versions = db.lock_versions();
-    let families = db.families.load();
-    let mut edits: Vec<VersionEdit> = families
-        .iter()
-        .map(|family| VersionEdit {
-            column_family: family.id,
-            log_number: Some(log.0),
-            ..VersionEdit::default()
-        })
-        .collect();
-    if let Some(last) = edits.last_mut() {
-        last.min_log_number_to_keep = Some(log.0);
+    let mut change = db.change();
+    for family in Arc::clone(change.families()).iter() {
+        change.leaves_logs(family, log);
     }
-    let last = db.visible().0;
-    versions.log_all(&db.tables, &db.numbers, &families, last, edits)?;
-    versions.min_log_number_to_keep = log.0;
-    for family in families.iter() {
-        family.set_log_number(log);
-    }
-    Ok(())
+    change.needs_logs_from(log);
+    change.log_and_apply()
 }
 
 /// Resumes by itself after the device was full. Each attempt makes files, so that the pauses between

@@ -24,15 +24,15 @@ use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::courtesy::Courtesy;
-use crate::crowd::Crowd;
+use crate::db_stats::DbStats;
 use crate::events::InfoLog;
 use crate::family::{Family, FamilySet};
+use crate::job_load::JobLoad;
 use crate::listener::{BackgroundErrorReason, EventListener};
 use crate::options::{DbOptions, Env, Options};
 use crate::outbox::Outbox;
 use crate::read::snapshot::SnapshotList;
 use crate::state::State;
-use crate::totals::Totals;
 use crate::version::VersionSet;
 use crate::version::set::{FileNumbers, Tables};
 use crate::wal::Wal;
@@ -72,7 +72,7 @@ pub(crate) struct Shared {
     pub(crate) session_id: String,
     pub(crate) db_id: String,
     /// What it did since it was opened.
-    pub(crate) totals: Totals,
+    pub(crate) db_stats: DbStats,
 
     /// The order of writes: what is visible, and who is halfway.
     pub(crate) order: Order,
@@ -99,7 +99,7 @@ pub(crate) struct Shared {
     /// How far flushes and compactions are behind.
     pub(crate) stall: Stall,
     /// The flushes and compactions at work.
-    pub(crate) crowd: Crowd,
+    pub(crate) job_load: JobLoad,
     /// Synced writes, for those in the background that let them go first.
     pub(crate) courtesy: Courtesy,
     write_buffers: Arc<WriteBufferManager>,
@@ -167,7 +167,7 @@ impl Shared {
         for family in parts.families.iter() {
             family.listen(&parts.options.env.listeners);
         }
-        let totals = Totals::new(parts.options.env.clock.monotonic_nanos());
+        let db_stats = DbStats::new(parts.options.env.clock.monotonic_nanos());
         Self {
             instance: parts.instance,
             dir: parts.dir,
@@ -183,7 +183,7 @@ impl Shared {
             numbers: parts.numbers,
             session_id: parts.session_id,
             db_id: parts.db_id,
-            totals,
+            db_stats,
             order: Order::after(parts.last_sequence),
             durable: Watermark::at(parts.last_sequence),
             wanted: Mutex::new(parts.last_sequence),
@@ -198,7 +198,7 @@ impl Shared {
             left: Mutex::default(),
             attention: Attention::default(),
             stall,
-            crowd: Crowd::default(),
+            job_load: JobLoad::default(),
             courtesy: Courtesy::default(),
             write_buffers: parts.write_buffers,
             versions: Mutex::new(parts.versions),
@@ -277,7 +277,7 @@ impl Shared {
 
     #[inline]
     pub(crate) fn count(&self, t: Ticker, n: u64) {
-        self.totals.count(t, n);
+        self.db_stats.count(t, n);
         if let Some(s) = &self.options.env.statistics {
             s.add(t, n);
         }
@@ -553,7 +553,7 @@ impl Shared {
         if first {
             state.failure = Some(
                 error
-                    .duplicate()
+                    .clone()
                     .hint("the database refuses writes until it is resumed or reopened"),
             );
         }
@@ -570,7 +570,7 @@ impl Shared {
             if matches!(error.kind(), ErrorKind::IoError | ErrorKind::NoSpace) {
                 self.count(Ticker::ErrorHandlerBgIoErrorCount, 1);
             }
-            let error = error.duplicate();
+            let error = error.clone();
             self.tell_later(move |l| l.on_background_error(reason, &error));
         }
         self.notify();

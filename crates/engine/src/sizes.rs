@@ -8,14 +8,12 @@ use base::{Error, Result, key};
 use table::InternalIterator;
 
 use crate::compaction::exclusive::Exclusive;
-use crate::families::record;
 use crate::family::Family;
 use crate::memtable::Memtable;
 use crate::read::range_del::before_versions;
 use crate::shared::Shared;
 use crate::version::TableFile;
 use crate::version::edit::VersionEdit;
-use crate::version::set::next_version;
 
 /// What [`Db::get_approximate_sizes`](crate::Db::get_approximate_sizes) counts.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,9 +139,8 @@ pub(crate) fn delete_files(
     // What is to be told is told when the family is free again: who hears it may want it compacted.
     let _courier = db.courier();
     let _exclusive = Exclusive::take(db, family)?;
-    let mut versions = db.lock_versions();
-    let families = db.families.load();
-    families.require(family.id)?;
+    let mut change = db.change().refuse_writes_if_it_fails();
+    change.families().require(family.id)?;
     let version = Arc::clone(&family.view.load().version);
     let mut edit = VersionEdit {
         column_family: family.id,
@@ -159,14 +156,9 @@ pub(crate) fn delete_files(
         return Ok(());
     }
     let count = edit.deleted_files.len();
-    let new = Arc::new(next_version(&db.tables, family, &edit, Activity::Unknown)?);
-    record(db, &mut versions, db.visible().0, vec![edit])?;
-    let state = db.state();
-    let view = family.view.load_full();
-    family.view.store(Arc::new(view.with_version(new)));
-    drop(state);
-    drop(versions);
-    drop((view, version));
+    change.files(family, edit, Activity::Unknown)?;
+    change.log_and_apply()?;
+    drop(version);
     db.log.info(format_args!(
         "[{}] DeleteFilesInRanges: {count} files",
         family.name

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use base::rng::Rng;
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
+use crate::file_copies::parent;
 use crate::options::Options;
-use crate::transfer::parent;
 
 /// What RocksDB's own `SstFileWriter` calls the database that its files come from.
 const DB_ID: &str = "SST Writer";

@@ -90,7 +90,7 @@ impl State {
 
     pub(crate) fn check_not_failed(&self) -> Result<()> {
         match &self.failure {
-            Some(e) => Err(e.duplicate()),
+            Some(e) => Err(e.clone()),
             None => Ok(()),
         }
     }

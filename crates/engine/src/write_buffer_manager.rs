@@ -20,7 +20,7 @@ use io::Mapping;
 use table::BlockCache;
 use table::cache::Reservation;
 
-use crate::slabs::Slabs;
+use crate::memtable_pool::MemtablePool;
 
 /// The cache is charged in steps of this many bytes, as RocksDB does.
 const CHARGE_STEP: usize = 256 << 10;
@@ -46,7 +46,7 @@ pub struct WriteBufferManager {
     /// Flushes under way.
     flushing: AtomicUsize,
     freed: Condvar,
-    slabs: Slabs,
+    slabs: MemtablePool,
 }
 
 /// Memtables that are not active any more, and who waits for their memory.
@@ -84,7 +84,7 @@ impl WriteBufferManager {
             sealed: Mutex::default(),
             flushing: AtomicUsize::new(0),
             freed: Condvar::new(),
-            slabs: Slabs::default(),
+            slabs: MemtablePool::default(),
         }
     }
 

@@ -53,7 +53,7 @@ impl State {
     fn known(&self, nth: u64) -> Option<Result<()>> {
         match self.files.get(&nth) {
             Some((_, Name::Fresh(_))) => None,
-            Some((_, Name::Lost(e))) => Some(Err(e.duplicate())),
+            Some((_, Name::Lost(e))) => Some(Err(e.clone())),
             Some((_, Name::Durable)) | None => Some(Ok(())),
         }
     }
@@ -118,7 +118,7 @@ impl Names {
             let Name::Fresh(new) = name else { continue };
             let sure = match &outcome {
                 Ok(()) => new.check(&*self.fs, &self.dir),
-                Err(e) => Err(e.duplicate()),
+                Err(e) => Err(e.clone()),
             };
             match sure {
                 Ok(()) if *n <= made => *name = Name::Durable,

@@ -224,7 +224,7 @@ impl Reader {
     pub fn read(&mut self, out: &mut Vec<u8>) -> Result<bool> {
         out.clear();
         if let Some(e) = &self.failure {
-            return Err(e.duplicate());
+            return Err(e.clone());
         }
         if self.ended {
             return Ok(false);
@@ -243,7 +243,7 @@ impl Reader {
         }
         result.map_err(|e| {
             let e = e.or_file(self.blocks.file().path());
-            self.failure = Some(e.duplicate());
+            self.failure = Some(e.clone());
             e
         })
     }
@@ -364,7 +364,7 @@ impl Reader {
             }
         };
         if let Err(e) = &result {
-            self.failure = Some(e.duplicate());
+            self.failure = Some(e.clone());
         }
         result
     }

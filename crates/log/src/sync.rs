@@ -83,7 +83,7 @@ impl Watermarks {
 
     /// The error that ended the log, if one did.
     pub fn failure(&self) -> Option<Error> {
-        self.failure.get().map(Error::duplicate)
+        self.failure.get().cloned()
     }
 
     /// Errors: the marks are not in their order.
@@ -118,7 +118,7 @@ impl Watermarks {
 
     /// Ends the log with `error` unless it has ended; returns what ended it.
     pub(crate) fn poison(&self, error: Error) -> Error {
-        self.failure.get_or_init(|| error).duplicate()
+        self.failure.get_or_init(|| error).clone()
     }
 
     /// Held during each act that waits for the device.

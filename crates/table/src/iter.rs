@@ -261,7 +261,7 @@ impl InternalIterator for Iter {
 
     fn status(&self) -> Result<()> {
         match &self.error {
-            Some(e) => Err(e.duplicate()),
+            Some(e) => Err(e.clone()),
             None => Ok(()),
         }
     }

@@ -69,7 +69,7 @@ fn flusher(inner: &Arc<Inner>) -> Result<Sender<Told>> {
             let all: Vec<Told> = std::iter::once(first).chain(waiting.try_iter()).collect();
             let result = inner.db.flush_wal(true);
             for told in all {
-                told(0, result.as_ref().map_err(Error::duplicate).copied());
+                told(0, result.clone());
             }
         }
     };

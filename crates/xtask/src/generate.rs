@@ -67,7 +67,7 @@ fn documents(tree: &Tree) -> Result<Vec<(&'static str, String)>, String> {
 fn sections() -> [(&'static str, &'static str, &'static [OptionInfo]); 3] {
     [
         (DbOptions::SECTION, "options.db", DbOptions::infos()),
-        (CfOptions::SECTION, "options.cf.cf", CfOptions::infos()),
+        (CfOptions::SECTION, "options.cf", CfOptions::infos()),
         (
             TableOptions::SECTION,
             "options.cf.table",

@@ -17,7 +17,7 @@ const SUITES: &[(&str, &[&str], &[&str])] = &[
     (
         "ironstone",
         &["--lib"],
-        &["memtable::", "write::", "crowd::", "courtesy::"],
+        &["memtable::", "write::", "job_load::", "courtesy::"],
     ),
     ("ironstone-sim", &["--test", "it"], &["write_path::"]),
     ("ironstone-sim", &["--test", "crash"], &["threads::"]),

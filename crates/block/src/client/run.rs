@@ -366,7 +366,7 @@ impl Remote {
 
     fn refuse(&mut self, waiting: Vec<Token>, why: &Error) {
         for token in waiting {
-            let refused = Completion::Export(Err(why.duplicate()));
+            let refused = Completion::Export(Err(why.clone()));
             self.ready.push((token, refused));
         }
     }

@@ -395,7 +395,7 @@ impl Server {
         while let Some(command) = self.core.next_command() {
             self.execute(command, now)?;
         }
-        self.core.failure().map_or(Ok(()), |e| Err(e.duplicate()))
+        self.core.failure().map_or(Ok(()), |e| Err(e.clone()))
     }
 
     fn execute(&mut self, command: Command, now: u64) -> Result<()> {

@@ -249,7 +249,7 @@ impl Data {
 
     /// Errors: a sync has failed.
     fn check(&self) -> Result<()> {
-        self.failure.as_ref().map_or(Ok(()), |e| Err(e.duplicate()))
+        self.failure.as_ref().map_or(Ok(()), |e| Err(e.clone()))
     }
 
     /// Writes blocks of a group, in their order, and the pages of their extents, a few at once; `pace` is told the
@@ -298,7 +298,7 @@ impl Data {
         let synced = self.file.sync(SyncKind::Data);
         match &synced {
             Ok(()) => lock(&self.index).pages.append(&mut self.written),
-            Err(e) => self.failure = Some(e.duplicate()),
+            Err(e) => self.failure = Some(e.clone()),
         }
         synced
     }

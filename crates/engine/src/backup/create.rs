@@ -10,9 +10,9 @@ use super::meta::{File, Meta};
 use super::{Backup, BackupEngine, CreateBackupOptions, Pace};
 use crate::checkpoint;
 use crate::db::Db;
+use crate::file_copies::{self, Copied};
 use crate::files::FileKind;
-use crate::live::{self, LiveFileStorageInfo, NoDeletions};
-use crate::transfer::{self, Copied};
+use crate::live_files::{self, LiveFileStorageInfo, NoDeletions};
 
 impl BackupEngine {
     /// Makes a backup of an open database, which goes on writing meanwhile; returns its id. Tables
@@ -44,7 +44,7 @@ impl BackupEngine {
             Err(e) => {
                 // Its list may be there, though that is not known to be durable. Files go after it.
                 if self.remove_list(id).is_ok() {
-                    drop(transfer::remove_tree(self.fs(), &private));
+                    drop(file_copies::remove_tree(self.fs(), &private));
                 }
                 Err(e)
             }
@@ -60,7 +60,7 @@ impl BackupEngine {
         options: &mut CreateBackupOptions,
     ) -> Result<Backup> {
         let fs = self.fs();
-        transfer::remove_tree(fs, private)?; // of a backup that was not finished
+        file_copies::remove_tree(fs, private)?; // of a backup that was not finished
         fs.create_dir(private)?;
         let guard = NoDeletions::begin(&db.shared);
         let flush = if options.flush_before_backup {
@@ -68,7 +68,7 @@ impl BackupEngine {
         } else {
             u64::MAX
         };
-        let captured = live::capture(&db.shared, flush, &guard)?;
+        let captured = live_files::capture(&db.shared, flush, &guard)?;
         let clock = &*self.env.clock;
         let every = self.options.callback_trigger_interval_size.max(1);
         let mut copying = Copying {
@@ -175,7 +175,7 @@ impl Copying<'_> {
         } else {
             let fs = self.engine.fs();
             let pace = &mut self.pace;
-            let sum = transfer::checksum(fs, &file.path(), &mut |n| pace.take(n))?;
+            let sum = file_copies::checksum(fs, &file.path(), &mut |n| pace.take(n))?;
             sum.crc32c.to_string()
         };
         Ok(format!("shared_checksum/{number}_{what}_{}.sst", file.size))
@@ -213,6 +213,6 @@ impl Copying<'_> {
     fn transfer(&mut self, file: &LiveFileStorageInfo, to: &Path) -> Result<Copied> {
         let pace = &mut self.pace;
         let fs = self.engine.fs();
-        transfer::copy(fs, &file.path(), to, Some(file.size), &mut |n| pace.take(n))
+        file_copies::copy(fs, &file.path(), to, Some(file.size), &mut |n| pace.take(n))
     }
 }

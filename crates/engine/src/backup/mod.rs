@@ -27,8 +27,8 @@ use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
 use io::FileSystem;
 
+use crate::file_copies;
 use crate::options::Env;
-use crate::transfer;
 use meta::{File, Meta};
 
 pub use restore::RestoreOptions;
@@ -185,7 +185,7 @@ impl BackupEngine {
         let fs = Arc::clone(&env.fs);
         if options.destroy_old_data {
             for part in ["meta", "private", "shared", "shared_checksum"] {
-                transfer::remove_tree(&*fs, &me.path(part))?;
+                file_copies::remove_tree(&*fs, &me.path(part))?;
             }
         }
         io::create_dirs(&*fs, &options.backup_dir)?;
@@ -219,8 +219,8 @@ impl BackupEngine {
 
     /// Backups that cannot be used, with what is wrong with them.
     pub fn get_corrupted_backups(&self) -> Vec<(u32, Error)> {
-        let duplicate = |(&id, e): (&u32, &Error)| (id, e.duplicate());
-        self.corrupt.iter().map(duplicate).collect()
+        let entry = |(&id, e): (&u32, &Error)| (id, e.clone());
+        self.corrupt.iter().map(entry).collect()
     }
 
     /// Checks that all files of a backup are there and have their size and, with
@@ -244,7 +244,7 @@ impl BackupEngine {
             .file(path));
         }
         if let (true, Some(expected)) = (with_checksum, file.crc32c) {
-            let found = transfer::checksum(&*self.env.fs, &path, &mut transfer::at_once)?;
+            let found = file_copies::checksum(&*self.env.fs, &path, &mut file_copies::at_once)?;
             check_crc(expected, found.crc32c, &path)?;
         }
         Ok(())
@@ -327,7 +327,7 @@ impl BackupEngine {
         for name in fs.list(&private)? {
             let id: Option<u32> = name.to_str().and_then(|n| n.parse().ok());
             if !id.is_some_and(|id| known(&id)) {
-                transfer::remove_tree(fs, &private.join(name))?;
+                file_copies::remove_tree(fs, &private.join(name))?;
             }
         }
         Ok(())
@@ -340,7 +340,7 @@ impl BackupEngine {
 
     fn backup(&self, id: u32) -> Result<&Backup> {
         if let Some(e) = self.corrupt.get(&id) {
-            return Err(e.duplicate());
+            return Err(e.clone());
         }
         self.backups
             .get(&id)

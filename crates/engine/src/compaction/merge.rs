@@ -36,7 +36,7 @@ use super::output::OutputContext;
 use super::tombstones::{Hidden, Input};
 use crate::entity::WideColumns;
 use crate::filter::{FilterDecision, FilterValue};
-use crate::stored::{self, Base, is_deletion};
+use crate::values::{self, Base, is_deletion};
 
 /// Whether a user key may exist in a level below the output.
 pub(crate) type MayExistBelow = Box<dyn FnMut(&[u8]) -> bool>;
@@ -511,7 +511,7 @@ impl Merge {
         };
         let statistics = self.rules.statistics.as_deref();
         let merged = base
-            .map(|base| stored::apply(&*operator, statistics, &self.user_key, base, &oldest_first));
+            .map(|base| values::apply(&*operator, statistics, &self.user_key, base, &oldest_first));
         if let Some(Ok(stored)) = merged {
             let sequence = parse(&newest)?.sequence;
             let internal_key = key::encode(&self.user_key, sequence, stored.kind());

@@ -51,7 +51,6 @@ use crate::options::ColumnFamilyOptions;
 use crate::shared::Shared;
 use crate::state::{ManualCompaction, State, check_not_canceled};
 use crate::version::edit::{CompactCursor, NewFile, VersionEdit};
-use crate::version::set::next_version;
 use crate::version::{TableFile, Version};
 use partitioner::PartitionerContext;
 use pick::manual::{Step, next_step};
@@ -353,7 +352,7 @@ fn launch(
         if result.as_ref().is_err_and(is_canceled) {
             db.count(Ticker::CompactionCancelled, 1);
         }
-        let told = result.as_ref().err().map(Error::duplicate);
+        let told = result.as_ref().err().cloned();
         let outcome = fail(db, forgive(db, result));
         if let (Some(manual), Some(e)) = (&manual, told) {
             manual.finish(Err(e));
@@ -473,34 +472,20 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
         compact_cursors: cursor.into_iter().collect(),
         ..Default::default()
     };
-    let mut versions = db.lock_versions();
-    let families = db.families.load();
+    let mut change = db.change();
+    change.makes(made(db, pick, new_files));
     if family.is_dropped() {
         db.log.info(format_args!(
             "[{}] dropped: compaction discarded",
             family.name
         ));
-        versions.discard(&db.tables.janitor, made(db, pick, new_files));
         return Ok(());
     }
-    let next = next_version(&db.tables, family, &edit, Activity::Compaction);
-    let last = db.visible().0;
-    let logged = next.and_then(|version| {
-        versions.log(&db.tables, &db.numbers, &families, last, edit)?;
-        Ok(Arc::new(version))
-    });
-    if logged.is_err() {
-        versions.discard(&db.tables.janitor, made(db, pick, new_files));
-    }
-    let version = logged?;
+    change.files(family, edit, Activity::Compaction)?;
+    let logged = change.log()?;
     if let Some((level, key)) = &pick.cursor {
         family.compactions.set_cursor(*level, key.clone());
     }
-    let state = db.state();
-    let view = family.view.load_full();
-    family.view.store(Arc::new(view.with_version(version)));
-    drop(state);
-    drop(versions);
-    db.notify();
+    drop(logged.apply());
     Ok(())
 }

@@ -213,7 +213,7 @@ impl<'a> Output<'a> {
         let mut given_up = GivenUp(self.ctx, Some(&path));
         let new = self
             .complete(open)
-            .inspect_err(|e| teller.failed(&path, self.number, e.duplicate()))?;
+            .inspect_err(|e| teller.failed(&path, self.number, e.clone()))?;
         given_up.1 = None;
         let (finished, meta) = new;
         let created = Created {

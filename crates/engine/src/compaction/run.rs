@@ -211,7 +211,7 @@ impl Job<'_> {
         if let Some(info) = &info {
             self.db.tell(|l| l.on_subcompaction_begin(info));
         }
-        let at_work = self.db.crowd.compaction();
+        let at_work = self.db.job_load.compaction();
         let mut written = self.part(part)?;
         drop(at_work);
         written.cpu_nanos = clock.thread_cpu_nanos().saturating_sub(cpu);
@@ -268,7 +268,7 @@ impl Job<'_> {
                 self.check_wanted()?;
                 let now = merge.num_passed();
                 self.progress.add(now - std::mem::replace(&mut read, now));
-                if self.db.crowd.is_dense() {
+                if self.db.job_load.is_full() {
                     self.step_aside(&mut courtesy);
                 }
             }
@@ -328,7 +328,7 @@ impl Job<'_> {
             return;
         }
         let clock = &*self.db.env().clock;
-        self.db.crowd.step_aside(clock, ASIDE_AT_MOST);
+        self.db.job_load.step_aside(clock, ASIDE_AT_MOST);
         courtesy.waited += clock.monotonic_nanos().saturating_sub(now);
     }
 

@@ -29,15 +29,13 @@ use crate::compaction::stats::Incoming as Added;
 use crate::db::ColumnFamily;
 use crate::events::Event;
 use crate::family::Family;
+use crate::file_copies::{Made, parent};
 use crate::listener::{ExternalFileIngestionInfo, FlushReason};
 use crate::maintenance;
 use crate::options::FlushOptions;
-use crate::read::view::View;
 use crate::shared::Shared;
-use crate::transfer::{Made, parent};
 use crate::version::Version;
 use crate::version::edit::VersionEdit;
-use crate::version::set::next_version;
 use crate::write::{admit, submit};
 use place::Place;
 use prepare::Incoming;
@@ -412,10 +410,9 @@ fn commit(
     made: &mut Made,
 ) -> Result<Committed> {
     db.check_writable()?;
-    let mut versions = db.lock_versions();
-    let families = db.families.load();
+    let mut change = db.change();
     for job in &*jobs {
-        families.require(job.family.id)?;
+        change.families().require(job.family.id)?;
     }
     // Files at sequence 0 are seen by every snapshot: none may be taken until they are there.
     let snapshots = db.snapshots.hold();
@@ -429,40 +426,27 @@ fn commit(
     let used = all.iter().flatten().map(|a| a.nth).max().unwrap_or(0);
     let mut ticket = db.order.begin(used);
     let before = ticket.first - 1;
+    change.uses_sequences_through(ticket.last);
     let result = (|| {
-        let mut edits = Vec::with_capacity(jobs.len());
-        let mut new = Vec::with_capacity(jobs.len());
         for (job, assigned) in jobs.iter_mut().zip(&all) {
             let edit = job.edit(db, assigned, before)?;
-            new.push(Arc::new(next_version(
-                &db.tables,
-                job.family,
-                &edit,
-                Activity::Unknown,
-            )?));
-            edits.push(edit);
+            change.files(job.family, edit, Activity::Unknown)?;
         }
         // From here on the MANIFEST may name the files.
-        let paths = made.take();
-        let last = ticket.last.max(db.visible().0);
-        let logged = versions.log_all(&db.tables, &db.numbers, &families, last, edits);
-        if let Err(e) = &logged {
-            versions.discard(&db.tables.janitor, paths);
-            db.fail("MANIFEST", e);
-        }
-        logged?;
+        change.makes(made.take());
+        let logged = change.refuse_writes_if_it_fails().log()?;
         // Compactions see the files from here on: until their numbers are visible, no snapshot may be taken
         // that a compaction has not seen and that must not see them.
         let held = match snapshots {
             Some(held) => held,
             None => db.snapshots.hold(),
         };
-        show(db, jobs, new);
-        Ok(held)
+        Ok((held, logged.apply()))
     })();
     ticket.end(result.is_ok() && used > 0);
-    drop(versions);
-    drop(result?);
+    let (held, applied) = result?;
+    drop(applied);
+    drop(held);
     if used > 0 {
         // All logged writes before were made durable while nobody wrote.
         db.is_durable_through(ticket.last);
@@ -478,16 +462,6 @@ fn needs_hold(jobs: &[Job<'_>], all: &[Vec<Assigned>]) -> bool {
     jobs.iter().zip(all).any(|(job, assigned)| {
         job.options.snapshot_consistency && assigned.iter().any(|a| a.nth == 0)
     })
-}
-
-/// Readers see the files.
-fn show(db: &Shared, jobs: &[Job<'_>], new: Vec<Arc<Version>>) {
-    let state = db.state();
-    for (job, version) in jobs.iter().zip(new) {
-        let view: Arc<View> = job.family.view.load_full();
-        job.family.view.store(Arc::new(view.with_version(version)));
-    }
-    drop(state);
 }
 
 /// Tells what became part of the database.

@@ -11,10 +11,10 @@ use table::{InternalIterator, Reader};
 
 use super::IngestExternalFileOptions;
 use crate::family::Family;
+use crate::file_copies::{self, Made};
 use crate::files;
 use crate::read::range_del::sentinel;
 use crate::shared::Shared;
-use crate::transfer::{self, Made};
 use crate::version::edit::FileMetaData;
 
 /// The first or last point of a file: user key and type.
@@ -119,12 +119,18 @@ impl Incoming {
         made.add(self.path.clone());
         self.linked = match (options.move_files, options.failed_move_fall_back_to_copy) {
             (false, _) => {
-                transfer::copy(fs, &self.external, &self.path, None, &mut transfer::at_once)?;
+                file_copies::copy(
+                    fs,
+                    &self.external,
+                    &self.path,
+                    None,
+                    &mut file_copies::at_once,
+                )?;
                 false
             }
             (true, true) => {
-                let none = &mut transfer::at_once;
-                transfer::link_or_copy(fs, &self.external, &self.path, none)?
+                let none = &mut file_copies::at_once;
+                file_copies::link_or_copy(fs, &self.external, &self.path, none)?
             }
             (true, false) => {
                 fs.hard_link(&self.external, &self.path)?;

@@ -3,7 +3,7 @@
 //! Memory comes in chunks that grow to `arena_block_size`; an allocation larger than a quarter of that gets
 //! a chunk of its own, so that little is wasted at the end of the current one. The fast path is
 //! one `fetch_add` on the current chunk; only a full chunk takes the mutex. Large chunks are cut from
-//! [slabs](crate::slabs) that earlier memtables have left. Where there is none, they come from the
+//! [slabs](crate::memtable_pool) that earlier memtables have left. Where there is none, they come from the
 //! operating system, to a large arena as a slab.
 //!
 //! Invariants: memory handed out is aligned to [`ALIGN`], never moves, and lives until the arena is

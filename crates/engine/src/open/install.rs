@@ -26,7 +26,7 @@ use crate::table_events::Teller;
 use crate::version::VersionSet;
 use crate::version::edit::VersionEdit;
 use crate::version::manifest::Recovered;
-use crate::version::set::{FileNumbers, next_version};
+use crate::version::set::{Contents, FileNumbers, next_version};
 use crate::wal::{Wal, WalFileKind};
 use crate::write::admit;
 use crate::write::log_files::{LogFiles, LogKind, NewLog};
@@ -180,7 +180,12 @@ impl Opening {
             versions.tracked_logs = replayed.ends_from(oldest);
         }
         made.push(files::manifest_path(&self.dir, FileNumber(numbers.peek())));
-        versions.start_manifest(&self.tables, numbers, families, replayed.last_sequence)?;
+        versions.start_manifest(Contents {
+            tables: &self.tables,
+            numbers,
+            families,
+            last_sequence: replayed.last_sequence,
+        })?;
         Ok(Installed {
             versions,
             log_files: Some(log_files),
@@ -345,12 +350,12 @@ impl Opening {
             new_files: new.into_iter().collect(),
             ..Default::default()
         };
-        let version = next_version(&self.tables, family, &edit, Activity::DbOpen)?;
+        let next = next_version(&self.tables, family, &edit, Activity::DbOpen)?;
         let log_number = family.log_number();
         family.view.store(Arc::new(View {
             mem: family.new_memtable(log_number),
             imm: Vec::new(),
-            version: Arc::new(version),
+            version: Arc::new(next.version),
         }));
         Ok(())
     }

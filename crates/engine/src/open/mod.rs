@@ -34,6 +34,7 @@ use crate::db::Db;
 use crate::events::{InfoLog, Rolling};
 use crate::families;
 use crate::family::{Family, FamilySet};
+use crate::file_copies::parent;
 use crate::files::{self, FileKind};
 use crate::jobs::{self, CompressionPool};
 use crate::options::dump;
@@ -41,7 +42,6 @@ use crate::options::memory::Budget;
 use crate::options::sanitize;
 use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options};
 use crate::shared::new_instance;
-use crate::transfer::parent;
 use crate::version::edit::{NewFile, VersionEdit};
 use crate::version::manifest::{self, Recovered, RecoveredFamily};
 use crate::version::set::{FileNumbers, Tables};
@@ -420,7 +420,8 @@ impl Opening {
         );
         let version = empty
             .apply(&VersionEdit::default(), added)
-            .map_err(|e| e.or_file(manifest))?;
+            .map_err(|e| e.or_file(manifest))?
+            .version;
         // Its own record may be older: it had nothing in the logs that went since.
         let log_number = family.log_number.max(recovered.min_log_number_to_keep);
         let log_number = FileNumber(log_number);

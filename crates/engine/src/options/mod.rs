@@ -28,6 +28,7 @@ pub mod rocksdb;
 pub(crate) mod sanitize;
 pub(crate) mod text;
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use base::clock::{Clock, SystemClock};
@@ -66,7 +67,7 @@ pub use read_write::{
 /// ```
 /// let mut options = ironstone::Options::default();
 /// options.db.create_if_missing = true;
-/// options.cf.cf.write_buffer_size = 8 << 20;
+/// options.cf.write_buffer_size = 8 << 20;
 /// options.validate().unwrap();
 /// options.db.keep_log_file_num = 0;
 /// assert!(options.validate().is_err());
@@ -100,7 +101,7 @@ impl Options {
     /// let options = ironstone::Options::default().with_text(
     ///     "max_background_jobs=4; write_buffer_size=128M; block_based_table_factory={block_size=16K;}",
     /// )?;
-    /// assert_eq!(options.cf.cf.write_buffer_size, 128 << 20);
+    /// assert_eq!(options.cf.write_buffer_size, 128 << 20);
     /// assert_eq!(options.cf.table.block_size, 16 << 10);
     /// # Ok::<(), ironstone::Error>(())
     /// ```
@@ -127,6 +128,17 @@ impl Options {
 }
 
 /// Everything about one column family.
+///
+/// The settings of [`CfOptions`] are reached as if they stood here: `options.cf.write_buffer_size`.
+///
+/// ```
+/// use ironstone::{ColumnFamilyOptions, CompressionType, FilterPolicy};
+///
+/// let mut cf = ColumnFamilyOptions::default();
+/// cf.write_buffer_size = 8 << 20;
+/// cf.compression = CompressionType::Zstd;
+/// cf.table.filter_policy = FilterPolicy::Bloom { bits_per_key: 10.0 };
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ColumnFamilyOptions {
     /// Settings of memtables, levels and compaction.
@@ -147,6 +159,20 @@ pub struct ColumnFamilyOptions {
     pub prefix_extractor: Option<SliceTransform>,
     /// What an OPTIONS file said of the family and its tables and has no effect here.
     pub kept: Kept,
+}
+
+impl Deref for ColumnFamilyOptions {
+    type Target = CfOptions;
+
+    fn deref(&self) -> &CfOptions {
+        &self.cf
+    }
+}
+
+impl DerefMut for ColumnFamilyOptions {
+    fn deref_mut(&mut self) -> &mut CfOptions {
+        &mut self.cf
+    }
 }
 
 impl ColumnFamilyOptions {

@@ -57,7 +57,7 @@ impl Options {
     /// ```
     /// use ironstone::{Options, Profile};
     /// let options = Options::for_profile(Profile::BulkLoad);
-    /// assert!(options.cf.cf.disable_auto_compactions);
+    /// assert!(options.cf.disable_auto_compactions);
     /// options.validate().unwrap();
     /// ```
     pub fn for_profile(profile: Profile) -> Self {
@@ -69,7 +69,7 @@ impl Options {
             }
             Profile::BulkLoad => {
                 o.prepare_for_bulk_load();
-                o.cf.cf.memtable_factory = MemtableFactory::Vector;
+                o.cf.memtable_factory = MemtableFactory::Vector;
                 o.db.allow_concurrent_memtable_write = false;
             }
             Profile::ReadHeavy => o.optimize_for_point_lookup(),
@@ -140,8 +140,8 @@ impl Options {
     pub fn optimize_for_point_lookup(&mut self) {
         self.cf.table.data_block_index_type = DataBlockIndexType::BinaryAndHash;
         self.cf.table.filter_policy = FilterPolicy::Bloom { bits_per_key: 10.0 };
-        self.cf.cf.memtable_prefix_bloom_size_ratio = 0.02;
-        self.cf.cf.memtable_whole_key_filtering = true;
+        self.cf.memtable_prefix_bloom_size_ratio = 0.02;
+        self.cf.memtable_whole_key_filtering = true;
     }
 
     /// For a database of less than a GiB in little memory.
@@ -172,7 +172,7 @@ mod tests {
         o.optimize_level_style_compaction(512 << 20);
         o.increase_parallelism(8);
         o.validate().unwrap();
-        assert_eq!(o.cf.cf.max_bytes_for_level_base, 512 << 20);
+        assert_eq!(o.cf.max_bytes_for_level_base, 512 << 20);
         o.optimize_universal_style_compaction(512 << 20);
         o.validate().unwrap();
     }

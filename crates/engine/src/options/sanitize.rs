@@ -206,19 +206,19 @@ mod tests {
         let mut o = Options::default();
         o.db.delayed_write_rate = 0;
         o.db.wal_dir = "/logs/".to_owned();
-        o.cf.cf.arena_block_size = 0;
-        o.cf.cf.write_buffer_size = 1 << 20;
-        o.cf.cf.max_write_buffer_size_to_maintain = -1;
-        o.cf.cf.soft_pending_compaction_bytes_limit = 0;
+        o.cf.arena_block_size = 0;
+        o.cf.write_buffer_size = 1 << 20;
+        o.cf.max_write_buffer_size_to_maintain = -1;
+        o.cf.soft_pending_compaction_bytes_limit = 0;
         let (o, told) = o.sanitized();
         assert_eq!(told, [""; 0]);
         assert_eq!(
             (o.db.delayed_write_rate, o.db.wal_dir.as_str()),
             (16 << 20, "/logs")
         );
-        assert_eq!(o.cf.cf.arena_block_size, 128 << 10);
-        assert_eq!(o.cf.cf.max_write_buffer_size_to_maintain, 2 << 20);
-        assert_eq!(o.cf.cf.soft_pending_compaction_bytes_limit, 256 << 30);
+        assert_eq!(o.cf.arena_block_size, 128 << 10);
+        assert_eq!(o.cf.max_write_buffer_size_to_maintain, 2 << 20);
+        assert_eq!(o.cf.soft_pending_compaction_bytes_limit, 256 << 30);
         // And what is right stays.
         let (again, told) = o.sanitized();
         assert_eq!((again.db, again.cf.cf, told), (o.db, o.cf.cf, Vec::new()));
@@ -227,9 +227,9 @@ mod tests {
     #[test]
     fn what_is_replaced_is_told() {
         let mut o = Options::default();
-        o.cf.cf.max_write_buffer_number = 1;
-        o.cf.cf.min_write_buffer_number_to_merge = 5;
-        o.cf.cf.level0_file_num_compaction_trigger = 40;
+        o.cf.max_write_buffer_number = 1;
+        o.cf.min_write_buffer_number_to_merge = 5;
+        o.cf.level0_file_num_compaction_trigger = 40;
         o.cf.table.partition_filters = true;
         o.cf.table.block_restart_interval = 0;
         let (o, told) = o.sanitized();

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use super::stalls;
 use super::text::{self, GB, MB, count, rate, seconds};
+use crate::db_stats::Counts;
 use crate::shared::Shared;
-use crate::totals::Counts;
 
 /// The text. The interval counts from the last time that somebody asked.
 pub(super) fn text(db: &Shared) -> String {
-    let now = db.totals.get(db.env().clock.monotonic_nanos());
-    let recent = now.since(&db.totals.interval(now));
+    let now = db.db_stats.get(db.env().clock.monotonic_nanos());
+    let recent = now.since(&db.db_stats.interval(now));
     format!(
         "\n** DB Stats **\nUptime(secs): {:.1} total, {:.1} interval\n{}{}{}",
         seconds(now.nanos),
@@ -48,7 +48,7 @@ fn lines(what: &str, c: &Counts, unit: f64, unit_name: &str) -> String {
 
 /// The map property.
 pub(super) fn map(db: &Shared) -> BTreeMap<String, String> {
-    let c = db.totals.get(db.env().clock.monotonic_nanos());
+    let c = db.db_stats.get(db.env().clock.monotonic_nanos());
     let numbers = [
         ("db.wal_bytes_written", c.wal_bytes),
         ("db.wal_syncs", c.wal_syncs),

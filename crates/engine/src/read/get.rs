@@ -27,7 +27,7 @@ use crate::entity::WideColumns;
 use crate::family::Family;
 use crate::options::{ContinueCallback, ReadOptions, ReadTier};
 use crate::shared::Shared;
-use crate::stored::{self, Base, Stored, no_operator, visible_value};
+use crate::values::{self, Base, Stored, no_operator, visible_value};
 use crate::version::{TableFile, Version};
 
 /// Longest user key whose seek key is built on the stack.
@@ -510,7 +510,7 @@ impl<'a> Search<'a> {
         let user_key = self.lookup.user_key;
         let clock = &*db.env().clock;
         let began = perf::start(clock);
-        let stored = stored::apply(operator, statistics, user_key, base, &operands)?;
+        let stored = values::apply(operator, statistics, user_key, base, &operands)?;
         perf::stop(PerfCounter::MergeOperatorTimeNanos, clock, began);
         if self.want == Want::Plain {
             return Ok(Stored {

@@ -175,34 +175,31 @@ impl DbIterator {
     /// The error that ended the iteration, if one did.
     pub fn status(&self) -> Result<()> {
         if let Some(e) = &self.refused {
-            return Err(e.duplicate());
+            return Err(e.clone());
         }
         if let Err(e) = &self.failure {
-            return Err(e.duplicate());
+            return Err(e.clone());
         }
         self.inner.status()
     }
 
-    /// The key of the current entry.
-    ///
-    /// # Panics
-    /// If the iterator is not valid.
+    /// The key of the current entry; empty if the iterator is not valid.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        assert!(self.valid, "key() on an iterator that is not valid");
         match self.place {
+            _ if !self.valid => &[],
             Place::Cursor => key::user_key(self.inner.key()),
             Place::Saved => &self.saved_key,
         }
     }
 
-    /// The value of the current entry; of a wide-column entity the default column, or nothing.
-    ///
-    /// # Panics
-    /// If the iterator is not valid.
+    /// The value of the current entry; of a wide-column entity the default column, or nothing. Empty if the
+    /// iterator is not valid.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        assert!(self.valid, "value() on an iterator that is not valid");
+        if !self.valid {
+            return &[];
+        }
         let stored = self.stored();
         match self.value_range {
             None => stored,
@@ -210,13 +207,11 @@ impl DbIterator {
         }
     }
 
-    /// The columns of the current entry; a plain value is the default column.
-    ///
-    /// # Panics
-    /// If the iterator is not valid.
+    /// The columns of the current entry; a plain value is the default column. None if the iterator is not valid.
     pub fn columns(&self) -> WideColumns {
-        assert!(self.valid, "columns() on an iterator that is not valid");
-        if self.kind == ValueType::WideColumnEntity {
+        if !self.valid {
+            WideColumns::default()
+        } else if self.kind == ValueType::WideColumnEntity {
             // It was looked through when the iterator came to it.
             WideColumns::decode(self.stored()).unwrap_or_default()
         } else {
@@ -361,12 +356,11 @@ impl DbIterator {
         self.timed(timer);
     }
 
-    /// To the next entry.
-    ///
-    /// # Panics
-    /// If the iterator is not valid.
+    /// To the next entry. An iterator that is not valid stays where it is.
     pub fn next(&mut self) {
-        assert!(self.valid, "next() on an iterator that is not valid");
+        if !self.valid {
+            return;
+        }
         self.count(Ticker::NumberDbNext);
         self.value_range = None;
         self.looks_left = self.looks_max;
@@ -394,12 +388,11 @@ impl DbIterator {
         }
     }
 
-    /// To the previous entry.
-    ///
-    /// # Panics
-    /// If the iterator is not valid.
+    /// To the previous entry. An iterator that is not valid stays where it is.
     pub fn prev(&mut self) {
-        assert!(self.valid, "prev() on an iterator that is not valid");
+        if !self.valid {
+            return;
+        }
         self.count(Ticker::NumberDbPrev);
         self.value_range = None;
         self.looks_left = self.looks_max;

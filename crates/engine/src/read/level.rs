@@ -233,7 +233,7 @@ impl InternalIterator for LevelIter {
 
     fn status(&self) -> Result<()> {
         if let Err(e) = &self.failure {
-            return Err(e.duplicate());
+            return Err(e.clone());
         }
         self.open.as_ref().map_or(Ok(()), InternalIterator::status)
     }

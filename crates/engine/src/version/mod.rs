@@ -4,7 +4,7 @@
 //!   VersionEdit  one change, as the MANIFEST stores it            edit
 //!   MANIFEST     the log of edits; read at open, appended to      manifest
 //!   Version      the files of one column family, immutable        version
-//!   VersionSet   numbers, families' versions, log_and_apply       set
+//!   VersionSet   the only writer of the MANIFEST                  set
 //!   TableCache   which tables are open                            table_cache
 //! ```
 

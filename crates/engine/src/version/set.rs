@@ -1,10 +1,8 @@
 //! The VersionSet: the only writer of the MANIFEST, and the keeper of what it must say.
 //!
-//! [`VersionSet::log_and_apply`] is the one way in which the set of files changes: the edit is
-//! durable in the MANIFEST before any reader sees the new Version, and before any file that it
-//! makes obsolete may be deleted.
-//!
-//! Lock order: the mutex around the VersionSet is taken before the database's state lock.
+//! A [`Change`](crate::catalog::Change) is the one way in which an open database comes to consist of something else:
+//! its edits are durable in the MANIFEST before any reader sees the new Version, and before any file that they make
+//! obsolete may be deleted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +17,7 @@ use table::options::PrepopulateBlockCache;
 use super::edit::{CompactCursor, NewFile, VersionEdit, WalAddition};
 use super::manifest::Writer;
 use super::table_cache::{Source, TableCache};
-use super::version::{FileOnDisk, Janitor, TableFile, Version};
+use super::version::{FileOnDisk, Janitor, Next, TableFile};
 use crate::family::{Family, FamilySet};
 use crate::files;
 use crate::options::{ColumnFamilyOptions, Env};
@@ -157,6 +155,16 @@ impl Tables {
     }
 }
 
+/// What a new MANIFEST describes.
+#[derive(Clone, Copy)]
+pub(crate) struct Contents<'a> {
+    pub(crate) tables: &'a Tables,
+    pub(crate) numbers: &'a FileNumbers,
+    pub(crate) families: &'a FamilySet,
+    /// The last sequence number that is used.
+    pub(crate) last_sequence: u64,
+}
+
 /// Numbers and the MANIFEST.
 pub(crate) struct VersionSet {
     manifest: Option<Writer>,
@@ -222,14 +230,11 @@ impl VersionSet {
         names.map_or(Ok(()), |names| names.make_newest_durable())
     }
 
-    /// Starts a new MANIFEST that describes `families` as they are.
-    pub(crate) fn start_manifest(
-        &mut self,
-        tables: &Tables,
-        numbers: &FileNumbers,
-        families: &FamilySet,
-        last_sequence: u64,
-    ) -> Result<()> {
+    /// Starts a new MANIFEST that describes the database as it is.
+    pub(crate) fn start_manifest(&mut self, contents: Contents<'_>) -> Result<()> {
+        let Contents {
+            tables, numbers, ..
+        } = contents;
         self.make_log_names_durable()?;
         self.log_secrets.forget_below(self.min_log_number_to_keep);
         let number = numbers.take();
@@ -237,7 +242,7 @@ impl VersionSet {
             db_id: Some(self.db_id.clone()),
             ..Default::default()
         }];
-        for family in families.iter() {
+        for family in contents.families.iter() {
             edits.push(VersionEdit {
                 column_family: family.id,
                 add_column_family: (family.id != 0).then(|| family.name.clone()),
@@ -262,7 +267,7 @@ impl VersionSet {
         edits.push(VersionEdit {
             prev_log_number: Some(0),
             next_file_number: Some(numbers.peek()),
-            last_sequence: Some(last_sequence),
+            last_sequence: Some(contents.last_sequence),
             max_column_family: Some(self.max_column_family),
             min_log_number_to_keep: Some(self.min_log_number_to_keep),
             log_secrets: self.log_secrets.iter().collect(),
@@ -287,32 +292,20 @@ impl VersionSet {
 
     /// Starts a new MANIFEST in place of the one there is. Unless that succeeds, CURRENT may name the new one
     /// already, and nothing goes to the old one any more: also where the file system panics.
-    fn replace_manifest(
-        &mut self,
-        tables: &Tables,
-        numbers: &FileNumbers,
-        families: &FamilySet,
-        last_sequence: u64,
-    ) -> Result<()> {
+    fn replace_manifest(&mut self, contents: Contents<'_>) -> Result<()> {
         let panicked = Error::aborted("the file system panicked when a MANIFEST was begun");
         self.failure = Some(panicked);
-        let started = self.start_manifest(tables, numbers, families, last_sequence);
-        self.failure = started.as_ref().err().map(Error::duplicate);
+        let started = self.start_manifest(contents);
+        self.failure = started.as_ref().err().cloned();
         started
     }
 
     /// Starts a new MANIFEST after the old one may have failed; edits are taken again.
-    pub(crate) fn start_anew(
-        &mut self,
-        tables: &Tables,
-        numbers: &FileNumbers,
-        families: &FamilySet,
-        last_sequence: u64,
-    ) -> Result<()> {
-        let started = self.replace_manifest(tables, numbers, families, last_sequence);
+    pub(crate) fn start_anew(&mut self, contents: Contents<'_>) -> Result<()> {
+        let started = self.replace_manifest(contents);
         if started.is_ok() {
             for path in self.undecided.drain(..) {
-                tables.janitor.add(path);
+                contents.tables.janitor.add(path);
             }
         }
         started
@@ -328,29 +321,14 @@ impl VersionSet {
         }
     }
 
-    /// Makes an edit durable. The caller then installs what it says.
+    /// Makes edits durable, all of them or none: several are an atomic group. `contents` are those before.
     pub(crate) fn log(
         &mut self,
-        tables: &Tables,
-        numbers: &FileNumbers,
-        families: &FamilySet,
-        last_sequence: u64,
-        edit: VersionEdit,
-    ) -> Result<()> {
-        self.log_all(tables, numbers, families, last_sequence, vec![edit])
-    }
-
-    /// Makes several edits durable, all of them or none: an atomic group.
-    pub(crate) fn log_all(
-        &mut self,
-        tables: &Tables,
-        numbers: &FileNumbers,
-        families: &FamilySet,
-        last_sequence: u64,
+        contents: Contents<'_>,
         mut edits: Vec<VersionEdit>,
     ) -> Result<()> {
         if let Some(e) = &self.failure {
-            return Err(e.duplicate());
+            return Err(e.clone());
         }
         self.make_log_names_durable()?;
         let needed = edits.iter().filter_map(|e| e.min_log_number_to_keep).max();
@@ -363,8 +341,8 @@ impl VersionSet {
         let group = edits.len();
         for (i, edit) in edits.iter_mut().enumerate() {
             edit.prev_log_number = Some(0);
-            edit.next_file_number = Some(numbers.peek());
-            edit.last_sequence = Some(last_sequence);
+            edit.next_file_number = Some(contents.numbers.peek());
+            edit.last_sequence = Some(contents.last_sequence);
             edit.atomic_group_remaining = (group > 1).then(|| (group - 1 - i) as u32);
         }
         if self
@@ -372,11 +350,8 @@ impl VersionSet {
             .as_ref()
             .is_some_and(|m| m.size() > self.max_manifest_file_size)
         {
-            self.replace_manifest(tables, numbers, families, last_sequence)?;
+            self.replace_manifest(contents)?;
         }
-        let manifest = self.manifest.as_mut().ok_or_else(|| {
-            Error::not_supported("changing the files of a database that is open for reading only")
-        })?;
         // Logs that are not needed any more may go: the MANIFEST must not ask for them.
         let goes = self.tracked_logs.range(..needed).next().is_some();
         let forget = goes.then(|| VersionEdit {
@@ -384,15 +359,15 @@ impl VersionSet {
             ..Default::default()
         });
         edits.extend(forget);
-        let began = tables.env.clock.monotonic_nanos();
-        if let Err(e) = manifest.append(&edits) {
-            self.failure = Some(e.duplicate());
-            return Err(e);
-        }
-        if let Some(s) = &tables.env.statistics {
-            let nanos = tables.env.clock.monotonic_nanos().saturating_sub(began);
+        let env = &contents.tables.env;
+        let began = env.clock.monotonic_nanos();
+        self.append(&edits)?;
+        if let Some(s) = &env.statistics {
+            let nanos = env.clock.monotonic_nanos().saturating_sub(began);
             s.record_time(HistogramKind::ManifestFileSyncMicros, nanos / 1000);
         }
+        // Not before: a MANIFEST that begins just now describes the database without these edits.
+        self.min_log_number_to_keep = needed;
         self.tracked_logs = self.tracked_logs.split_off(&needed);
         Ok(())
     }
@@ -400,18 +375,28 @@ impl VersionSet {
     /// Records closed logs, with the bytes of them that are durable.
     pub(crate) fn track_logs(&mut self, logs: impl IntoIterator<Item = (u64, u64)>) -> Result<()> {
         if let Some(e) = &self.failure {
-            return Err(e.duplicate());
+            return Err(e.clone());
         }
         let needed = self.min_log_number_to_keep;
         let new: BTreeMap<u64, u64> = logs.into_iter().filter(|(n, _)| *n >= needed).collect();
-        if let (false, Some(manifest)) = (new.is_empty(), self.manifest.as_mut()) {
-            if let Err(e) = manifest.append(&[additions(&new)]) {
-                self.failure = Some(e.duplicate());
-                return Err(e);
-            }
+        if !new.is_empty() && self.manifest.is_some() {
+            self.append(&[additions(&new)])?;
             self.tracked_logs.extend(new);
         }
         Ok(())
+    }
+
+    /// Appends edits to the MANIFEST. Unless that succeeds it may have them or not, and nothing more is taken: also
+    /// where the file system panics.
+    fn append(&mut self, edits: &[VersionEdit]) -> Result<()> {
+        let manifest = self.manifest.as_mut().ok_or_else(|| {
+            Error::not_supported("changing the files of a database that is open for reading only")
+        })?;
+        let panicked = Error::aborted("the file system panicked when the MANIFEST was written");
+        self.failure = Some(panicked);
+        let appended = manifest.append(edits);
+        self.failure = appended.as_ref().err().cloned();
+        appended
     }
 
     /// Whether the MANIFEST has failed: what was to be written last may be in it or not, and nothing more
@@ -423,10 +408,10 @@ impl VersionSet {
     /// Records where the last log ends, all of it durable, when the database is closed.
     pub(crate) fn mark_log_end(&mut self, end: (u64, u64)) -> Result<()> {
         if let Some(e) = &self.failure {
-            return Err(e.duplicate());
+            return Err(e.clone());
         }
-        if let Some(manifest) = self.manifest.as_mut() {
-            manifest.append(&[VersionEdit {
+        if self.manifest.is_some() {
+            self.append(&[VersionEdit {
                 log_ends: vec![end],
                 ..Default::default()
             }])?;
@@ -474,7 +459,7 @@ pub(crate) fn next_version(
     family: &Family,
     edit: &VersionEdit,
     activity: Activity,
-) -> Result<Version> {
+) -> Result<Next> {
     let mut added = Vec::with_capacity(edit.new_files.len());
     let view = family.view.load();
     for new in &edit.new_files {

@@ -351,16 +351,13 @@ impl Version {
 
     /// This Version with an edit's deletions and the given new files.
     ///
-    /// Files that the edit deletes and does not add again are deleted from disk once nothing
-    /// refers to them.
-    ///
     /// Errors: Corruption if a deleted file is not here, a level does not exist, or files of a
     /// sorted level overlap.
     pub(crate) fn apply(
         &self,
         edit: &VersionEdit,
         added: Vec<(usize, Arc<TableFile>)>,
-    ) -> Result<Self> {
+    ) -> Result<Next> {
         let mut levels = self.levels.clone();
         let mut removed = Vec::new();
         for &(level, number) in &edit.deleted_files {
@@ -394,17 +391,22 @@ impl Version {
             sort_level(&self.comparator, level, &mut levels[level]);
             check_level(&self.comparator, level, &levels[level])?;
         }
-        for file in removed {
-            file.mark_obsolete();
-        }
         let any_tombstones = levels.iter().flatten().any(|f| f.tombstones.is_some());
-        Ok(Self {
+        let version = Self {
             comparator: self.comparator.clone(),
             compacted_levels: self.compacted_levels,
             levels,
             any_tombstones,
-        })
+        };
+        Ok(Next { version, removed })
     }
+}
+
+/// The Version after an edit.
+pub(crate) struct Next {
+    pub(crate) version: Version,
+    /// Files of the one before that are not part of it. They are obsolete once the edit is durable.
+    pub(crate) removed: Vec<Arc<TableFile>>,
 }
 
 /// See [`Version::files_for`].

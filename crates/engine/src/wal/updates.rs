@@ -131,7 +131,7 @@ impl UpdatesIterator {
     /// deleted. `Corruption`: sequence numbers are missing inside a log (they were written with
     /// `disable_wal`, or lost), or a log is damaged.
     pub fn status(&self) -> Result<()> {
-        self.failure.as_ref().map_or(Ok(()), |e| Err(e.duplicate()))
+        self.failure.as_ref().map_or(Ok(()), |e| Err(e.clone()))
     }
 
     /// Moves on to the next batch, or to none if there is no more now. Does nothing after an error.

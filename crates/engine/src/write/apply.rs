@@ -11,7 +11,7 @@ use crate::family::{Family, FamilySet};
 use crate::memtable::{self, Prepared};
 use crate::read::view::View;
 use crate::shared::Shared;
-use crate::stored::{self, Base, Stored};
+use crate::values::{self, Base, Stored};
 use crate::version::Version;
 
 /// Where the records of a batch go.
@@ -278,7 +278,7 @@ fn merge_in_memory(
         None => return None,
     };
     let oldest_first: Vec<&[u8]> = operands.iter().rev().map(|o| &o[..]).collect();
-    stored::apply(operator, None, user_key, base, &oldest_first).ok()
+    values::apply(operator, None, user_key, base, &oldest_first).ok()
 }
 
 /// Refuses a batch that [`insert`] would fail on: before it is logged.

@@ -253,7 +253,7 @@ impl Queue {
             if let Some((e, patience)) = &waiting.held
                 && request.plan.patience <= *patience
             {
-                return Turn::Done(Err(e.duplicate()));
+                return Turn::Done(Err(e.clone()));
             }
             let me = Arc::new(Follower {
                 request: Mutex::new(Some(request)),
@@ -330,7 +330,7 @@ impl Queue {
     #[cold]
     fn hold(&self, error: &Error, patience: Patience) {
         let mut waiting = self.lock();
-        waiting.held = Some((error.duplicate(), patience));
+        waiting.held = Some((error.clone(), patience));
         let mut refused = Vec::new();
         waiting.followers.retain(|f| {
             let goes = f.with_request(|r| r.plan.patience <= patience) == Some(true);
@@ -343,7 +343,7 @@ impl Queue {
             if follower.signal.load(Ordering::Acquire) == TRY {
                 waiting.called = false;
             }
-            follower.finish(Err(error.duplicate()));
+            follower.finish(Err(error.clone()));
         }
     }
 
@@ -436,7 +436,7 @@ impl Group {
     /// Tells the followers how it went.
     pub(crate) fn finish(&mut self, result: &Result<()>) {
         for f in self.followers.drain(..) {
-            f.finish(result.as_ref().copied().map_err(Error::duplicate));
+            f.finish(result.clone());
         }
     }
 }

@@ -97,7 +97,7 @@ impl LogFiles {
         let pool = if unit.is_some() || recycle > 0 {
             let pool_options = PoolOptions {
                 file_bytes: log::pool::file_bytes_for(
-                    options.cf.cf.write_buffer_size,
+                    options.cf.write_buffer_size,
                     db.max_total_wal_size,
                 )?,
                 ready: unit.map_or(0, |_| db.wal_pool_files as usize),
@@ -122,10 +122,10 @@ impl LogFiles {
             unit,
             pool,
             wanted: AtomicBool::new(db.wal_mode() == WalIoMode::Direct),
-            pace: Pace::new(options.cf.cf.write_buffer_size),
+            pace: Pace::new(options.cf.write_buffer_size),
             bytes_per_sync: AtomicU64::new(db.wal_bytes_per_sync),
             allocate_ahead: if db.allow_fallocate {
-                options.cf.cf.write_buffer_size.min(ALLOCATE_AHEAD_MAX)
+                options.cf.write_buffer_size.min(ALLOCATE_AHEAD_MAX)
             } else {
                 0
             },

@@ -198,7 +198,7 @@ impl Order {
         let mut state = self.lock();
         loop {
             if let Some(e) = &state.refusal {
-                return Err(e.duplicate());
+                return Err(e.clone());
             }
             if !state.closed {
                 break;
@@ -217,7 +217,7 @@ impl Order {
         while state.closed {
             // A flush may wait for this thread, and whoever resumes for the flush.
             if let Some(e) = &state.refusal {
-                return Err(e.duplicate());
+                return Err(e.clone());
             }
             state.check_waits(patience)?;
             state = self.sleep(state);
@@ -249,7 +249,7 @@ impl Order {
     /// Who waits at the gate, or comes, gets `error` instead, until [`Order::accept`]: also those who were
     /// let through all checks before. A listener may be among them that the closed gate waits for.
     pub(crate) fn refuse(&self, error: &Error) {
-        self.lock().refusal = Some(error.duplicate());
+        self.lock().refusal = Some(error.clone());
         self.changed.notify_all();
     }
 
@@ -258,7 +258,7 @@ impl Order {
         self.lock()
             .refusal
             .as_ref()
-            .map_or(Ok(()), |e| Err(e.duplicate()))
+            .map_or(Ok(()), |e| Err(e.clone()))
     }
 
     /// Nobody is refused any more.

@@ -46,7 +46,7 @@ impl Drop for Flying<'_> {
             let error = Error::aborted("a writer panicked while its log write was on its way");
             let mut guard = self.db.lock_log();
             if let Some(log) = guard.as_mut() {
-                drop(log.landed(flight, Err(error.duplicate())));
+                drop(log.landed(flight, Err(error.clone())));
             }
             drop(guard);
             self.db.fail("log write", &error);

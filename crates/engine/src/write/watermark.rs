@@ -49,7 +49,7 @@ impl Told {
             let run = || listener::telling(f);
             usize::from(catch_unwind(AssertUnwindSafe(run)).is_err())
         }
-        let outcome = || self.failure.as_ref().map_or(Ok(()), |e| Err(e.duplicate()));
+        let outcome = || self.failure.as_ref().map_or(Ok(()), |e| Err(e.clone()));
         let wakers = self.wakers.into_iter();
         let mut panicked: usize = wakers.map(|s| panics(|| s.waker.wake())).sum();
         for (_, callback) in self.callbacks {
@@ -176,10 +176,10 @@ impl Watermark {
     }
 
     fn fail_all(&self, mut state: MutexGuard<'_, State>, error: &Error) {
-        state.failure.get_or_insert_with(|| error.duplicate());
+        state.failure.get_or_insert_with(|| error.clone());
         let wakers = std::mem::take(&mut state.wakers);
         let callbacks = std::mem::take(&mut state.callbacks);
-        self.put_aside(&mut state, wakers, callbacks, Some(error.duplicate()));
+        self.put_aside(&mut state, wakers, callbacks, Some(error.clone()));
         drop(state);
         self.changed.notify_all();
     }
@@ -201,7 +201,7 @@ impl Watermark {
         if self.reached.load(Ordering::SeqCst) >= sequence {
             return Some(Ok(()));
         }
-        state.failure.as_ref().map(|e| Err(e.duplicate()))
+        state.failure.as_ref().map(|e| Err(e.clone()))
     }
 
     /// Waits until it is at least `sequence`.

@@ -82,8 +82,8 @@ fn puts_deletes_batches_and_snapshots_survive_reopens() {
 fn many_writes_flush_and_compact_in_the_background() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = creating();
-    options.cf.cf.write_buffer_size = 256 << 10;
-    options.cf.cf.target_file_size_base = 256 << 10;
+    options.cf.write_buffer_size = 256 << 10;
+    options.cf.target_file_size_base = 256 << 10;
     let db = Db::open(dir.path(), &options).unwrap();
     for i in 0..60_000u64 {
         let k = format!("{:08}", (i * 7919) % 20_000);

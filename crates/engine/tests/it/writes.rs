@@ -69,7 +69,7 @@ fn groups_of_large_batches_are_inserted_in_parallel_and_lose_nothing() {
     hammer(&creating(), 4, 100, 100);
     let mut serial = creating();
     serial.db.allow_concurrent_memtable_write = false;
-    serial.cf.cf.write_buffer_size = 128 << 10;
+    serial.cf.write_buffer_size = 128 << 10;
     hammer(&serial, 4, 60, 100);
 }
 
@@ -180,10 +180,10 @@ fn dropped_families_refuse_writes_and_still_read() {
 fn min_write_buffer_number_to_merge_merges_memtables_into_one_table() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = creating();
-    options.cf.cf.write_buffer_size = 64 << 10;
-    options.cf.cf.max_write_buffer_number = 6;
-    options.cf.cf.min_write_buffer_number_to_merge = 3;
-    options.cf.cf.disable_auto_compactions = true;
+    options.cf.write_buffer_size = 64 << 10;
+    options.cf.max_write_buffer_number = 6;
+    options.cf.min_write_buffer_number_to_merge = 3;
+    options.cf.disable_auto_compactions = true;
     let db = Db::open(dir.path(), &options).unwrap();
     let mut i = 0u64;
     // Many times: a flush that begins beside a call of `flush` must leave nothing behind.
@@ -222,7 +222,7 @@ fn max_total_wal_size_flushes_the_family_that_holds_old_logs() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = creating();
     options.db.max_total_wal_size = 256 << 10;
-    options.cf.cf.write_buffer_size = 128 << 10;
+    options.cf.write_buffer_size = 128 << 10;
     let db = Db::open(dir.path(), &options).unwrap();
     let idle = db.create_column_family("idle", &options.cf).unwrap();
     db.put_cf(&idle, b"k", b"v").unwrap();
@@ -284,8 +284,8 @@ fn beside_an_idle_family(options: &Options, idle_entries: u64) -> (String, u64) 
 #[test]
 fn a_family_that_keeps_many_logs_for_little_is_flushed() {
     let mut options = creating();
-    options.cf.cf.write_buffer_size = 4 << 20;
-    options.cf.cf.max_write_buffer_number = 20; // four times all write buffers are more than is written
+    options.cf.write_buffer_size = 4 << 20;
+    options.cf.max_write_buffer_number = 20; // four times all write buffers are more than is written
     let (tables, logs) = beside_an_idle_family(&options, 1);
     assert_eq!(tables, "1");
     assert!(logs < 120 << 20, "{logs} bytes of logs");
@@ -317,8 +317,8 @@ fn a_full_memtable_that_waits_for_another_keeps_few_logs() {
         let dir = tempfile::tempdir().unwrap();
         let mut options = creating();
         options.db.max_total_wal_size = max_total_wal_size;
-        options.cf.cf.write_buffer_size = 4 << 20;
-        options.cf.cf.max_write_buffer_number = 20;
+        options.cf.write_buffer_size = 4 << 20;
+        options.cf.max_write_buffer_number = 20;
         let db = Db::open(dir.path(), &options).unwrap();
         let mut quiet = options.cf.clone();
         quiet.cf.min_write_buffer_number_to_merge = 2;
@@ -362,8 +362,8 @@ fn a_full_memtable_that_waits_for_another_keeps_few_logs() {
 fn many_families_that_keep_logs_are_not_flushed_for_few_bytes_each() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = creating();
-    options.cf.cf.write_buffer_size = 4 << 20;
-    options.cf.cf.max_write_buffer_number = 20;
+    options.cf.write_buffer_size = 4 << 20;
+    options.cf.max_write_buffer_number = 20;
     let db = Db::open(dir.path(), &options).unwrap();
     let idle: Vec<_> = (0..12)
         .map(|i| db.create_column_family(&format!("idle{i}"), &options.cf))
@@ -403,11 +403,11 @@ fn many_families_that_keep_logs_are_not_flushed_for_few_bytes_each() {
 fn no_slowdown_writers_fail_instead_of_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = creating();
-    options.cf.cf.disable_auto_compactions = false;
-    options.cf.cf.level0_file_num_compaction_trigger = 2;
-    options.cf.cf.level0_slowdown_writes_trigger = 2;
-    options.cf.cf.level0_stop_writes_trigger = 40;
-    options.cf.cf.max_bytes_for_level_base = 1 << 40;
+    options.cf.disable_auto_compactions = false;
+    options.cf.level0_file_num_compaction_trigger = 2;
+    options.cf.level0_slowdown_writes_trigger = 2;
+    options.cf.level0_stop_writes_trigger = 40;
+    options.cf.max_bytes_for_level_base = 1 << 40;
     let db = Db::open(dir.path(), &options).unwrap();
     let impatient = WriteOptions {
         no_slowdown: true,
@@ -493,8 +493,8 @@ fn a_recovery_that_flushes_a_part_flushes_the_rest() {
     drop(db);
     let mut options = Options::default();
     options.db.avoid_flush_during_recovery = true;
-    options.cf.cf.write_buffer_size = 64 << 10;
-    options.cf.cf.disable_auto_compactions = true;
+    options.cf.write_buffer_size = 64 << 10;
+    options.cf.disable_auto_compactions = true;
     let db = Db::open(dir.path(), &options).unwrap();
     assert!(property(&db, "rocksdb.num-files-at-level0") > 1);
     assert_eq!(property(&db, "rocksdb.num-entries-active-mem-table"), 0);

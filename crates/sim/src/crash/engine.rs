@@ -231,8 +231,8 @@ fn draw(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
     o.db.keep_log_file_num = 2;
     o.db.info_log_level = ironstone::options::InfoLogLevel::Header;
     o.db.wal_no_space_wait_ms = 0;
-    o.cf.cf.arena_block_size = 4096;
-    o.cf.cf.compression = ironstone::CompressionType::None;
+    o.cf.arena_block_size = 4096;
+    o.cf.compression = ironstone::CompressionType::None;
     o.cf.table.no_block_cache = true;
     o.cf.merge_operator = base::merge::parse(OPERATOR).unwrap_or_default();
     let drawn = DRAWN
@@ -240,7 +240,7 @@ fn draw(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
         .map(|(name, values)| (*name, values[rng.below(values.len() as u64) as usize]));
     for (name, value) in drawn.chain(setup.settings.iter().copied()) {
         let set = o.db.set(name, value);
-        set.or_else(|_| o.cf.cf.set(name, value))
+        set.or_else(|_| o.cf.set(name, value))
             .unwrap_or_else(|e| panic!("setting {name}={value}: {e}"));
     }
     o
@@ -249,7 +249,7 @@ fn draw(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
 /// The settings that were drawn, for messages.
 fn drawn_settings(options: &Options) -> String {
     let each = DRAWN.iter().map(|(name, _)| {
-        let value = options.db.get(name).or_else(|| options.cf.cf.get(name));
+        let value = options.db.get(name).or_else(|| options.cf.get(name));
         format!("{name}={}", value.unwrap_or_default())
     });
     each.collect::<Vec<_>>().join(" ")

@@ -65,7 +65,7 @@ impl Drawn {
         let recycled = pick(rng, &["0", "2"]);
         let atomic = pick(rng, &["false", "true"]);
         let cf = &setup.options.cf;
-        let kept = setup.options.cf.cf.num_levels;
+        let kept = setup.options.cf.num_levels;
         let dynamic = cf.cf.level_compaction_dynamic_level_bytes;
         let operator = cf.merge_operator.as_ref();
         let operator = operator.map_or_else(|| "nullptr".to_owned(), |o| o.options_text());

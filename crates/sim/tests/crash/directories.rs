@@ -158,7 +158,7 @@ fn a_lost_log_between_others_takes_nothing_along() {
         let disk = SimDisk::new(Config::default());
         let set = |o: &mut Options| {
             buffered(o);
-            o.cf.cf.max_write_buffer_number = 6; // two wait to be flushed
+            o.cf.max_write_buffer_number = 6; // two wait to be flushed
         };
         let db = open(&disk, set).unwrap();
         let default = db.default_column_family();

@@ -46,7 +46,7 @@ pub(super) fn buffered_apart(o: &mut Options) {
 /// Growing logs.
 fn buffered(o: &mut Options) {
     o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
-    o.cf.cf.disable_auto_compactions = true;
+    o.cf.disable_auto_compactions = true;
 }
 
 pub(super) fn power_cut(disk: &SimDisk, kind: CrashKind) -> SimDisk {

@@ -102,8 +102,8 @@ fn checkpoints_are_consistent_while_writers_run() {
     const WRITERS: u64 = 3;
     let temp = dirs::scratch().unwrap();
     let mut o = options();
-    o.cf.cf.write_buffer_size = 64 << 10;
-    o.cf.cf.level0_file_num_compaction_trigger = 2;
+    o.cf.write_buffer_size = 64 << 10;
+    o.cf.level0_file_num_compaction_trigger = 2;
     let db = Db::open(temp.path().join("db"), &o).unwrap();
     let other = db.create_column_family("other", &o.cf).unwrap();
     let done = AtomicBool::new(false);
@@ -365,7 +365,7 @@ fn sizes_are_near_rocksdbs() {
     let temp = dirs::scratch().unwrap();
     let dir = temp.path().join("db");
     let mut o = options();
-    o.cf.cf.target_file_size_base = 64 << 10;
+    o.cf.target_file_size_base = 64 << 10;
     let db = Db::open(&dir, &o).unwrap();
     for i in 0..20_000 {
         let value = format!("{:0>1$}", i, 50 + i % 100);
@@ -426,7 +426,7 @@ fn files_are_deleted_by_range() {
     let temp = dirs::scratch().unwrap();
     let dir = temp.path().join("db");
     let mut o = options();
-    o.cf.cf.target_file_size_base = 16 << 10;
+    o.cf.target_file_size_base = 16 << 10;
     let db = Db::open(&dir, &o).unwrap();
     let (mut rng, mut value) = (base::rng::Rng::new(5), [0; 100]);
     for half in 0..2 {

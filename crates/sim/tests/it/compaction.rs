@@ -23,11 +23,11 @@ const KIB: u64 = 1 << 10;
 fn small() -> Options {
     let mut o = Options::default();
     o.db.create_if_missing = true;
-    o.cf.cf.write_buffer_size = 64 * KIB;
-    o.cf.cf.target_file_size_base = 64 * KIB;
-    o.cf.cf.max_bytes_for_level_base = 256 * KIB;
-    o.cf.cf.max_bytes_for_level_multiplier = 4.0;
-    o.cf.cf.compression = CompressionType::None;
+    o.cf.write_buffer_size = 64 * KIB;
+    o.cf.target_file_size_base = 64 * KIB;
+    o.cf.max_bytes_for_level_base = 256 * KIB;
+    o.cf.max_bytes_for_level_multiplier = 4.0;
+    o.cf.compression = CompressionType::None;
     o
 }
 
@@ -161,7 +161,7 @@ fn the_tree_has_rocksdbs_shape_for_no_more_writing() {
 
     let dir = temp.path().join("ours");
     let mut options = small();
-    options.cf.cf.write_buffer_size = 1 << 20;
+    options.cf.write_buffer_size = 1 << 20;
     let db = Db::open(&dir, &options).unwrap();
     for round in 0..rounds {
         overwrite(round, keys, puts, |k, v| db.put(k, v).unwrap());
@@ -217,14 +217,14 @@ fn styles(lib: &Arc<Library>) -> Vec<(&'static str, Options, RocksOptions)> {
         match style {
             "level" => {}
             "level, fixed" => {
-                ours.cf.cf.level_compaction_dynamic_level_bytes = false;
+                ours.cf.level_compaction_dynamic_level_bytes = false;
                 theirs
                     .set("level_compaction_dynamic_level_bytes", "false")
                     .unwrap();
             }
             "fifo" => {
-                ours.cf.cf.compaction_style = CompactionStyle::Fifo;
-                ours.cf.cf.compaction_options_fifo = CompactionOptionsFifo {
+                ours.cf.compaction_style = CompactionStyle::Fifo;
+                ours.cf.compaction_options_fifo = CompactionOptionsFifo {
                     max_table_files_size: 1 << 30,
                     allow_compaction: true,
                 };
@@ -237,8 +237,8 @@ fn styles(lib: &Arc<Library>) -> Vec<(&'static str, Options, RocksOptions)> {
             }
             _ => {
                 let moves = style != "universal";
-                ours.cf.cf.compaction_style = CompactionStyle::Universal;
-                ours.cf.cf.compaction_options_universal = CompactionOptionsUniversal {
+                ours.cf.compaction_style = CompactionStyle::Universal;
+                ours.cf.compaction_options_universal = CompactionOptionsUniversal {
                     allow_trivial_move: moves,
                     ..Default::default()
                 };
@@ -337,9 +337,9 @@ fn layouts_of_the_corpus_are_compacted() {
         let dir = temp.path().join("db");
         dirs::copy(&entry.db(), &dir).unwrap();
         let mut options = Options::default();
-        options.cf.cf.compaction_style = style;
-        options.cf.cf.max_bytes_for_level_base = 64 * KIB;
-        options.cf.cf.target_file_size_base = 16 * KIB;
+        options.cf.compaction_style = style;
+        options.cf.max_bytes_for_level_base = 64 * KIB;
+        options.cf.target_file_size_base = 16 * KIB;
         let want = entry.expected().unwrap();
         for force in [false, true] {
             let db = Db::open_all(&dir, &options).unwrap();
@@ -414,8 +414,8 @@ fn filled(dir: &Path, options: &Options, keys: u64) -> Db {
 fn compactions_by_call_can_be_steered() {
     let temp = dirs::scratch().unwrap();
     let mut options = small();
-    options.cf.cf.disable_auto_compactions = true;
-    options.cf.cf.level_compaction_dynamic_level_bytes = false;
+    options.cf.disable_auto_compactions = true;
+    options.cf.level_compaction_dynamic_level_bytes = false;
     let db = filled(&temp.path().join("db"), &options, 3_000);
     let cf = db.default_column_family();
     assert!(shape(&db)[0].len() >= 3);
@@ -467,9 +467,9 @@ fn compactions_by_call_can_be_steered() {
 fn a_running_compaction_is_canceled_and_a_suggestion_is_followed() {
     let temp = dirs::scratch().unwrap();
     let mut options = small();
-    options.cf.cf.level0_file_num_compaction_trigger = 20;
-    options.cf.cf.max_bytes_for_level_base = 1 << 30;
-    options.cf.cf.level_compaction_dynamic_level_bytes = false;
+    options.cf.level0_file_num_compaction_trigger = 20;
+    options.cf.max_bytes_for_level_base = 1 << 30;
+    options.cf.level_compaction_dynamic_level_bytes = false;
     let db = filled(&temp.path().join("db"), &options, 1_500);
     let cf = db.default_column_family();
     let flag = Arc::new(AtomicBool::new(false));
@@ -504,9 +504,8 @@ fn files_end_where_the_partitioner_wants_and_are_compressed_by_level() {
     let dir = temp.path().join("db");
     let mut options = small();
     options.cf.sst_partitioner_factory = Some(Arc::new(SstPartitionerFixedPrefix::new(8)));
-    options.cf.cf.compression_per_level =
-        PerLevel(vec![CompressionType::None, CompressionType::Lz4]);
-    options.cf.cf.bottommost_compression = ironstone::options::BottommostCompression::Zstd;
+    options.cf.compression_per_level = PerLevel(vec![CompressionType::None, CompressionType::Lz4]);
+    options.cf.bottommost_compression = ironstone::options::BottommostCompression::Zstd;
     let db = filled(&dir, &options, 3_000);
     let cf = db.default_column_family();
     db.compact_range(&cf, None, None).unwrap();
@@ -570,9 +569,9 @@ impl SstPartitioner for NoMoves {
 fn what_may_not_be_moved_is_not_merged_over_what_lies_between() {
     let temp = dirs::scratch().unwrap();
     let mut o = small();
-    o.cf.cf.num_levels = 3;
-    o.cf.cf.level_compaction_dynamic_level_bytes = false;
-    o.cf.cf.level0_file_num_compaction_trigger = 2;
+    o.cf.num_levels = 3;
+    o.cf.level_compaction_dynamic_level_bytes = false;
+    o.cf.level0_file_num_compaction_trigger = 2;
     o.cf.sst_partitioner_factory = Some(Arc::new(NoMoves));
     let db = Db::open(temp.path(), &o).unwrap();
     let cf = db.default_column_family();
@@ -603,7 +602,7 @@ fn what_may_not_be_moved_is_not_merged_over_what_lies_between() {
 fn overlapping_files_of_level_0_are_not_moved() {
     let temp = dirs::scratch().unwrap();
     let mut o = small();
-    o.cf.cf.compaction_style = CompactionStyle::Fifo;
+    o.cf.compaction_style = CompactionStyle::Fifo;
     let db = Db::open(temp.path(), &o).unwrap();
     let cf = db.default_column_family();
     for i in 0..3 {
@@ -634,8 +633,8 @@ fn write_back_follows_an_estimate_that_falls() {
     let temp = dirs::scratch().unwrap();
     let mut o = small();
     o.db.bytes_per_sync = 100;
-    o.cf.cf.compression = CompressionType::Zstd;
-    o.cf.cf.compression_opts.max_dict_bytes = 1000;
+    o.cf.compression = CompressionType::Zstd;
+    o.cf.compression_opts.max_dict_bytes = 1000;
     o.cf.table.block_size = 500;
     let db = Db::open(temp.path(), &o).unwrap();
     for i in 0..2000 {

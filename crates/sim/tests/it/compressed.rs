@@ -26,8 +26,8 @@ fn with(settings: &[(&str, &str)]) -> Options {
     let mut o = Options::default();
     o.db.create_if_missing = true;
     o.db.stats_dump_period_sec = 0;
-    o.cf.cf.write_buffer_size = 256 << 10;
-    o.cf.cf.disable_auto_compactions = true;
+    o.cf.write_buffer_size = 256 << 10;
+    o.cf.disable_auto_compactions = true;
     for (name, value) in settings {
         o.db.set(name, value).unwrap();
     }
@@ -261,7 +261,7 @@ fn compression_is_switched_on_and_off_across_reopens() {
                 ("recycle_log_file_num", recycle),
                 ("avoid_flush_during_recovery", "true"),
             ]);
-            options.cf.cf.write_buffer_size = if life < 3 { 8 << 20 } else { 64 << 10 };
+            options.cf.write_buffer_size = if life < 3 { 8 << 20 } else { 64 << 10 };
             let db = Db::open(DIR, &on(options, &disk)).unwrap();
             assert!(pairs(&db) == want, "life {life}, recycle {recycle}");
             fill(&db, &mut Rng::new(life as u64), &format!("{life}-"), 50);

@@ -17,12 +17,12 @@ use sim::{content, dirs};
 fn in_turn() -> Options {
     let mut o = Options::default();
     o.db.create_if_missing = true;
-    o.cf.cf.write_buffer_size = 64 << 10;
-    o.cf.cf.target_file_size_base = 32 << 10;
-    o.cf.cf.max_bytes_for_level_base = 128 << 10;
-    o.cf.cf.max_bytes_for_level_multiplier = 4.0;
-    o.cf.cf.level_compaction_dynamic_level_bytes = false;
-    o.cf.cf.compaction_pri = CompactionPri::RoundRobin;
+    o.cf.write_buffer_size = 64 << 10;
+    o.cf.target_file_size_base = 32 << 10;
+    o.cf.max_bytes_for_level_base = 128 << 10;
+    o.cf.max_bytes_for_level_multiplier = 4.0;
+    o.cf.level_compaction_dynamic_level_bytes = false;
+    o.cf.compaction_pri = CompactionPri::RoundRobin;
     o
 }
 
@@ -51,7 +51,7 @@ fn overwrite(mut put: impl FnMut(&[u8], &[u8])) {
 /// Opened again, and without doing anything.
 fn opened_again(dir: &Path) -> BTreeMap<u32, Vec<u8>> {
     let mut options = in_turn();
-    options.cf.cf.disable_auto_compactions = true;
+    options.cf.disable_auto_compactions = true;
     let before = files::read_current(&*io::posix::Posix::shared(), dir).unwrap();
     Db::open(dir, &options).unwrap().close().unwrap();
     let after = files::read_current(&*io::posix::Posix::shared(), dir).unwrap();

@@ -32,7 +32,7 @@ impl Small {
         let temp = dirs::scratch().unwrap();
         let mut options = creating();
         options.cf.table.checksum = checksum;
-        options.cf.cf.compression = compression;
+        options.cf.compression = compression;
         options.cf.table.block_size = 256;
         options.cf.table.filter_policy = table::filter::FilterPolicy::Bloom { bits_per_key: 10.0 };
         let dir = temp.path().join("db");

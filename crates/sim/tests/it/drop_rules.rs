@@ -191,7 +191,7 @@ fn run(
     let (a, b) = (temp.path().join("ours"), temp.path().join("theirs"));
     let mut options = Options::default();
     options.db.create_if_missing = true;
-    options.cf.cf.disable_auto_compactions = true;
+    options.cf.disable_auto_compactions = true;
     options.cf.merge_operator = parse(operator).unwrap();
     options.cf.compaction_filter =
         filter.then(|| -> Arc<dyn CompactionFilter> { Arc::new(ByDigit) });
@@ -200,7 +200,7 @@ fn run(
     if !compact {
         // Everything is in memory, so both can merge when they write.
         let successive = seed % 4;
-        options.cf.cf.max_successive_merges = successive;
+        options.cf.max_successive_merges = successive;
         let successive = successive.to_string();
         theirs.set("max_successive_merges", &successive).unwrap();
     }
@@ -297,8 +297,8 @@ fn all_histories(lib: &Arc<Library>, compact: bool, below: bool, snapshot_at: Op
     let mut options = Options::default();
     options.db.create_if_missing = true;
     options.db.enforce_single_del_contracts = false;
-    options.cf.cf.disable_auto_compactions = true;
-    options.cf.cf.level_compaction_dynamic_level_bytes = false;
+    options.cf.disable_auto_compactions = true;
+    options.cf.level_compaction_dynamic_level_bytes = false;
     let mut theirs = lib.options();
     theirs.create_if_missing(true);
     theirs

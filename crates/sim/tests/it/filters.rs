@@ -95,7 +95,7 @@ fn compactions_that_start_by_themselves_survive_a_panic() {
     let temp = dirs::scratch().unwrap();
     let mut options = options();
     options.cf.compaction_filter = Some(Arc::new(Picky::default()));
-    options.cf.cf.level0_file_num_compaction_trigger = 2;
+    options.cf.level0_file_num_compaction_trigger = 2;
     let db = Db::open(temp.path(), &options).unwrap();
     for i in 0..8 {
         db.put("k", "panic").unwrap();

@@ -166,7 +166,7 @@ fn the_newest_wins_wherever_it_lies() {
     let temp = dirs::scratch().unwrap();
     let at = |name: &str| temp.path().join(name);
     let mut options = options();
-    options.cf.cf.disable_auto_compactions = true; // files stay where they are put
+    options.cf.disable_auto_compactions = true; // files stay where they are put
     let db = Db::open(at("db"), &options).unwrap();
     let default = IngestExternalFileOptions::default();
     let first = file(&at("1"), &[("b", Some("1")), ("d", Some("1"))]);
@@ -364,7 +364,7 @@ fn behind_everything_needs_a_level_to_compact_into() {
     let temp = dirs::scratch().unwrap();
     let mut o = options();
     o.db.allow_ingest_behind = true;
-    o.cf.cf.num_levels = 2;
+    o.cf.num_levels = 2;
     let db = Db::open(temp.path(), &o).unwrap();
     db.put("k", "v").unwrap();
     db.flush().unwrap();

@@ -60,11 +60,11 @@ fn ours(shape: &Shape) -> Options {
         table.apply("metadata_block_size", "256").unwrap();
     }
     if shape.memtable_bloom {
-        o.cf.cf.memtable_prefix_bloom_size_ratio = 0.1;
+        o.cf.memtable_prefix_bloom_size_ratio = 0.1;
     }
-    o.cf.cf.write_buffer_size = 1 << 20;
-    o.cf.cf.disable_auto_compactions = true;
-    o.cf.cf.target_file_size_base = 2048;
+    o.cf.write_buffer_size = 1 << 20;
+    o.cf.disable_auto_compactions = true;
+    o.cf.target_file_size_base = 2048;
     o
 }
 

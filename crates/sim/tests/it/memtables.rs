@@ -24,7 +24,7 @@ fn options() -> Options {
     o.db.create_if_missing = true;
     o.db.create_missing_column_families = true;
     o.db.stats_dump_period_sec = 0;
-    o.cf.cf.arena_block_size = 4096;
+    o.cf.arena_block_size = 4096;
     o
 }
 
@@ -48,25 +48,25 @@ fn every_kind_of_memtable_gives_the_same_database() {
     let variants: [fn(&mut Options); 4] = [
         |_| {},
         |o| {
-            o.cf.cf.memtable_factory = MemtableFactory::Vector;
+            o.cf.memtable_factory = MemtableFactory::Vector;
         },
         |o| {
-            o.cf.cf.memtable_prefix_bloom_size_ratio = 0.1;
-            o.cf.cf.memtable_whole_key_filtering = true;
+            o.cf.memtable_prefix_bloom_size_ratio = 0.1;
+            o.cf.memtable_whole_key_filtering = true;
         },
         |o| {
-            o.cf.cf.memtable_prefix_bloom_size_ratio = 0.1;
+            o.cf.memtable_prefix_bloom_size_ratio = 0.1;
             o.cf.prefix_extractor = Some(SliceTransform::fixed_prefix(2));
-            o.cf.cf.max_write_buffer_number = 5;
-            o.cf.cf.min_write_buffer_number_to_merge = 3;
-            o.cf.cf.max_write_buffer_size_to_maintain = 1 << 20;
+            o.cf.max_write_buffer_number = 5;
+            o.cf.min_write_buffer_number_to_merge = 3;
+            o.cf.max_write_buffer_size_to_maintain = 1 << 20;
         },
     ];
     let mut first = None;
     for (i, vary) in variants.into_iter().enumerate() {
         let dir = dirs::scratch().unwrap();
         let mut o = options();
-        o.cf.cf.write_buffer_size = 32 << 10;
+        o.cf.write_buffer_size = 32 << 10;
         vary(&mut o);
         let db = Db::open(dir.path(), &o).unwrap();
         let mut rng = Rng::new(99);
@@ -236,8 +236,8 @@ fn families_are_consistent_after_a_crash_without_a_log() {
     let mut o = options();
     o.env.fs = disk.shared();
     o.db.atomic_flush = true;
-    o.cf.cf.write_buffer_size = 16 << 10;
-    o.cf.cf.disable_auto_compactions = true;
+    o.cf.write_buffer_size = 16 << 10;
+    o.cf.disable_auto_compactions = true;
     let path = Path::new("/db");
     let db = Db::open_cf(path, &o, &two(&o)).unwrap();
     let images = Arc::new(Images::default());

@@ -16,7 +16,7 @@ use sim::oracle::{self, Library, RocksDb, RocksOptions};
 fn options(operator: &str) -> Options {
     let mut o = Options::default();
     o.db.create_if_missing = true;
-    o.cf.cf.write_buffer_size = 16 << 10;
+    o.cf.write_buffer_size = 16 << 10;
     o.cf.merge_operator = parse(operator).unwrap();
     o
 }
@@ -96,7 +96,7 @@ fn operators_give_what_rocksdbs_give_and_files_are_read_both_ways() {
         let (a, b) = (temp.path().join("a"), temp.path().join("b"));
         let mut rng = Rng::new(seed as u64);
         let mut own = options(operator);
-        own.cf.cf.max_successive_merges = successive;
+        own.cf.max_successive_merges = successive;
         let mut rocks = rocks_options(&lib, operator);
         let n = successive.to_string();
         rocks.set("max_successive_merges", &n).unwrap();
@@ -287,7 +287,7 @@ fn an_operator_that_fails_makes_reads_fail_and_nothing_else() {
     let temp = dirs::scratch().unwrap();
     let mut options = options("");
     options.cf.merge_operator = Some(Arc::new(Moody));
-    options.cf.cf.max_successive_merges = 1;
+    options.cf.max_successive_merges = 1;
     let db = Db::open(temp.path(), &options).unwrap();
     let cf = db.default_column_family();
     for k in ["panic", "no", "good"] {

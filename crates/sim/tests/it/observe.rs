@@ -49,7 +49,7 @@ impl Pair {
         let mut their_options = lib.options();
         their_options.create_if_missing(true).enable_statistics();
         for (name, value) in QUIET {
-            options.cf.cf.set(name, value).unwrap();
+            options.cf.set(name, value).unwrap();
             their_options.set(name, value).unwrap();
         }
         ours(&mut options);
@@ -111,8 +111,8 @@ impl Pair {
 
     /// What is on level 0 moves, as it is, to where nothing is in its way.
     fn moving_down(mut self) -> Self {
-        self.options.cf.cf.disable_auto_compactions = false;
-        self.options.cf.cf.level0_file_num_compaction_trigger = 1;
+        self.options.cf.disable_auto_compactions = false;
+        self.options.cf.level0_file_num_compaction_trigger = 1;
         let theirs = "disable_auto_compactions=false;level0_file_num_compaction_trigger=1";
         self.their_options.set_all(theirs).unwrap();
         let pair = self.reopen();

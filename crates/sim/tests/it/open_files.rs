@@ -26,9 +26,9 @@ fn key(table: u64, i: u64) -> String {
 fn made(dir: &Path, max_open_files: i32) -> (Options, Db) {
     let mut options = Options::default();
     options.db.create_if_missing = true;
-    options.cf.cf.disable_auto_compactions = true;
-    options.cf.cf.level0_slowdown_writes_trigger = 1000;
-    options.cf.cf.level0_stop_writes_trigger = 1000;
+    options.cf.disable_auto_compactions = true;
+    options.cf.level0_slowdown_writes_trigger = 1000;
+    options.cf.level0_stop_writes_trigger = 1000;
     options.env.statistics = Some(Arc::new(Statistics::new()));
     let db = Db::open(dir, &options).unwrap();
     for table in 0..TABLES {
@@ -289,9 +289,9 @@ fn files_that_were_moved_stay_for_their_readers() {
     let mut options = Options::default();
     options.db.create_if_missing = true;
     options.db.max_open_files = 20; // 10 tables
-    options.cf.cf.disable_auto_compactions = true;
-    options.cf.cf.level0_slowdown_writes_trigger = 1000;
-    options.cf.cf.level0_stop_writes_trigger = 1000;
+    options.cf.disable_auto_compactions = true;
+    options.cf.level0_slowdown_writes_trigger = 1000;
+    options.cf.level0_stop_writes_trigger = 1000;
     let db = Db::open(dir.path(), &options).unwrap();
     for file in 0..FILES {
         db.put(format!("{file:04}"), "old").unwrap();

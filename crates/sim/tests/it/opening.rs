@@ -27,7 +27,7 @@ fn five_thousand_tables() {
     let dir = temp.path().join("db");
     let mut options = Options::default();
     options.db.create_if_missing = true;
-    options.cf.cf.disable_auto_compactions = true;
+    options.cf.disable_auto_compactions = true;
     let mut writer = SstFileWriter::new(&options);
     let mut files = Vec::new();
     for i in 0..TABLES {
@@ -112,7 +112,7 @@ fn logs_are_replayed_by_several_threads_as_they_were_written() {
         db.continue_background_work().unwrap();
         drop(families);
         db.close().unwrap();
-        options.cf.cf.write_buffer_size = write_buffer_size;
+        options.cf.write_buffer_size = write_buffer_size;
         let db = Db::open_all(&copy, &options).unwrap();
         assert_eq!(content::everything(&db).unwrap(), wanted, "{threads}");
         db.close().unwrap();
@@ -174,7 +174,7 @@ fn an_open_without_enough_threads_leaves_none_behind() {
     options.db.wal_ttl_seconds = 3600;
     options.db.stats_dump_period_sec = 600;
     // What the log holds is flushed in the background.
-    options.cf.cf.write_buffer_size = 64 << 10;
+    options.cf.write_buffer_size = 64 << 10;
     let mut keys = 0;
     let mut fill = |db: &Db| {
         for _ in 0..40 {

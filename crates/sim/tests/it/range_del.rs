@@ -396,7 +396,7 @@ fn files_of_tombstones_alone_hide_move_survive_a_reopen_and_go() {
     let dir = temp.path().join("db");
     let mut options = Options::default();
     options.db.create_if_missing = true;
-    options.cf.cf.disable_auto_compactions = true;
+    options.cf.disable_auto_compactions = true;
     let db = Db::open(&dir, &options).unwrap();
     let cf = db.default_column_family();
     for n in 0..100 {
@@ -472,9 +472,9 @@ fn tombstones_are_cut_where_files_are_cut() {
     let dir = temp.path().join("db");
     let mut options = Options::default();
     options.db.create_if_missing = true;
-    options.cf.cf.disable_auto_compactions = true;
-    options.cf.cf.target_file_size_base = 4 << 10;
-    options.cf.cf.compression = ironstone::CompressionType::None;
+    options.cf.disable_auto_compactions = true;
+    options.cf.target_file_size_base = 4 << 10;
+    options.cf.compression = ironstone::CompressionType::None;
     options.cf.table.block_size = 500;
     let db = Db::open(&dir, &options).unwrap();
     let cf = db.default_column_family();
@@ -606,8 +606,8 @@ fn a_tombstone_hides_nothing_of_a_key_whose_versions_lie_in_two_files() {
         let (want, theirs) = key_over_files(&lib, temp.path(), seed);
         wrong += theirs;
         let mut options = Options::default();
-        options.cf.cf.disable_auto_compactions = true;
-        options.cf.cf.level_compaction_dynamic_level_bytes = false;
+        options.cf.disable_auto_compactions = true;
+        options.cf.level_compaction_dynamic_level_bytes = false;
         options.cf.merge_operator = base::merge::parse("stringappend").unwrap();
         let db = Db::open(temp.path(), &options).unwrap();
         let bounds = bounds(&db);

@@ -17,8 +17,8 @@ const BYTES: u64 = 2 << 20;
 fn filled(dir: &std::path::Path, mode: RateLimiterMode, rate: u64) -> (Db, Arc<RateLimiter>) {
     let mut options = Options::default();
     options.db.create_if_missing = true;
-    options.cf.cf.compression = CompressionType::None;
-    options.cf.cf.disable_auto_compactions = true;
+    options.cf.compression = CompressionType::None;
+    options.cf.disable_auto_compactions = true;
     options.cf.table.no_block_cache = true;
     let db = Db::open(dir, &options).unwrap();
     for i in 0..BYTES / 1024 {

@@ -22,7 +22,7 @@ fn options() -> Options {
     let mut o = Options::default();
     o.db.create_if_missing = true;
     o.cf.merge_operator = ironstone::merge_operators::parse("stringappend").unwrap();
-    o.cf.cf.disable_auto_compactions = true;
+    o.cf.disable_auto_compactions = true;
     o
 }
 
@@ -211,7 +211,7 @@ fn a_tailing_iterator_sees_what_is_written() {
 fn a_tailing_iterator_over_a_vector() {
     let temp = dirs::scratch().unwrap();
     let mut o = options();
-    o.cf.cf.memtable_factory = ironstone::options::MemtableFactory::Vector;
+    o.cf.memtable_factory = ironstone::options::MemtableFactory::Vector;
     o.db.allow_concurrent_memtable_write = false;
     let db = Db::open(temp.path(), &o).unwrap();
     let tailing = ReadOptions {
@@ -278,7 +278,7 @@ fn a_tailing_iterator_in_a_prefix() {
     let temp = dirs::scratch().unwrap();
     let mut o = options();
     o.cf.prefix_extractor = Some(SliceTransform::fixed_prefix(2));
-    o.cf.cf.memtable_prefix_bloom_size_ratio = 0.1;
+    o.cf.memtable_prefix_bloom_size_ratio = 0.1;
     let db = Db::open(temp.path(), &o).unwrap();
     for key in ["aa1", "aa9", "bb1", "cc1"] {
         db.put(key, "").unwrap();
@@ -753,7 +753,7 @@ fn operands_as_they_are() {
 fn several_families_are_read_at_one_moment() {
     let temp = dirs::scratch().unwrap();
     let mut o = options();
-    o.cf.cf.write_buffer_size = 64 << 10;
+    o.cf.write_buffer_size = 64 << 10;
     let db = Db::open(temp.path(), &o).unwrap();
     let other = db.create_column_family("other", &o.cf).unwrap();
     let default = db.default_column_family();

@@ -730,8 +730,8 @@ mod updates_since {
             let mut options = place.options();
             options.db.wal_ttl_seconds = if archive { 1000 } else { 0 };
             options.db.manual_wal_flush = manual;
-            options.cf.cf.write_buffer_size = 64 << 10;
-            options.cf.cf.disable_auto_compactions = true;
+            options.cf.write_buffer_size = 64 << 10;
+            options.cf.disable_auto_compactions = true;
             let default = ColumnFamilyDescriptor::new("default", options.cf.clone());
             let db = Db::open_cf(&place.db, &options, &[default]).unwrap();
             race(&db, archive, manual);

@@ -162,8 +162,8 @@ pub(crate) fn options(fs: Frozen) -> Options {
         },
         ..Options::default()
     };
-    o.cf.cf.write_buffer_size = 1 << 20;
-    o.cf.cf.arena_block_size = 64 << 10;
+    o.cf.write_buffer_size = 1 << 20;
+    o.cf.arena_block_size = 64 << 10;
     o.cf.table.no_block_cache = true;
     o
 }

@@ -83,8 +83,8 @@ fn a_secondary_follows_a_busy_primary() {
     let temp = dirs::scratch().unwrap();
     let (dir, own) = (temp.path().join("db"), temp.path().join("own"));
     let mut o = options();
-    o.cf.cf.write_buffer_size = 128 << 10;
-    o.cf.cf.level0_file_num_compaction_trigger = 2;
+    o.cf.write_buffer_size = 128 << 10;
+    o.cf.level0_file_num_compaction_trigger = 2;
     o.db.max_manifest_file_size = 4096;
     let db = Db::open(&dir, &o).unwrap();
     let second = follow(&dir, &own);
@@ -244,9 +244,9 @@ fn many_tables_are_opened_by_several_threads() {
     let temp = dirs::scratch().unwrap();
     let dir = temp.path().join("db");
     let mut o = options();
-    o.cf.cf.disable_auto_compactions = true;
-    o.cf.cf.level0_stop_writes_trigger = 1000;
-    o.cf.cf.level0_slowdown_writes_trigger = 1000;
+    o.cf.disable_auto_compactions = true;
+    o.cf.level0_stop_writes_trigger = 1000;
+    o.cf.level0_slowdown_writes_trigger = 1000;
     let db = Db::open(&dir, &o).unwrap();
     for i in 0..120 {
         db.put(format!("{i:03}"), "v").unwrap();

@@ -450,7 +450,7 @@ fn options_that_cannot_be_written_are_in_force_all_the_same() {
 fn fifo_keeps_its_own_triggers() {
     let dir = dirs::scratch().unwrap();
     let mut o = options();
-    o.cf.cf.compaction_style = ironstone::CompactionStyle::Fifo;
+    o.cf.compaction_style = ironstone::CompactionStyle::Fifo;
     let db = Db::open(dir.path(), &o).unwrap();
     let changes = [
         ("level0_slowdown_writes_trigger", "5"),

@@ -60,14 +60,14 @@ fn options() -> Options {
     let mut o = Options::default();
     o.db.create_if_missing = true;
     o.db.stats_dump_period_sec = 0;
-    o.cf.cf.compression = ironstone::CompressionType::None;
+    o.cf.compression = ironstone::CompressionType::None;
     o
 }
 
 /// A database with so many overlapping files in level 0.
 fn with_files(dir: &Path, files: usize) {
     let mut o = options();
-    o.cf.cf.disable_auto_compactions = true;
+    o.cf.disable_auto_compactions = true;
     let db = Db::open(dir, &o).unwrap();
     for i in 0..files {
         for k in 0..20 {
@@ -118,9 +118,9 @@ fn too_many_files_stop_writers_until_a_compaction_is_done() {
     let heard = Arc::new(Heard::default());
     let statistics = Arc::new(Statistics::new());
     let mut o = options();
-    o.cf.cf.level0_file_num_compaction_trigger = 4;
-    o.cf.cf.level0_slowdown_writes_trigger = 5;
-    o.cf.cf.level0_stop_writes_trigger = 6;
+    o.cf.level0_file_num_compaction_trigger = 4;
+    o.cf.level0_slowdown_writes_trigger = 5;
+    o.cf.level0_stop_writes_trigger = 6;
     o.env.listeners.add(Arc::clone(&heard) as _);
     o.env.statistics = Some(Arc::clone(&statistics));
     let (db, limiter) = standing_still(dir.path(), &mut o);
@@ -174,7 +174,7 @@ fn many_files_delay_writers_and_fail_those_that_must_not_wait() {
     let dir = dirs::scratch().unwrap();
     with_files(dir.path(), 6);
     let mut o = options();
-    o.cf.cf.level0_slowdown_writes_trigger = 6;
+    o.cf.level0_slowdown_writes_trigger = 6;
     o.db.delayed_write_rate = 1 << 20;
     let (db, limiter) = standing_still(dir.path(), &mut o);
     let cf = db.default_column_family();
@@ -208,8 +208,8 @@ fn many_files_delay_writers_and_fail_those_that_must_not_wait() {
 fn full_memtables_stop_writers_until_a_flush_is_done() {
     let dir = dirs::scratch().unwrap();
     let mut o = options();
-    o.cf.cf.write_buffer_size = 64 << 10;
-    o.cf.cf.arena_block_size = 4096;
+    o.cf.write_buffer_size = 64 << 10;
+    o.cf.arena_block_size = 4096;
     let (db, limiter) = standing_still(dir.path(), &mut o);
     let cf = db.default_column_family();
     let mut written = 0;
@@ -242,8 +242,8 @@ fn listeners_hear_that_writes_are_stopped_while_they_are() {
     let dir = dirs::scratch().unwrap();
     let heard = Arc::new(Heard::default());
     let mut o = options();
-    o.cf.cf.write_buffer_size = 64 << 10;
-    o.cf.cf.arena_block_size = 4096;
+    o.cf.write_buffer_size = 64 << 10;
+    o.cf.arena_block_size = 4096;
     o.env.listeners.add(Arc::clone(&heard) as _);
     let (db, limiter) = standing_still(dir.path(), &mut o);
     let told = std::thread::scope(|s| {
@@ -308,8 +308,8 @@ fn a_budget_of_memory_is_kept_over_two_databases() {
     let dirs = [dirs::scratch().unwrap(), dirs::scratch().unwrap()];
     let budget = Arc::new(WriteBufferManager::new(512 << 10, None, true));
     let mut o = options();
-    o.cf.cf.write_buffer_size = 64 << 20;
-    o.cf.cf.arena_block_size = 16 << 10;
+    o.cf.write_buffer_size = 64 << 20;
+    o.cf.arena_block_size = 16 << 10;
     o.env.write_buffer_manager = Some(Arc::clone(&budget));
     let dbs: Vec<Db> = dirs
         .iter()
@@ -356,8 +356,8 @@ fn memory_that_an_iterator_holds_is_not_waited_for() {
     let dir = dirs::scratch().unwrap();
     let budget = Arc::new(WriteBufferManager::new(512 << 10, None, true));
     let mut o = options();
-    o.cf.cf.write_buffer_size = 64 << 20;
-    o.cf.cf.arena_block_size = 16 << 10;
+    o.cf.write_buffer_size = 64 << 20;
+    o.cf.arena_block_size = 16 << 10;
     o.env.write_buffer_manager = Some(Arc::clone(&budget));
     let db = Db::open(dir.path(), &o).unwrap();
     for i in 0..700 {
@@ -388,8 +388,8 @@ fn memory_of_an_idle_database_is_not_waited_for() {
     let dirs = [dirs::scratch().unwrap(), dirs::scratch().unwrap()];
     let budget = Arc::new(WriteBufferManager::new(512 << 10, None, true));
     let mut o = options();
-    o.cf.cf.write_buffer_size = 64 << 20;
-    o.cf.cf.arena_block_size = 16 << 10;
+    o.cf.write_buffer_size = 64 << 20;
+    o.cf.arena_block_size = 16 << 10;
     o.env.write_buffer_manager = Some(Arc::clone(&budget));
     let [a, b] = dirs.each_ref().map(|d| Db::open(d.path(), &o).unwrap());
     a.put("all at once", vec![0; 600 << 10]).unwrap();
@@ -436,8 +436,8 @@ fn rocksdb_tells_the_same() {
         let dir = dirs::scratch().unwrap();
         with_files(dir.path(), files);
         let mut o = options();
-        o.cf.cf.level0_slowdown_writes_trigger = slowdown;
-        o.cf.cf.level0_stop_writes_trigger = stop;
+        o.cf.level0_slowdown_writes_trigger = slowdown;
+        o.cf.level0_stop_writes_trigger = stop;
         let (db, limiter) = standing_still(dir.path(), &mut o);
         let stopped = db.property("rocksdb.is-write-stopped").unwrap();
         let delayed = files >= slowdown as usize && files < stop as usize;

@@ -143,13 +143,13 @@ fn with_filter(table: &str) -> String {
 fn options(table: &str, compression_opts: &str, compression: CompressionType) -> Options {
     let mut o = Options::default();
     o.db.create_if_missing = true;
-    o.cf.cf.compression = compression;
+    o.cf.compression = compression;
     for option in with_filter(table).split(';') {
         let (name, value) = option.split_once('=').unwrap();
         o.cf.table.apply(name, value).unwrap();
     }
     let text = format!("{{{compression_opts}}}");
-    o.cf.cf.compression_opts = base::options::OptionValue::parse(&text).unwrap();
+    o.cf.compression_opts = base::options::OptionValue::parse(&text).unwrap();
     o
 }
 

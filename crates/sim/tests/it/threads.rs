@@ -62,8 +62,8 @@ fn run(concurrent: bool) {
     let mut options = Options::default();
     options.db.create_if_missing = true;
     options.db.allow_concurrent_memtable_write = concurrent;
-    options.cf.cf.write_buffer_size = 128 << 10;
-    options.cf.cf.level0_file_num_compaction_trigger = 2;
+    options.cf.write_buffer_size = 128 << 10;
+    options.cf.level0_file_num_compaction_trigger = 2;
     let db = Db::open(temp.path(), &options).unwrap();
     db.create_column_family("second", &options.cf).unwrap();
     let cfs = ["default", "second"].map(|name| db.column_family(name).unwrap());

@@ -43,8 +43,8 @@ fn options(disk: &SimDisk) -> Options {
     };
     options.db.stats_dump_period_sec = 0;
     // So that tables are written and merged while it runs.
-    options.cf.cf.write_buffer_size = 64 << 10;
-    options.cf.cf.level0_file_num_compaction_trigger = 2;
+    options.cf.write_buffer_size = 64 << 10;
+    options.cf.level0_file_num_compaction_trigger = 2;
     options
 }
 

@@ -50,7 +50,7 @@ impl Place {
         options.db.create_if_missing = true;
         options.db.wal_io_mode = mode;
         options.db.stats_dump_period_sec = 0;
-        options.cf.cf.write_buffer_size = 1 << 20;
+        options.cf.write_buffer_size = 1 << 20;
         options.env.statistics = Some(std::sync::Arc::new(Statistics::new()));
         if apart {
             options.db.wal_dir = top.join("logs").to_str().unwrap().to_owned();

@@ -33,7 +33,7 @@ fn options() -> Options {
     let mut o = Options::default();
     o.db.create_if_missing = true;
     o.db.stats_dump_period_sec = 0;
-    o.cf.cf.write_buffer_size = 1 << 20;
+    o.cf.write_buffer_size = 1 << 20;
     o
 }
 

@@ -94,9 +94,9 @@ impl Machine {
         options.db.stats_dump_period_sec = 0;
         options.db.info_log_level = InfoLogLevel::Info;
         options.db.wal_io_mode = mode;
-        options.cf.cf.write_buffer_size = 1 << 20;
-        options.cf.cf.arena_block_size = 4096;
-        options.cf.cf.disable_auto_compactions = true;
+        options.cf.write_buffer_size = 1 << 20;
+        options.cf.arena_block_size = 4096;
+        options.cf.disable_auto_compactions = true;
         options.cf.table.no_block_cache = true;
         Self {
             disk,

@@ -135,7 +135,7 @@ fn rocksdb_reads_every_compression_filter_and_checksum() {
             {
                 let mut o = Options::default();
                 o.db.create_if_missing = true;
-                o.cf.cf.compression = compression;
+                o.cf.compression = compression;
                 o.cf.table.filter_policy = filter_policy;
                 o.cf.table.checksum = checksum;
                 o.cf.table.format_version = [5, 4, 3, 2][(i + j + k) % 4];
@@ -181,8 +181,8 @@ fn child_that_writes() {
     let mut options = Options::default();
     options.db.create_if_missing = true;
     options.db.create_missing_column_families = true;
-    options.cf.cf.write_buffer_size = 64 << 10;
-    options.cf.cf.level0_file_num_compaction_trigger = 2;
+    options.cf.write_buffer_size = 64 << 10;
+    options.cf.level0_file_num_compaction_trigger = 2;
     let families = FAMILIES.map(|name| {
         let o = if name == "reverse" {
             reversed(&options)

@@ -68,21 +68,21 @@ fn draw(rng: &mut Rng, clock: &Arc<dyn Clock>, disk: &SimDisk) -> Options {
         o.db.keep_log_file_num = 2;
         o.db.info_log_level = ironstone::options::InfoLogLevel::Header;
         o.db.max_background_jobs = 1;
-        o.cf.cf.write_buffer_size = 16384;
-        o.cf.cf.arena_block_size = 4096;
-        o.cf.cf.disable_auto_compactions = !rng.one_in(4);
-        o.cf.cf.compression = ironstone::CompressionType::None;
+        o.cf.write_buffer_size = 16384;
+        o.cf.arena_block_size = 4096;
+        o.cf.disable_auto_compactions = !rng.one_in(4);
+        o.cf.compression = ironstone::CompressionType::None;
         o.cf.table.no_block_cache = true;
         o.cf.merge_operator = base::merge::parse("stringappend").unwrap();
         for (name, values) in DRAWN {
             let value = values[rng.below(values.len() as u64) as usize];
             let set = o.db.set(name, value);
-            set.or_else(|_| o.cf.cf.set(name, value))
+            set.or_else(|_| o.cf.set(name, value))
                 .unwrap_or_else(|e| panic!("setting {name}={value}: {e}"));
         }
         if o.validate().is_ok() {
             let each = DRAWN.iter().map(|(name, _)| {
-                let value = o.db.get(name).or_else(|| o.cf.cf.get(name));
+                let value = o.db.get(name).or_else(|| o.cf.get(name));
                 format!("{name}={} ", value.unwrap_or_default())
             });
             told(&each.collect::<String>());

@@ -424,7 +424,7 @@ async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>, again: &mut Again<Fleet>) {
         let of = failed.iter().find(|(failed, _)| failed == fleet);
         if let Some((_, e)) = of {
             let why = e.to_string();
-            Problem::from(e.duplicate()).log("events for who waits");
+            Problem::from(e.clone()).log("events for who waits");
             again.failed(*fleet, app.now(), why);
         } else {
             again.done(fleet);

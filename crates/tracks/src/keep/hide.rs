@@ -100,7 +100,7 @@ impl Rows for HiddenRows<'_> {
 
     fn status(&self) -> Result<()> {
         match &self.over {
-            Some(e) => Err(e.duplicate()),
+            Some(e) => Err(e.clone()),
             None => self.rows.status(),
         }
     }

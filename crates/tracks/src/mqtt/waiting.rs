@@ -146,7 +146,7 @@ impl Waiting {
             }
             match &first.progress {
                 Progress::Known(Err(e)) => {
-                    let e = e.duplicate();
+                    let e = e.clone();
                     break self.failed(intake, e);
                 }
                 Progress::Known(Ok(Fate::Failed)) if self.is_on_trial => {

@@ -63,9 +63,9 @@ impl Engine {
         let dir = dir.as_ref();
         let mut options = Options::default();
         if !options.env.fs.exists(&dir.join("CURRENT"))? {
-            let levels = options.cf.cf.num_levels;
+            let levels = options.cf.num_levels;
             options = Options::for_profile(Profile::BulkLoad);
-            options.cf.cf.num_levels = levels;
+            options.cf.num_levels = levels;
         }
         Self::open_with(dir, options)
     }
@@ -170,7 +170,7 @@ impl Engine {
 
     /// Merges what is to be merged, so that opening and reading stay fast. Nothing is where nothing is merged by itself.
     pub(crate) fn settle(&self) -> Result<()> {
-        if self.options.cf.cf.disable_auto_compactions {
+        if self.options.cf.disable_auto_compactions {
             return Ok(());
         }
         self.db.wait_for_compact()
@@ -298,7 +298,7 @@ impl Store for Engine {
 
     fn refuses_writes(&self) -> Option<Error> {
         if let Some((_, e)) = &self.failure.lock().of_writes {
-            return Some(e.duplicate());
+            return Some(e.clone());
         }
         if self.db.int_property("rocksdb.background-errors") == Some(0) {
             return None;
@@ -306,7 +306,7 @@ impl Store for Engine {
         let unknown = || Error::aborted("the database refuses writes: its LOG says why");
         let failed = self.failure.lock();
         let last = failed.of_background.as_ref();
-        Some(last.map_or_else(unknown, Error::duplicate))
+        Some(last.map_or_else(unknown, Error::clone))
     }
 
     fn keep(&self, oldest: BTreeMap<Fleet, Time>, every: Option<Duration>) -> Result<()> {
@@ -391,7 +391,7 @@ impl Failure {
         let mut failed = self.lock();
         let known = failed.of_writes.as_ref().map(|(number, _)| *number);
         match result {
-            Err(e) if !is_passing(e) => failed.of_writes = Some((number, e.duplicate())),
+            Err(e) if !is_passing(e) => failed.of_writes = Some((number, e.clone())),
             Ok(()) if known.is_some_and(|known| known < number) => failed.of_writes = None,
             _ => {}
         }
@@ -409,11 +409,11 @@ fn is_passing(e: &Error) -> bool {
 
 impl EventListener for Failure {
     fn on_background_error(&self, _reason: BackgroundErrorReason, error: &Error) {
-        self.lock().of_background = Some(error.duplicate());
+        self.lock().of_background = Some(error.clone());
     }
 
     fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {
-        self.lock().of_background = info.new_bg_error.as_ref().err().map(Error::duplicate);
+        self.lock().of_background = info.new_bg_error.as_ref().err().cloned();
     }
 }
 

@@ -180,7 +180,7 @@ impl Rows for RowsOf<'_> {
 
     fn status(&self) -> Result<()> {
         match &self.failed {
-            Some(e) => Err(e.duplicate()),
+            Some(e) => Err(e.clone()),
             None => self.rows.status(),
         }
     }

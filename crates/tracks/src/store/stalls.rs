@@ -71,9 +71,9 @@ mod tests {
     fn what_the_engine_says_is_known() {
         let dir = tempfile::tempdir().unwrap();
         let mut options = Options::default();
-        options.cf.cf.level0_file_num_compaction_trigger = 2;
-        options.cf.cf.level0_slowdown_writes_trigger = 2;
-        options.cf.cf.max_bytes_for_level_base = 1 << 40;
+        options.cf.level0_file_num_compaction_trigger = 2;
+        options.cf.level0_slowdown_writes_trigger = 2;
+        options.cf.max_bytes_for_level_base = 1 << 40;
         let engine = Engine::open_with(dir.path(), options).unwrap();
         let flush = FlushOptions {
             wait: true,

@@ -207,7 +207,7 @@ impl Part {
     pub(super) fn fail(&mut self, e: &Error) {
         let outcomes = self.items.iter_mut().map(|item| &mut item.outcome);
         for outcome in outcomes.filter(|outcome| matches!(outcome, Some(Ok(_)))) {
-            *outcome = Some(Err(e.duplicate()));
+            *outcome = Some(Err(e.clone()));
         }
     }
 }

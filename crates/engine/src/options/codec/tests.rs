@@ -273,7 +273,7 @@ fn a_text_of_options_is_read_and_written() {
                 block_based_table_factory={block_size=16K;filter_policy=bloomfilter:10:false;};";
     let o = base.with_text(text).unwrap();
     assert_eq!(o.db.max_background_jobs, 4);
-    assert_eq!(o.cf.cf.write_buffer_size, 8 << 20);
+    assert_eq!(o.cf.write_buffer_size, 8 << 20);
     assert_eq!(o.cf.table.block_size, 16 << 10);
     assert_eq!(o.cf.comparator.name(), "rocksdb.ReverseBytewiseComparator");
     let again = base.with_text(&o.to_text()).unwrap();
@@ -285,10 +285,10 @@ fn a_text_of_options_is_read_and_written() {
     let old = base
         .with_text("compression_opts=-13:5:1:4096:0:2:true;compaction_options_fifo=77")
         .unwrap();
-    let opts = &old.cf.cf.compression_opts;
+    let opts = &old.cf.compression_opts;
     assert_eq!((opts.window_bits, opts.level, opts.strategy), (-13, 5, 1));
     assert_eq!((opts.parallel_threads, opts.enabled), (2, true));
-    assert_eq!(old.cf.cf.compaction_options_fifo.max_table_files_size, 77);
+    assert_eq!(old.cf.compaction_options_fifo.max_table_files_size, 77);
     for (bad, why) in [
         ("nope=1", "unknown option nope"),
         ("write_bufer_size=1", "did you mean write_buffer_size?"),

@@ -8,7 +8,7 @@ use base::{Error, ErrorKind, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
 use super::{DbIterator, Place};
-use crate::stored::{self, Base, Stored, is_deletion, no_operator, visible_value};
+use crate::values::{self, Base, Stored, is_deletion, no_operator, visible_value};
 
 impl DbIterator {
     /// Ends the positioning: the iterator is at an entry, or failed.
@@ -165,7 +165,7 @@ impl DbIterator {
         let statistics = origin.and_then(|o| o.statistics.as_deref());
         perf::count(PerfCounter::InternalMergeCount, operands.len() as u64);
         let began = self.clocked();
-        let merged = stored::apply(operator, statistics, &self.saved_key, base, operands);
+        let merged = values::apply(operator, statistics, &self.saved_key, base, operands);
         self.took(PerfCounter::MergeOperatorTimeNanos, began);
         merged
     }

@@ -79,7 +79,7 @@ impl EventListener for Notes {
 fn open(dir: &Path, notes: &Arc<Notes>, change: impl FnOnce(&mut Options)) -> Db {
     let mut options = Options::default();
     options.db.create_if_missing = true;
-    options.cf.cf.disable_auto_compactions = true;
+    options.cf.disable_auto_compactions = true;
     options
         .env
         .listeners
@@ -160,8 +160,8 @@ fn they_learn_of_the_parts_of_a_compaction() {
     let notes = Arc::new(Notes::default());
     let db = open(dir.path(), &notes, |o| {
         o.db.max_subcompactions = 2;
-        o.cf.cf.target_file_size_base = 64 << 10;
-        o.cf.cf.set("compression", "kNoCompression").unwrap();
+        o.cf.target_file_size_base = 64 << 10;
+        o.cf.set("compression", "kNoCompression").unwrap();
     });
     for round in 0..2 {
         for i in 0..4000 {

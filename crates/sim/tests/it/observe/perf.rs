@@ -23,8 +23,8 @@ fn the_parts_of_writes_and_reads_are_timed() {
     let dir = sim::dirs::scratch().unwrap();
     let mut options = Options::default();
     options.db.create_if_missing = true;
-    options.cf.cf.memtable_prefix_bloom_size_ratio = 0.1;
-    options.cf.cf.memtable_whole_key_filtering = true;
+    options.cf.memtable_prefix_bloom_size_ratio = 0.1;
+    options.cf.memtable_whole_key_filtering = true;
     options
         .cf
         .table
@@ -155,7 +155,7 @@ fn the_opening_of_tables_is_counted() {
     let mut options = Options::default();
     options.db.create_if_missing = true;
     options.db.max_open_files = 20;
-    options.cf.cf.disable_auto_compactions = true;
+    options.cf.disable_auto_compactions = true;
     options
         .cf
         .table

@@ -235,8 +235,8 @@ fn a_smaller_limit_of_logs_flushes_at_once() {
 fn options_change_under_load() {
     let dir = dirs::scratch().unwrap();
     let mut o = options();
-    o.cf.cf.write_buffer_size = 64 << 10;
-    o.cf.cf.target_file_size_base = 64 << 10;
+    o.cf.write_buffer_size = 64 << 10;
+    o.cf.target_file_size_base = 64 << 10;
     let db = Db::open(dir.path(), &o).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -154,7 +154,7 @@ impl EventListener for Caller {
 fn a_listener_may_call_the_database() {
     let caller = Arc::new(Caller::default());
     let mut machine = Machine::new(WalIoMode::Buffered);
-    machine.options.cf.cf.write_buffer_size = 64 << 10;
+    machine.options.cf.write_buffer_size = 64 << 10;
     machine.listen(&caller);
     let db = Arc::new(machine.open());
     caller.db.set(Arc::downgrade(&db)).unwrap();
@@ -355,8 +355,8 @@ impl EventListener for FillsMemtables {
 fn a_listener_on_a_thread_that_flushes_does_not_wait_for_itself() {
     let listener = Arc::new(FillsMemtables::default());
     let mut machine = Machine::new(WalIoMode::Buffered);
-    machine.options.cf.cf.write_buffer_size = 64 << 10;
-    machine.options.cf.cf.max_write_buffer_number = 2;
+    machine.options.cf.write_buffer_size = 64 << 10;
+    machine.options.cf.max_write_buffer_number = 2;
     machine.listen(&listener);
     let db = Arc::new(machine.open());
     listener.db.set(Arc::downgrade(&db)).unwrap();

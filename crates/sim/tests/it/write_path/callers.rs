@@ -36,7 +36,7 @@ fn is_table(path: &Path) -> bool {
 #[test]
 fn a_write_that_must_not_wait_does_not_wait_to_rotate() {
     let mut machine = Machine::new(WalIoMode::Buffered);
-    machine.options.cf.cf.write_buffer_size = 64 << 10;
+    machine.options.cf.write_buffer_size = 64 << 10;
     let db = Arc::new(machine.open());
     db.put("fills a memtable", vec![b'v'; 80 << 10]).unwrap();
     db.lock_wal().unwrap();
@@ -165,10 +165,10 @@ impl EventListener for WaitsInAPart {
 
 pub(super) fn with_parts(machine: &mut Machine) {
     machine.options.db.max_subcompactions = 2;
-    machine.options.cf.cf.target_file_size_base = 64 << 10;
+    machine.options.cf.target_file_size_base = 64 << 10;
     let no = ("compression", "kNoCompression");
-    machine.options.cf.cf.set(no.0, no.1).unwrap();
-    machine.options.cf.cf.write_buffer_size = 4 << 20;
+    machine.options.cf.set(no.0, no.1).unwrap();
+    machine.options.cf.write_buffer_size = 4 << 20;
 }
 
 pub(super) fn two_layers(db: &Db) {
@@ -275,8 +275,8 @@ fn what_could_not_be_deleted_is_tried_again() {
 #[test]
 fn a_write_goes_on_where_idle_families_cannot_be_flushed() {
     let mut machine = Machine::new(WalIoMode::Buffered);
-    machine.options.cf.cf.write_buffer_size = 4 << 20;
-    machine.options.cf.cf.max_write_buffer_number = 20;
+    machine.options.cf.write_buffer_size = 4 << 20;
+    machine.options.cf.max_write_buffer_number = 20;
     machine.options.db.max_total_wal_size = 1 << 40;
     let db = machine.open();
     let flush = || db.flush_opt(&FlushOptions::default(), &db.default_column_family());
@@ -377,8 +377,8 @@ fn a_flush_that_fails_leaves_no_table() {
 #[test]
 fn nobody_waits_for_background_work_that_was_ended() {
     let mut machine = Machine::new(WalIoMode::Buffered);
-    machine.options.cf.cf.write_buffer_size = 64 << 10;
-    machine.options.cf.cf.max_write_buffer_number = 2;
+    machine.options.cf.write_buffer_size = 64 << 10;
+    machine.options.cf.max_write_buffer_number = 2;
     let db = Arc::new(machine.open());
     db.put("before", "v").unwrap();
     db.cancel_all_background_work(true);

@@ -91,9 +91,9 @@ fn no_more_than_a_few_pieces_lie_between_two_synced_writes() {
     let mut machine = Machine::new(WalIoMode::Auto);
     let device = Arc::new(Device::default());
     machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&device) as _);
-    machine.options.cf.cf.disable_auto_compactions = false;
-    machine.options.cf.cf.level0_file_num_compaction_trigger = 3;
-    machine.options.cf.cf.compression = CompressionType::None;
+    machine.options.cf.disable_auto_compactions = false;
+    machine.options.cf.level0_file_num_compaction_trigger = 3;
+    machine.options.cf.compression = CompressionType::None;
     let db = machine.open();
     let cf = db.default_column_family();
     for i in 0..9_000_u64 {

@@ -68,8 +68,8 @@ fn merges_are_applied_once_though_their_log_is_mended_during_a_rotation() {
 #[test]
 fn a_sync_of_older_logs_alone_ends() {
     let mut machine = Machine::new(WalIoMode::Buffered);
-    machine.options.cf.cf.write_buffer_size = 64 << 10;
-    machine.options.cf.cf.max_write_buffer_number = 6;
+    machine.options.cf.write_buffer_size = 64 << 10;
+    machine.options.cf.max_write_buffer_number = 6;
     let db = Arc::new(machine.open());
     let done = Arc::new(AtomicBool::new(false));
     let writer = start({
@@ -121,7 +121,7 @@ fn a_sync_of_older_logs_alone_ends_without_another_write() {
 #[test]
 fn syncs_end_beside_failures_and_resumes() {
     let mut machine = Machine::new(WalIoMode::Auto);
-    machine.options.cf.cf.write_buffer_size = 64 << 10;
+    machine.options.cf.write_buffer_size = 64 << 10;
     let db = Arc::new(machine.open());
     let done = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = (0..3)
@@ -222,7 +222,7 @@ fn a_write_to_a_family_that_is_being_dropped_is_refused_alone() {
 fn a_log_that_cannot_be_made_is_tried_again() {
     for fault in [Fault::Eio, Fault::NoSpace] {
         let mut machine = Machine::new(WalIoMode::Buffered);
-        machine.options.cf.cf.write_buffer_size = 64 << 10;
+        machine.options.cf.write_buffer_size = 64 << 10;
         machine.options.db.wal_no_space_wait_ms = 10;
         let db = machine.open();
         let active = || {
@@ -351,8 +351,8 @@ fn nothing_is_durable_while_resume_flushes() {
 #[test]
 fn a_write_that_must_not_wait_does_not_wait_behind_one_that_does() {
     let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
-    machine.options.cf.cf.write_buffer_size = 64 << 10;
-    machine.options.cf.cf.max_write_buffer_number = 2;
+    machine.options.cf.write_buffer_size = 64 << 10;
+    machine.options.cf.max_write_buffer_number = 2;
     let db = Arc::new(machine.open());
     db.put("in a memtable", "v").unwrap();
     db.pause_background_work().unwrap();

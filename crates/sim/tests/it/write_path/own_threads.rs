@@ -166,9 +166,9 @@ fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
         let held = Arc::new(HeldFlush::default());
         let mut machine = Machine::new(WalIoMode::Buffered);
         // One sealed memtable is not flushed yet.
-        machine.options.cf.cf.write_buffer_size = 64 << 10;
-        machine.options.cf.cf.max_write_buffer_number = 6;
-        machine.options.cf.cf.min_write_buffer_number_to_merge = 4;
+        machine.options.cf.write_buffer_size = 64 << 10;
+        machine.options.cf.max_write_buffer_number = 6;
+        machine.options.cf.min_write_buffer_number_to_merge = 4;
         let db = machine.open();
         db.create_column_family("other", &machine.options.cf)
             .unwrap();
@@ -231,8 +231,8 @@ fn whoever_makes_room_hears_that_memory_is_full() {
     let listener = Arc::new(Raises(Arc::clone(&memory)));
     let mut machine = Machine::new(WalIoMode::Buffered);
     machine.options.env.write_buffer_manager = Some(memory);
-    machine.options.cf.cf.write_buffer_size = 64 << 20;
-    machine.options.cf.cf.max_write_buffer_number = 8;
+    machine.options.cf.write_buffer_size = 64 << 20;
+    machine.options.cf.max_write_buffer_number = 8;
     machine.listen(&listener);
     let db = Arc::new(machine.open());
     // No flush makes room.

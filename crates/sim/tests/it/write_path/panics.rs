@@ -163,6 +163,43 @@ fn a_panic_behind_a_new_manifest_is_a_failure() {
     }
 }
 
+/// A file system panicked when an edit was written to the MANIFEST, and what is half in it was followed by the
+/// next edit.
+#[test]
+fn a_panic_at_the_manifest_is_a_failure() {
+    for by_flush in [false, true] {
+        let (machine, hook) = PanicsOnce::under(WalIoMode::Buffered, |op, path| {
+            let name = path.file_name().and_then(|n| n.to_str());
+            op == Op::Write && name.is_some_and(|n| n.starts_with("MANIFEST"))
+        });
+        let db = machine.open();
+        put(&db, &SYNC, "before").unwrap();
+        if by_flush {
+            hook.armed.store(true, Ordering::SeqCst);
+            db.flush().unwrap_err();
+        } else {
+            hook.in_call(|| db.create_column_family("begun", &machine.options.cf));
+            let refused = db.create_column_family("refused", &machine.options.cf);
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains("panicked"), "{refused}");
+        }
+        let db = in_time("resume", move || {
+            db.flush().unwrap_err();
+            put(&db, &SYNC, "refused").unwrap_err();
+            db.resume().unwrap();
+            db
+        });
+        assert!(db.column_family("begun").is_none());
+        put(&db, &SYNC, "after").unwrap();
+        db.flush().unwrap();
+        in_time("close", move || db.close()).unwrap();
+        let db = machine.open();
+        for key in ["before", "after"] {
+            assert!(db.get(key).unwrap().is_some(), "{key}");
+        }
+    }
+}
+
 /// A file system that panicked while the database was closed let LOCK go before its threads had ended, or
 /// the panic went to whoever closed it.
 #[test]

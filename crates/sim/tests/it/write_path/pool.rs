@@ -164,7 +164,7 @@ fn logs_are_taken_from_the_pool_and_their_files_filled_again() {
 #[test]
 fn files_in_the_making_stay_while_deletions_are_disabled() {
     let mut machine = Machine::new(WalIoMode::Direct);
-    machine.options.cf.cf.write_buffer_size = 4 << 20;
+    machine.options.cf.write_buffer_size = 4 << 20;
     let (db, mut told) = machine.open_direct();
     let being_made = || {
         let names = machine.names("/db/log-pool").into_iter();

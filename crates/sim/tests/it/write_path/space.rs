@@ -41,7 +41,7 @@ fn writes_wait_for_space_and_go_on() {
 #[test]
 fn who_waits_for_compactions_is_told_that_there_is_no_space() {
     let mut machine = Machine::new(WalIoMode::Buffered);
-    machine.options.cf.cf.level0_file_num_compaction_trigger = 2;
+    machine.options.cf.level0_file_num_compaction_trigger = 2;
     let db = Arc::new(machine.open());
     for i in 0..4 {
         put(&db, &SYNC, "the key").unwrap();
@@ -244,8 +244,8 @@ fn a_compaction_that_met_a_full_device_holds_nobody_up() {
 #[test]
 fn a_compaction_that_started_by_itself_waits_for_space() {
     let mut machine = Machine::new(WalIoMode::Buffered);
-    machine.options.cf.cf.disable_auto_compactions = false;
-    machine.options.cf.cf.level0_file_num_compaction_trigger = 3;
+    machine.options.cf.disable_auto_compactions = false;
+    machine.options.cf.level0_file_num_compaction_trigger = 3;
     let db = machine.open();
     let mut told = Vec::new();
     for i in 0..2 {

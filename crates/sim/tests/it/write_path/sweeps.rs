@@ -152,7 +152,7 @@ fn sweep(mode: WalIoMode) {
         for n in 0..400 {
             let hook = Nth::off();
             let mut machine = Machine::new(mode);
-            machine.options.cf.cf.disable_auto_compactions = true;
+            machine.options.cf.disable_auto_compactions = true;
             machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
             let db = Arc::new(machine.open());
             prepare(&db, &machine.options);

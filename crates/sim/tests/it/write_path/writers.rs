@@ -82,7 +82,7 @@ fn manual_wal_flush_keeps_no_more_than_a_mebibyte_in_the_process() {
     for mode in [WalIoMode::Buffered, WalIoMode::Direct] {
         let mut machine = Machine::new(mode);
         machine.options.db.manual_wal_flush = true;
-        machine.options.cf.cf.write_buffer_size = 16 << 20;
+        machine.options.cf.write_buffer_size = 16 << 20;
         let db = machine.open();
         for i in 0..4000 {
             let (cf, key) = (db.default_column_family(), format!("key{i:04}"));
@@ -265,8 +265,8 @@ fn max_write_batch_group_size_bytes_bounds_a_group() {
 #[test]
 fn low_pri_gives_way_to_compaction() {
     let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
-    machine.options.cf.cf.disable_auto_compactions = false;
-    machine.options.cf.cf.level0_file_num_compaction_trigger = 2;
+    machine.options.cf.disable_auto_compactions = false;
+    machine.options.cf.level0_file_num_compaction_trigger = 2;
     let db = machine.open();
     let low = WriteOptions {
         low_pri: true,

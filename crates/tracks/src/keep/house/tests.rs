@@ -59,7 +59,7 @@ pub(super) struct World {
 /// What is in a table can be found in its bytes.
 fn plain() -> ironstone::Options {
     let mut options = ironstone::Options::default();
-    options.cf.cf.compression = ironstone::CompressionType::None;
+    options.cf.compression = ironstone::CompressionType::None;
     options
 }
 
