@@ -59,6 +59,108 @@ impl fmt::Debug for dyn MergeOperator {
     }
 }
 
+/// A merge operator of a closure, which gets the key, the value that exists, and the operands, oldest first, and returns the
+/// new value; `None` says that it cannot be done. `name` is stored: a database that was written with an operator
+/// opens with one of the same name.
+///
+/// ```
+/// let max = base::merge::merge_operator("Longest", |_key, existing, operands| {
+///     let all = existing.into_iter().chain(operands.iter().copied());
+///     all.max_by_key(|value| value.len()).map(<[u8]>::to_vec)
+/// });
+/// assert_eq!(max.full_merge(b"k", Some(b"aa"), &[b"a", b"aaa"]).unwrap(), b"aaa");
+/// ```
+pub fn merge_operator<F>(name: impl Into<String>, full: F) -> Arc<dyn MergeOperator>
+where
+    F: Fn(&[u8], Option<&[u8]>, &[&[u8]]) -> Option<Vec<u8>> + Send + Sync + 'static,
+{
+    Arc::new(Full {
+        name: name.into(),
+        full,
+    })
+}
+
+/// A merge operator of a closure that puts one operand on what is there already, a value or an older operand, or on nothing:
+/// for operands that look like values, and may be combined before the value is known. `None` says that it cannot be
+/// done.
+///
+/// ```
+/// let sum = base::merge::associative_merge_operator("Sum", |_key, existing, operand| {
+///     let number = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
+///     let sum = existing.map_or(Some(0), number)? + number(operand)?;
+///     Some(sum.to_le_bytes().to_vec())
+/// });
+/// let one = 1u64.to_le_bytes();
+/// assert_eq!(sum.full_merge(b"k", None, &[&one, &one]).unwrap(), 2u64.to_le_bytes());
+/// assert_eq!(sum.partial_merge(b"k", &[&one, &one]).unwrap(), 2u64.to_le_bytes());
+/// ```
+pub fn associative_merge_operator<F>(name: impl Into<String>, merge: F) -> Arc<dyn MergeOperator>
+where
+    F: Fn(&[u8], Option<&[u8]>, &[u8]) -> Option<Vec<u8>> + Send + Sync + 'static,
+{
+    Arc::new(Associative {
+        name: name.into(),
+        merge,
+    })
+}
+
+/// See [`merge_operator`].
+struct Full<F> {
+    name: String,
+    full: F,
+}
+
+impl<F> MergeOperator for Full<F>
+where
+    F: Fn(&[u8], Option<&[u8]>, &[&[u8]]) -> Option<Vec<u8>> + Send + Sync,
+{
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn full_merge(
+        &self,
+        key: &[u8],
+        existing: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Option<Vec<u8>> {
+        (self.full)(key, existing, operands)
+    }
+}
+
+/// See [`associative_merge_operator`].
+struct Associative<F> {
+    name: String,
+    merge: F,
+}
+
+impl<F> MergeOperator for Associative<F>
+where
+    F: Fn(&[u8], Option<&[u8]>, &[u8]) -> Option<Vec<u8>> + Send + Sync,
+{
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn full_merge(
+        &self,
+        key: &[u8],
+        existing: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Option<Vec<u8>> {
+        let (first, rest) = operands.split_first()?;
+        let merged = (self.merge)(key, existing, first)?;
+        rest.iter().try_fold(merged, |merged, operand| {
+            (self.merge)(key, Some(&merged), operand)
+        })
+    }
+
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        let (first, rest) = operands.split_first()?;
+        self.full_merge(key, Some(first), rest)
+    }
+}
+
 /// Calls [`MergeOperator::full_merge`].
 ///
 /// # Errors

@@ -18,6 +18,7 @@ use crate::options::{
     FlushOptions, Options, ReadOptions, WriteOptions,
 };
 use crate::outbox;
+use crate::read::entries::{self, Entries, KeyBounds, KeyRange};
 use crate::read::get;
 use crate::read::iter::DbIterator;
 use crate::read::snapshot::Snapshot;
@@ -486,6 +487,70 @@ impl Db {
         let origin = Origin::new(&self.shared, family.0.view.load_full(), &family.0, options);
         let sequence = sequence.unwrap_or_else(|| self.shared.visible());
         Ok(DbIterator::new(Box::new(origin), sequence))
+    }
+
+    /// The entries of the default column family whose keys are in a range: `db.range("a".."b")?`, or `..` for
+    /// all of them. See [`Entries`].
+    ///
+    /// Errors: those of [`Db::range_cf`].
+    pub fn range(&self, range: impl KeyBounds) -> Result<Entries> {
+        let family = self.default_column_family();
+        self.range_cf(&ReadOptions::default(), &family, range)
+    }
+
+    /// [`Db::range`] of a column family, with options.
+    ///
+    /// Errors: those of [`Db::iterator_cf`]; `InvalidArgument` where the options have bounds, or say that the
+    /// iterator is tailing.
+    pub fn range_cf(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        range: impl KeyBounds,
+    ) -> Result<Entries> {
+        self.entries(options, family, range.into_bounds())
+    }
+
+    /// The entries of the default column family whose keys begin with `prefix`. See [`Entries`].
+    ///
+    /// Errors: those of [`Db::prefix_cf`].
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Entries> {
+        let family = self.default_column_family();
+        self.prefix_cf(&ReadOptions::default(), &family, prefix)
+    }
+
+    /// [`Db::prefix`] of a column family, with options.
+    ///
+    /// Errors: those of [`Db::range_cf`]; `InvalidArgument` for a comparator of which it is not known that it
+    /// keeps keys with one prefix together.
+    pub fn prefix_cf(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        prefix: impl AsRef<[u8]>,
+    ) -> Result<Entries> {
+        let range = entries::of_prefix(prefix.as_ref(), family.0.comparator())?;
+        self.entries(options, family, range)
+    }
+
+    fn entries(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        range: KeyRange,
+    ) -> Result<Entries> {
+        if options.tailing {
+            return Err(Error::invalid_argument(
+                "a tailing iterator has no end: use a cursor",
+            ));
+        }
+        if options.iterate_lower_bound.is_some() || options.iterate_upper_bound.is_some() {
+            return Err(Error::invalid_argument(
+                "iterate_lower_bound and iterate_upper_bound say what the range says",
+            ));
+        }
+        let cursor = self.iterator_cf(&entries::bounded(options, &range), family)?;
+        Ok(Entries::new(cursor, family.0.comparator().clone(), range))
     }
 
     /// A consistent view of the database as it is now.

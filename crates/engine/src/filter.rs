@@ -26,6 +26,7 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::entity::WideColumns;
 
@@ -69,6 +70,45 @@ pub trait CompactionFilter: Send + Sync {
     /// A panic fails the compaction; the filter is not called again until the database is
     /// reopened.
     fn filter(&self, level: usize, key: &[u8], value: FilterValue<'_>) -> FilterDecision;
+}
+
+/// A compaction filter of a closure, which gets the lowest level of the compaction's input, the key, and the value.
+///
+/// ```
+/// use ironstone::{FilterDecision, Options, compaction_filter};
+///
+/// let mut options = Options::default();
+/// options.cf.compaction_filter = Some(compaction_filter("NoTemporaries", |_level, key, _value| {
+///     if key.starts_with(b"tmp/") { FilterDecision::Remove } else { FilterDecision::Keep }
+/// }));
+/// ```
+pub fn compaction_filter<F>(name: impl Into<String>, filter: F) -> Arc<dyn CompactionFilter>
+where
+    F: Fn(usize, &[u8], FilterValue<'_>) -> FilterDecision + Send + Sync + 'static,
+{
+    Arc::new(Closure {
+        name: name.into(),
+        filter,
+    })
+}
+
+/// See [`compaction_filter`].
+struct Closure<F> {
+    name: String,
+    filter: F,
+}
+
+impl<F> CompactionFilter for Closure<F>
+where
+    F: Fn(usize, &[u8], FilterValue<'_>) -> FilterDecision + Send + Sync,
+{
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn filter(&self, level: usize, key: &[u8], value: FilterValue<'_>) -> FilterDecision {
+        (self.filter)(level, key, value)
+    }
 }
 
 impl fmt::Debug for dyn CompactionFilter {

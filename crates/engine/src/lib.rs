@@ -95,11 +95,16 @@ pub use backup::{
     BackupEngine, BackupEngineOptions, BackupInfo, CreateBackupOptions, RestoreOptions,
 };
 pub use base::comparator::UserComparator;
-pub use base::merge::{self as merge_operators, MergeOperator};
+pub use base::merge::{
+    self as merge_operators, MergeOperator, associative_merge_operator, merge_operator,
+};
+pub use base::options::{OptionFlag, OptionInfo, OptionTable, OptionValue};
 pub use base::perf;
+pub use base::slice_transform::UserSliceTransform;
+pub use base::stats::{Histogram, HistogramKind, Statistics, StatsLevel, Ticker};
 #[doc(hidden)]
 pub use base::threads;
-pub use base::{Comparator, Error, ErrorKind, Result, SliceTransform, stats::Statistics};
+pub use base::{Comparator, Error, ErrorKind, FileNumber, Result, SliceTransform};
 pub use batch::WriteBatch;
 pub use compaction::partitioner::{
     PartitionerContext, PartitionerRequest, SstPartitioner, SstPartitionerFactory,
@@ -110,7 +115,7 @@ pub use entity::WideColumns;
 pub use export::{ExportImportFilesMetaData, ImportColumnFamilyOptions};
 pub use filter::{
     CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
-    TableCreationReason,
+    TableCreationReason, compaction_filter,
 };
 pub use ingest::{IngestExternalFileArg, IngestExternalFileOptions};
 pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
@@ -119,22 +124,42 @@ pub use live_files::{
     ColumnFamilyMetaData, LevelMetaData, LiveFileMetaData, LiveFileStorageInfo,
     LiveFilesStorageInfoOptions,
 };
+pub use log::RecoveryMode;
 pub use options::{
-    BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions,
-    CompactRangeOptions, CompactionOptions, CompactionPri, CompactionStyle, ContinueCallback,
-    DbOptions, Env, FlushOptions, GetMergeOperandsOptions, Options, Profile, ReadOptions, ReadTier,
-    TableFilter, WriteOptions,
+    BottommostCompression, BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor,
+    ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, CompactionOptionsFifo,
+    CompactionOptionsUniversal, CompactionPri, CompactionStopStyle, CompactionStyle,
+    CompressionOptions, ContinueCallback, DbOptions, Env, FlushOptions, GetMergeOperandsOptions,
+    InfoLogLevel, MemtableFactory, Options, PerLevel, Profile, ReadOptions, ReadTier, TableFilter,
+    WalCompression, WalIoMode, WalTailPolicy, WriteOptions,
 };
+pub use read::entries::{Entries, KeyBounds};
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;
 pub use sizes::{OpenRange, Range, SizeApproximationOptions};
 pub use sst_file_writer::{ExternalSstFileInfo, SstFileWriter};
-pub use table::{BlockCache, CompressionType, Properties as TableProperties, TableOptions};
+pub use table::filter::FilterPolicy;
+pub use table::options::{
+    DataBlockIndexType, FlushBlockPolicy, IndexShortening, IndexType, PrepopulateBlockCache,
+};
+pub use table::{
+    BlockCache, ChecksumType, CompressionSettings, CompressionType, Properties as TableProperties,
+    TableOptions,
+};
 pub use ttl::{DbWithTtl, TtlIterator};
 pub use wal::updates::UpdatesIterator;
 pub use wal::{WalFile, WalFileKind};
 pub use write::pending::{Applied, Durable, PendingWrite};
 pub use write_buffer_manager::WriteBufferManager;
+
+/// What a database stands on, behind traits: files and time. [`Env`] takes others than the system's.
+pub mod env {
+    pub use base::clock::{Clock, SystemClock};
+    pub use io::posix::Posix;
+    pub use io::{
+        Advice, Create, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync,
+    };
+}
 
 /// Compiles and runs the example in the README.
 #[cfg(doctest)]

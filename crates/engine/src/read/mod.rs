@@ -8,6 +8,7 @@
 //! ```
 
 pub(crate) mod cover;
+pub(crate) mod entries;
 pub(crate) mod get;
 pub(crate) mod iter;
 pub(crate) mod level;
