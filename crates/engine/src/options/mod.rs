@@ -134,7 +134,7 @@ impl Options {
 /// ```
 /// use ironstone::{ColumnFamilyOptions, CompressionType, FilterPolicy};
 ///
-/// let mut cf = ColumnFamilyOptions::default();
+/// let mut cf = ColumnFamilyOptions::new();
 /// cf.write_buffer_size = 8 << 20;
 /// cf.compression = CompressionType::Zstd;
 /// cf.table.filter_policy = FilterPolicy::Bloom { bits_per_key: 10.0 };
@@ -176,6 +176,12 @@ impl DerefMut for ColumnFamilyOptions {
 }
 
 impl ColumnFamilyOptions {
+    /// The defaults, to be changed.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// Whether compactions have a filter.
     pub(crate) fn has_compaction_filter(&self) -> bool {
         self.compaction_filter.is_some() || self.compaction_filter_factory.is_some()

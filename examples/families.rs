@@ -1,0 +1,65 @@
+//! Column families, each with its own options, written in one batch, and read by ranges and prefixes.
+//!
+//! ```text
+//! cargo run --example families
+//! ```
+
+#![expect(clippy::print_stdout, reason = "an example prints what it does")]
+
+use ironstone::{ColumnFamilyOptions, CompressionType, Db, FilterPolicy, Options, WriteBatch};
+
+fn main() -> ironstone::Result<()> {
+    let dir = std::env::temp_dir().join(format!("ironstone-families-{}", std::process::id()));
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    let db = Db::open(&dir, &options)?;
+
+    // Messages by user and time; who is online, of which only the newest state counts.
+    let mut messages = ColumnFamilyOptions::new();
+    messages.compression = CompressionType::Zstd;
+    messages.table.filter_policy = FilterPolicy::Bloom { bits_per_key: 10.0 };
+    let messages = db.create_column_family("messages", &messages)?;
+    let online = db.create_column_family("online", &ColumnFamilyOptions::new())?;
+
+    // All of a batch is there after a crash, or nothing of it.
+    for (user, time, text) in [("ann", 1, "hi"), ("bob", 2, "hello"), ("ann", 3, "bye")] {
+        let mut batch = WriteBatch::new();
+        batch.put_cf(&messages, format!("{user}/{time:020}"), text)?;
+        batch.put_cf(&online, user, time.to_string())?;
+        db.write(batch)?;
+    }
+
+    let read = ironstone::ReadOptions::default();
+    println!("what ann wrote, the newest first:");
+    for entry in db.prefix_cf(&read, &messages, "ann/")?.rev() {
+        let (key, value) = entry?;
+        println!("  {} = {}", key.escape_ascii(), value.escape_ascii());
+    }
+    println!("who is online, up to b and without c:");
+    for entry in db.range_cf(&read, &online, "a".."c")? {
+        let (key, value) = entry?;
+        println!("  {} since {}", key.escape_ascii(), value.escape_ascii());
+    }
+
+    // A snapshot is the database as it is now, whatever is written afterwards.
+    let before = ironstone::ReadOptions {
+        snapshot: Some(db.snapshot()),
+        ..ironstone::ReadOptions::default()
+    };
+    db.delete_cf(&online, "ann")?;
+    assert_eq!(db.get_cf(&online, "ann")?, None);
+    assert!(db.get_opt(&before, &online, "ann")?.is_some());
+
+    drop(before);
+    db.close()?;
+    // A database with families is opened with all of them.
+    let db = Db::open_all(&dir, &options)?;
+    let names: Vec<_> = db
+        .column_families()
+        .iter()
+        .map(|f| f.name().to_owned())
+        .collect();
+    println!("families: {}", names.join(", "));
+    db.close()?;
+    std::fs::remove_dir_all(&dir).map_err(|e| ironstone::Error::io("remove", &dir, e))
+}
