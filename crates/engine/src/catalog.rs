@@ -11,6 +11,7 @@
 //!
 //! Lock order: the MANIFEST is locked before the state of the database.
 
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -26,11 +27,41 @@ use crate::version::edit::VersionEdit;
 use crate::version::set::{Contents, next_version};
 use crate::version::{TableFile, Version, VersionSet};
 
+/// The MANIFEST, which is this thread's as long as this lives. A panic that leaves it failed is a failure of the database.
+pub(crate) struct Manifest<'a> {
+    db: &'a Shared,
+    versions: MutexGuard<'a, VersionSet>,
+}
+
+impl Deref for Manifest<'_> {
+    type Target = VersionSet;
+
+    fn deref(&self) -> &VersionSet {
+        &self.versions
+    }
+}
+
+impl DerefMut for Manifest<'_> {
+    fn deref_mut(&mut self) -> &mut VersionSet {
+        &mut self.versions
+    }
+}
+
+impl Drop for Manifest<'_> {
+    fn drop(&mut self) {
+        if base::sync::thread::panicking()
+            && let Some(e) = self.versions.failure()
+        {
+            self.db.fail("MANIFEST", e);
+        }
+    }
+}
+
 /// What is to become part of the database, all of it or nothing.
 #[must_use = "nothing changes until it is logged and applied"]
 pub(crate) struct Change<'a> {
     db: &'a Shared,
-    versions: MutexGuard<'a, VersionSet>,
+    versions: Manifest<'a>,
     /// As they are before the change.
     families: Arc<FamilySet>,
     edits: Vec<VersionEdit>,
@@ -60,9 +91,17 @@ enum Step {
 }
 
 impl Shared {
+    /// Locks the MANIFEST to write to it.
+    pub(crate) fn manifest(&self) -> Manifest<'_> {
+        Manifest {
+            db: self,
+            versions: self.lock_versions(),
+        }
+    }
+
     /// Begins a change. Other changes wait until it is applied or given up.
     pub(crate) fn change(&self) -> Change<'_> {
-        let versions = self.lock_versions();
+        let versions = self.manifest();
         Change {
             db: self,
             families: self.families.load_full(),
@@ -77,7 +116,7 @@ impl Shared {
 
     /// Starts a new MANIFEST, after which changes are taken again if the old one has failed.
     pub(crate) fn start_manifest_anew(&self) -> Result<()> {
-        let mut versions = self.lock_versions();
+        let mut versions = self.manifest();
         let families = self.families.load();
         versions.start_anew(self.contents(&families, 0))
     }
@@ -241,7 +280,7 @@ impl<'a> Change<'a> {
             let logged = self.versions.log(contents, edits);
             if let Err(e) = &logged
                 && self.refuse_writes
-                && self.versions.has_failed()
+                && self.versions.failure().is_some()
             {
                 self.db.fail("MANIFEST", e);
             }
@@ -294,7 +333,15 @@ impl<'a> Logged<'a> {
                     removed.push((family.view.load_full(), gone));
                     show(&family, version, &flushed);
                 }
-                Step::Log(family, first) => family.set_log_number(first),
+                Step::Log(family, first) => {
+                    family.set_log_number(first);
+                    // An active memtable that is empty may have begun with a later log.
+                    let view = family.view.load();
+                    let oldest = view.imm.last().unwrap_or(&view.mem).log_number();
+                    if oldest > first {
+                        family.skip_logs(oldest);
+                    }
+                }
                 Step::Born(family) => {
                     let versions = &mut self.0.versions;
                     versions.max_column_family = versions.max_column_family.max(family.id);

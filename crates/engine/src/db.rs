@@ -28,7 +28,7 @@ use crate::wal::WalFile;
 use crate::wal::updates::{self, UpdatesIterator};
 use crate::write::pending::{self, PendingWrite};
 use crate::write::{pipeline, submit};
-use crate::{families, maintenance, properties, resume};
+use crate::{destroy, families, maintenance, properties, resume};
 
 /// A handle to a column family: cheap to clone, valid as long as the database is open. After a
 /// drop it can still be read from, not written to.
@@ -160,6 +160,22 @@ impl Db {
     /// The names of the column families of a database that need not be open.
     pub fn list_column_families(path: impl AsRef<Path>, env: &Env) -> Result<Vec<String>> {
         open::list_column_families(path.as_ref(), env)
+    }
+
+    /// Deletes a database: its files in `path`, its logs wherever they are, and the directories if nothing else is in
+    /// them. What is no file of a database stays. Nothing to do if there is none.
+    ///
+    /// Errors: the database is open (`Busy`); a file cannot be removed. It is no database any more then, unless LOCK
+    /// or CURRENT was the first that could not: the call may be repeated.
+    pub fn destroy(path: impl AsRef<Path>, options: &Options) -> Result<()> {
+        destroy::destroy(path.as_ref(), options)
+    }
+
+    /// Always `NotSupported`: what can be saved of damaged logs, `ironstone salvage` lists and saves.
+    pub fn repair(path: impl AsRef<Path>, _options: &Options) -> Result<()> {
+        Err(Error::not_supported("Db::repair")
+            .file(path)
+            .hint("`ironstone salvage` lists and saves what can be read of damaged logs"))
     }
 
     /// Hands what is in the log to the operating system, stops the background jobs, and releases
@@ -498,7 +514,8 @@ impl Db {
         self.range_cf(&ReadOptions::default(), &family, range)
     }
 
-    /// [`Db::range`] of a column family, with options.
+    /// [`Db::range`] of a column family, with options, of which `prefix_same_as_start` has no effect: the range says where
+    /// it ends.
     ///
     /// Errors: those of [`Db::iterator_cf`]; `InvalidArgument` where the options have bounds, or say that the
     /// iterator is tailing.
@@ -549,8 +566,10 @@ impl Db {
                 "iterate_lower_bound and iterate_upper_bound say what the range says",
             ));
         }
-        let cursor = self.iterator_cf(&entries::bounded(options, &range), family)?;
-        Ok(Entries::new(cursor, family.0.comparator().clone(), range))
+        let comparator = family.0.comparator();
+        let options = entries::bounded(options, comparator, &range);
+        let cursor = self.iterator_cf(&options, family)?;
+        Ok(Entries::new(cursor, comparator.clone(), range))
     }
 
     /// A consistent view of the database as it is now.

@@ -305,10 +305,21 @@ impl Family {
 
     /// Whether enough memtables wait for a flush, or somebody waits for it.
     pub(crate) fn flush_due(&self) -> bool {
-        let imm = &self.view.load().imm;
+        self.flush_due_of(&self.view.load())
+    }
+
+    /// The same of what the family was a moment ago.
+    pub(crate) fn flush_due_of(&self, view: &View) -> bool {
+        let imm = &view.imm;
         let enough = self.options().cf.min_write_buffer_number_to_merge.max(1) as usize;
         let below = self.flush_below.load(Ordering::Relaxed);
         imm.len() >= enough || imm.iter().any(|m| m.id() < below)
+    }
+
+    /// Whether the oldest memtable of the view is on its way to a table, or soon will be. One that is immutable may also
+    /// wait for more of them (`min_write_buffer_number_to_merge`), which a quiet family never makes.
+    pub(crate) fn is_being_flushed(&self, view: &View) -> bool {
+        !view.imm.is_empty() && self.flush_due_of(view)
     }
 
     /// Tells these listeners when the last handle goes.

@@ -91,6 +91,8 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
         vec![Job::of(first, state.next_job())]
     } else if state.flushing.is_empty() {
         let waits = |f: &&Arc<Family>| !f.view.load().imm.is_empty() && !f.is_dropped();
+        // Whoever asks what is being flushed finds those that come along.
+        families.iter().filter(waits).for_each(|f| f.want_flush());
         let mut job = |f| Job::of(f, state.next_job());
         families.iter().filter(waits).map(&mut job).collect()
     } else {
@@ -127,23 +129,36 @@ impl Drop for Registered<'_> {
 /// Writes each job's memtables to a table, and installs all tables at once. `resuming`: it was begun for a
 /// resume, whatever became of that since.
 fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
-    let mut done = Vec::with_capacity(jobs.len());
-    let result = jobs
-        .into_iter()
-        .try_for_each(|job| write(db, job).map(|w| done.push(w)))
-        .and_then(|()| sync_older_logs(db))
-        // So that nobody waits for it who waits for the MANIFEST's lock.
-        .and_then(|()| db.log_files()?.names().make_newest_durable());
-    if let Err(e) = result {
-        tables(db, &done).for_each(|path| db.tables.janitor.add(path));
-        return Err(e);
+    let mut made = Made {
+        db,
+        written: Vec::with_capacity(jobs.len()),
+    };
+    for job in jobs {
+        made.written.push(write(db, job)?);
     }
-    install(db, &mut done, resuming)?;
+    sync_older_logs(db)?;
+    // So that nobody waits for it who waits for the MANIFEST's lock.
+    db.log_files()?.names().make_newest_durable()?;
+    let done = install(db, made, resuming)?;
     for w in &done {
         finished(db, w);
     }
     admit::debt_changed(db);
     Ok(())
+}
+
+/// Tables that no Change has yet. Whatever becomes of the flush, they do not stay.
+struct Made<'a> {
+    db: &'a Shared,
+    written: Vec<Written>,
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        for path in tables(self.db, &self.written) {
+            self.db.tables.janitor.add(path);
+        }
+    }
 }
 
 /// With several families: makes the logs behind the active one durable.
@@ -367,19 +382,20 @@ fn leave_logs_together(change: &mut Change<'_>, done: &mut [Written]) {
 }
 
 /// Makes the tables part of the database, all of them or none.
-fn install(db: &Shared, done: &mut Vec<Written>, resuming: bool) -> Result<()> {
+fn install(db: &Shared, mut made: Made<'_>, resuming: bool) -> Result<Vec<Written>> {
     let mut change = db.change();
+    let mut done = std::mem::take(&mut made.written);
     // The MANIFEST does not know a dropped family any more.
     let dropped: Vec<_> = done.extract_if(.., |w| w.job.family.is_dropped()).collect();
     change.discard(tables(db, &dropped));
-    change.makes(tables(db, done));
+    change.makes(tables(db, &done));
     if done.is_empty() {
-        return Ok(());
+        return Ok(done);
     }
     if resuming {
-        leave_logs_together(&mut change, done);
+        leave_logs_together(&mut change, &mut done);
     }
-    for w in &*done {
+    for w in &done {
         let (edit, memtables) = (w.edit.clone(), w.job.memtables.clone());
         change.flush(&w.job.family, edit, Activity::Flush, memtables)?;
     }
@@ -391,5 +407,5 @@ fn install(db: &Shared, done: &mut Vec<Written>, resuming: bool) -> Result<()> {
         count(db, w, version);
     }
     drop(logged.apply());
-    Ok(())
+    Ok(done)
 }

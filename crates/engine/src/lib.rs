@@ -47,6 +47,7 @@ mod courier;
 mod courtesy;
 mod db;
 mod db_stats;
+mod destroy;
 mod entity;
 pub mod events;
 mod export;

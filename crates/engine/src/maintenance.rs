@@ -452,7 +452,7 @@ fn mark_end(db: &Shared) -> Result<()> {
     if !db.with_log(|log| Ok(log.is_durable() && log.last_end() == end))? {
         return Ok(()); // somebody is still writing
     }
-    if let Err(e) = db.lock_versions().mark_log_end(end) {
+    if let Err(e) = db.manifest().mark_log_end(end) {
         // The log has everything, and the next open asks no more of it than of one after a crash.
         db.log.warn(format_args!(
             "the end of log {} is not in the MANIFEST: {e}",

@@ -588,7 +588,7 @@ impl Shared {
         if closed.is_empty() {
             return Ok(());
         }
-        self.lock_versions().track_logs(closed)
+        self.manifest().track_logs(closed)
     }
 }
 

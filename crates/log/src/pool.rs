@@ -37,6 +37,13 @@ use io::{File, FileSystem, NewNames, OpenHow, SyncKind};
 
 /// Name of the directory beside the logs.
 pub const DIR: &str = "log-pool";
+/// Whether a file of the directory, by its name, is one of the pool's.
+pub fn is_pool_file(name: &Path) -> bool {
+    let kind = name.extension().and_then(|kind| kind.to_str());
+    let number = name.file_stem().and_then(|stem| stem.to_str());
+    matches!(kind, Some("zero" | "zeroing")) && number.is_some_and(|n| n.parse::<u64>().is_ok())
+}
+
 /// Bytes of zeros that are written at once, and of a file that are read at once.
 pub const PIECE: u64 = 64 << 10;
 /// Bytes of the first file.

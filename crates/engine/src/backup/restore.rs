@@ -7,6 +7,7 @@ use io::FileSystem;
 
 use super::meta::File;
 use super::{Backup, BackupEngine, Pace, check_crc};
+use crate::destroy;
 use crate::file_copies;
 use crate::files::{self, FileKind};
 use crate::wal::ARCHIVE;
@@ -129,26 +130,9 @@ fn clear(
     wal_dir: &Path,
     options: &RestoreOptions,
 ) -> Result<()> {
-    match fs.remove(&files::current_path(db_dir)) {
-        Err(e) if !e.is_not_found() => return Err(e),
-        _ => fs.sync_dir(db_dir)?,
-    }
-    for entry in files::list(fs, db_dir)? {
-        let goes = match entry.kind {
-            FileKind::Lock | FileKind::InfoLog | FileKind::Wal => false,
-            FileKind::Table
-            | FileKind::Blob
-            | FileKind::Manifest
-            | FileKind::Current
-            | FileKind::Options
-            | FileKind::Identity
-            | FileKind::Temp
-            | FileKind::Feature => true,
-        };
-        if goes {
-            fs.remove(&db_dir.join(&entry.name))?;
-        }
-    }
+    destroy::remove_current(fs, db_dir)?;
+    let stays = |kind| matches!(kind, FileKind::Lock | FileKind::InfoLog | FileKind::Wal);
+    destroy::remove_files(fs, db_dir, |kind| !stays(kind))?;
     let archive = wal_dir.join(ARCHIVE);
     for dir in [db_dir, wal_dir, &archive] {
         let logs = match files::list(fs, dir) {

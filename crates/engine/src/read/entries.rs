@@ -16,7 +16,10 @@ pub(crate) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 /// shown is the state in which the iterator was made.
 ///
 /// An error is the last item. [`Db::range`](crate::Db::range) and [`Db::prefix`](crate::Db::prefix) make one;
-/// a [`DbIterator`] is the cursor for who moves back and forth, or does not want copies.
+/// a [`DbIterator`] is the cursor for who moves back and forth, does not want copies, or goes on behind an
+/// `Incomplete` of `max_skippable_internal_keys`.
+///
+/// With a comparator other than the default, a range with an included end is read up to the first key behind it.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -240,14 +243,23 @@ pub(crate) fn of_prefix(prefix: &[u8], comparator: &Comparator) -> Result<KeyRan
     )))
 }
 
-/// The options with bounds that let a cursor show the range, and as little more as bounds can say.
-pub(crate) fn bounded(options: &ReadOptions, range: &KeyRange) -> ReadOptions {
+/// The options with bounds that let a cursor show the range, and as little more as bounds can say. The range alone
+/// says where it ends, not the prefix of either of its ends.
+pub(crate) fn bounded(
+    options: &ReadOptions,
+    comparator: &Comparator,
+    range: &KeyRange,
+) -> ReadOptions {
     let mut options = options.clone();
+    options.prefix_same_as_start = false;
     if let Bound::Included(key) | Bound::Excluded(key) = &range.0 {
         options.iterate_lower_bound = Some(key.clone());
     }
-    if let Bound::Excluded(key) = &range.1 {
-        options.iterate_upper_bound = Some(key.clone());
-    }
+    options.iterate_upper_bound = match &range.1 {
+        Bound::Excluded(key) => Some(key.clone()),
+        // The first key behind it.
+        Bound::Included(key) if comparator.is_bytewise() => Some([key, &[0][..]].concat()),
+        Bound::Included(_) | Bound::Unbounded => None,
+    };
     options
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::stats::{Activity, Histogram, HistogramKind, SharedHistogram};
 use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
-use base::{Error, FileNumber, Result};
+use base::{Error, ErrorKind, FileNumber, Result};
 use table::options::PrepopulateBlockCache;
 
 use super::edit::{CompactCursor, NewFile, VersionEdit, WalAddition};
@@ -293,8 +293,7 @@ impl VersionSet {
     /// Starts a new MANIFEST in place of the one there is. Unless that succeeds, CURRENT may name the new one
     /// already, and nothing goes to the old one any more: also where the file system panics.
     fn replace_manifest(&mut self, contents: Contents<'_>) -> Result<()> {
-        let panicked = Error::aborted("the file system panicked when a MANIFEST was begun");
-        self.failure = Some(panicked);
+        self.failure = Some(panicked("was begun"));
         let started = self.start_manifest(contents);
         self.failure = started.as_ref().err().cloned();
         started
@@ -359,13 +358,7 @@ impl VersionSet {
             ..Default::default()
         });
         edits.extend(forget);
-        let env = &contents.tables.env;
-        let began = env.clock.monotonic_nanos();
-        self.append(&edits)?;
-        if let Some(s) = &env.statistics {
-            let nanos = env.clock.monotonic_nanos().saturating_sub(began);
-            s.record_time(HistogramKind::ManifestFileSyncMicros, nanos / 1000);
-        }
+        self.append(&edits, Some(&contents.tables.env))?;
         // Not before: a MANIFEST that begins just now describes the database without these edits.
         self.min_log_number_to_keep = needed;
         self.tracked_logs = self.tracked_logs.split_off(&needed);
@@ -380,29 +373,34 @@ impl VersionSet {
         let needed = self.min_log_number_to_keep;
         let new: BTreeMap<u64, u64> = logs.into_iter().filter(|(n, _)| *n >= needed).collect();
         if !new.is_empty() && self.manifest.is_some() {
-            self.append(&[additions(&new)])?;
+            self.append(&[additions(&new)], None)?;
             self.tracked_logs.extend(new);
         }
         Ok(())
     }
 
-    /// Appends edits to the MANIFEST. Unless that succeeds it may have them or not, and nothing more is taken: also
-    /// where the file system panics.
-    fn append(&mut self, edits: &[VersionEdit]) -> Result<()> {
+    /// Appends edits to the MANIFEST, and counts how long that took where there is an `env`. Unless that succeeds it may
+    /// have them or not, and nothing more is taken: also where the file system panics, or the clock.
+    fn append(&mut self, edits: &[VersionEdit], env: Option<&Env>) -> Result<()> {
         let manifest = self.manifest.as_mut().ok_or_else(|| {
             Error::not_supported("changing the files of a database that is open for reading only")
         })?;
-        let panicked = Error::aborted("the file system panicked when the MANIFEST was written");
-        self.failure = Some(panicked);
+        self.failure = Some(panicked("was written"));
+        let timer = env.and_then(|env| Some((&*env.clock, env.statistics.as_ref()?)));
+        let began = timer.map(|(clock, _)| clock.monotonic_nanos());
         let appended = manifest.append(edits);
+        if let (Some((clock, statistics)), Some(began), Ok(())) = (timer, began, &appended) {
+            let nanos = clock.monotonic_nanos().saturating_sub(began);
+            statistics.record_time(HistogramKind::ManifestFileSyncMicros, nanos / 1000);
+        }
         self.failure = appended.as_ref().err().cloned();
         appended
     }
 
-    /// Whether the MANIFEST has failed: what was to be written last may be in it or not, and nothing more
+    /// Why the MANIFEST has failed, if it has: what was to be written last may be in it or not, and nothing more
     /// is taken until another is begun.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failure.is_some()
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
     }
 
     /// Records where the last log ends, all of it durable, when the database is closed.
@@ -411,10 +409,11 @@ impl VersionSet {
             return Err(e.clone());
         }
         if self.manifest.is_some() {
-            self.append(&[VersionEdit {
+            let edit = VersionEdit {
                 log_ends: vec![end],
                 ..Default::default()
-            }])?;
+            };
+            self.append(&[edit], None)?;
             self.log_end = Some(end);
         }
         Ok(())
@@ -430,6 +429,14 @@ impl VersionSet {
     pub(crate) fn manifest_number(&self) -> Option<FileNumber> {
         self.manifest.as_ref().map(Writer::number)
     }
+}
+
+/// What is known of a MANIFEST while something is done to it: no error of a compaction, which may be forgiven.
+fn panicked(what: &str) -> Error {
+    Error::new(
+        ErrorKind::IoError,
+        format!("the file system panicked when a MANIFEST {what}"),
+    )
 }
 
 /// Where the family's compactions in turn go on.

@@ -242,15 +242,18 @@ fn rotate_what_is_due<'a>(
     for (family, reason) in &chosen {
         family.set_flush_reason(*reason);
     }
-    // Families that keep logs only by memtables that are immutable already need no new log.
-    let to_seal = chosen
-        .iter()
-        .filter(|(f, reason)| *reason != FlushReason::WalFull || !f.view.load().mem.is_empty());
-    let to_seal: Vec<_> = to_seal.map(|(f, _)| Arc::clone(f)).collect();
+    let (to_seal, sealed): (Vec<_>, Vec<_>) = chosen.iter().partition(|(family, reason)| {
+        *reason == FlushReason::WriteBufferFull || !family.view.load().mem.is_empty()
+    });
+    // Families that have nothing but memtables which are immutable already need no new log.
+    for (family, _) in sealed {
+        family.want_flush();
+    }
+    let to_seal: Vec<_> = to_seal.iter().map(|(f, _)| Arc::clone(f)).collect();
     let rotated = if to_seal.is_empty() {
         Ok(())
     } else {
-        db.rotate(&to_seal)
+        db.rotate(&to_seal).inspect_err(|_| db.wake())
     };
     if let Err(e) = rotated {
         let must = |reason: &FlushReason| *reason != FlushReason::WalFull || db.logs_too_large();
@@ -313,16 +316,17 @@ fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
     chosen
 }
 
-/// The family with the oldest active memtable, the largest of several; none that has a flush ahead
-/// of it anyway.
+/// The family with the oldest memtable, the largest of several; none that has a flush ahead of it anyway.
 fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
     let idle = |f: &&Arc<Family>| {
         let view = f.view.load();
-        view.imm.is_empty() && !view.mem.is_empty()
+        let has_some = !(view.imm.is_empty() && view.mem.is_empty());
+        has_some && !f.is_being_flushed(&view)
     };
     families.iter().filter(idle).min_by_key(|f| {
         let view = f.view.load();
-        (view.mem.log_number(), Reverse(view.mem.data_bytes()))
+        let oldest = view.imm.last().unwrap_or(&view.mem);
+        (oldest.log_number(), Reverse(view.mem.data_bytes()))
     })
 }
 

@@ -74,7 +74,7 @@ impl Shared {
             .filter(|f| {
                 let view = f.view.load();
                 let keeps = |mem: &Memtable| !mem.is_empty() && mem.log_number() <= oldest;
-                !is_being_flushed(f, &view) && keeps(view.imm.last().unwrap_or(&view.mem))
+                !f.is_being_flushed(&view) && keeps(view.imm.last().unwrap_or(&view.mem))
             })
             .cloned()
             .collect()
@@ -97,7 +97,7 @@ impl Shared {
             let (number, active) = (oldest.log_number(), view.mem.data_bytes());
             largest = largest.max(family.write_buffer_size());
             let is_idle = active < family.write_buffer_size() / IDLE_PART;
-            if is_idle && !is_being_flushed(family, &view) {
+            if is_idle && !family.is_being_flushed(&view) {
                 if !oldest.is_empty() {
                     let sealed: u64 = view.imm.iter().map(|m| m.data_bytes()).sum();
                     idle.push((number, active + sealed, family));
@@ -288,12 +288,6 @@ impl Shared {
         }
         Ok(guard)
     }
-}
-
-/// Whether the family's oldest memtable is on its way to a table, or soon will be. One that is immutable may also wait
-/// for more of them (`min_write_buffer_number_to_merge`), which a quiet family never makes.
-fn is_being_flushed(family: &Family, view: &View) -> bool {
-    !view.imm.is_empty() && family.flush_due()
 }
 
 fn default_total_wal_size(families: &FamilySet) -> u64 {

@@ -120,6 +120,73 @@ fn ranges_and_prefixes_are_those_of_a_map() {
     }
 }
 
+/// With `prefix_same_as_start` a cursor ends with the prefix of the key that it is sent to: of the start for one end, and of
+/// what is behind the end for the other.
+#[test]
+fn both_ends_are_those_of_the_range_whatever_its_prefixes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.cf.prefix_extractor = Some(ironstone::SliceTransform::fixed_prefix(5));
+    let db = Db::open(dir.path(), &options).unwrap();
+    for key in ["user/1", "user/2", "vase/1"] {
+        db.put(key, "").unwrap();
+    }
+    db.flush().unwrap();
+    let cf = db.default_column_family();
+    let within = ReadOptions {
+        prefix_same_as_start: true,
+        ..ReadOptions::default()
+    };
+    let first = |entry: Option<ironstone::Result<Entry>>| entry.unwrap().unwrap().0;
+    let user = || db.prefix_cf(&within, &cf, "user/").unwrap();
+    assert_eq!(first(user().next()), b"user/1");
+    assert_eq!(first(user().next_back()), b"user/2");
+    assert_eq!(user().count(), 2);
+    let all = || db.range_cf(&within, &cf, "user/2".."w").unwrap();
+    assert_eq!((all().count(), all().rev().count()), (2, 2));
+}
+
+/// What lies behind an end that is included is nobody's business: a cursor without a bound read on up to the next key.
+#[test]
+fn a_range_ends_with_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    let db = Db::open(dir.path(), &options).unwrap();
+    for key in ["a", "b", "c1", "c2", "c3", "c4"] {
+        db.put(key, "").unwrap();
+    }
+    let _seen = db.snapshot();
+    for key in ["c1", "c2", "c3", "c4"] {
+        db.delete(key).unwrap();
+    }
+    let few = ReadOptions {
+        max_skippable_internal_keys: 2,
+        ..ReadOptions::default()
+    };
+    let cf = db.default_column_family();
+    let range = db.range_cf(&few, &cf, "a"..="b").unwrap();
+    assert_eq!(
+        range.map(|entry| entry.unwrap().0).collect::<Vec<_>>(),
+        [b"a", b"b"]
+    );
+    let mut beyond = db.range_cf(&few, &cf, "a"..).unwrap();
+    let kinds: Vec<_> = (0..4)
+        .map(|_| beyond.next().map(|e| e.err().map(|e| e.kind())))
+        .collect();
+    // An error is the last item.
+    assert_eq!(
+        kinds,
+        [
+            Some(None),
+            Some(None),
+            Some(Some(ErrorKind::Incomplete)),
+            None
+        ]
+    );
+}
+
 #[test]
 fn every_form_of_a_range_is_taken() {
     let dir = tempfile::tempdir().unwrap();

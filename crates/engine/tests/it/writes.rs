@@ -357,6 +357,36 @@ fn a_full_memtable_that_waits_for_another_keeps_few_logs() {
     }
 }
 
+/// The family's active memtable was empty, and began with later logs at each rotation of another family: its flush left it
+/// those before, which nobody needed, until the next rotation.
+#[test]
+fn the_flush_of_a_waiting_memtable_leaves_no_log_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = creating();
+    let db = Db::open(dir.path(), &options).unwrap();
+    let mut quiet = options.cf.clone();
+    quiet.write_buffer_size = 1 << 20;
+    quiet.max_write_buffer_number = 4;
+    quiet.min_write_buffer_number_to_merge = 2;
+    let quiet = db.create_column_family("quiet", &quiet).unwrap();
+    let immutable = "rocksdb.num-immutable-mem-table";
+    while db.property_cf(&quiet, immutable).unwrap() == "0" {
+        db.put_cf(&quiet, "k", vec![1; 16 << 10]).unwrap();
+        // It is sealed before what is written next, to whichever family: its next one stays empty.
+        db.put("k", "v").unwrap();
+    }
+    for _ in 0..3 {
+        db.put("k", "v").unwrap();
+        db.flush().unwrap();
+    }
+    db.flush_cf(&quiet).unwrap();
+    db.wait_for_compact().unwrap();
+    assert_eq!(db.property_cf(&quiet, immutable).unwrap(), "0");
+    let files = std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap);
+    let logs = files.filter(|e| e.path().extension().is_some_and(|x| x == "log"));
+    assert_eq!(logs.count(), 1);
+}
+
 /// A flush for each of many families costs more than to read their logs, and families that are full wait behind them.
 #[test]
 fn many_families_that_keep_logs_are_not_flushed_for_few_bytes_each() {

@@ -1,0 +1,95 @@
+//! Deleting a database: all files that are its own, and nothing else.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use base::Result;
+use io::FileSystem;
+
+use crate::files::{self, FileKind};
+use crate::options::Options;
+use crate::wal::ARCHIVE;
+use crate::wal::location::Location;
+
+/// See [`Db::destroy`](crate::Db::destroy).
+pub(crate) fn destroy(dir: &Path, options: &Options) -> Result<()> {
+    let fs = &*options.env.fs;
+    if !fs.exists(dir)? {
+        return Ok(());
+    }
+    let lock = fs.lock(&files::lock_path(dir))?;
+    let logs = Location::of(dir, options)?;
+    let log_dirs: BTreeSet<PathBuf> = logs.every_dir().map(Path::to_path_buf).collect();
+    remove_current(fs, dir)?;
+    remove_files(fs, dir, |kind| {
+        !matches!(kind, FileKind::Lock | FileKind::Wal)
+    })?;
+    for logs in &log_dirs {
+        let (archive, pool) = (logs.join(ARCHIVE), logs.join(log::pool::DIR));
+        remove_files(fs, logs, |kind| kind == FileKind::Wal)?;
+        remove_files(fs, &archive, |kind| kind == FileKind::Wal)?;
+        remove_pool(fs, &pool)?;
+        remove_empty(fs, &archive)?;
+        remove_empty(fs, &pool)?;
+    }
+    // Whoever opens the directory meanwhile finds a database that does not exist.
+    drop(lock);
+    remove(fs, &files::lock_path(dir))?;
+    for logs in log_dirs.iter().filter(|logs| *logs != dir) {
+        remove_empty(fs, logs)?;
+    }
+    remove_empty(fs, dir)
+}
+
+/// Without CURRENT the rest is no database, also after a power cut.
+pub(crate) fn remove_current(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    remove(fs, &files::current_path(dir))?;
+    fs.sync_dir(dir)
+}
+
+/// Removes the database's files of some kinds; a directory that does not exist has none.
+pub(crate) fn remove_files(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    goes: impl Fn(FileKind) -> bool,
+) -> Result<()> {
+    let entries = match files::list(fs, dir) {
+        Err(e) if e.is_not_found() => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries.iter().filter(|entry| goes(entry.kind)) {
+        remove(fs, &dir.join(&entry.name))?;
+    }
+    Ok(())
+}
+
+/// Removes the files of logs to come.
+fn remove_pool(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    let names = match fs.list(dir) {
+        Err(e) if e.is_not_found() => return Ok(()),
+        names => names?,
+    };
+    for name in names.iter().map(Path::new) {
+        if log::pool::is_pool_file(name) {
+            remove(fs, &dir.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+fn remove(fs: &dyn FileSystem, path: &Path) -> Result<()> {
+    match fs.remove(path) {
+        Err(e) if !e.is_not_found() => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Removes a directory if nothing is in it.
+fn remove_empty(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    match fs.list(dir) {
+        Ok(rest) if rest.is_empty() => fs.remove_dir(dir),
+        Ok(_) => Ok(()),
+        Err(e) if e.is_not_found() => Ok(()),
+        Err(e) => Err(e),
+    }
+}
