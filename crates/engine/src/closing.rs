@@ -75,7 +75,7 @@ impl Running {
         // A file system that panics may not keep listeners from hearing the rest.
         let delete = AssertUnwindSafe(|| shared.delete_obsolete_files());
         if !shared.read_only && catch_unwind(delete).is_err() {
-            shared.log.error(format_args!(
+            shared.info_log.error(format_args!(
                 "closing: the deletion of obsolete files panicked"
             ));
         }
@@ -95,7 +95,7 @@ fn before(shared: &Shared) -> Result<()> {
 /// Nobody else hears of it.
 pub(crate) fn report(shared: &Shared, result: Result<()>) {
     if let Err(e) = result {
-        shared.log.error(format_args!("closing: {e}"));
+        shared.info_log.error(format_args!("closing: {e}"));
     }
 }
 

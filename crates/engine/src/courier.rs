@@ -75,7 +75,7 @@ impl Shared {
     fn hand_out(&self) {
         let panicked = self.order.visible.deliver() + self.durable.deliver();
         if panicked > 0 {
-            self.log
+            self.info_log
                 .error(format_args!("{panicked} callbacks of writes panicked"));
         }
         for letter in self.outbox.take_mine() {

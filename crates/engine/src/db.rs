@@ -198,7 +198,7 @@ impl Db {
         };
         if !db.shared.read_only {
             let started = db.lock_running().jobs.start(&db.shared);
-            started.inspect_err(|e| db.shared.log.error(format_args!("open failed: {e}")))?;
+            started.inspect_err(|e| db.shared.info_log.error(format_args!("open failed: {e}")))?;
         }
         Ok(db)
     }

@@ -28,10 +28,10 @@ use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
 use crate::compaction::stats::LevelStats;
 use crate::compaction::tombstones::{Hidden, Tombstones};
-use crate::events::Event;
 use crate::family::Family;
 use crate::files;
 use crate::filter::{FilterContext, TableCreationReason};
+use crate::info_log::Event;
 use crate::jobs::Work;
 use crate::listener::{BackgroundErrorReason, FlushJobInfo, FlushReason};
 use crate::memtable::Memtable;
@@ -213,7 +213,7 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         if e.kind() != ErrorKind::Aborted || !failed {
             return Err(e);
         }
-        db.log.error(format_args!("flush begun again: {e}"));
+        db.info_log.error(format_args!("flush begun again: {e}"));
         info.file_number = ctx.numbers.take();
         build_level0(&ctx, &job.memtables, &snapshots, info.file_number)
     })?;
@@ -222,7 +222,8 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         info.smallest_seqno = new.meta.smallest_seqno;
         info.largest_seqno = new.meta.largest_seqno;
     } else {
-        db.log.info(format_args!("flush: nothing left to write"));
+        db.info_log
+            .info(format_args!("flush: nothing left to write"));
     }
     let log_number = job.memtables.last().map(|m| m.next_log_number());
     let mut edit = VersionEdit {
@@ -241,7 +242,7 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
 }
 
 fn began(db: &Shared, job: &Job) {
-    db.log.event(
+    db.info_log.event(
         &Event::new("flush_started")
             .text("cf_name", &job.family.name)
             .number("job", job.id)
@@ -261,7 +262,7 @@ fn finished(db: &Shared, written: &Written) {
     let view = family.view.load_full();
     let levels = (0..view.version.num_levels()).map(|l| view.version.level(l).len() as u64);
     let (codec, _) = family.options().cf.compression_of(0, 1, false);
-    db.log.event(
+    db.info_log.event(
         &Event::new("flush_finished")
             .text("cf_name", &family.name)
             .number("job", written.job.id)

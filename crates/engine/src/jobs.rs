@@ -318,13 +318,13 @@ fn fill_pool(db: &Arc<Shared>) {
         state = db.state();
         if let Err(e) = filled {
             if tidies {
-                db.log.warn(format_args!(
+                db.info_log.warn(format_args!(
                     "a file of the log pool that is of no use cannot be removed, which is tried again: {e}"
                 ));
                 continue; // what is to be filled does not wait for it
             }
             db.count(Ticker::WalPrecreateFailed, 1);
-            db.log.warn(format_args!(
+            db.info_log.warn(format_args!(
                 "cannot prepare a log file; one is kept in reserve, then logs are buffered: {e}"
             ));
             state = db.wait_timeout(state, POOL_RETRY);
@@ -360,7 +360,7 @@ fn dump_stats(db: &Arc<Shared>) {
     };
     every(db, period, || {
         let text = properties::dump(db);
-        db.log
+        db.info_log
             .info(format_args!("------- DUMPING STATS -------\n{text}"));
     });
 }
@@ -381,7 +381,7 @@ fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
             last = now;
             drop(state);
             if catch_unwind(AssertUnwindSafe(&act)).is_err() {
-                db.log
+                db.info_log
                     .warn(format_args!("what is done from time to time panicked"));
             }
             state = db.state();
@@ -447,7 +447,7 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
                 // Nor may a file system that panics take the thread along.
                 if catch_unwind(AssertUnwindSafe(|| persist::write_if_stale(db))).is_err() {
                     persist::put_off(db);
-                    db.log
+                    db.info_log
                         .error(format_args!("writing the OPTIONS file panicked"));
                 }
                 state = db.state();
@@ -468,7 +468,7 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
     let compacted = role == Role::Compact && result.is_ok();
     match result {
         Err(e) if role.reason() == BackgroundErrorReason::Compaction && lacks_space(&e) => {
-            db.log.warn(format_args!(
+            db.info_log.warn(format_args!(
                 "a compaction had no space and is tried again later: {e}"
             ));
             starved = Some(e.clone());
@@ -479,7 +479,7 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
     }
     // Nor may the thread go, which counts as busy.
     if catch_unwind(AssertUnwindSafe(|| db.delete_obsolete_files())).is_err() {
-        db.log
+        db.info_log
             .error(format_args!("the deletion of obsolete files panicked"));
     }
     let mut state = db.state();

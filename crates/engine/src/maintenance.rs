@@ -319,7 +319,7 @@ fn flush_unlogged(db: &Shared) -> Result<()> {
 pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
     let unlogged = db.has_unlogged_writes() && !db.db_options().avoid_flush_during_shutdown;
     if unlogged && let Err(e) = flush_unlogged(db) {
-        db.log
+        db.info_log
             .warn(format_args!("before background work ends: {e}"));
     }
     db.cancel_background();
@@ -454,7 +454,7 @@ fn mark_end(db: &Shared) -> Result<()> {
     }
     if let Err(e) = db.manifest().mark_log_end(end) {
         // The log has everything, and the next open asks no more of it than of one after a crash.
-        db.log.warn(format_args!(
+        db.info_log.warn(format_args!(
             "the end of log {} is not in the MANIFEST: {e}",
             FileNumber(end.0)
         ));

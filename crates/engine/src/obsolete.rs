@@ -13,8 +13,8 @@ use base::stats::Ticker;
 use base::sync::PoisonError;
 use base::{Error, FileNumber, Result};
 
-use crate::events::Event;
 use crate::files::{self, FileKind};
+use crate::info_log::Event;
 use crate::listener::TableFileDeletionInfo;
 use crate::shared::Shared;
 use crate::version::version::Janitor;
@@ -51,7 +51,8 @@ impl Shared {
         match change.log_and_apply() {
             Ok(()) => needed,
             Err(e) => {
-                self.log.warn(format_args!("logs cannot be deleted: {e}"));
+                self.info_log
+                    .warn(format_args!("logs cannot be deleted: {e}"));
                 declared
             }
         }
@@ -70,9 +71,9 @@ impl Shared {
         }
         let needed = self.declare_obsolete_logs();
         let told = |name: &dyn Display, result: Result<()>| match result {
-            Ok(()) => self.log.info(format_args!("Delete {name}")),
+            Ok(()) => self.info_log.info(format_args!("Delete {name}")),
             Err(e) if e.is_not_found() => {}
-            Err(e) => self.log.warn(format_args!("cannot delete: {e}")),
+            Err(e) => self.info_log.warn(format_args!("cannot delete: {e}")),
         };
         let logs = {
             let mut state = self.state();
@@ -90,7 +91,7 @@ impl Shared {
                 self.state().undeleted.remove(&number);
             }
         }
-        self.wal.purge(&self.log);
+        self.wal.purge(&self.info_log);
         let mut rest = Rest {
             janitor: &self.tables.janitor,
             paths: self.tables.janitor.take().into(),
@@ -124,7 +125,7 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if *disabled == 0 {
-            self.wal.purge(&self.log);
+            self.wal.purge(&self.info_log);
         }
     }
 
@@ -160,7 +161,7 @@ impl Shared {
             Ok(()) => "OK".to_owned(),
             Err(e) => e.to_string(),
         };
-        self.log.event(
+        self.info_log.event(
             &Event::new("table_file_deletion")
                 .number("job", job)
                 .number("file_number", number.0)
@@ -185,11 +186,15 @@ impl Shared {
     ) -> bool {
         let path = self.wal.path(number);
         match self.wal.obsolete(number, discard) {
-            Ok(Fate::Gone) => self.log.info(format_args!("Delete {}", path.display())),
-            Ok(Fate::Archived) => self.log.info(format_args!("Archive {}", path.display())),
+            Ok(Fate::Gone) => self
+                .info_log
+                .info(format_args!("Delete {}", path.display())),
+            Ok(Fate::Archived) => self
+                .info_log
+                .info(format_args!("Archive {}", path.display())),
             Err(e) if e.is_not_found() => {}
             Err(e) => {
-                self.log.warn(format_args!("cannot remove a log: {e}"));
+                self.info_log.warn(format_args!("cannot remove a log: {e}"));
                 return false;
             }
         }

@@ -42,7 +42,7 @@ pub(crate) fn write_options_file_held(db: &Shared, held: &MutexGuard<'_, ()>) ->
 /// After a change that is done, whatever comes of this: writes the OPTIONS file, now or later.
 pub(crate) fn follow_change(db: &Shared) {
     if let Err(e) = write_options_file(db) {
-        db.log.warn(format_args!(
+        db.info_log.warn(format_args!(
             "Unable to persist options -- {e}; the OPTIONS file is written again later"
         ));
     }
@@ -82,7 +82,7 @@ fn write(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
     io::replace_file(fs, &path, &temp, text.as_bytes()).inspect_err(|_| drop(fs.remove(&temp)))?;
     if let Err(e) = remove_old(db) {
         // The next one takes them along.
-        db.log
+        db.info_log
             .warn(format_args!("old OPTIONS files are still there: {e}"));
     }
     Ok(())

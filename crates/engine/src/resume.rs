@@ -73,9 +73,9 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
     }
     match &result {
         Ok(()) => db
-            .log
+            .info_log
             .info(format_args!("resumed: writes are accepted again")),
-        Err(e) => db.log.error(format_args!("cannot resume: {e}")),
+        Err(e) => db.info_log.error(format_args!("cannot resume: {e}")),
     }
     result
 }
@@ -292,7 +292,8 @@ impl AfterFullDevice {
             let Err(e) = resume(db) else { return };
             self.pause_nanos = (self.pause_nanos * 2).clamp(PAUSE_MIN_NANOS, PAUSE_MAX_NANOS);
             self.due_nanos = now + self.pause_nanos;
-            db.log.warn(format_args!("the device is still full: {e}"));
+            db.info_log
+                .warn(format_args!("the device is still full: {e}"));
         }
     }
 }

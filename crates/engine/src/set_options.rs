@@ -93,7 +93,7 @@ struct Told<'a> {
 impl Told<'_> {
     /// Errors: there is nothing to change; the database is open for reading only.
     fn begin(&self, changes: &[(&str, &str)]) -> Result<()> {
-        let (log, what) = (&self.db.log, &self.what);
+        let (log, what) = (&self.db.info_log, &self.what);
         if self.db.read_only {
             return Err(shared::read_only());
         }
@@ -110,11 +110,11 @@ impl Told<'_> {
 
     fn failed(&self, e: &Error) {
         let failed = self.failed;
-        self.db.log.warn(format_args!("{failed} failed: {e}"));
+        self.db.info_log.warn(format_args!("{failed} failed: {e}"));
     }
 
     fn done<'v>(&self, values: impl Iterator<Item = (&'v str, String)>, no_effect: &[String]) {
-        let (log, what) = (&self.db.log, &self.what);
+        let (log, what) = (&self.db.info_log, &self.what);
         log.info(format_args!("{what} succeeded"));
         for (name, value) in values {
             log.info(format_args!("Options.{name}: {value}"));
@@ -129,7 +129,7 @@ impl Told<'_> {
     fn start_threads(&self, db: &Db) -> Result<()> {
         let started = db.lock_running().jobs.follow_options(&db.shared);
         started.map_err(|e| {
-            let (log, failed) = (&self.db.log, self.failed);
+            let (log, failed) = (&self.db.info_log, self.failed);
             log.warn(format_args!("{failed}: fewer threads than asked for: {e}"));
             e.hint(
                 "the options are in force, but fewer threads work than they ask for; the same call \
@@ -142,7 +142,7 @@ impl Told<'_> {
     /// not be written is not forgotten.
     fn persist(&self, held: &MutexGuard<'_, ()>) -> Result<()> {
         write_options_file_held(self.db, held).map_err(|e| {
-            let log = &self.db.log;
+            let log = &self.db.info_log;
             log.warn(format_args!("Unable to persist options -- {e}"));
             e.hint("the options are in force, but the OPTIONS file could not be written")
         })
@@ -163,7 +163,7 @@ fn set_options(db: &Shared, family: &Family, changes: &[(&str, &str)]) -> Result
         failed: "SetOptions()",
     };
     if !changes.is_empty() && !db.read_only {
-        let log = &db.log;
+        let log = &db.info_log;
         log.info(format_args!("SetOptions() on [1] column families, inputs:"));
     }
     told.begin(changes)?;
@@ -193,7 +193,7 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
         .and_then(|changed| check_memory(&now, &changed.0).map(|()| changed));
     let (options, no_effect) = changed.inspect_err(|e| told.failed(e))?;
     if options == **now {
-        shared.log.info(format_args!(
+        shared.info_log.info(format_args!(
             "SetDBOptions(), input option value is not changed, skipping updating."
         ));
         // What an earlier call could not do is tried again.

@@ -25,8 +25,8 @@ use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::courtesy::Courtesy;
 use crate::db_stats::DbStats;
-use crate::events::InfoLog;
 use crate::family::{Family, FamilySet};
+use crate::info_log::InfoLog;
 use crate::job_load::JobLoad;
 use crate::listener::{BackgroundErrorReason, EventListener};
 use crate::options::{DbOptions, Env, Options};
@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     options_change: Mutex<()>,
     /// When (monotonic nanoseconds) a stale OPTIONS file is to be written again; 0 if it is not stale.
     pub(crate) options_due: AtomicU64,
-    pub(crate) log: InfoLog,
+    pub(crate) info_log: InfoLog,
     pub(crate) read_only: bool,
     pub(crate) families: ArcSwap<FamilySet>,
     pub(crate) tables: Tables,
@@ -145,7 +145,7 @@ pub(crate) struct Parts {
     pub(crate) instance: u64,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
-    pub(crate) log: InfoLog,
+    pub(crate) info_log: InfoLog,
     pub(crate) read_only: bool,
     pub(crate) families: FamilySet,
     pub(crate) tables: Tables,
@@ -176,7 +176,7 @@ impl Shared {
             options_change: Mutex::new(()),
             options_due: AtomicU64::new(0),
             options: parts.options,
-            log: parts.log,
+            info_log: parts.info_log,
             read_only: parts.read_only,
             families: ArcSwap::from_pointee(parts.families),
             tables: parts.tables,
@@ -270,7 +270,7 @@ impl Shared {
     pub(crate) fn tell(&self, f: impl Fn(&dyn EventListener)) {
         let panicked = self.env().listeners.tell(f);
         if panicked > 0 {
-            self.log
+            self.info_log
                 .error(format_args!("{panicked} event listeners panicked"));
         }
     }
@@ -563,7 +563,7 @@ impl Shared {
         self.durable.fail(error);
         drop(state);
         if first {
-            self.log.error(format_args!(
+            self.info_log.error(format_args!(
                 "{what} failed, the database refuses writes: {error}"
             ));
             self.count(Ticker::ErrorHandlerBgErrorCount, 1);

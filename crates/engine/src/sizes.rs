@@ -159,7 +159,7 @@ pub(crate) fn delete_files(
     change.files(family, edit, Activity::Unknown)?;
     change.log_and_apply()?;
     drop(version);
-    db.log.info(format_args!(
+    db.info_log.info(format_args!(
         "[{}] DeleteFilesInRanges: {count} files",
         family.name
     ));

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use base::{Error, FileNumber, Result};
 use table::Properties;
 
-use crate::events::{Event, InfoLog};
 use crate::filter::TableCreationReason;
+use crate::info_log::{Event, InfoLog};
 use crate::listener::{Listeners, TableFileCreationBriefInfo, TableFileCreationInfo};
 
 /// Tells of the tables that one job makes.
 #[derive(Clone)]
 pub(crate) struct Teller<'a> {
-    pub(crate) log: &'a InfoLog,
+    pub(crate) info_log: &'a InfoLog,
     pub(crate) listeners: &'a Listeners,
     pub(crate) db_dir: PathBuf,
     pub(crate) cf_name: &'a str,
@@ -45,7 +45,7 @@ impl Teller<'_> {
 
     /// A table is complete and durable.
     pub(crate) fn created(&self, path: &Path, created: &Created<'_>) {
-        self.log.event(
+        self.info_log.event(
             &Event::new("table_file_creation")
                 .text("cf_name", self.cf_name)
                 .number("job", self.job)
@@ -63,7 +63,7 @@ impl Teller<'_> {
 
     /// A table was begun and given up.
     pub(crate) fn failed(&self, path: &Path, number: FileNumber, error: Error) {
-        self.log.event(
+        self.info_log.event(
             &Event::new("table_file_creation")
                 .text("cf_name", self.cf_name)
                 .number("job", self.job)
@@ -100,7 +100,7 @@ impl Teller<'_> {
 
     fn panicked(&self, listeners: usize) {
         if listeners > 0 {
-            self.log
+            self.info_log
                 .error(format_args!("{listeners} event listeners panicked"));
         }
     }

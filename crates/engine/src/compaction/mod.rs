@@ -392,7 +392,7 @@ impl Drop for Registered<'_> {
 fn forgive(db: &Shared, result: Result<()>) -> Result<()> {
     result.or_else(|e| match e.kind() {
         ErrorKind::Aborted => {
-            db.log.error(format_args!("compaction given up: {e}"));
+            db.info_log.error(format_args!("compaction given up: {e}"));
             Ok(())
         }
         _ if is_canceled(&e) => Ok(()),
@@ -475,7 +475,7 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
     let mut change = db.change();
     change.makes(made(db, pick, new_files));
     if family.is_dropped() {
-        db.log.info(format_args!(
+        db.info_log.info(format_args!(
             "[{}] dropped: compaction discarded",
             family.name
         ));

@@ -79,7 +79,7 @@ impl<'a> OutputContext<'a> {
             compression: options.cf.compression_of(0, 1, false),
             options,
             teller: Teller {
-                log: &db.log,
+                info_log: &db.info_log,
                 listeners: &db.env().listeners,
                 db_dir: db.dir.clone(),
                 cf_name: &family.name,

@@ -8,8 +8,8 @@ use super::Pick;
 use super::pick::Kind;
 use super::run::{Written, records};
 use super::stats::LevelStats;
-use crate::events::Event;
 use crate::family::Family;
+use crate::info_log::Event;
 use crate::listener::CompactionJobInfo;
 use crate::shared::Shared;
 use crate::version::Version;
@@ -40,7 +40,7 @@ impl Report {
         }
         let oldest = db.snapshots.oldest().map(|s| s.0);
         let oldest = oldest.map_or(-1, |s| i64::try_from(s).unwrap_or(i64::MAX));
-        db.log.event(
+        db.info_log.event(
             &event
                 .fraction("score", pick.score)
                 .number("input_data_size", pick.input_bytes())
@@ -147,7 +147,7 @@ fn finished_event(
     let bytes: u64 = written.files.iter().map(|f| f.meta.file_size).sum();
     let (codec, _) = pick.compression();
     let version = Arc::clone(&family.view.load().version);
-    db.log.event(
+    db.info_log.event(
         &Event::new("compaction_finished")
             .text("cf_name", &family.name)
             .number("job", pick.id)
@@ -176,7 +176,7 @@ fn moved(db: &Shared, family: &Family, pick: &Pick) {
             ..LevelStats::default()
         },
     );
-    db.log.event(
+    db.info_log.event(
         &Event::new("trivial_move")
             .text("cf_name", &family.name)
             .number("job", pick.id)
@@ -194,7 +194,7 @@ fn deleted(db: &Shared, family: &Family, pick: &Pick) {
     };
     db.count(ticker, 1);
     for (_, f) in pick.files() {
-        db.log.info(format_args!(
+        db.info_log.info(format_args!(
             "[{}] [JOB {}] {}: table file {} of {} bytes is deleted",
             family.name,
             pick.id,

@@ -27,9 +27,9 @@ use io::NewNames;
 use crate::compaction::exclusive::Exclusive;
 use crate::compaction::stats::Incoming as Added;
 use crate::db::ColumnFamily;
-use crate::events::Event;
 use crate::family::Family;
 use crate::file_copies::{Made, parent};
+use crate::info_log::Event;
 use crate::listener::{ExternalFileIngestionInfo, FlushReason};
 use crate::maintenance;
 use crate::options::FlushOptions;
@@ -469,7 +469,7 @@ fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
     for (job, assigned) in jobs.iter().zip(&done.assigned) {
         let version = Arc::clone(&job.family.view.load().version);
         let files = job.files.iter().zip(assigned);
-        db.log.event(
+        db.info_log.event(
             &Event::new("ingest_finished")
                 .text("cf_name", &job.family.name)
                 .files(
@@ -501,7 +501,7 @@ fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
                 added_keys: info.table_properties.num_entries,
                 ..Added::default()
             });
-            db.log.info(format_args!(
+            db.info_log.info(format_args!(
                 "[AddFile] External SST file {} was ingested in L{} with path {} (global_seqno={})",
                 info.external_file_path.display(),
                 at.level,
@@ -524,14 +524,14 @@ fn remove_moved(db: &Shared, jobs: &[Job<'_>]) {
                     dirs.insert(parent(&file.external));
                 }
                 Err(e) => db
-                    .log
+                    .info_log
                     .warn(format_args!("an ingested file keeps its old name: {e}")),
             }
         }
     }
     for dir in dirs {
         if let Err(e) = fs.sync_dir(dir) {
-            db.log
+            db.info_log
                 .warn(format_args!("an ingested file's old name: {e}"));
         }
     }

@@ -11,12 +11,12 @@ use base::{FileNumber, Result, SequenceNumber};
 use super::replay::Replayed;
 use super::{Opening, Wanted, new_secret, seeded};
 use crate::compaction::output::OutputContext;
-use crate::events::Event;
 use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
 use crate::filter::TableCreationReason;
 use crate::flush;
+use crate::info_log::Event;
 use crate::listener::FlushReason;
 use crate::persist;
 use crate::read::view::View;
@@ -72,7 +72,7 @@ impl Opening {
         let done = match self.install(recovered, &families, &numbers, &db_id, &mut made) {
             Ok(done) => done,
             Err(e) => {
-                self.log.error(format_args!("open failed: {e}"));
+                self.info_log.error(format_args!("open failed: {e}"));
                 self.recovery_finished(&e.to_string());
                 self.remove(&made);
                 return Err(e);
@@ -84,7 +84,7 @@ impl Opening {
             instance: self.instance,
             dir: self.dir,
             options: self.options,
-            log: self.log,
+            info_log: self.info_log,
             read_only: self.read_only,
             families,
             tables: self.tables,
@@ -103,7 +103,7 @@ impl Opening {
             persist::write_options_file(&shared)?;
             remove_leftovers(&shared)?;
             admit::debt_changed(&shared);
-            shared.log.info(format_args!(
+            shared.info_log.info(format_args!(
                 "{}: last sequence {}, {} column families",
                 if exists { "opened" } else { "created" },
                 shared.visible(),
@@ -236,7 +236,7 @@ impl Opening {
 
     /// Tells that the recovery of the logs has ended.
     fn recovery_finished(&self, status: &str) {
-        self.log.event(
+        self.info_log.event(
             &Event::new("recovery_finished")
                 .number("job", RECOVERY_JOB)
                 .text("status", status),
@@ -333,7 +333,7 @@ impl Opening {
             compression: options.cf.compression_of(0, 1, false),
             options,
             teller: Teller {
-                log: &self.log,
+                info_log: &self.info_log,
                 listeners: &self.options.env.listeners,
                 db_dir: self.dir.clone(),
                 cf_name: &family.name,
@@ -377,7 +377,7 @@ impl Opening {
             match fs.remove(path) {
                 Ok(()) => {}
                 Err(e) if e.is_not_found() => {}
-                Err(e) => self.log.warn(format_args!("cannot remove: {e}")),
+                Err(e) => self.info_log.warn(format_args!("cannot remove: {e}")),
             }
         }
     }

@@ -31,11 +31,11 @@ use base::{Comparator, Error, FileNumber, Result};
 use io::FileSystem;
 
 use crate::db::Db;
-use crate::events::{InfoLog, Rolling};
 use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::file_copies::parent;
 use crate::files::{self, FileKind};
+use crate::info_log::{InfoLog, Rolling};
 use crate::jobs::{self, CompressionPool};
 use crate::options::dump;
 use crate::options::memory::Budget;
@@ -200,7 +200,7 @@ struct Opening {
     dir: PathBuf,
     options: Options,
     read_only: bool,
-    log: InfoLog,
+    info_log: InfoLog,
     /// Where the logs lie.
     logs: Location,
     tables: Tables,
@@ -268,7 +268,7 @@ impl Opening {
             dir: dir.to_path_buf(),
             options: options.clone(),
             read_only,
-            log,
+            info_log: log,
             logs,
             tables,
             session_id,
@@ -282,7 +282,7 @@ impl Opening {
 
     /// The first lines of the LOG: what opens what, on what.
     fn log_header(&self) {
-        let log = &self.log;
+        let log = &self.info_log;
         log.header(format_args!(
             "Ironstone version {}",
             env!("CARGO_PKG_VERSION")
@@ -309,9 +309,9 @@ impl Opening {
     /// Tells which values of options were replaced, and which have no effect.
     fn tell(&self, replaced: &[String]) {
         for line in replaced {
-            self.log.warn(format_args!("{line}"));
+            self.info_log.warn(format_args!("{line}"));
         }
-        dump::kept(&self.log, "the database", &self.options.db.kept);
+        dump::kept(&self.info_log, "the database", &self.options.db.kept);
     }
 
     /// Column families as the caller wants them, with their tables open.
@@ -330,8 +330,8 @@ impl Opening {
             };
             let replaced = sanitize::family(&mut options, &self.options.db);
             if !self.read_only {
-                dump::family(&self.log, set.iter().count(), &family.name, &options);
-                dump::replaced(&self.log, &family.name, &replaced, &options);
+                dump::family(&self.info_log, set.iter().count(), &family.name, &options);
+                dump::replaced(&self.info_log, &family.name, &replaced, &options);
             }
             set.insert(Arc::new(self.family(id, family, options, recovered)?));
         }

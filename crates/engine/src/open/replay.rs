@@ -19,9 +19,9 @@ use io::OpenHow;
 
 use super::Opening;
 use crate::batch::WriteBatch;
-use crate::events::Event;
 use crate::family::FamilySet;
 use crate::files::{self, FileKind};
+use crate::info_log::Event;
 use crate::state::RECOVERY_JOB;
 use crate::version::manifest::Recovered;
 use crate::write::apply::{Inserter, Replay};
@@ -111,7 +111,7 @@ impl Opening {
     fn tell_started(&self, chain: &Chain, first: FileNumber) {
         let logs: Vec<u64> = chain.stages(first.0).iter().map(|s| s.number).collect();
         if !logs.is_empty() {
-            self.log.event(
+            self.info_log.event(
                 &Event::new("recovery_started")
                     .number("job", RECOVERY_JOB)
                     .numbers("wal_files", logs),
@@ -162,14 +162,14 @@ impl Opening {
         let read = one.replay(out, stopped, overflow)?;
         out.logs.push((number, size));
         if !read {
-            self.log.warn(format_args!(
+            self.info_log.warn(format_args!(
                 "log {number}: its {size} bytes are not replayed: it does not go on where recovery \
                  stopped"
             ));
             return Ok(());
         }
         let end = one.reader.end().offset();
-        self.log.info(format_args!(
+        self.info_log.info(format_args!(
             "Recovered log {number}: sequences {} to {}, ended at {end}",
             before + 1,
             out.last_sequence,
@@ -314,7 +314,7 @@ impl Short<'_> {
             }
             stopped.get_or_insert((self.number, out.next_in_logs));
         }
-        self.opening.log.warn(format_args!(
+        self.opening.info_log.warn(format_args!(
             "{}: at offset {end}: {what}, not known to be durable: {lost} bytes are lost{}",
             self.path.display(),
             if stopped.is_some() {
@@ -448,7 +448,7 @@ impl OneLog<'_> {
                 *stopped = None;
             }
             if first > out.last_sequence + 1 {
-                self.opening.log.info(format_args!(
+                self.opening.info_log.info(format_args!(
                     "log {}: at offset {at}: sequences {} to {} were not logged",
                     self.number,
                     out.last_sequence + 1,
@@ -471,7 +471,7 @@ impl OneLog<'_> {
         let (damages, bytes) = self.reader.damage_totals();
         if damages > 0 {
             out.cut = true;
-            self.opening.log.warn(format_args!(
+            self.opening.info_log.warn(format_args!(
                 "{}: {damages} damaged places skipped, {bytes} bytes",
                 self.path.display(),
             ));
@@ -485,7 +485,7 @@ impl OneLog<'_> {
             return;
         };
         out.cut = true;
-        self.opening.log.warn(format_args!(
+        self.opening.info_log.warn(format_args!(
             "{}: at offset {offset}: {reason}; {dropped_bytes} bytes dropped",
             self.path.display(),
         ));

@@ -15,9 +15,9 @@ use base::{Error, ErrorKind, FileNumber, Result};
 
 use super::{Opening, Wanted, look};
 use crate::db::Db;
-use crate::events::{InfoLog, Rolling};
 use crate::family::FamilySet;
 use crate::files::{self, FileKind};
+use crate::info_log::{InfoLog, Rolling};
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::version::manifest::{self, Recovered, RecoveredFamily};
@@ -48,7 +48,7 @@ pub(crate) fn open_secondary(dir: &Path, own: &Path, options: &Options) -> Resul
         let mut opening = Opening::new(dir, options, true, logs);
         let (fs, clock) = (&options.env.fs, Arc::clone(&options.env.clock));
         let rolling = Rolling::of(&options.db);
-        opening.log = InfoLog::open(Arc::clone(fs), own, clock, rolling);
+        opening.info_log = InfoLog::open(Arc::clone(fs), own, clock, rolling);
         let recovered = manifest::read(&**fs, dir)?;
         opening.run(&recovered, &Wanted::All, true)
     })?;
@@ -71,7 +71,7 @@ pub(crate) fn catch_up(db: &Shared) -> Result<()> {
     // number it would miss keys whose older versions are gone.
     db.order.visible.raise(last);
     install(db, &families);
-    db.log
+    db.info_log
         .info(format_args!("caught up: last sequence {}", db.visible()));
     Ok(())
 }

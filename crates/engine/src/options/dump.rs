@@ -6,7 +6,7 @@ use std::fmt::Display;
 use base::options::{OptionFlag, OptionTable};
 
 use super::{ColumnFamilyOptions, DbOptions, Env, Kept, codec};
-use crate::events::InfoLog;
+use crate::info_log::InfoLog;
 
 /// Families whose options are written; those of further ones are left out, as RocksDB does it.
 const FAMILIES_MAX: usize = 10;
@@ -180,9 +180,9 @@ mod tests {
             Arc::clone(&options.env.fs),
             dir.path(),
             Arc::clone(&options.env.clock),
-            crate::events::Rolling {
+            crate::info_log::Rolling {
                 level: InfoLogLevel::Info,
-                ..crate::events::Rolling::default()
+                ..crate::info_log::Rolling::default()
             },
         );
         database(&log, &options.db, &options.env);

@@ -102,6 +102,9 @@ pub(crate) fn metrics_text(db: &Shared) -> String {
         m.family(&name, kind, "Since the database was opened");
         m.sample(&[], value);
     }
+    let lost = "Lines of LOG that could not be written, and old files of it that could not be moved or deleted";
+    m.family("ironstone.info_log_lost", Kind::Counter, lost);
+    m.sample(&[], db.info_log.lost());
     if let Some(statistics) = &db.env().statistics {
         statistics.metrics(&mut m);
     }

@@ -19,8 +19,8 @@ use io::{FileSystem, NewNames, OpenHow, SyncKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{ARCHIVE, plain_reader};
-use crate::events::InfoLog;
 use crate::files::{self, FileKind};
+use crate::info_log::InfoLog;
 use crate::options::Options;
 
 /// Seconds between two looks at the archive, at most.

@@ -24,8 +24,8 @@ use base::{Error, FileNumber, Result};
 use io::{File, FileSystem, OpenHow};
 
 use crate::batch::HEADER_LEN;
-use crate::events::InfoLog;
 use crate::files::{self, FileKind};
+use crate::info_log::InfoLog;
 use crate::options::Options;
 use archive::Archive;
 

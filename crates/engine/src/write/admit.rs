@@ -23,8 +23,8 @@ use super::order::Closed;
 use super::plan::{Patience, Plan};
 use super::stall::{self, Change, Controller, Counts, Debt, Limits};
 use crate::compaction::candidates::pending_compaction_bytes;
-use crate::events::Event;
 use crate::family::{Family, FamilySet};
+use crate::info_log::Event;
 use crate::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
 use crate::shared::Shared;
 use crate::state::check_not_canceled;
@@ -261,7 +261,7 @@ fn rotate_what_is_due<'a>(
             return Err(e);
         }
         // Only idle families: there is room for writes all the same, and the next log asks again.
-        db.log
+        db.info_log
             .warn(format_args!("idle families keep their logs: {e}"));
         return db.check_writable();
     }
@@ -430,7 +430,7 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
         return Ok(());
     }
     db.stall.memory_stops.fetch_add(1, Ordering::Relaxed);
-    db.log.warn(format_args!(
+    db.info_log.warn(format_args!(
         "Stopping writes because memtables use {} of {} bytes (write buffer manager); option \
          db_write_buffer_size, or the manager's buffer_size, allows more",
         memory.memory_usage(),
@@ -590,15 +590,16 @@ fn tell(db: &Shared, family: &Family, change: Change, debt: &Debt) {
     let option = cause.map_or("", |c| c.option(cur));
     if let Some(cause) = cause {
         let value = base::options::OptionTable::get(&family.options().cf, option);
-        db.log.warn(format_args!(
+        db.info_log.warn(format_args!(
             "[{name}] {}; option {option} = {} allows more",
             describe(db, family, cur, cause, debt),
             value.unwrap_or_default()
         ));
     } else {
-        db.log.info(format_args!("[{name}] writes are free again"));
+        db.info_log
+            .info(format_args!("[{name}] writes are free again"));
     }
-    db.log.event(
+    db.info_log.event(
         &Event::new("write_stall")
             .text("cf_name", name)
             .text("condition", cur.name())

@@ -265,7 +265,7 @@ impl Shared {
             self.note_new_log(old, number);
             // An idle family may keep the old one.
             self.attention.raise();
-            self.log.info(format_args!("log {number}: {how}"));
+            self.info_log.info(format_args!("log {number}: {how}"));
             return Ok(number);
         }
     }

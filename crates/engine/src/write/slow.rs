@@ -43,7 +43,7 @@ impl Shared {
             return;
         }
         self.count(Ticker::WalSlowIo, 1);
-        self.log.warn(format_args!(
+        self.info_log.warn(format_args!(
             "slow device: a log write takes {} ms so far (wal_slow_io_ms = {limit}); writers wait, \
              nothing is lost",
             nanos / 1_000_000

@@ -100,7 +100,7 @@ pub(crate) fn log_group<'a>(
                 let now = clock.monotonic_nanos();
                 let since = *began.get_or_insert_with(|| {
                     db.count(Ticker::WalNoSpace, 1);
-                    db.log.warn(format_args!(
+                    db.info_log.warn(format_args!(
                         "Stalling writes: the log has no space: {e}; they go on when there is some"
                     ));
                     now
@@ -118,7 +118,7 @@ pub(crate) fn log_group<'a>(
     if let Some(since) = began {
         let micros = (clock.monotonic_nanos() - since) / 1000;
         db.count(Ticker::StallMicros, micros);
-        db.log.info(format_args!("the log has space again"));
+        db.info_log.info(format_args!("the log has space again"));
     }
     db.count(Ticker::WalFileBytes, bytes);
     perf::count(PerfCounter::IoBytesWritten, bytes);
@@ -346,7 +346,7 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
     match Mending::during(db, &error, || transfer(db, log)) {
         Ok(()) => {
             let sequence = log.last_sequence();
-            db.log.warn(format_args!(
+            db.info_log.warn(format_args!(
                 "log {old}: {error}; what was not durable went to log {}",
                 log.number
             ));
@@ -357,7 +357,7 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
         }
         Err(e) => {
             db.fail("log write", &error);
-            db.log
+            db.info_log
                 .error(format_args!("log {old} cannot be replaced: {e}"));
             db.tell_landed(&guard);
             Err(error)

@@ -23,11 +23,11 @@ use base::sync::{Mutex, PoisonError};
 use io::{File, FileSystem, OpenHow, WriteSync};
 
 use crate::options::DbOptions;
-pub use crate::options::InfoLogLevel as Level;
+pub(crate) use crate::options::InfoLogLevel as Level;
 
 /// The open LOG of a database.
 #[derive(Debug)]
-pub struct InfoLog {
+pub(crate) struct InfoLog {
     clock: Arc<dyn Clock>,
     level: Level,
     out: Mutex<Out>,
@@ -38,20 +38,20 @@ pub struct InfoLog {
 
 /// When a new LOG is begun, and what becomes of the old ones.
 #[derive(Clone, Copy, Debug)]
-pub struct Rolling {
+pub(crate) struct Rolling {
     /// The least important lines that are written.
-    pub level: Level,
+    pub(crate) level: Level,
     /// How many files are kept, the current one included.
-    pub keep: u64,
+    pub(crate) keep: u64,
     /// Bytes after which a new file is begun; 0 is without limit.
-    pub max_bytes: u64,
+    pub(crate) max_bytes: u64,
     /// Seconds after which a new file is begun; 0 is without limit.
-    pub max_seconds: u64,
+    pub(crate) max_seconds: u64,
 }
 
 impl Rolling {
     /// As the options of a database say.
-    pub fn of(options: &DbOptions) -> Self {
+    pub(crate) fn of(options: &DbOptions) -> Self {
         Self {
             level: options.info_log_level,
             keep: options.keep_log_file_num,
@@ -176,7 +176,7 @@ impl InfoLog {
     /// Begins a new LOG in `dir`. An existing one becomes `LOG.old.<micros>`, and the oldest of
     /// those are deleted until, with the new one, as many are left as are to be kept. Never fails:
     /// if the file cannot be made, every line is lost, and counted.
-    pub fn open(
+    pub(crate) fn open(
         fs: Arc<dyn FileSystem>,
         dir: &Path,
         clock: Arc<dyn Clock>,
@@ -224,7 +224,7 @@ impl InfoLog {
     }
 
     /// A log that drops every line: for databases that must not write.
-    pub fn disabled(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn disabled(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
             level: Level::Header,
@@ -235,22 +235,22 @@ impl InfoLog {
     }
 
     /// [`InfoLog::line`] for a formatted message of level [`Level::Info`].
-    pub fn info(&self, message: fmt::Arguments<'_>) {
+    pub(crate) fn info(&self, message: fmt::Arguments<'_>) {
         self.formatted(Level::Info, message);
     }
 
     /// The same of level [`Level::Warn`].
-    pub fn warn(&self, message: fmt::Arguments<'_>) {
+    pub(crate) fn warn(&self, message: fmt::Arguments<'_>) {
         self.formatted(Level::Warn, message);
     }
 
     /// The same of level [`Level::Error`].
-    pub fn error(&self, message: fmt::Arguments<'_>) {
+    pub(crate) fn error(&self, message: fmt::Arguments<'_>) {
         self.formatted(Level::Error, message);
     }
 
     /// The same of level [`Level::Header`].
-    pub fn header(&self, message: fmt::Arguments<'_>) {
+    pub(crate) fn header(&self, message: fmt::Arguments<'_>) {
         self.formatted(Level::Header, message);
     }
 
@@ -261,24 +261,24 @@ impl InfoLog {
     }
 
     /// True if lines of this level are written: to skip the work of making one that is not.
-    pub fn is_on(&self, level: Level) -> bool {
+    pub(crate) fn is_on(&self, level: Level) -> bool {
         level >= self.level
     }
 
     /// Lines that could not be written, and old files that could not be moved or deleted.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
     /// Writes a line, if its level is on. Line breaks in the message stay as they are.
-    pub fn line(&self, level: Level, message: &str) {
+    pub(crate) fn line(&self, level: Level, message: &str) {
         if self.is_on(level) {
             self.append(self.clock.wall_micros(), level, format_args!("{message}"));
         }
     }
 
     /// Writes an event as one line of JSON.
-    pub fn event(&self, event: &Event) {
+    pub(crate) fn event(&self, event: &Event) {
         if !self.is_on(Level::Info) {
             return;
         }
@@ -355,7 +355,7 @@ fn thread_number() -> u64 {
 
 /// Microseconds since 1970, shown as `YYYY/MM/DD-HH:MM:SS.uuuuuu` in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Utc(pub u64);
+pub(crate) struct Utc(pub(crate) u64);
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -387,27 +387,24 @@ fn date(days_since_1970: u64) -> (u64, u64, u64) {
 }
 
 /// One event of LOG, as members of a JSON object in the order in which they were added.
-///
-/// ```
-/// use ironstone::events::Event;
-/// let e = Event::new("flush_finished").number("job", 3).text("cf_name", "default");
-/// assert_eq!(e.to_string(), r#""event": "flush_finished", "job": 3, "cf_name": "default""#);
+/// ```text
+/// "event": "flush_finished", "job": 3, "cf_name": "default"
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub(crate) struct Event {
     members: String,
 }
 
 impl Event {
     /// An event of this name, as RocksDB calls it where it has it.
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let members = String::with_capacity(256);
         Self { members }.text("event", name)
     }
 
     /// Adds a number.
     #[must_use]
-    pub fn number(mut self, name: &str, value: u64) -> Self {
+    pub(crate) fn number(mut self, name: &str, value: u64) -> Self {
         self.name(name);
         self.push(format_args!("{value}"));
         self
@@ -415,7 +412,7 @@ impl Event {
 
     /// Adds a number that may be negative.
     #[must_use]
-    pub fn signed(mut self, name: &str, value: i64) -> Self {
+    pub(crate) fn signed(mut self, name: &str, value: i64) -> Self {
         self.name(name);
         self.push(format_args!("{value}"));
         self
@@ -423,7 +420,7 @@ impl Event {
 
     /// Adds an object with the members that `f` adds to it.
     #[must_use]
-    pub fn object(mut self, name: &str, f: impl FnOnce(Self) -> Self) -> Self {
+    pub(crate) fn object(mut self, name: &str, f: impl FnOnce(Self) -> Self) -> Self {
         self.name(name);
         let members = String::with_capacity(1024);
         let inner = f(Self { members });
@@ -433,7 +430,7 @@ impl Event {
 
     /// Adds a fraction, with six digits after the point.
     #[must_use]
-    pub fn fraction(mut self, name: &str, value: f64) -> Self {
+    pub(crate) fn fraction(mut self, name: &str, value: f64) -> Self {
         self.name(name);
         if value.is_finite() {
             self.push(format_args!("{value:.6}"));
@@ -445,23 +442,15 @@ impl Event {
 
     /// Adds a text.
     #[must_use]
-    pub fn text(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn text(mut self, name: &str, value: &str) -> Self {
         self.name(name);
         self.quoted(value);
         self
     }
 
-    /// Adds `true` or `false`.
-    #[must_use]
-    pub fn switch(mut self, name: &str, value: bool) -> Self {
-        self.name(name);
-        self.push(format_args!("{value}"));
-        self
-    }
-
     /// Adds an array of numbers.
     #[must_use]
-    pub fn numbers(mut self, name: &str, values: impl IntoIterator<Item = u64>) -> Self {
+    pub(crate) fn numbers(mut self, name: &str, values: impl IntoIterator<Item = u64>) -> Self {
         self.name(name);
         self.members.push('[');
         for (i, value) in values.into_iter().enumerate() {
@@ -474,7 +463,7 @@ impl Event {
 
     /// Adds files with their levels, in RocksDB's form: an array of words and values.
     #[must_use]
-    pub fn files<'a>(
+    pub(crate) fn files<'a>(
         mut self,
         name: &str,
         files: impl IntoIterator<Item = (&'a Path, u64)>,
