@@ -1,7 +1,7 @@
 //! CRC-32C (Castagnoli) and RocksDB's mask over it.
 //!
-//! Stored checksums are *masked*: a file that contains checksums of data which itself contains
-//! checksums would otherwise weaken the CRC. Source of the constants: RocksDB `util/crc32c.h`.
+//! Stored checksums are *masked*, because the CRC of data that itself contains CRCs would be weaker.
+//! Source of the constants: RocksDB `util/crc32c.h`.
 
 use crc_fast::{CrcAlgorithm, Digest, checksum};
 
@@ -37,7 +37,7 @@ pub fn crc32c_parts(parts: &[&[u8]]) -> u32 {
 pub struct Crc32c(Digest);
 
 impl Crc32c {
-    /// The start: no data yet.
+    /// The checksum of no data.
     pub fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
@@ -65,13 +65,13 @@ impl std::fmt::Debug for Crc32c {
     }
 }
 
-/// What is stored for the checksum `crc`.
+/// The masked form of the checksum `crc`, which is stored.
 #[inline]
 pub fn mask(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(MASK_DELTA)
 }
 
-/// The checksum for which `masked` is stored.
+/// The checksum whose masked form is `masked`.
 #[inline]
 pub fn unmask(masked: u32) -> u32 {
     masked.wrapping_sub(MASK_DELTA).rotate_left(15)

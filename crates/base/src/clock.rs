@@ -1,4 +1,4 @@
-//! Time, injected: the only place that asks the operating system what time it is.
+//! Time, injected: the only code that asks the operating system for the time.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,11 +12,12 @@ pub trait Clock: Send + Sync + Debug {
     fn wall_micros(&self) -> u64;
     /// Nanoseconds since some fixed point; never goes backwards.
     fn monotonic_nanos(&self) -> u64;
-    /// The same, and it runs on while the machine sleeps: what another machine may rely on.
+    /// Like [`Clock::monotonic_nanos`], but also advances while the machine is suspended: for times
+    /// that another machine relies on.
     fn boot_nanos(&self) -> u64 {
         self.monotonic_nanos()
     }
-    /// Nanoseconds that the calling thread has run; always 0 where time is simulated.
+    /// CPU time of the calling thread in nanoseconds; always 0 if time is simulated.
     fn thread_cpu_nanos(&self) -> u64 {
         0
     }
@@ -24,14 +25,14 @@ pub trait Clock: Send + Sync + Debug {
     fn sleep(&self, time: Duration) {
         thread::sleep(time);
     }
-    /// For how long a thread waits by the machine that is to wait for something for at most `time`.
+    /// The real time for which a thread waits if it is to wait at most `time` by this clock.
     fn patience(&self, time: Duration) -> Duration {
         time
     }
 }
 
-/// Waits until `changed` is told, or until `at_most` has passed by the clock. Like every wait for a
-/// condition it may end for no reason.
+/// Waits until `changed` is notified, or until `at_most` has passed by the clock. Like every wait for a
+/// condition variable, it may wake up spuriously.
 pub fn wait_timeout<'a, T>(
     clock: &dyn Clock,
     changed: &Condvar,

@@ -1,8 +1,9 @@
 //! Integers and slices as RocksDB's files store them: little-endian fixed widths, LEB128
 //! varints, and length-prefixed slices (FORMATS: "Primitives" in docs/formats.md).
 //!
-//! [`Decoder`] reads from a byte slice. It never panics and never allocates: whatever does not
-//! fit is `None`, and the caller, who knows the file and the field, makes the error.
+//! [`Decoder`] reads from a byte slice. It never panics and never allocates: if the input is too short
+//! or malformed, it returns `None`, and the caller, which knows the file and the field, makes the
+//! error.
 #![deny(clippy::indexing_slicing)]
 
 /// Longest encoding of a `u32` varint.
@@ -43,7 +44,7 @@ pub fn put_varint_signed(out: &mut Vec<u8>, v: i64) {
 /// Appends the length of `s` as a varint, then its bytes.
 ///
 /// # Panics
-/// If `s` is 4 GiB or longer: the format has no way to say so. Callers bound their input first.
+/// If `s` is 4 GiB or longer, which the format cannot express. Callers check the length first.
 #[inline]
 pub fn put_slice(out: &mut Vec<u8>, s: &[u8]) {
     assert!(
@@ -98,7 +99,7 @@ impl<'a> Decoder<'a> {
         Self { rest: bytes }
     }
 
-    /// What has not been read yet.
+    /// The bytes not read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -1,16 +1,16 @@
 //! The order of user keys.
 //!
-//! The comparator's name is stored in the MANIFEST and in every SST; a database opened under
-//! another name is refused. The two built-in orders are enum variants, not trait objects, so that
-//! the hot comparisons are inlined; everything else goes through [`UserComparator`].
+//! The comparator's name is stored in the MANIFEST and in every SST; opening a database with another
+//! comparator is refused. The two built-in orders are enum variants, not trait objects, so that hot
+//! comparisons are inlined; other orders go through [`UserComparator`].
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// An order that the application brings. It must be total, and must never change for a name.
+/// An order that the application defines. It must be total, and must never change under its name.
 pub trait UserComparator: Send + Sync {
-    /// Stored in the files. Names that start with `leveldb.` or `rocksdb.` are reserved.
+    /// The name that is stored in files. Names that start with `leveldb.` or `rocksdb.` are reserved.
     fn name(&self) -> &str;
     /// Compares two user keys. Keys that compare equal are the same key.
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering;
@@ -38,7 +38,7 @@ impl Comparator {
         Self(Order::ReverseBytewise)
     }
 
-    /// An order of the application's own.
+    /// An order that the application defines.
     pub fn user(c: Arc<dyn UserComparator>) -> Self {
         Self(Order::User(c))
     }
@@ -80,8 +80,9 @@ impl Comparator {
         matches!(self.0, Order::Bytewise)
     }
 
-    /// An integer that sorts like the key as far as its first 8 bytes tell: if
-    /// `prefix(a) < prefix(b)` then `a < b`; if they are equal, [`Comparator::compare`] decides.
+    /// An integer that sorts like the first 8 bytes of the key: if `prefix(a) < prefix(b)` then
+    /// `a < b`; if the prefixes are equal, [`Comparator::compare`] decides. 0 for orders that are not
+    /// built in.
     #[inline]
     pub fn prefix(&self, key: &[u8]) -> u64 {
         match &self.0 {
@@ -91,7 +92,7 @@ impl Comparator {
         }
     }
 
-    /// How many bytes two keys, and so all keys between them, begin with in common. 0 for orders that are
+    /// Length of the common prefix of two keys, which all keys between them share. 0 for orders that are
     /// not built in.
     #[inline]
     pub fn common_prefix(&self, a: &[u8], b: &[u8]) -> usize {
@@ -104,7 +105,7 @@ impl Comparator {
     }
 
     /// Shortens `start` to a key `s` with `start <= s < limit`, if one is easily found. Index
-    /// blocks use it. Leaves `start` alone for orders that are not built in.
+    /// blocks use it. Leaves `start` unchanged for orders other than bytewise.
     pub fn shorten_separator(&self, start: &mut Vec<u8>, limit: &[u8]) {
         if !self.is_bytewise() {
             return;
@@ -129,7 +130,8 @@ impl Comparator {
         }
     }
 
-    /// Shortens `key` to a key `s >= key`, if one is easily found.
+    /// Shortens `key` to a key `s >= key`, if one is easily found. Leaves `key` unchanged for orders
+    /// other than bytewise.
     pub fn shorten_successor(&self, key: &mut Vec<u8>) {
         if !self.is_bytewise() {
             return;

@@ -1,9 +1,9 @@
 //! One error type for the whole engine.
 //!
 //! [`Error::kind`] is RocksDB's `Status` code, so that code which branches on RocksDB's errors
-//! can branch on ours. The message names the file and the offset where they are known, says what
-//! is wrong there, and, where the reader can do something, what to do (the *hint*). The cause is
-//! kept as [`std::error::Error::source`].
+//! can branch on ours. The message names the file and the offset, if known, says what is wrong there,
+//! and, if the user can do something about it, says what (the *hint*). The cause is kept as
+//! [`std::error::Error::source`].
 //!
 //! ```
 //! use base::{Error, ErrorKind};
@@ -34,7 +34,7 @@ pub enum ErrorKind {
     InvalidArgument,
     /// The operating system refused a file operation.
     IoError,
-    /// The device or quota is full. Reads go on working.
+    /// The device or quota is full. Reads still work.
     NoSpace,
     /// The result is not complete, for example because a `no_slowdown` write would have waited.
     Incomplete,
@@ -42,11 +42,11 @@ pub enum ErrorKind {
     ShutdownInProgress,
     /// A deadline passed.
     TimedOut,
-    /// The operation was given up, for example after a background error.
+    /// The operation was aborted, for example after a background error.
     Aborted,
-    /// Something else holds what is needed, for example another process the `LOCK` file.
+    /// A needed resource is in use, for example because another process holds the `LOCK` file.
     Busy,
-    /// The operation may work when tried again.
+    /// The operation may succeed if it is tried again.
     TryAgain,
     /// The column family was dropped.
     ColumnFamilyDropped,
@@ -74,7 +74,8 @@ impl ErrorKind {
 
 /// An error of any Ironstone operation. One pointer wide.
 ///
-/// A clone has the same content and the same cause: what failed for good is told to everybody who asks.
+/// A clone has the same content and the same cause, so that a sticky error can be returned to every
+/// caller.
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -111,35 +112,34 @@ impl Error {
         Self::new(ErrorKind::Corruption, message)
     }
 
-    /// A feature that does not work yet; `message` names it.
+    /// A feature that is not supported; `message` names it.
     pub fn not_supported(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::NotSupported, message)
     }
 
-    /// An argument that cannot be.
+    /// An invalid argument or option.
     pub fn invalid_argument(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidArgument, message)
     }
 
-    /// The operation did not run to its end because something else must happen first.
+    /// The operation was not completed.
     pub fn aborted(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Aborted, message)
     }
 
-    /// Something that the code states of itself does not hold: a bug. Nothing that it touches may be
-    /// acknowledged.
+    /// An invariant of the code is violated: a bug. The affected operation must not be acknowledged.
     #[cold]
     pub fn broken(what: impl fmt::Display) -> Self {
         Self::aborted(format!("internal error: {what}"))
             .hint("this is a bug in Ironstone, not in its use: please report it")
     }
 
-    /// Something else holds what is needed.
+    /// A needed resource is in use.
     pub fn busy(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Busy, message)
     }
 
-    /// A failed system call on `file`; `what` names the act ("open", "write", "sync").
+    /// A failed system call on `file`; `what` names the operation ("open", "write", "sync").
     pub fn io(what: &str, file: impl AsRef<Path>, source: std::io::Error) -> Self {
         let kind = match source.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
@@ -160,7 +160,7 @@ impl Error {
         self
     }
 
-    /// Names the file unless one is named already: for callers that know it better than leaves.
+    /// Names the file unless one is named already: for callers of functions that do not know it.
     #[must_use]
     pub fn or_file(mut self, file: impl AsRef<Path>) -> Self {
         self.0
@@ -176,14 +176,14 @@ impl Error {
         self
     }
 
-    /// Says what the reader can do about it.
+    /// Says what the user can do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
 
-    /// Keeps the cause.
+    /// Adds the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let cause: Box<dyn StdError + Send + Sync> = source.into();

@@ -1,4 +1,4 @@
-//! Internal keys: what the memtable and the SST files sort by.
+//! Internal keys: the keys by which memtables and SST files are sorted.
 //!
 //! ```text
 //!   user key (any bytes) | u64 little-endian: (sequence << 8) | value type
@@ -13,10 +13,10 @@ use std::fmt;
 
 use crate::comparator::Comparator;
 
-/// Bytes that an internal key has more than its user key.
+/// Bytes by which an internal key is longer than its user key.
 pub const TRAILER_LEN: usize = 8;
 
-/// The number of a write: each counted record of a batch gets the next one.
+/// The sequence number of a write: each counted record of a batch gets the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceNumber(pub u64);
 
@@ -42,7 +42,7 @@ impl fmt::Display for FileNumber {
     }
 }
 
-/// What a record is. The numbers are RocksDB's and stand on disk.
+/// The type of a record. The numbers are RocksDB's, and are stored on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[expect(
@@ -79,7 +79,7 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// The type in a seek key, so that it sorts before every record of its sequence.
+    /// The type for a seek key, so that it sorts before every record with its sequence number.
     pub const FOR_SEEK: Self = Self::ColumnFamilyValuePreferredSeqno;
 
     /// The type with the number `b`, or `None` if RocksDB 11.8 has none.
@@ -124,7 +124,7 @@ pub fn pack(seq: SequenceNumber, t: ValueType) -> u64 {
     (seq.0 << 8) | t as u64
 }
 
-/// The sequence in a packed trailer.
+/// The sequence number in a packed trailer.
 #[inline]
 pub fn packed_sequence(packed: u64) -> SequenceNumber {
     SequenceNumber(packed >> 8)
@@ -157,18 +157,18 @@ pub fn user_key(internal: &[u8]) -> &[u8] {
     split(internal).map_or(internal, |(u, _)| u)
 }
 
-/// An internal key taken apart.
+/// A parsed internal key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parsed<'a> {
     /// The key that the user gave.
     pub user_key: &'a [u8],
-    /// When it was written.
+    /// The sequence number of the record.
     pub sequence: SequenceNumber,
-    /// What it is.
+    /// The type of the record.
     pub value_type: ValueType,
 }
 
-/// Takes an internal key apart; `None` if it is too short or its type is unknown.
+/// Parses an internal key; `None` if it is too short or its type is unknown.
 #[inline]
 pub fn parse(internal: &[u8]) -> Option<Parsed<'_>> {
     let (user_key, packed) = split(internal)?;
@@ -179,8 +179,8 @@ pub fn parse(internal: &[u8]) -> Option<Parsed<'_>> {
     })
 }
 
-/// The type that RocksDB 11 gives to a table's smallest key where it cut a range tombstone at the
-/// table's start. No record has it.
+/// The type that RocksDB 11 gives to a table's smallest key if it cut a range tombstone at the
+/// table's start. No record has this type.
 pub const CUT_TOMBSTONE: u8 = 0x1a;
 
 /// Whether the bytes can be a table's smallest or largest internal key.

@@ -1,7 +1,7 @@
-//! What every Ironstone crate shares: errors, keys, integer coding, checksums, comparators,
-//! the `options!{}` table, statistics, metrics, time, threads and randomness.
+//! Code that all Ironstone crates share: errors, keys, integer coding, checksums, comparators,
+//! the `options!{}` table, statistics, metrics, time, threads and random numbers.
 //!
-//! A thing enters this crate only when two crates need it. Nothing here does I/O.
+//! Code is added to this crate only when two crates need it. Nothing here does I/O.
 
 pub mod checksum;
 pub mod clock;
@@ -19,12 +19,12 @@ pub mod stats;
 pub mod sync;
 pub mod threads;
 
-/// Whether what the code states of itself is checked also where that takes time: in debug builds, which
-/// is what tests run, and with `--cfg invariants`.
+/// Whether expensive checks of invariants are enabled: in debug builds, which include tests, and with
+/// `--cfg invariants`.
 pub const INVARIANTS: bool = cfg!(any(invariants, debug_assertions));
 
-/// Panics with a message if a condition does not hold, where [`INVARIANTS`] says that it is checked: a
-/// `debug_assert!` that `--cfg invariants` turns on too.
+/// Panics with a message if a condition does not hold and [`INVARIANTS`] is true: a `debug_assert!` that
+/// `--cfg invariants` enables too.
 ///
 /// ```
 /// let level = [1, 4, 9];

@@ -1,16 +1,16 @@
-//! Merge operators: how an operand that was written changes the value under it.
+//! Merge operators: how written operands change the value below them.
 //!
 //! ```text
 //!   write:    Merge(key, operand)                   nothing is read
 //!   read:     value ← op₁ ← op₂ ← … ← opₙ           full merge, oldest operand first
-//!   compact:  op₁ ← op₂ becomes one operand         partial merge, where the operator can
+//!   compact:  op₁ ← op₂ becomes one operand         partial merge, if the operator supports it
 //! ```
 //!
-//! A database stores of an operator only its name, as a property of each table and in the OPTIONS
-//! file. The built-in ones have RocksDB's names and results (`utilities/merge_operators`), and
+//! A database stores only the name of an operator, as a property of each table and in the OPTIONS
+//! file. The built-in operators have RocksDB's names and results (`utilities/merge_operators`), and
 //! [`parse`] finds them under the names that RocksDB accepts.
 //!
-//! Operators are users' code: [`full`] and [`partial`] call them so that a panic becomes an error.
+//! Operators are users' code: [`full`] and [`partial`] call them and catch panics.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// How operands change values. The results must depend on the arguments alone.
+/// Defines how operands change values. The results must depend on the arguments only.
 pub trait MergeOperator: Send + Sync {
     /// The name that is stored in tables and in the OPTIONS file.
     fn name(&self) -> &str;
 
-    /// The value of `key` after `operands`, oldest first, were applied to `existing`, which is
-    /// `None` if the key did not exist. `None` says that it cannot be done: reads of the key then
-    /// fail, and compactions keep the operands as they are.
+    /// The value of `key` after `operands`, oldest first, are applied to `existing`, which is
+    /// `None` if the key does not exist. Returns `None` if the merge fails: reads of the key then
+    /// fail, and compactions keep the operands unchanged.
     fn full_merge(
         &self,
         key: &[u8],
@@ -33,15 +33,15 @@ pub trait MergeOperator: Send + Sync {
         operands: &[&[u8]],
     ) -> Option<Vec<u8>>;
 
-    /// One operand that does what `operands`, oldest first, do one after the other; `None` if there
-    /// is none. It is called with two operands at least, with one if
-    /// [`MergeOperator::allow_single_operand`] says so.
+    /// One operand with the combined effect of `operands`, oldest first; `None` if there is none.
+    /// Called with at least two operands, or with one if [`MergeOperator::allow_single_operand`]
+    /// returns true.
     fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let _ = (key, operands);
         None
     }
 
-    /// Whether a partial merge of a single operand makes sense, for example because it makes it
+    /// Whether a partial merge of a single operand is useful, for example because it makes the operand
     /// smaller.
     fn allow_single_operand(&self) -> bool {
         false
@@ -59,8 +59,8 @@ impl fmt::Debug for dyn MergeOperator {
     }
 }
 
-/// A merge operator of a closure, which gets the key, the value that exists, and the operands, oldest first, and returns the
-/// new value; `None` says that it cannot be done. `name` is stored: a database that was written with an operator
+/// A merge operator from a closure. The closure gets the key, the existing value, and the operands, oldest first, and
+/// returns the new value, or `None` if the merge fails. `name` is stored: a database that was written with an operator
 /// opens with one of the same name.
 ///
 /// ```
@@ -80,9 +80,9 @@ where
     })
 }
 
-/// A merge operator of a closure that puts one operand on what is there already, a value or an older operand, or on nothing:
-/// for operands that look like values, and may be combined before the value is known. `None` says that it cannot be
-/// done.
+/// A merge operator from a closure that applies one operand to the existing value, to an older operand, or to nothing:
+/// for operands that have the same form as values and can be combined before the value is known. The closure returns
+/// `None` if the merge fails.
 ///
 /// ```
 /// let sum = base::merge::associative_merge_operator("Sum", |_key, existing, operand| {
@@ -164,7 +164,7 @@ where
 /// Calls [`MergeOperator::full_merge`].
 ///
 /// # Errors
-/// `Corruption` naming the operator and the key if it gives up or panics.
+/// `Corruption` naming the operator and the key if the operator fails or panics.
 pub fn full(
     operator: &dyn MergeOperator,
     key: &[u8],
@@ -179,7 +179,7 @@ pub fn full(
     }
 }
 
-/// Calls [`MergeOperator::partial_merge`]; a panic is the same as "cannot be done".
+/// Calls [`MergeOperator::partial_merge`]; a panic counts as `None`.
 pub fn partial(operator: &dyn MergeOperator, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
     let call = || operator.partial_merge(key, operands);
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_default()
@@ -194,11 +194,11 @@ fn failed(operator: &dyn MergeOperator, key: &[u8], what: &str) -> Error {
     ))
 }
 
-/// The built-in operator that `text` means: its name or RocksDB's short name, or
-/// `{id=name;option=value;}`; `None` inside for `nullptr` and nothing at all.
+/// The built-in operator that `text` names: by its name, RocksDB's short name, or
+/// `{id=name;option=value;}`; `Ok(None)` for `nullptr` and for empty text.
 ///
 /// # Errors
-/// `NotSupported` if no built-in operator is meant; `InvalidArgument` for an option that it does
+/// `NotSupported` if there is no such built-in operator; `InvalidArgument` for an option that it does
 /// not have.
 pub fn parse(text: &str) -> Result<Option<Arc<dyn MergeOperator>>> {
     let text = text.trim();
@@ -226,7 +226,7 @@ pub fn parse(text: &str) -> Result<Option<Arc<dyn MergeOperator>>> {
         PutOperator::NAME | "put" | "put_v1" => Some(Arc::new(PutOperator)),
         MaxOperator::NAME | "max" => Some(Arc::new(MaxOperator)),
         BytesXorOperator::NAME | "bytesxor" => Some(Arc::new(BytesXorOperator)),
-        // It may have any options of its own.
+        // An unknown operator may have any options.
         _ => {
             return Err(Error::not_supported(format!(
                 "merge_operator = {text}, which is not built in"
@@ -259,7 +259,7 @@ fn fold(
     Some(out)
 }
 
-/// Puts a delimiter and the operand behind the value.
+/// Appends a delimiter and the operand to the value.
 #[derive(Clone, Debug)]
 pub struct StringAppendOperator {
     delimiter: Vec<u8>,
@@ -269,7 +269,7 @@ impl StringAppendOperator {
     /// The stored name.
     pub const NAME: &'static str = "StringAppendOperator";
 
-    /// With this delimiter, which may be empty. RocksDB's default is `,`.
+    /// An operator with this delimiter, which may be empty. RocksDB's default is `,`.
     pub fn new(delimiter: impl Into<Vec<u8>>) -> Self {
         Self {
             delimiter: delimiter.into(),
@@ -303,7 +303,7 @@ impl MergeOperator for StringAppendOperator {
     }
 }
 
-/// [`StringAppendOperator`] without partial merges: RocksDB's tests, and its `ldb`, have it.
+/// [`StringAppendOperator`] without partial merges, as used by RocksDB's tests and its `ldb`.
 #[derive(Clone, Debug)]
 pub struct StringAppendTestOperator(StringAppendOperator);
 
@@ -311,7 +311,7 @@ impl StringAppendTestOperator {
     /// The stored name.
     pub const NAME: &'static str = "StringAppendTESTOperator";
 
-    /// With this delimiter.
+    /// An operator with this delimiter.
     pub fn new(delimiter: impl Into<Vec<u8>>) -> Self {
         Self(StringAppendOperator::new(delimiter))
     }
@@ -332,7 +332,7 @@ impl MergeOperator for StringAppendTestOperator {
     }
 }
 
-/// Adds little-endian `u64`s; the sum wraps. What is not 8 bytes long counts as 0.
+/// Adds little-endian `u64`s; the sum wraps. A value or operand that is not 8 bytes long counts as 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UInt64AddOperator;
 
@@ -413,7 +413,7 @@ impl MergeOperator for MaxOperator {
     }
 }
 
-/// Bitwise exclusive or; the shorter of two is filled up with zeros.
+/// Bitwise exclusive or; the shorter input is padded with zeros.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BytesXorOperator;
 

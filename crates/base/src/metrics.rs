@@ -11,16 +11,16 @@
 
 use std::fmt::{Display, Write as _};
 
-/// What a number means.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only rises, but for restarts.
+    /// A value that only rises, except at restarts.
     Counter,
-    /// It is what it is now.
+    /// A current value that may rise and fall.
     Gauge,
     /// Quantiles, a sum and a count.
     Summary,
-    /// Counts up to bounds, a sum and a count.
+    /// Cumulative counts by upper bound, a sum and a count.
     Histogram,
 }
 
@@ -35,17 +35,17 @@ impl Kind {
     }
 }
 
-/// A text that grows by families of samples.
+/// Builds the text, family by family.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     out: String,
-    /// Of the family that samples belong to.
+    /// The name of the current family.
     name: String,
 }
 
 impl Metrics {
-    /// Begins the family `name`; what Prometheus does not allow in a name becomes an underscore. `help`
-    /// gets a full stop.
+    /// Begins the family `name`; characters that Prometheus does not allow in a name become underscores.
+    /// A full stop is appended to `help`.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
         self.name = name.chars().map(allowed).collect();
         let (name, kind) = (&self.name, kind.name());
@@ -55,12 +55,12 @@ impl Metrics {
         );
     }
 
-    /// A sample of the family. Values of labels may be any text.
+    /// Adds a sample to the family. Values of labels may be any text.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.sample_of("", labels, value);
     }
 
-    /// A sample of a summary or a histogram: `suffix` is `_sum`, `_count` or `_bucket`.
+    /// Adds a sample of a summary or a histogram: `suffix` is `_sum`, `_count` or `_bucket`.
     pub fn sample_of(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
         let mut all = String::new();
         for (name, text) in labels {
@@ -97,7 +97,7 @@ fn allowed(c: char) -> char {
     }
 }
 
-/// The value of a label, as it stands between its quotes.
+/// Appends the value of a label, escaped for the quotes around it.
 fn escape(text: &str, out: &mut String) {
     for c in text.chars() {
         match c {

@@ -1,8 +1,8 @@
-//! What one thread's operations cost: RocksDB's perf context and IO stats context.
+//! Per-thread counters of the cost of operations: RocksDB's perf context and IO stats context.
 //!
-//! Each thread counts for itself, so reading and resetting need no lock, and a caller can tell the
-//! cost of one call. Off by default: [`set_level`] turns counting on for the calling thread.
-//! Counters that nothing feeds stay 0, and are not printed.
+//! Each thread has its own counters, so reading and resetting need no lock, and a caller can measure
+//! one call. Off by default: [`set_level`] turns counting on for the calling thread. Counters that are
+//! not implemented stay 0, and are not printed.
 //!
 //! ```
 //! use base::perf::{self, PerfCounter, PerfLevel};
@@ -19,13 +19,13 @@ use std::fmt::Write as _;
 
 use crate::clock::Clock;
 
-/// How much is counted: each level counts what the ones before it do, and more.
+/// How much is counted: each level includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum PerfLevel {
     /// Nothing.
     Disable = 1,
-    /// Numbers of things.
+    /// Counts and bytes.
     EnableCount = 2,
     /// Times too.
     EnableTimeExceptForMutex = 3,
@@ -173,7 +173,7 @@ thread_local! {
     static COUNTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How much the calling thread counts from now on.
+/// Sets how much the calling thread counts.
 pub fn set_level(level: PerfLevel) {
     LEVEL.set(level as u8);
 }
@@ -206,13 +206,13 @@ fn add(counter: PerfCounter, n: u64) {
     });
 }
 
-/// Nanoseconds now, if the calling thread counts times; to be given to [`stop`].
+/// The current time in nanoseconds, if the calling thread counts times; to be passed to [`stop`].
 #[inline]
 pub fn start(clock: &dyn Clock) -> Option<u64> {
     (LEVEL.get() > PerfLevel::EnableCount as u8).then(|| clock.monotonic_nanos())
 }
 
-/// Adds the nanoseconds since [`start`].
+/// Adds the nanoseconds since [`start`] to a counter.
 #[inline]
 pub fn stop(counter: PerfCounter, clock: &dyn Clock, started: Option<u64>) {
     if let Some(started) = started {
@@ -220,7 +220,7 @@ pub fn stop(counter: PerfCounter, clock: &dyn Clock, started: Option<u64>) {
     }
 }
 
-/// What the calling thread counted.
+/// The value of a counter of the calling thread.
 pub fn get(counter: PerfCounter) -> u64 {
     COUNTS.with_borrow(|counts| counts.get(counter as usize).copied().unwrap_or(0))
 }

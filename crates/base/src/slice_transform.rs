@@ -1,11 +1,11 @@
 //! Prefixes of user keys: RocksDB's `SliceTransform`.
 //!
-//! A [`SliceTransform`] says which keys have a prefix (are in its domain) and what it is. Filters
-//! keep the prefixes beside the keys, and iterators stay within one. Its name stands in the
-//! properties of tables, so that a filter made with one is not asked with another.
+//! A [`SliceTransform`] defines which keys have a prefix (are in its domain), and extracts it. Filters
+//! contain prefixes beside the keys, and iterators can stay within one prefix. The transform's name is
+//! stored in the properties of tables, so that a filter is not used with another transform.
 //!
-//! The built-in ones are enum variants, so that taking a prefix is inlined; what an application
-//! brings goes through [`UserSliceTransform`].
+//! The built-in transforms are enum variants, so that extracting a prefix is inlined; an application's
+//! own transforms go through [`UserSliceTransform`].
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use crate::options::OptionValue;
 
-/// A way to take prefixes that the application brings. It must never change for a name, and keys
-/// with the same prefix must lie together in the order of keys.
+/// A transform that the application defines. It must never change under its name, and keys with the
+/// same prefix must be contiguous in the order of keys.
 pub trait UserSliceTransform: Send + Sync {
-    /// Stored in tables and in the OPTIONS file.
+    /// The name that is stored in tables and in the OPTIONS file.
     fn name(&self) -> &str;
     /// True if the key has a prefix.
     fn in_domain(&self, key: &[u8]) -> bool;
@@ -24,7 +24,7 @@ pub trait UserSliceTransform: Send + Sync {
     fn transform<'k>(&self, key: &'k [u8]) -> &'k [u8];
 }
 
-/// How the prefix of a key is taken; cheap to clone.
+/// Extracts the prefix of a key; cheap to clone.
 #[derive(Clone)]
 pub struct SliceTransform(Kind);
 
@@ -52,7 +52,7 @@ impl SliceTransform {
         Self(Kind::Noop)
     }
 
-    /// A transform of the application's own.
+    /// A transform that the application defines.
     pub fn user(transform: Arc<dyn UserSliceTransform>) -> Self {
         Self(Kind::User(transform))
     }
@@ -88,7 +88,7 @@ impl SliceTransform {
         }
     }
 
-    /// The length of every prefix that is not a whole key; `None` if they have no such length.
+    /// The length of every prefix that is not a whole key; `None` if there is no such length.
     pub fn full_length(&self) -> Option<usize> {
         match &self.0 {
             Kind::Fixed(n) | Kind::Capped(n) => Some(*n),
@@ -118,7 +118,7 @@ impl SliceTransform {
     }
 }
 
-/// A key for which the application's transform panics has no prefix.
+/// The prefix by the application's transform. If that panics, the key has no prefix.
 fn user_prefix<'k>(transform: &dyn UserSliceTransform, key: &'k [u8]) -> Option<&'k [u8]> {
     let ask = || {
         transform
@@ -136,7 +136,7 @@ impl fmt::Debug for SliceTransform {
 }
 
 impl PartialEq for SliceTransform {
-    /// Transforms of one name are the same.
+    /// Transforms with the same name are equal.
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Kind::Fixed(a), Kind::Fixed(b)) | (Kind::Capped(a), Kind::Capped(b)) => a == b,

@@ -1,8 +1,8 @@
 //! Statistics: counters ("tickers") and histograms under RocksDB's names.
 //!
-//! A [`Statistics`] is shared by everything that belongs to one database. Without one, counting
-//! costs a branch. Threads count in shards of their own, so that they do not take a cache line
-//! from one another; a report adds the shards up.
+//! A [`Statistics`] is shared by all parts of a database. Without one, counting costs a branch.
+//! Threads count in different shards, so that they do not contend for cache lines; a report adds the
+//! shards up.
 
 mod activity;
 mod histogram;
@@ -19,7 +19,7 @@ pub use histogram::Histogram;
 pub use histogram::Shared as SharedHistogram;
 pub use names::{HistogramKind, Ticker};
 
-/// How much is counted: each level counts what the ones before it do, and more.
+/// How much is counted: each level includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum StatsLevel {
@@ -29,7 +29,7 @@ pub enum StatsLevel {
     ExceptHistogramOrTimers = 1,
     /// Histograms too, except those of times.
     ExceptTimers = 2,
-    /// Times too, except those that are taken too often to be cheap: compression.
+    /// Times too, except those that are measured so often that it is expensive: compression.
     ExceptDetailedTimers = 3,
     /// Everything.
     All = 5,
@@ -47,10 +47,10 @@ impl StatsLevel {
     }
 }
 
-/// The most shards that are made.
+/// Maximum number of shards.
 const SHARDS_MAX: usize = 16;
 
-/// What some of the threads counted.
+/// The counts of some of the threads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard {
@@ -61,12 +61,12 @@ struct Shard {
 /// One counter per [`Ticker`] and one distribution per [`HistogramKind`].
 #[derive(Debug)]
 pub struct Statistics {
-    /// A power of two of them.
+    /// Their number is a power of two.
     shards: Vec<Shard>,
     level: AtomicU8,
 }
 
-/// The number of the calling thread among those that count.
+/// The number of the calling thread, in the order of first use.
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -99,7 +99,7 @@ impl Statistics {
         }
     }
 
-    /// How much is counted from now on.
+    /// Sets how much is counted.
     pub fn set_level(&self, level: StatsLevel) {
         self.level.store(level as u8, Ordering::Relaxed);
     }
@@ -122,7 +122,7 @@ impl Statistics {
         }
     }
 
-    /// Counts a value that is no time: bytes, numbers of things.
+    /// Counts a value that is not a time: bytes or a number of things.
     #[inline]
     pub fn record(&self, h: HistogramKind, value: u64) {
         if self.level() > StatsLevel::ExceptHistogramOrTimers {
@@ -130,13 +130,13 @@ impl Statistics {
         }
     }
 
-    /// Whether times are wanted: if not, the clock need not be read.
+    /// Whether times are recorded: if not, the clock need not be read.
     #[inline]
     pub fn wants_times(&self) -> bool {
         self.level() > StatsLevel::ExceptTimers
     }
 
-    /// Whether times of very frequent things are wanted too.
+    /// Whether times of very frequent operations are recorded too.
     #[inline]
     pub fn wants_detailed_times(&self) -> bool {
         self.level() > StatsLevel::ExceptDetailedTimers
@@ -158,7 +158,7 @@ impl Statistics {
             .sum()
     }
 
-    /// The count of a ticker, which starts again at zero.
+    /// Returns the count of a ticker and resets it to zero.
     pub fn take(&self, t: Ticker) -> u64 {
         self.shards
             .iter()
@@ -166,7 +166,7 @@ impl Statistics {
             .sum()
     }
 
-    /// What was counted of a distribution.
+    /// The histogram of a distribution.
     pub fn histogram(&self, h: HistogramKind) -> Histogram {
         let mut out = Histogram::new();
         for shard in &self.shards {
@@ -195,7 +195,7 @@ impl Statistics {
         m.text()
     }
 
-    /// The same, appended to a text.
+    /// Like [`Statistics::metrics_text`], appended to `m`.
     pub fn metrics(&self, m: &mut Metrics) {
         for &t in Ticker::ALL {
             m.family(t.name(), Kind::Counter, &format!("Ticker {}", t.name()));
@@ -221,7 +221,7 @@ impl Default for Statistics {
 }
 
 impl fmt::Display for Statistics {
-    /// One line a ticker and one a histogram, as RocksDB prints them.
+    /// One line for each ticker and each histogram, as RocksDB prints them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for &t in Ticker::ALL {
             writeln!(f, "{} COUNT : {}", t.name(), self.get(t))?;

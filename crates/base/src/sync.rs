@@ -1,13 +1,14 @@
 //! Locks, condition variables, atomics and threads: the standard library's.
 //!
-//! With `--cfg shuttle` they are those of a scheduler that draws which thread goes on at each of
-//! their operations, so that tests can look for schedules that no machine would run by itself, and
-//! time is simulated (`time`). With `--cfg loom` they are those of a model checker, which knows weak memory
-//! orders (`weak`), for small parts. Code in which threads meet takes them from here. Without either
-//! this is nothing but other names for the standard library's types: it costs nothing.
+//! With `--cfg shuttle` they are those of a test scheduler, which chooses at random which thread runs
+//! next at each of their operations, so that tests explore schedules that rarely happen on a real
+//! machine; time is simulated (`time`). With `--cfg loom` they are those of a model checker for small
+//! parts, which simulates weak memory orders (`weak`). Code that shares data between threads takes
+//! them from here. Without either flag, they are only other names for the standard library's types, and
+//! cost nothing.
 //!
-//! Statics, and counters that nobody waits for and nothing is decided by, use the standard library's
-//! own: they would be places to switch threads at without anything to find there.
+//! Statics, and counters that do not affect what the code does, use the standard library's own types:
+//! switching threads at them would not find anything.
 
 #[cfg(shuttle)]
 pub mod explore;

@@ -1,5 +1,5 @@
-//! How background threads are started: injected, as files and time are, so that a test can be a system
-//! that has no more of them.
+//! How background threads are started: injected, like files and time, so that a test can simulate a
+//! system on which no more threads can be started.
 
 use std::fmt;
 use std::io;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use crate::sync::thread::{Builder, JoinHandle};
 
-/// What a thread does.
+/// The function that a thread runs.
 pub type Run = Box<dyn FnOnce() + Send>;
 
 /// Starts threads.
 pub trait Threads: fmt::Debug + Send + Sync {
-    /// Starts a thread of this name that runs `run`. Errors: there can be no more.
+    /// Starts a thread named `name` that runs `run`. Errors: the system cannot start one.
     fn start(&self, name: &str, run: Run) -> io::Result<JoinHandle<()>>;
 }
 
@@ -21,7 +21,7 @@ pub trait Threads: fmt::Debug + Send + Sync {
 pub struct SystemThreads;
 
 impl SystemThreads {
-    /// To be injected.
+    /// The operating system's threads behind the trait.
     pub fn shared() -> Arc<dyn Threads> {
         Arc::new(Self)
     }

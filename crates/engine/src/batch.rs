@@ -23,13 +23,13 @@ use crate::entity::WideColumns;
 /// Bytes of sequence and count before the first record.
 pub const HEADER_LEN: usize = 12;
 
-/// Bytes for which a new batch has room: most single puts need no second allocation.
+/// Initial capacity of a new batch in bytes: most single puts need no second allocation.
 const SMALL_PUT: usize = 180;
 
-/// Longest key in bytes: an internal key, 8 bytes longer, must have a 32-bit length.
+/// Maximum length of a key in bytes: an internal key, 8 bytes longer, must have a 32-bit length.
 pub const KEY_LEN_MAX: usize = u32::MAX as usize - 8;
 
-/// Longest value in bytes.
+/// Maximum length of a value in bytes.
 pub const VALUE_LEN_MAX: usize = u32::MAX as usize;
 
 /// One record of a batch. The bytes are the batch's own.
@@ -68,7 +68,7 @@ pub enum Record<'a> {
         /// Operand.
         operand: &'a [u8],
     },
-    /// Removes the keys from `begin` up to, and without, `end`.
+    /// Removes the keys from `begin` (inclusive) to `end` (exclusive).
     DeleteRange {
         /// Column family id.
         cf: u32,
@@ -132,7 +132,7 @@ pub enum Record<'a> {
 }
 
 impl Record<'_> {
-    /// What it is called, for messages.
+    /// The record's name, for messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Put { .. } => "Put",
@@ -200,11 +200,11 @@ impl<'a> Records<'a> {
         self.len - self.rest.len()
     }
 
-    /// The next record; `None`: it ends before it should.
+    /// Decodes the next record; `None` if it is cut off.
     ///
-    /// Most are of two kinds, which are built where they are used, in registers. A record that is returned in memory
-    /// is written field by field and read sixteen bytes at a time; such a read waits until all that was written
-    /// before it, memtable entries too, is in the cache.
+    /// Most records are of two kinds, which are built in registers where they are used. A record that is
+    /// returned in memory is written field by field and read sixteen bytes at a time. Such a read waits
+    /// until all earlier stores, including those of memtable entries, are in the cache.
     #[inline(always)]
     fn decode(&mut self, tag: Tag) -> Option<Record<'a>> {
         let d = &mut self.rest;
@@ -277,7 +277,7 @@ impl<'a> Records<'a> {
             | Tag::ColumnFamilyValue
             | Tag::Deletion
             | Tag::ColumnFamilyDeletion
-            // Only in tables, never in a batch; `next` refuses it before.
+            // Only in tables, never in a batch; `next` has refused it already.
             | Tag::DeletionWithTimestamp => return None,
         })
     }
@@ -348,7 +348,7 @@ struct SavePoint {
 /// ```
 #[derive(Clone, Debug)]
 pub struct WriteBatch {
-    /// A whole header, then whole, known records; as many counted ones as the header says.
+    /// A complete header, then complete records of known kinds; the header's count is right.
     data: Vec<u8>,
     save_points: Vec<SavePoint>,
 }
@@ -431,7 +431,7 @@ impl WriteBatch {
         }
     }
 
-    /// The sequence number of the last counted record; that before the batch if it has none.
+    /// The sequence number of the last counted record; if there is none, the number before the batch's.
     pub(crate) fn last_sequence(&self) -> u64 {
         (self.sequence() + u64::from(self.count())).saturating_sub(1)
     }
@@ -456,8 +456,8 @@ impl WriteBatch {
         self.delete_cf_id(0, key.as_ref())
     }
 
-    /// Removes the keys of the default family from `begin` up to, and without, `end`. A write of
-    /// the batch fails if `end` comes before `begin`.
+    /// Removes the keys of the default family from `begin` (inclusive) to `end` (exclusive). Writing the
+    /// batch fails if `end` comes before `begin`.
     pub fn delete_range(&mut self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         self.delete_range_cf_id(0, begin.as_ref(), end.as_ref())
     }
@@ -496,7 +496,7 @@ impl WriteBatch {
         self.add(Tag::SingleDeletion, long, cf, key, None)
     }
 
-    /// Removes the keys from `begin` up to, and without, `end`.
+    /// Removes the keys from `begin` (inclusive) to `end` (exclusive).
     pub fn delete_range_cf_id(&mut self, cf: u32, begin: &[u8], end: &[u8]) -> Result<()> {
         check_len("key", end, KEY_LEN_MAX)?;
         let long = Tag::ColumnFamilyRangeDeletion;

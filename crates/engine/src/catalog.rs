@@ -6,8 +6,9 @@
 //!   Logged::apply         readers see it: Views, log numbers, the set of families
 //! ```
 //!
-//! A change that comes to no end, because it fails, is given up, or its thread panics, gives its new tables to the
-//! janitor. Where the MANIFEST has failed it may name them: then they stay until another MANIFEST is begun.
+//! A change that does not complete, because it fails, is given up, or its thread panics, gives its new
+//! tables to the janitor. If the MANIFEST has failed, it may name them: they then stay until another
+//! MANIFEST is begun.
 //!
 //! Lock order: the MANIFEST is locked before the state of the database.
 
@@ -27,7 +28,8 @@ use crate::version::edit::VersionEdit;
 use crate::version::set::{Contents, next_version};
 use crate::version::{TableFile, Version, VersionSet};
 
-/// The MANIFEST, which is this thread's as long as this lives. A panic that leaves it failed is a failure of the database.
+/// The MANIFEST, locked by this thread while this lives. If a panic leaves the MANIFEST failed, the
+/// database fails.
 pub(crate) struct Manifest<'a> {
     db: &'a Shared,
     versions: MutexGuard<'a, VersionSet>,
@@ -68,20 +70,20 @@ pub(crate) struct Change<'a> {
     steps: Vec<Step>,
     /// Tables that are part of no Version yet.
     tables: Vec<PathBuf>,
-    /// The last sequence number that is used, where it is not visible yet.
+    /// The last sequence number that is used, if it is not visible yet; else 0.
     last_sequence: u64,
     refuse_writes: bool,
 }
 
-/// What becomes visible of a change.
+/// A part of a change that becomes visible.
 enum Step {
-    /// The family's files are those of another Version.
+    /// The family gets another Version.
     Files {
         family: Arc<Family>,
         version: Arc<Version>,
-        /// Files that are not part of it.
+        /// Files that are not part of it any more.
         removed: Vec<Arc<TableFile>>,
-        /// Memtables that are in its files now.
+        /// Memtables that were flushed into its files.
         flushed: Vec<Arc<Memtable>>,
     },
     /// Nothing of the family is in logs before this one.
@@ -142,17 +144,17 @@ impl<'a> Change<'a> {
         self.versions.max_column_family + 1
     }
 
-    /// Logs before this one are declared obsolete already.
+    /// The first log that counts as needed: those before it are declared obsolete already.
     pub(crate) fn needed_logs(&self) -> FileNumber {
         FileNumber(self.versions.min_log_number_to_keep)
     }
 
-    /// New tables of the change, which are obsolete unless it is logged.
+    /// Adds new tables of the change. They become obsolete unless it is logged.
     pub(crate) fn makes(&mut self, tables: impl IntoIterator<Item = PathBuf>) {
         self.tables.extend(tables);
     }
 
-    /// These tables were made for nothing.
+    /// Gives tables that were made in vain to the janitor.
     pub(crate) fn discard(&mut self, tables: impl IntoIterator<Item = PathBuf>) {
         self.versions.discard(&self.db.tables.janitor, tables);
     }
@@ -162,8 +164,9 @@ impl<'a> Change<'a> {
         self.last_sequence = last;
     }
 
-    /// If the MANIFEST fails, the edits may be in it or not. The database then refuses writes: nobody must be told of
-    /// anything durable until another MANIFEST says which. Background jobs say so themselves.
+    /// If the MANIFEST fails, the edits may be in it or not. The database then refuses writes: nothing
+    /// may be acknowledged as durable until another MANIFEST settles that. Background jobs make the
+    /// database fail themselves.
     pub(crate) fn refuse_writes_if_it_fails(mut self) -> Self {
         self.refuse_writes = true;
         self
@@ -171,7 +174,7 @@ impl<'a> Change<'a> {
 
     /// Adds and removes files of a family. The new tables are opened for `activity`.
     ///
-    /// Errors: Corruption if a new table is missing or damaged, or a file that goes is not there.
+    /// Errors: Corruption if a new table is missing or damaged, or a file to be removed is not there.
     pub(crate) fn files(
         &mut self,
         family: &Arc<Family>,
@@ -181,8 +184,8 @@ impl<'a> Change<'a> {
         self.flush(family, edit, activity, Vec::new())
     }
 
-    /// The same with what was in memtables, which are not needed any more, and the logs before
-    /// `edit.log_number` neither.
+    /// [`Change::files`] for a flush: the memtables in `flushed` are not needed any more, and neither are
+    /// logs before `edit.log_number`.
     pub(crate) fn flush(
         &mut self,
         family: &Arc<Family>,
@@ -311,12 +314,12 @@ impl<'a> Logged<'a> {
         })
     }
 
-    /// Has everybody see it. Other changes wait until what is returned is dropped.
+    /// Makes the change visible. Other changes wait until the result is dropped.
     pub(crate) fn apply(mut self) -> Applied<'a> {
         let steps = std::mem::take(&mut self.0.steps);
         let db = self.0.db;
         let mut set = None;
-        // What nobody uses any more is freed when the lock is not held.
+        // Files and Views that nobody uses any more are freed after the lock is released.
         let mut removed = Vec::new();
         let state = db.state();
         for step in steps {
@@ -368,7 +371,7 @@ impl<'a> Logged<'a> {
     }
 }
 
-/// Readers see another Version of the family. The state of the database is locked.
+/// Makes readers see another Version of the family. The state of the database is locked.
 fn show(family: &Family, version: Arc<Version>, flushed: &[Arc<Memtable>]) {
     let view = family.view.load_full();
     if flushed.is_empty() {
@@ -384,7 +387,8 @@ fn show(family: &Family, version: Arc<Version>, flushed: &[Arc<Memtable>]) {
     family.view.store(Arc::new(new));
 }
 
-/// A change that is part of the database. Until it is dropped, no other one is begun; then jobs and waiters look anew.
+/// A change that is part of the database. No other change begins until it is dropped; then jobs and
+/// waiters look again.
 pub(crate) struct Applied<'a>(Change<'a>);
 
 impl Drop for Applied<'_> {

@@ -1,7 +1,7 @@
-//! Checkpoints: a copy of an open database that opens by itself, made while writers run.
+//! Checkpoints: a copy of an open database that can be opened on its own, made while writers run.
 //!
-//! Tables are linked where that can be, everything else is copied. The copy grows in `<dir>.tmp`
-//! and gets its name when all of it is durable: there is a whole checkpoint or none.
+//! Tables are hard-linked where possible; everything else is copied. The copy is built in `<dir>.tmp` and renamed
+//! when all of it is durable: either a complete checkpoint exists or none.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::files::FileKind;
 use crate::live_files::{self, LiveFileStorageInfo, NoDeletions};
 use crate::shared::Shared;
 
-/// Makes a checkpoint in `dir`, which must not exist; returns the number of the last write in it.
+/// Makes a checkpoint in `dir`, which must not exist. Returns the sequence number of the last write in it.
 pub(crate) fn create(db: &Shared, dir: &Path, log_size_for_flush: u64) -> Result<u64> {
     let fs = &*db.env().fs;
     let sequence = in_new_dir(fs, dir, |temp| {
@@ -50,13 +50,13 @@ pub(crate) fn write(fs: &dyn FileSystem, path: &Path, data: &[u8]) -> Result<()>
     file.sync(SyncKind::Data)
 }
 
-/// Makes the new directory `dir` with what `fill` puts into it, durably, or nothing.
+/// Creates the new directory `dir`, which `fill` fills, and makes it durable. After an error there is no directory.
 pub(crate) fn in_new_dir<T>(
     fs: &dyn FileSystem,
     dir: &Path,
     fill: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<T> {
-    let dir: PathBuf = dir.components().collect(); // without a slash at the end
+    let dir: PathBuf = dir.components().collect(); // without a trailing slash
     if dir.as_os_str().is_empty() {
         return Err(Error::invalid_argument("invalid checkpoint directory name"));
     }
@@ -66,7 +66,7 @@ pub(crate) fn in_new_dir<T>(
     let mut temp = dir.clone().into_os_string();
     temp.push(".tmp");
     let temp = PathBuf::from(temp);
-    file_copies::remove_tree(fs, &temp)?; // of an attempt that a crash ended
+    file_copies::remove_tree(fs, &temp)?; // left by an attempt that a crash interrupted
     if !fs.exists(parent(&dir))? {
         io::create_dirs(fs, parent(&dir))?;
     }

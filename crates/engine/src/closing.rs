@@ -1,4 +1,4 @@
-//! How a database ends: what it closes with, on which thread, and when LOCK goes.
+//! How a database is closed: in which steps, on which thread, and when LOCK is released.
 //!
 //! ```text
 //!   before_close     what is only in memory goes to a table, the log to the operating system
@@ -8,10 +8,10 @@
 //!   LOCK             another process may open the database
 //! ```
 //!
-//! The last handle may be let go of by a listener or a callback on a thread of the database's own,
-//! which goes on with what it does and cannot be waited for there. So a thread of its own closes the
-//! database then. Where the system has no more threads, everything behind `begin_close` is left to
-//! the database's threads: the first that ends has nothing else to do, and waits for the others.
+//! A listener or a callback on one of the database's own threads may drop the last handle. That thread
+//! still has to go on with its work, so nothing on it can wait for its end. A separate thread then closes
+//! the database. If the system cannot start one, everything after `begin_close` is left to the database's
+//! threads: the first one that ends has nothing else to do, and waits for the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use crate::jobs::Jobs;
 use crate::maintenance;
 use crate::shared::Shared;
 
-/// What a database has besides its state: its threads, and the right to its directory. LOCK goes when
-/// this is dropped, by whomever: the threads have been joined then.
+/// What a database has besides its state: its threads, and the right to its directory. LOCK is released
+/// when this is dropped, on whichever thread. The database's threads have been joined by then.
 #[derive(Default)]
 pub(crate) struct Running {
     pub(crate) jobs: Jobs,
@@ -38,16 +38,19 @@ impl Running {
         Self { jobs, _lock: lock }
     }
 
-    /// Closes the database, on a thread that is not its own or that has let go of everything of it.
+    /// Closes the database. The caller is not one of its threads, or holds nothing of the database any
+    /// more.
     pub(crate) fn close(&mut self, shared: &Shared) -> Result<()> {
         let result = before(shared);
         self.end(shared);
         result
     }
 
-    /// Closes the database where nobody hears of errors, on a thread of its own that goes on.
+    /// Closes the database on a separate thread, for a caller on one of the database's own threads.
+    /// Errors are reported in LOG only.
     pub(crate) fn close_elsewhere(self, shared: &Arc<Shared>) {
-        // Whoever is to close it takes it from there: a thread that cannot be started takes nothing.
+        // The thread that closes the database takes it from here. If that thread cannot be started, it is
+        // still here.
         let running = Arc::new(Mutex::new(Some(self)));
         let (to_close, of) = (Arc::clone(&running), Arc::clone(shared));
         let close = move || {
@@ -72,7 +75,7 @@ impl Running {
         shared.tables.compressors.end();
         let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
         shared.durable.fail(&closed);
-        // A file system that panics may not keep listeners from hearing the rest.
+        // A panic of the file system must not keep the remaining letters from the listeners.
         let delete = AssertUnwindSafe(|| shared.delete_obsolete_files());
         if !shared.read_only && catch_unwind(delete).is_err() {
             shared.info_log.error(format_args!(
@@ -92,7 +95,7 @@ fn before(shared: &Shared) -> Result<()> {
     result
 }
 
-/// Nobody else hears of it.
+/// Reports a failed close in LOG: no caller gets the error.
 pub(crate) fn report(shared: &Shared, result: Result<()>) {
     if let Err(e) = result {
         shared.info_log.error(format_args!("closing: {e}"));

@@ -1,9 +1,10 @@
-//! The application's code is called when no lock is held: listeners, callbacks and wakers.
+//! Calls the application's code (listeners, callbacks and wakers) when no lock is held.
 //!
 //! A function that takes locks and may have something to tell begins with a [`Courier`]. When the
-//! outermost courier of a thread goes, all locks of that thread are free, and what was put aside
-//! is told: letters of the [outbox](crate::outbox), and who waits for the watermarks. Threads that
-//! flush or compact leave it to others: what they would call may write, and wait for them.
+//! outermost courier of a thread is dropped, the thread holds no lock any more, and what was put aside is
+//! delivered: letters of the [outbox](crate::outbox), and calls of the watermarks' wakers and callbacks.
+//! Threads that flush or compact leave that to other threads, because the application's code may write,
+//! and the write may wait for them.
 
 use std::sync::Arc;
 
@@ -27,16 +28,16 @@ impl Drop for Courier<'_> {
 }
 
 impl Shared {
-    /// Comes before the first lock that is taken.
+    /// To be called before the first lock is taken.
     #[inline]
     pub(crate) fn courier(&self) -> Courier<'_> {
         outbox::set_out();
         Courier(self)
     }
 
-    /// Errors: this thread flushes or compacts for the database, called by a listener, and `what` would wait for
-    /// one of both. Either may wait for the other: a flush for room that a compaction makes, a compaction's
-    /// listener for a flush, and both for whoever pauses them.
+    /// Errors: this thread flushes or compacts for the database and runs a listener, and `what` would
+    /// wait for a flush or a compaction. Each may wait for the other: a flush for room that a compaction
+    /// makes, a compaction's listener for a flush, and both for a thread that pauses them.
     pub(crate) fn check_may_wait(&self, what: &str) -> Result<()> {
         let does = match outbox::job_for(self.instance) {
             None => return Ok(()),
@@ -54,12 +55,13 @@ impl Shared {
         }
     }
 
-    /// Before this thread waits: another delivers what it has to tell.
+    /// Called before this thread waits: leaves its letters to another thread.
     pub(crate) fn leave_letters(&self) {
         self.outbox.leave();
     }
 
-    /// Tells what this thread has put aside, and who waits for what has happened. No lock may be held.
+    /// Delivers this thread's letters, and calls the wakers and callbacks that the watermarks have put
+    /// aside. No lock may be held.
     #[inline]
     pub(crate) fn deliver(&self) {
         if outbox::works() {
@@ -83,9 +85,9 @@ impl Shared {
         }
     }
 
-    /// Tells what was put aside by anybody: no thread of ours runs any more.
+    /// Delivers the letters of all threads. No thread of the database runs any more.
     pub(crate) fn deliver_the_rest(&self) {
-        // On a thread that works for another database too: there is nobody else.
+        // Also on a thread that flushes or compacts for another database: no other thread is left.
         self.hand_out();
         for letter in self.outbox.take_all() {
             self.tell(|l| letter(l));
@@ -93,7 +95,7 @@ impl Shared {
     }
 }
 
-/// The thread of the letters that others have left.
+/// The thread that delivers the letters left by other threads.
 pub(crate) fn run(db: &Arc<Shared>) {
     while !db.is_closing() {
         for letter in db.outbox.wait_for_left(|| db.is_closing()) {

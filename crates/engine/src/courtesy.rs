@@ -1,12 +1,13 @@
-//! Background writers let synced writes go before them.
+//! Background writers give way to synced writes.
 //!
-//! Before a flush ends, a device brings everything to its medium that it was given, whoever gave it.
-//! So a synced put pays for what compactions, flushes and the pool have handed over since the last
-//! one. They hand over pieces, and of these one goes between two synced writes, right after the
-//! first has landed: the device has it behind it, as far as it can, when the next one comes.
+//! When a device is told to flush its cache, it brings everything to its medium that it was given, by
+//! whichever writer. So a synced put pays for what compactions, flushes and the pool have written since
+//! the last one. Therefore they write in pieces, and only one piece goes between two synced writes, right
+//! after the first has landed. The device is then done with it, as far as possible, when the next synced
+//! write comes.
 //!
-//! Nobody waits for long: a synced write that takes its time may carry more, and where none comes,
-//! none is waited for.
+//! No background writer waits for long: beside a slow synced write the pieces are larger, and if no
+//! synced write comes, it does not wait for one.
 
 use std::time::Duration;
 
@@ -14,43 +15,46 @@ use base::clock::{self, Clock};
 use base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that go between two synced writes.
+/// Bytes that background writers write between two synced writes.
 pub(crate) const PIECE: u64 = 64 << 10;
-/// The same beside synced writes that are slow: the piece is then a small part of them.
+/// The most bytes beside slow synced writes: the piece is then a small part of what the device does.
 const PIECE_MAX: u64 = 256 << 10;
-/// The same beside large writes: so many of their bytes, or tables could never keep up with them.
+/// Beside large synced writes a piece is this many times their size: otherwise tables could never keep up
+/// with them.
 const TIMES_WRITTEN: u64 = 8;
-/// But no more than this.
+/// The most bytes of a piece beside large synced writes.
 const LARGE_PIECE_MAX: u64 = 4 << 20;
-/// A piece while nobody syncs.
+/// Bytes of a piece while nobody syncs.
 const IDLE_PIECE: u64 = 1 << 20;
-/// How long a synced write is waited for before it is looked whether one is under way at all.
+/// How long to wait for a synced write before checking whether one is under way at all.
 const LOOK: Duration = Duration::from_millis(1);
-/// After so many looks in a row that found none, none is waited for until there is one again.
+/// After this many checks in a row that found no synced write, none is waited for until one has landed
+/// again.
 const IDLE_LOOKS: u32 = 4;
-/// After so many looks a piece goes beside a synced write that does not end.
+/// After this many checks a piece is written beside a synced write that does not end.
 const LOOKS_MAX: u32 = 8;
 
-/// What may go to the device now.
+/// What a background writer may write now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) bytes: u64,
-    /// Somebody writes synced: the piece should be on the device before the next is asked for.
+    /// There are synced writes: the piece should be on the device before the next one is asked for.
     pub(crate) beside: bool,
 }
 
-/// Synced writes, and what is handed over beside them.
+/// Synced writes, and what background writers write beside them.
 #[derive(Debug, Default)]
 pub(crate) struct Courtesy {
     /// Synced writes that the device has now.
     flying: AtomicUsize,
     /// Synced writes that have ended.
     landed: AtomicU64,
-    /// Bytes of the last one.
+    /// Bytes of the last synced write.
     carried: AtomicU64,
     /// Background writers that wait for one to end.
     waiting: AtomicUsize,
-    /// [`Courtesy::landed`] when somebody waited for another one and none came, and one more; 0 before.
+    /// One more than [`Courtesy::landed`] was when a background writer last waited for a synced write in
+    /// vain; 0 if that never happened. Nobody syncs while this is still one more than `landed`.
     idle_at: AtomicU64,
     piled: Mutex<Piled>,
     told: Condvar,
@@ -86,19 +90,19 @@ impl Courtesy {
         self.piled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A synced write of so many bytes goes to the device.
+    /// A synced write of `bytes` goes to the device; it has landed when the result is dropped.
     pub(crate) fn take_off(&self, bytes: u64) -> Flying<'_> {
         self.carried.store(bytes, Ordering::Relaxed);
         self.flying.fetch_add(1, Ordering::SeqCst);
         Flying(self)
     }
 
-    /// Whether anybody has ever synced: else there is nobody to be courteous to.
+    /// Whether there ever was a synced write: otherwise there is nothing to give way to.
     pub(crate) fn is_wanted(&self) -> bool {
         self.landed.load(Ordering::Relaxed) > 0
     }
 
-    /// After how many bytes a grant is to be asked for.
+    /// How many bytes a background writer gathers before it asks for a grant.
     pub(crate) fn step(&self) -> u64 {
         let landed = self.landed.load(Ordering::Relaxed);
         if self.idle_at.load(Ordering::Relaxed) == landed + 1 {
@@ -108,7 +112,7 @@ impl Courtesy {
         }
     }
 
-    /// What goes between two synced writes after a wait of so many looks.
+    /// Bytes of a piece between two synced writes after a wait of `looks` checks.
     fn piece(&self, looks: u32) -> u64 {
         let carried = self.carried.load(Ordering::Relaxed);
         let least = carried
@@ -117,11 +121,11 @@ impl Courtesy {
         (least << looks.min(2)).min(PIECE_MAX.max(least))
     }
 
-    /// How many of `wanted` bytes may be handed to the device now; waits for the synced write that
-    /// is under way if the one before has its piece already.
+    /// How many of `wanted` bytes may be written now. If the piece behind the last synced write was
+    /// granted already, waits until the next one lands.
     pub(crate) fn grant(&self, clock: &dyn Clock, wanted: u64) -> Grant {
         let mut piled = self.lock();
-        // Told from here on of each one that lands.
+        // From here on, each synced write that lands wakes this thread.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let (mut waited, mut looks, mut empty) = (0, 0, 0);
         let grant = loop {
@@ -130,7 +134,8 @@ impl Courtesy {
                 (piled.seen, piled.bytes) = (landed, 0);
             }
             if landed != waited {
-                // Another writer may have taken its turn: no time has passed.
+                // Another synced write has landed: count the checks anew, because another background
+                // writer may take this piece.
                 (waited, looks, empty) = (landed, 0, 0);
             }
             if landed == 0 || self.idle_at.load(Ordering::Relaxed) == landed + 1 {

@@ -1,4 +1,4 @@
-//! The database handle. Each method is a few lines; the work is done in the modules it names.
+//! The database handle. Each method is a few lines; the modules it calls do the work.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,8 +30,8 @@ use crate::write::pending::{self, PendingWrite};
 use crate::write::{pipeline, submit};
 use crate::{destroy, families, maintenance, properties, resume};
 
-/// A handle to a column family: cheap to clone, valid as long as the database is open. After a
-/// drop it can still be read from, not written to.
+/// A handle to a column family: cheap to clone, valid as long as the database is open. After the family is dropped,
+/// the handle can still be used for reads, but not for writes.
 pub struct ColumnFamily(pub(crate) Arc<Family>);
 
 impl ColumnFamily {
@@ -69,7 +69,7 @@ impl std::fmt::Debug for ColumnFamily {
     }
 }
 
-/// Records for column families by handle.
+/// Records addressed to a column family by its handle.
 impl WriteBatch {
     /// Sets `key` in a column family. Errors: the key or value is too long for the format.
     pub fn put_cf(
@@ -86,7 +86,7 @@ impl WriteBatch {
         self.delete_cf_id(family.id(), key.as_ref())
     }
 
-    /// Removes the keys of a column family from `begin` up to, and without, `end`.
+    /// Removes the keys of a column family from `begin` up to, but not including, `end`.
     pub fn delete_range_cf(
         &mut self,
         family: &ColumnFamily,
@@ -115,17 +115,17 @@ impl std::fmt::Debug for Db {
 
 /// Opening and closing.
 impl Db {
-    /// Opens a database that has the default column family only, or creates one.
+    /// Opens a database that has only the default column family, or creates one.
     ///
-    /// Errors: there is no database and `create_if_missing` is false; it has more column families;
-    /// another opener holds it (`Busy`, naming the holder); its files are damaged.
+    /// Errors: the database does not exist and `create_if_missing` is false; it has more column families; another
+    /// process or handle has it open (`Busy`, naming the holder); its files are damaged.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let default = ColumnFamilyDescriptor::new(families::DEFAULT, options.cf.clone());
         Self::open_cf(path, options, &[default])
     }
 
-    /// Opens a database with these column families: all that it has must be among them. Missing
-    /// ones are created if `create_missing_column_families` is set.
+    /// Opens a database with these column families. Every family of the database must be listed. Families that do
+    /// not exist are created if `create_missing_column_families` is set.
     pub fn open_cf(
         path: impl AsRef<Path>,
         options: &Options,
@@ -134,21 +134,20 @@ impl Db {
         open::open(path.as_ref(), options, &Wanted::Listed(families), false)
     }
 
-    /// Opens a database with every column family that it has, each with `options.cf` and, if it is
-    /// a built-in one, the comparator that it was written with.
+    /// Opens a database with all of its column families, each with `options.cf`. A family that was written with a
+    /// built-in comparator is opened with that comparator.
     pub fn open_all(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         open::open(path.as_ref(), options, &Wanted::All, false)
     }
 
-    /// Like [`Db::open_all`], without changing anything: no lock is taken, nothing is written, and
-    /// writes fail. The logs are replayed into memory. What another process writes later is not
-    /// seen.
+    /// Like [`Db::open_all`], but changes nothing: it takes no lock and writes nothing, and writes fail. The logs
+    /// are replayed into memory. Later writes of another process are not visible.
     pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         open::open(path.as_ref(), options, &Wanted::All, true)
     }
 
-    /// Like [`Db::open_read_only`], with options for each column family: all that the database has
-    /// must be among them.
+    /// Like [`Db::open_read_only`], with options for each column family. Every family of the database must be
+    /// listed.
     pub fn open_cf_read_only(
         path: impl AsRef<Path>,
         options: &Options,
@@ -157,40 +156,41 @@ impl Db {
         open::open(path.as_ref(), options, &Wanted::Listed(families), true)
     }
 
-    /// The names of the column families of a database that need not be open.
+    /// The names of the column families of a database, which need not be open.
     pub fn list_column_families(path: impl AsRef<Path>, env: &Env) -> Result<Vec<String>> {
         open::list_column_families(path.as_ref(), env)
     }
 
-    /// Deletes a database: its files in `path`, its logs wherever they are, and the directories if nothing else is in
-    /// them. What is no file of a database stays. Nothing to do if there is none.
+    /// Deletes a database: its files in `path`, its logs wherever they are, and the directories that are then
+    /// empty. Files that do not belong to the database stay. Does nothing if there is no database.
     ///
-    /// Errors: the database is open (`Busy`); a file cannot be removed. It is no database any more then, unless LOCK
-    /// or CURRENT was the first that could not: the call may be repeated.
+    /// Errors: the database is open (`Busy`); a file cannot be removed. After a failed removal the rest is no
+    /// longer a database, unless the failure came at LOCK or CURRENT. The call may be repeated.
     pub fn destroy(path: impl AsRef<Path>, options: &Options) -> Result<()> {
         destroy::destroy(path.as_ref(), options)
     }
 
-    /// Always `NotSupported`: what can be saved of damaged logs, `ironstone salvage` lists and saves.
+    /// Always fails with `NotSupported`. Use `ironstone salvage` to list and save what can be read of damaged logs.
     pub fn repair(path: impl AsRef<Path>, _options: &Options) -> Result<()> {
         Err(Error::not_supported("Db::repair")
             .file(path)
             .hint("`ironstone salvage` lists and saves what can be read of damaged logs"))
     }
 
-    /// Hands what is in the log to the operating system, stops the background jobs, and releases
-    /// the lock. The same as dropping the database, but tells of errors.
-    /// From a listener on a thread that flushes or compacts it is `Busy`: another thread closes the
-    /// database when that one is done with its job.
+    /// Hands buffered log records to the operating system, stops the background jobs, and releases the lock. Same
+    /// as dropping the database, but reports errors.
+    ///
+    /// Errors: also `Busy` if a listener calls this on a flush or compaction thread. Another thread then closes the
+    /// database after that thread has finished its job.
     pub fn close(self) -> Result<()> {
-        self.shared.check_may_wait("close")?; // and drops it
+        self.shared.check_may_wait("close")?; // on error this drops the database
         self.lock_running().close(&self.shared)
     }
 
     pub(crate) fn started(shared: Arc<Shared>, lock: Option<Box<dyn FileLock>>) -> Result<Self> {
         let default = Arc::clone(shared.families.load().require(0)?);
-        // If a thread cannot be started, this is closed as any database is: those that run already
-        // are ended and joined before the lock goes.
+        // If a thread cannot be started, `db` is dropped and closes like any database: the threads that already run
+        // are stopped and joined before the lock is released.
         let db = Self {
             shared,
             default,
@@ -224,7 +224,7 @@ impl Drop for Db {
 
 /// Column families.
 impl Db {
-    /// The open column family of this name.
+    /// The open column family with this name.
     pub fn column_family(&self, name: &str) -> Option<ColumnFamily> {
         self.shared
             .families
@@ -259,7 +259,7 @@ impl Db {
         families::create(&self.shared, name, options).map(ColumnFamily::new)
     }
 
-    /// Drops a column family and its data. Handles and iterators that exist still read it.
+    /// Drops a column family and its data. Existing handles and iterators can still read it.
     pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
         self.shared.check_handle(&family.0)?;
         families::drop_family(&self.shared, &family.0)
@@ -268,8 +268,8 @@ impl Db {
 
 /// Writing.
 impl Db {
-    /// Sets `key` in the default column family, with default options: the write survives the
-    /// death of the process, not a power cut. See [`WriteOptions::sync`].
+    /// Sets `key` in the default column family, with default options: the write survives the end of the process,
+    /// but not a power cut. See [`WriteOptions::sync`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.put(key, value)?;
@@ -300,7 +300,7 @@ impl Db {
         self.write_opt(options, batch)
     }
 
-    /// Removes `key` from the default column family. Not an error if it is not there.
+    /// Removes `key` from the default column family. A missing key is not an error.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.delete(key)?;
@@ -325,10 +325,10 @@ impl Db {
         self.write_opt(options, batch)
     }
 
-    /// Removes the keys of the default column family from `begin` up to, and without, `end`: one
+    /// Removes the keys of the default column family from `begin` up to, but not including, `end`. This writes one
     /// small record, however many keys there are.
     ///
-    /// Errors: `InvalidArgument` if `end` comes before `begin`. A range of nothing is no error.
+    /// Errors: `InvalidArgument` if `end` comes before `begin`. An empty range is not an error.
     pub fn delete_range(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.delete_range(begin, end)?;
@@ -359,7 +359,7 @@ impl Db {
         self.write_opt(options, batch)
     }
 
-    /// Applies a batch: all of it or, after a crash, possibly none of it.
+    /// Applies a batch atomically: after a crash, either all of it or none of it is there.
     pub fn write(&self, batch: WriteBatch) -> Result<()> {
         self.write_opt(&WriteOptions::default(), batch)
     }
@@ -369,26 +369,26 @@ impl Db {
         pipeline::write(&self.shared, options, batch)
     }
 
-    /// Hands the log's process buffer to the operating system and, with `sync`, to the device:
-    /// everything written before is then durable. Needed with `manual_wal_flush`.
+    /// Hands the log records buffered in the process to the operating system and, with `sync`, to the device. With
+    /// `sync`, all earlier writes are durable when this returns. Needed with `manual_wal_flush`.
     pub fn flush_wal(&self, sync: bool) -> Result<()> {
         submit::flush_wal(&self.shared, sync)
     }
 
-    /// Makes everything written before durable.
+    /// Makes all earlier writes durable.
     pub fn sync_wal(&self) -> Result<()> {
         self.flush_wal(true)
     }
 }
 
-/// Writing, and waiting for durability later.
+/// Writing without waiting for durability.
 impl Db {
-    /// Writes a batch without waiting for the device, and tells when it is visible and when it is
-    /// durable: by a future that any runtime can poll, a callback, or a wait. Many such writes
-    /// share one write of the device. `options.sync` makes no difference.
+    /// Writes a batch without waiting for the device. The result reports when the write is visible and when it is
+    /// durable: through a future that any runtime can poll, a callback, or a blocking wait. Many such writes share
+    /// one write to the device. `options.sync` has no effect.
     ///
-    /// It waits where any write does: for room in the memtables (unless `no_slowdown`), and for the
-    /// moment in which other groups are logged.
+    /// Like any write, the call waits for room in the memtables (unless `no_slowdown` is set), and while other
+    /// groups are being logged.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -408,36 +408,36 @@ impl Db {
         pending::write(&self.shared, options, batch)
     }
 
-    /// Every logged write up to this sequence number survives a power cut. Writes with
-    /// `disable_wal` do not count.
+    /// The sequence number up to which every logged write survives a power cut. Writes with `disable_wal` are not
+    /// covered.
     pub fn durable_seq(&self) -> u64 {
         self.shared.durable.get()
     }
 
-    /// Waits until the logged write with sequence number `seq`, and all before it, survive a power
-    /// cut; brings the log to the device if need be. Errors: there is no such write yet, or it was
-    /// not logged; what made the device fail.
+    /// Waits until the logged write with sequence number `seq` and all earlier ones survive a power cut. Syncs the
+    /// log if needed. Errors: there is no such write yet, or it was not logged; the log cannot be synced.
     pub fn wait_durable(&self, seq: u64) -> Result<()> {
         pending::wait_durable(&self.shared, seq)
     }
 
-    /// Stops all writes until [`Db::unlock_wal`], and hands the log to the operating system: its
-    /// files do not change meanwhile. Calls nest. Writers wait, or fail with `Incomplete` if they
-    /// have `no_slowdown`.
+    /// Stops all writes until [`Db::unlock_wal`], and hands buffered log records to the operating system: the log
+    /// files do not change until then. Calls nest. Writers wait, or fail with `Incomplete` if `no_slowdown` is set.
     pub fn lock_wal(&self) -> Result<()> {
         maintenance::lock_wal(&self.shared)
     }
 
-    /// Accepts writes again after a failure that made the database refuse them: brings all memtables
-    /// to tables, with a new log and a new MANIFEST. Nothing to do if there was no failure; after
-    /// a full device the database does it by itself, and then this waits for it. Errors: what still
-    /// fails; `Aborted` while background work is paused; `Busy` from a listener on a thread that flushes
-    /// or compacts, for which it would have to wait, and from one that is told of a resume.
+    /// Accepts writes again after a failure because of which the database refuses them: flushes all memtables to
+    /// tables, and begins a new log and a new MANIFEST. Does nothing if there was no failure. After the device was
+    /// full, the database resumes by itself; this call then waits for that.
+    ///
+    /// Errors: the failure persists; `Aborted` while background work is paused; `Busy` from a listener on a flush
+    /// or compaction thread, because the call would have to wait for that thread, and from a listener that is being
+    /// told of a resume.
     pub fn resume(&self) -> Result<()> {
         resume::resume(&self.shared)
     }
 
-    /// Ends [`Db::lock_wal`]. Errors: it was not called.
+    /// Ends one [`Db::lock_wal`]. Errors: the log is not locked.
     pub fn unlock_wal(&self) -> Result<()> {
         maintenance::unlock_wal(&self.shared)
     }
@@ -445,8 +445,8 @@ impl Db {
 
 /// Reading.
 impl Db {
-    /// The value of `key` in the default column family; of a wide-column entity the default
-    /// column, or nothing.
+    /// The value of `key` in the default column family. For a wide-column entity this is its default column, which
+    /// is empty if the entity has none.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let options = table::ReadOptions {
             activity: Activity::Get,
@@ -487,15 +487,15 @@ impl Db {
         get::get(&self.shared, lookup.with(&self.shared, options), sequence)
     }
 
-    /// An iterator over the default column family. With options that are refused it shows nothing,
-    /// and its status says why.
+    /// An iterator over the default column family. If the options are invalid, the iterator is empty and its status
+    /// gives the reason.
     pub fn iterator(&self, options: &ReadOptions) -> DbIterator {
         self.iterator_cf(options, &self.default_column_family())
             .unwrap_or_else(DbIterator::refusing)
     }
 
-    /// An iterator over a column family. Errors: `InvalidArgument` for a snapshot of another
-    /// database; `NotSupported` naming an option that is refused.
+    /// An iterator over a column family. Errors: `InvalidArgument` for a snapshot of another database;
+    /// `NotSupported`, with its name, for an option that is not supported.
     pub fn iterator_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
         self.shared.check_handle(&family.0)?;
         options.check_for_iterator()?;
@@ -505,20 +505,19 @@ impl Db {
         Ok(DbIterator::new(Box::new(origin), sequence))
     }
 
-    /// The entries of the default column family whose keys are in a range: `db.range("a".."b")?`, or `..` for
-    /// all of them. See [`Entries`].
+    /// The entries of the default column family whose keys are in a range: `db.range("a".."b")?`, or `..` for all
+    /// keys. See [`Entries`].
     ///
-    /// Errors: those of [`Db::range_cf`].
+    /// Errors: as [`Db::range_cf`].
     pub fn range(&self, range: impl KeyBounds) -> Result<Entries> {
         let family = self.default_column_family();
         self.range_cf(&ReadOptions::default(), &family, range)
     }
 
-    /// [`Db::range`] of a column family, with options, of which `prefix_same_as_start` has no effect: the range says where
-    /// it ends.
+    /// [`Db::range`] in a column family, with options. `prefix_same_as_start` has no effect, because the range
+    /// defines the end.
     ///
-    /// Errors: those of [`Db::iterator_cf`]; `InvalidArgument` where the options have bounds, or say that the
-    /// iterator is tailing.
+    /// Errors: as [`Db::iterator_cf`]; `InvalidArgument` if the options set bounds or `tailing`.
     pub fn range_cf(
         &self,
         options: &ReadOptions,
@@ -530,16 +529,16 @@ impl Db {
 
     /// The entries of the default column family whose keys begin with `prefix`. See [`Entries`].
     ///
-    /// Errors: those of [`Db::prefix_cf`].
+    /// Errors: as [`Db::prefix_cf`].
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Entries> {
         let family = self.default_column_family();
         self.prefix_cf(&ReadOptions::default(), &family, prefix)
     }
 
-    /// [`Db::prefix`] of a column family, with options.
+    /// [`Db::prefix`] in a column family, with options.
     ///
-    /// Errors: those of [`Db::range_cf`]; `InvalidArgument` for a comparator of which it is not known that it
-    /// keeps keys with one prefix together.
+    /// Errors: as [`Db::range_cf`]; `InvalidArgument` for a comparator that is not known to sort keys with the same
+    /// prefix next to each other.
     pub fn prefix_cf(
         &self,
         options: &ReadOptions,
@@ -578,12 +577,13 @@ impl Db {
         self.shared.snapshots.take(now, || self.shared.visible())
     }
 
-    /// The number of the last write that reads see.
+    /// The sequence number of the last write that is visible to reads.
     pub fn latest_sequence_number(&self) -> u64 {
         self.shared.visible().0
     }
 
-    /// The sequence to read at, `None` for the newest. Errors: also an option that is refused.
+    /// The sequence number to read at; `None` for the newest. Errors: as [`Db::snapshot_sequence`]; an option that
+    /// is not supported.
     #[inline]
     pub(crate) fn read_sequence(
         &self,
@@ -609,14 +609,13 @@ impl Db {
 
 /// The logs.
 impl Db {
-    /// The logs that hold a batch, archived ones first, in the order in which they were written.
-    /// One that begins with damage counts as one without. Errors: a directory or a log cannot be read.
+    /// The logs that contain at least one batch, archived ones first, in the order in which they were written. A
+    /// log that is damaged at its start counts as empty. Errors: a directory or a log cannot be read.
     pub fn get_sorted_wal_files(&self) -> Result<Vec<WalFile>> {
         updates::sorted(&self.shared)
     }
 
-    /// The log that takes writes now; its `start_sequence` is 0. Errors: the database is open for
-    /// reading only.
+    /// The log that currently receives writes; its `start_sequence` is 0. Errors: the database is open read-only.
     pub fn get_current_wal_file(&self) -> Result<WalFile> {
         let number = self.shared.newest_log();
         let number = number.ok_or_else(|| {
@@ -625,14 +624,12 @@ impl Db {
         self.shared.wal.describe(number)
     }
 
-    /// What was written from the sequence number `sequence` on, batch by batch: from the batch
-    /// that contains it or, if the logs do not go back so far, from the first one that they have,
-    /// whose number is then larger. Logs are kept for it by `WAL_ttl_seconds` and
-    /// `WAL_size_limit_MB`. It shows what is in the logs' files: not what was written with
-    /// `disable_wal`, and with `manual_wal_flush` what was flushed.
+    /// The writes from sequence number `sequence` on, batch by batch. Iteration begins with the batch that contains
+    /// `sequence` or, if the logs do not go back that far, with the first batch in them, whose sequence number is
+    /// then larger. `WAL_ttl_seconds` and `WAL_size_limit_MB` keep logs for this purpose. Only writes in the log
+    /// files are visible: none with `disable_wal`, and with `manual_wal_flush` only those that were flushed.
     ///
-    /// Errors: `NotFound` if nothing was written with this number yet; as
-    /// [`Db::get_sorted_wal_files`].
+    /// Errors: `NotFound` if this sequence number was not written yet; as [`Db::get_sorted_wal_files`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -657,16 +654,16 @@ impl Db {
 
 /// Maintenance and information.
 impl Db {
-    /// Writes every column family's memtables to tables and waits for it.
+    /// Flushes the memtables of all column families and waits until they are in tables.
     ///
-    /// Errors: the flush failed, and the database refuses writes until it is resumed. Where it resumes by
-    /// itself, since the device was full, a call that still waits may return what became of that.
+    /// Errors: the flush failed, and the database refuses writes until it is resumed. After the device was full,
+    /// the database resumes by itself; a call that is still waiting then may return the result of that.
     pub fn flush(&self) -> Result<()> {
         let all: Vec<_> = self.shared.families.load().iter().cloned().collect();
         maintenance::flush(&self.shared, &all, &FlushOptions::default())
     }
 
-    /// Writes the family's memtables to a table and waits for it.
+    /// Flushes the memtables of a column family and waits until they are in a table.
     pub fn flush_cf(&self, family: &ColumnFamily) -> Result<()> {
         self.flush_opt(&FlushOptions::default(), family)
     }
@@ -677,9 +674,9 @@ impl Db {
         maintenance::flush(&self.shared, std::slice::from_ref(&family.0), options)
     }
 
-    /// Compacts everything from `begin` to `end`, both included (`None` is open), and waits for it:
-    /// memtables that hold some of it are flushed first, then it goes down level by level to the
-    /// lowest one. In universal style all tables are merged, whatever the range.
+    /// Compacts everything from `begin` to `end`, both inclusive (`None` is unbounded), and waits for it. Memtables
+    /// that overlap the range are flushed first; then the data is compacted level by level down to the lowest one.
+    /// With universal compaction all tables are merged, whatever the range.
     pub fn compact_range(
         &self,
         family: &ColumnFamily,
@@ -689,8 +686,8 @@ impl Db {
         self.compact_range_opt(&CompactRangeOptions::default(), family, begin, end)
     }
 
-    /// [`Db::compact_range`] with options. Errors: also `Incomplete` if it was canceled, and what
-    /// `change_level` cannot do.
+    /// [`Db::compact_range`] with options. Errors: also `Incomplete` if it was canceled; `change_level` is not
+    /// possible.
     pub fn compact_range_opt(
         &self,
         options: &CompactRangeOptions,
@@ -702,9 +699,9 @@ impl Db {
         maintenance::compact_range(&self.shared, &family.0, (begin, end), options)
     }
 
-    /// Compacts the table files with these numbers to a level, with those that must go along so that
-    /// no old data comes to lie over new, and waits for it. Errors: `InvalidArgument` for a number
-    /// or level that is none, `Aborted` if another compaction has a file.
+    /// Compacts the table files with these numbers to a level, and waits for it. Other files are added where that
+    /// is needed to keep old data from ending up above newer data. Errors: `InvalidArgument` if a file number or
+    /// the level does not exist; `Aborted` if another compaction uses one of the files.
     pub fn compact_files(
         &self,
         options: &CompactionOptions,
@@ -716,8 +713,8 @@ impl Db {
         maintenance::compact_files(&self.shared, &family.0, files, output_level, options)
     }
 
-    /// Marks the files with keys from `begin` to `end` for compaction, which happens in the
-    /// background. Files on the lowest level stay.
+    /// Marks the files that overlap the range from `begin` to `end`, both inclusive, for compaction in the
+    /// background. Files on the lowest level are not compacted.
     pub fn suggest_compact_range(
         &self,
         family: &ColumnFamily,
@@ -728,25 +725,25 @@ impl Db {
         maintenance::suggest_compact_range(&self.shared, &family.0, (begin, end))
     }
 
-    /// Lets no flush and no compaction begin until [`Db::continue_background_work`], and waits for
-    /// those that run. Calls nest. Writers wait when memtables are full.
+    /// Starts no flush or compaction until [`Db::continue_background_work`], and waits for those that are running.
+    /// Calls nest. Meanwhile, writers wait once the memtables are full.
     pub fn pause_background_work(&self) -> Result<()> {
         maintenance::pause_background_work(&self.shared)
     }
 
-    /// Ends one [`Db::pause_background_work`]. Errors: it was not called.
+    /// Ends one [`Db::pause_background_work`]. Errors: background work is not paused.
     pub fn continue_background_work(&self) -> Result<()> {
         maintenance::continue_background_work(&self.shared)
     }
 
-    /// Ends flushes and compactions for good: before closing, so that it is fast. With `wait`, returns
-    /// when none runs any more. Calls that need one fail with `ShutdownInProgress`.
+    /// Stops flushes and compactions for good, so that closing the database is fast. With `wait`, returns when none
+    /// is running any more. Later calls that need one fail with `ShutdownInProgress`.
     pub fn cancel_all_background_work(&self, wait: bool) {
         maintenance::cancel_all_background_work(&self.shared, wait);
     }
 
-    /// A property of the default column family or the database, by RocksDB's name, for example
-    /// `rocksdb.stats` or `rocksdb.num-files-at-level0`; `None` for a name that is not known.
+    /// A property of the default column family or of the database, by RocksDB's name, for example `rocksdb.stats`
+    /// or `rocksdb.num-files-at-level0`; `None` if the name is unknown.
     pub fn property(&self, name: &str) -> Option<String> {
         properties::get(&self.shared, &self.default, name)
     }
@@ -756,7 +753,7 @@ impl Db {
         properties::get(&self.shared, &family.0, name)
     }
 
-    /// A property of the default column family that is a number; `None` for any other.
+    /// A numeric property of the default column family; `None` for any other property.
     pub fn int_property(&self, name: &str) -> Option<u64> {
         properties::get_int(&self.shared, &self.default, name)
     }
@@ -766,9 +763,9 @@ impl Db {
         properties::get_int(&self.shared, &family.0, name)
     }
 
-    /// The sum of a number over all column families: RocksDB's `GetAggregatedIntProperty`. What the
-    /// whole database has, such as `rocksdb.num-snapshots`, is in the sum once for each family; the
-    /// block cache counts once. `None` for a name that is no number.
+    /// The sum of a numeric property over all column families: RocksDB's `GetAggregatedIntProperty`. A property of
+    /// the whole database, such as `rocksdb.num-snapshots`, is added once for each family; a property of the block
+    /// cache counts once. `None` if the property is not numeric.
     pub fn aggregated_int_property(&self, name: &str) -> Option<u64> {
         properties::aggregated_int(&self.shared, name)
     }
@@ -778,15 +775,15 @@ impl Db {
         properties::get_map(&self.shared, &self.default, name)
     }
 
-    /// Properties, what was done on each level, tickers and histograms, in the text form that
-    /// Prometheus collects: properties of column families have the label `cf`, those of levels also
-    /// `level`. Tickers and histograms are there if `options.env.statistics` is set.
+    /// Properties, compaction statistics by level, tickers and histograms, in Prometheus's text format. Properties
+    /// of column families have the label `cf`; properties of levels also have the label `level`. Tickers and
+    /// histograms are included if `options.env.statistics` is set.
     pub fn metrics_text(&self) -> String {
         properties::metrics_text(&self.shared)
     }
 
-    /// A property that is a map, for example `rocksdb.cf-write-stall-stats`; `None` for a name that
-    /// is not known, or whose value is no map.
+    /// A property whose value is a map, for example `rocksdb.cf-write-stall-stats`; `None` if the name is unknown
+    /// or the property is not a map.
     pub fn map_property_cf(
         &self,
         family: &ColumnFamily,

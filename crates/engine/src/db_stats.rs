@@ -1,34 +1,34 @@
-//! What the whole database did since it was opened: the numbers behind `rocksdb.dbstats`.
+//! Counts of what the whole database did since it was opened: the numbers behind `rocksdb.dbstats`.
 //!
-//! They are counted whether or not the application wants statistics, under the names of the tickers
-//! that count the same, so that a place that counts says it once. A ticker that is not among them
-//! costs nothing here: which one it is, is known when the place is compiled.
+//! They are maintained even if the application wants no statistics. They are counted under the tickers with the
+//! same meaning, so that a call site counts each event once. A ticker that has no count here costs nothing: the
+//! compiler removes the call, because the ticker is a constant at the call site.
 
 use base::stats::Ticker;
 use base::sync::{Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The counts at one moment.
+/// The counts at one moment, or their increase over an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// When, by the monotonic clock.
+    /// Nanoseconds on the monotonic clock since the database was opened, or the length of the interval.
     pub(crate) nanos: u64,
-    /// Groups of writes.
+    /// Write groups.
     pub(crate) groups: u64,
-    /// Writes that went along in another's group.
+    /// Writes that another writer's group carried along.
     pub(crate) followers: u64,
     pub(crate) keys: u64,
-    /// Of batches, whether or not they went to the log.
+    /// Bytes of batches, whether or not they were logged.
     pub(crate) bytes: u64,
     pub(crate) wal_writes: u64,
     pub(crate) wal_bytes: u64,
     pub(crate) wal_syncs: u64,
-    /// Writers were held back.
+    /// Microseconds for which writers were held back.
     pub(crate) stall_micros: u64,
 }
 
 impl Counts {
-    /// What happened since `earlier`.
+    /// The increase since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             nanos: self.nanos.saturating_sub(earlier.nanos),
@@ -43,13 +43,13 @@ impl Counts {
         }
     }
 
-    /// Writes, whoever did them.
+    /// The number of writes of leaders and followers.
     pub(crate) fn writes(&self) -> u64 {
         self.groups + self.followers
     }
 }
 
-/// What is counted by leaders of groups.
+/// Counts that group leaders update.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Leaders {
@@ -61,7 +61,7 @@ struct Leaders {
     wal_syncs: AtomicU64,
 }
 
-/// What is counted by the others.
+/// Counts that other threads update.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Others {
@@ -75,7 +75,7 @@ pub(crate) struct DbStats {
     leaders: Leaders,
     others: Others,
     opened_nanos: u64,
-    /// What was told last.
+    /// The counts at the last call of [`DbStats::interval`].
     told: Mutex<Counts>,
 }
 
@@ -89,7 +89,7 @@ impl DbStats {
         }
     }
 
-    /// Adds to the count that has the ticker's name, if there is one.
+    /// Adds `n` to the count for a ticker, if there is one.
     #[inline]
     pub(crate) fn count(&self, t: Ticker, n: u64) {
         let count = match t {
@@ -106,12 +106,12 @@ impl DbStats {
         count.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// When the database was opened, by the monotonic clock.
+    /// When the database was opened, in nanoseconds on the monotonic clock.
     pub(crate) fn opened_nanos(&self) -> u64 {
         self.opened_nanos
     }
 
-    /// The counts since then; their time is the one since then, too.
+    /// The counts since the database was opened; `nanos` is the time since then.
     pub(crate) fn get(&self, now_nanos: u64) -> Counts {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         Counts {
@@ -127,7 +127,7 @@ impl DbStats {
         }
     }
 
-    /// What was told last; from now on it is `now`.
+    /// Returns the counts of the previous call and stores `now` for the next one.
     pub(crate) fn interval(&self, now: Counts) -> Counts {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut told, now)

@@ -1,4 +1,4 @@
-//! Deleting a database: all files that are its own, and nothing else.
+//! Deletes a database: all of its own files and nothing else.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) fn destroy(dir: &Path, options: &Options) -> Result<()> {
         remove_empty(fs, &archive)?;
         remove_empty(fs, &pool)?;
     }
-    // Whoever opens the directory meanwhile finds a database that does not exist.
+    // A process that opens the directory meanwhile finds no database in it.
     drop(lock);
     remove(fs, &files::lock_path(dir))?;
     for logs in log_dirs.iter().filter(|logs| *logs != dir) {
@@ -41,13 +41,14 @@ pub(crate) fn destroy(dir: &Path, options: &Options) -> Result<()> {
     remove_empty(fs, dir)
 }
 
-/// Without CURRENT the rest is no database, also after a power cut.
+/// Without CURRENT the remaining files are not a database. The directory is synced, so that this survives a power
+/// cut.
 pub(crate) fn remove_current(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     remove(fs, &files::current_path(dir))?;
     fs.sync_dir(dir)
 }
 
-/// Removes the database's files of some kinds; a directory that does not exist has none.
+/// Removes the database files of some kinds. Does nothing if the directory does not exist.
 pub(crate) fn remove_files(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -63,7 +64,7 @@ pub(crate) fn remove_files(
     Ok(())
 }
 
-/// Removes the files of logs to come.
+/// Removes the log files that were prepared in advance.
 fn remove_pool(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     let names = match fs.list(dir) {
         Err(e) if e.is_not_found() => return Ok(()),
@@ -84,7 +85,7 @@ fn remove(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     }
 }
 
-/// Removes a directory if nothing is in it.
+/// Removes a directory if it is empty.
 fn remove_empty(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     match fs.list(dir) {
         Ok(rest) if rest.is_empty() => fs.remove_dir(dir),

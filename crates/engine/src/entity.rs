@@ -16,7 +16,7 @@ use base::{Error, Result};
 /// The name of the column that plain reads see.
 pub(crate) const DEFAULT_COLUMN: &[u8] = b"";
 
-/// The only layout that there is so far in files that have no blob columns.
+/// The only layout so far for entities without blob columns.
 const VERSION: u32 = 1;
 
 /// The columns of an entity in the order of their names, each name once.
@@ -138,7 +138,7 @@ pub(crate) fn default_column(entity: &[u8]) -> Result<&[u8]> {
         .ok_or_else(damaged)
 }
 
-/// Passes each column's name and length to `visit`; returns the values, which have these lengths.
+/// Calls `visit` with each column's name and length; returns the values, which have these lengths.
 fn values_of<'a>(entity: &'a [u8], mut visit: impl FnMut(&'a [u8], usize)) -> Result<Decoder<'a>> {
     let mut d = Decoder::new(entity);
     let version = d.varint32().ok_or_else(damaged)?;

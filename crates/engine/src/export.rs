@@ -1,5 +1,5 @@
-//! A column family's tables, exported to a directory and imported as a new family of this or
-//! another database.
+//! Exports a column family's tables to a directory, and imports such tables as a new family of this or another
+//! database.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::shared::Shared;
 use crate::version::edit::{FileMetaData, LEVELS_MAX, VersionEdit};
 use crate::write::{admit, submit};
 
-/// What was exported: an import needs it. RocksDB's.
+/// Describes an export; needed to import it. RocksDB's `ExportImportFilesMetaData`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportImportFilesMetaData {
-    /// The comparator of the family.
+    /// The name of the family's comparator.
     pub db_comparator_name: String,
-    /// Its files.
+    /// The exported files.
     pub files: Vec<LiveFileMetaData>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn export(
     })
 }
 
-/// Creates a family out of exported files. Errors leave the database without it.
+/// Creates a family from exported files. After an error the database does not have the family.
 pub(crate) fn import(
     db: &Shared,
     name: &str,
@@ -115,15 +115,15 @@ pub(crate) fn import(
     }
     names.sync(&*db.env().fs, &db.dir)?;
     let family = db.alone(|| {
-        // What was written before must not be lost where the family is there: recovery could not go on
-        // behind a log that lacks something.
+        // Earlier writes must be durable before the family is: otherwise a log that lacks some of them would stop
+        // recovery.
         submit::flush_wal(db, true)?;
         add(db, (name, options), &mut all, &mut made)
     })?;
     families::created(db, &family, options, &replaced);
     if import.move_files {
         for file in &all {
-            drop(db.env().fs.remove(&file.external)); // it stays where it cannot be
+            drop(db.env().fs.remove(&file.external)); // a file that cannot be removed stays
         }
     }
     db.attention.raise();
@@ -135,7 +135,7 @@ pub(crate) fn import(
 struct Import {
     external: PathBuf,
     level: u32,
-    /// Its age among the files of level 0.
+    /// Orders the files of level 0: epoch number, then largest sequence number.
     age: (u64, u64),
     meta: FileMetaData,
 }
@@ -236,7 +236,8 @@ impl Import {
     }
 }
 
-/// The internal keys between which the file lies: as exported, or else what it has.
+/// The smallest and largest internal key of the file: the exported ones or, if they are not valid, those in the
+/// file.
 fn bounds(reader: &Arc<Reader>, file: &LiveFileMetaData) -> Result<(Vec<u8>, Vec<u8>)> {
     let given = [&file.smallest, &file.largest];
     if given.iter().all(|k| key::parse(k).is_some()) {
@@ -264,7 +265,7 @@ fn bounds(reader: &Arc<Reader>, file: &LiveFileMetaData) -> Result<(Vec<u8>, Vec
     Ok((ends.pop().unwrap_or_default(), largest))
 }
 
-/// Makes a family of the files. Nobody is inside the order of writes.
+/// Makes a family of the files. No writer may be inside the order of writes.
 fn add(
     db: &Shared,
     (name, options): (&str, &ColumnFamilyOptions),
@@ -274,7 +275,7 @@ fn add(
     db.check_writable()?;
     let mut change = db.change().refuse_writes_if_it_fails();
     let family = families::prepare(db, &change, name, options)?;
-    // Oldest first: epochs are given in this order.
+    // Oldest first: epoch numbers are assigned in this order.
     all.sort_by_key(|f| (std::cmp::Reverse(f.level), f.age));
     let mut edit = VersionEdit {
         column_family: family.id,
@@ -284,12 +285,12 @@ fn add(
         file.meta.epoch_number = Some(family.take_epoch());
         edit.add_file(file.level, file.meta.clone());
     }
-    // One group: a MANIFEST has the family with its files, or neither.
+    // One group of edits: the MANIFEST contains the family with its files, or neither.
     change.adds_family(&family);
     change.files(&family, edit, Activity::Unknown)?;
     // From here on the MANIFEST may name the files.
     change.makes(made.take());
-    // What is written from here on must be newer than the files.
+    // Later writes must be newer than the files.
     let newest = all.iter().map(|f| f.meta.largest_seqno).max().unwrap_or(0);
     let mut ticket = db.order.begin_through(newest);
     let used = ticket.last >= ticket.first;
@@ -298,7 +299,7 @@ fn add(
     ticket.end(result.is_ok() && used);
     drop(result?);
     if used {
-        // All logged writes before were made durable while nobody wrote.
+        // The log was synced before, while writers were kept out: all earlier logged writes are durable.
         db.is_durable_through(ticket.last);
     }
     Ok(family)

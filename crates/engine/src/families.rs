@@ -17,7 +17,7 @@ use crate::write::admit;
 /// The family that every database has.
 pub(crate) const DEFAULT: &str = "default";
 
-/// Creates a family; it takes part in writes from then on.
+/// Creates a family; from then on it takes part in writes.
 ///
 /// Errors: a family of this name exists; invalid options; the MANIFEST fails.
 pub(crate) fn create(
@@ -30,7 +30,7 @@ pub(crate) fn create(
     let mut options = options.clone();
     let replaced = sanitize::family(&mut options, &db.options.db);
     let options = &options;
-    // Nobody is writing, so that no group is halfway with the old set.
+    // No writes are in progress, so no group is halfway done with the old set.
     let family = db.alone(|| {
         let mut change = db.change().refuse_writes_if_it_fails();
         let family = prepare(db, &change, name, options)?;
@@ -42,7 +42,7 @@ pub(crate) fn create(
     Ok(family)
 }
 
-/// A family that is not there yet. Nobody is inside the order of writes.
+/// Prepares a family that does not exist yet. No write may be inside the order of writes.
 ///
 /// Errors: a family of this name exists.
 pub(crate) fn prepare(
@@ -76,7 +76,7 @@ pub(crate) fn prepare(
     Ok(family)
 }
 
-/// Tells of a family that was created, and which values of its options were replaced.
+/// Reports a family that was created, and which values of its options were replaced.
 pub(crate) fn created(
     db: &Shared,
     family: &Family,
@@ -93,7 +93,7 @@ pub(crate) fn created(
     persist::follow_change(db);
 }
 
-/// Drops a family: its data goes away once no handle or iterator uses it.
+/// Drops a family: its data is deleted once no handle or iterator uses it.
 ///
 /// Errors: the default family; one that is dropped already.
 pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {

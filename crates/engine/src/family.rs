@@ -19,14 +19,14 @@ use crate::read::view::View;
 use crate::version::Version;
 use crate::write_buffer_manager::{Tracker, WriteBufferManager};
 
-/// The View of a family, and how it came to be.
+/// The current View of a family, and the ones that it had before.
 pub(crate) struct Views {
     now: ArcSwap<View>,
-    /// Views so far.
+    /// Number of Views so far.
     number: AtomicU64,
-    /// Versions so far.
+    /// Number of Versions so far.
     versions: AtomicU64,
-    /// Versions that were in a View; those that nobody reads any more leave from time to time.
+    /// Versions that were in a View; those that are no longer used are removed from time to time.
     seen: Mutex<Vec<Weak<Version>>>,
 }
 
@@ -41,7 +41,7 @@ impl Views {
         }
     }
 
-    /// Makes `view` the one that reads look at.
+    /// Makes `view` the one that reads use.
     pub(crate) fn store(&self, view: Arc<View>) {
         let new = Arc::downgrade(&view.version);
         self.number.fetch_add(1, Ordering::Relaxed);
@@ -54,17 +54,17 @@ impl Views {
         self.now.store(view);
     }
 
-    /// How many there were.
+    /// Number of Views so far.
     pub(crate) fn number(&self) -> u64 {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// How many Versions there were.
+    /// Number of Versions so far.
     pub(crate) fn versions(&self) -> u64 {
         self.versions.load(Ordering::Relaxed)
     }
 
-    /// The Versions that somebody reads, the current one included.
+    /// The Versions that are still in use, including the current one.
     pub(crate) fn live_versions(&self) -> Vec<Arc<Version>> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.iter().filter_map(Weak::upgrade).collect()
@@ -84,45 +84,45 @@ impl Deref for Views {
 pub(crate) struct Family {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// The order of keys, the same for ever.
+    /// The order of keys; never changes.
     comparator: Comparator,
-    /// The same as long as the database is open.
+    /// Does not change while the database is open.
     pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
-    /// In force. Replaced as a whole when some of them change.
+    /// The options in force; replaced as a whole when any of them changes.
     options: ArcSwap<ColumnFamilyOptions>,
-    /// Those of the options that the write path looks at.
+    /// Those options that the write path reads.
     often: Often,
-    /// What reads look at. Replaced, under the database's state lock, when a memtable is rotated,
-    /// flushed, or the Version changes.
+    /// The View that reads use. Replaced, under the database's state lock, when a memtable is rotated or
+    /// flushed, or when the Version changes.
     pub(crate) view: Views,
     /// Logs with a smaller number hold nothing of this family that is not in a table.
     log_number: AtomicU64,
-    /// The same, as the MANIFEST has it.
+    /// The same number as recorded in the MANIFEST.
     recorded_log: AtomicU64,
     next_epoch: AtomicU64,
     next_memtable_id: AtomicU64,
     /// The active memtable is full: the next write group rotates it.
     pub(crate) flush_wanted: AtomicBool,
-    /// Somebody waits for the flush of memtables with smaller ids: these do not wait for
-    /// `min_write_buffer_number_to_merge`. It only grows, so that a flush that began in between
-    /// cannot lose the request.
+    /// Memtables with smaller ids do not wait for `min_write_buffer_number_to_merge`, because somebody
+    /// waits for their flush. The value only grows, so that a flush that began in between cannot lose the
+    /// request.
     flush_below: AtomicU64,
-    /// A [`FlushReason`]: that of the newest rotation.
+    /// The [`FlushReason`] of the newest rotation, as a number.
     flush_reason: AtomicU8,
-    /// Bytes of memtables that were rotated.
+    /// Data bytes of all memtables rotated so far.
     rotated_bytes: AtomicU64,
     history: Mutex<History>,
     write_buffers: Arc<WriteBufferManager>,
     dropped: AtomicBool,
-    /// What its compactions did.
+    /// Statistics of its flushes and compactions.
     pub(crate) compactions: Compactions,
-    /// A compaction filter panicked: none is called any more.
+    /// Set once a compaction filter has panicked: none is called any more.
     pub(crate) filter_failed: Arc<AtomicBool>,
-    /// Handles that applications have.
+    /// Number of handles that applications hold.
     handles: AtomicUsize,
-    /// Who is told when the last of them goes.
+    /// The listeners to tell when the last handle is dropped.
     listeners: OnceLock<Listeners>,
-    /// The database that the family is open in, for handles that stray into another one.
+    /// The database that the family is open in, to detect handles that are used with another one.
     pub(crate) instance: u64,
 }
 
@@ -180,12 +180,12 @@ impl Family {
         &self.comparator
     }
 
-    /// The options in force, for one look at them.
+    /// The options in force, for a single look.
     pub(crate) fn options(&self) -> Guard<Arc<ColumnFamilyOptions>> {
         self.options.load()
     }
 
-    /// The options in force, for a job: it works with the same ones from its start to its end.
+    /// The options in force, for a job that uses the same ones from its start to its end.
     pub(crate) fn options_now(&self) -> Arc<ColumnFamilyOptions> {
         self.options.load_full()
     }
@@ -203,7 +203,7 @@ impl Family {
         self.often.write_buffer_size.load(Ordering::Relaxed)
     }
 
-    /// Whether the active memtable is to be closed.
+    /// Whether the active memtable should be closed.
     #[inline]
     pub(crate) fn is_full(&self, active: &Memtable) -> bool {
         let size = self.write_buffer_size() as usize;
@@ -213,7 +213,7 @@ impl Family {
             || deletions > 0 && active.num_range_deletes() >= deletions
     }
 
-    /// Bytes that the family's memtables may have together.
+    /// Maximum number of bytes that the family's memtables may have together.
     pub(crate) fn write_buffers_size(&self) -> u64 {
         let number = self.often.max_write_buffer_number.load(Ordering::Relaxed);
         self.write_buffer_size().saturating_mul(number)
@@ -229,7 +229,8 @@ impl Family {
         FileNumber(self.log_number.load(Ordering::Acquire))
     }
 
-    /// An edit says that nothing of the family is in logs before `n`, or the next MANIFEST does.
+    /// Sets the log before which no log has anything of the family; an edit or the next MANIFEST records
+    /// it.
     pub(crate) fn set_log_number(&self, n: FileNumber) {
         base::invariant!(
             n >= self.recorded_log(),
@@ -241,18 +242,18 @@ impl Family {
         self.recorded_log.store(n.0, Ordering::Release);
     }
 
-    /// Nothing of the family is in logs before `n`, which no edit says: a recovery that ends in one of
-    /// them, because it is not durable, must not take the family's tables for newer than that.
+    /// Nothing of the family is in logs before `n`, but no edit records that. If recovery ends in one of
+    /// these logs because the log is not durable, the family's tables must not count as newer than its end.
     pub(crate) fn skip_logs(&self, n: FileNumber) {
         self.log_number.store(n.0, Ordering::Release);
     }
 
-    /// The log that the MANIFEST names as the first with something of the family.
+    /// The first log with anything of the family, as recorded in the MANIFEST.
     pub(crate) fn recorded_log(&self) -> FileNumber {
         FileNumber(self.recorded_log.load(Ordering::Acquire))
     }
 
-    /// The epoch of the next file that is made here; level 0 is ordered by it.
+    /// The epoch of the next file that is created here; level 0 is ordered by epoch.
     pub(crate) fn take_epoch(&self) -> u64 {
         self.next_epoch.fetch_add(1, Ordering::Relaxed)
     }
@@ -266,7 +267,7 @@ impl Family {
         ))
     }
 
-    /// The active memtable becomes immutable: the log `number` takes what is written from now on.
+    /// The active memtable becomes immutable; new writes go to the log `number`.
     pub(crate) fn seal(&self, memtable: &Memtable, number: FileNumber) {
         memtable.seal(number);
         self.rotated_bytes
@@ -278,12 +279,12 @@ impl Family {
         self.rotated_bytes.load(Ordering::Relaxed) + self.view.load().mem.data_bytes()
     }
 
-    /// Why the next rotation is made.
+    /// Sets the reason of the next rotation.
     pub(crate) fn set_flush_reason(&self, reason: FlushReason) {
         self.flush_reason.store(reason as u8, Ordering::Relaxed);
     }
 
-    /// The flush of what is immutable now is due at once.
+    /// Makes the flush of all immutable memtables due at once.
     pub(crate) fn want_flush(&self) {
         let below = self.view.load().mem.id();
         self.flush_below.fetch_max(below, Ordering::Relaxed);
@@ -303,12 +304,12 @@ impl Family {
         self.often.arena_block_size.load(Ordering::Relaxed)
     }
 
-    /// Whether enough memtables wait for a flush, or somebody waits for it.
+    /// Whether enough memtables wait for a flush, or somebody waits for one.
     pub(crate) fn flush_due(&self) -> bool {
         self.flush_due_of(&self.view.load())
     }
 
-    /// The same of what the family was a moment ago.
+    /// The same for a recent View of the family.
     pub(crate) fn flush_due_of(&self, view: &View) -> bool {
         let imm = &view.imm;
         let enough = self.options().cf.min_write_buffer_number_to_merge.max(1) as usize;
@@ -316,13 +317,14 @@ impl Family {
         imm.len() >= enough || imm.iter().any(|m| m.id() < below)
     }
 
-    /// Whether the oldest memtable of the view is on its way to a table, or soon will be. One that is immutable may also
-    /// wait for more of them (`min_write_buffer_number_to_merge`), which a quiet family never makes.
+    /// Whether the oldest memtable of the view is being flushed, or soon will be. An immutable memtable may
+    /// instead wait for more of them (`min_write_buffer_number_to_merge`), which a family without writes
+    /// never produces.
     pub(crate) fn is_being_flushed(&self, view: &View) -> bool {
         !view.imm.is_empty() && self.flush_due_of(view)
     }
 
-    /// Tells these listeners when the last handle goes.
+    /// Sets the listeners to tell when the last handle is dropped.
     pub(crate) fn listen(&self, listeners: &Listeners) {
         if !listeners.is_empty() {
             self.listeners.get_or_init(|| listeners.clone());
@@ -338,7 +340,7 @@ impl Family {
         base::invariant!(before > 0, "a handle of {} goes twice", self.name);
         let last = before == 1;
         if let (true, Some(listeners)) = (last, self.listeners.get()) {
-            // Whoever panics there is no business of the handle's owner.
+            // A panic in a listener does not concern the handle's owner.
             let _panics =
                 listeners.tell(|l| l.on_column_family_handle_deletion_started(&self.name));
         }
@@ -353,13 +355,13 @@ impl Family {
     }
 }
 
-/// Options that are read without taking hold of all of them: once per write group, or per entry.
+/// Options that are read one by one without loading all of them: once per write group, or per entry.
 struct Often {
     write_buffer_size: AtomicU64,
     max_write_buffer_number: AtomicU64,
     max_successive_merges: AtomicU64,
     memtable_max_range_deletions: AtomicU64,
-    /// As it is in force.
+    /// The value in force.
     arena_block_size: AtomicUsize,
 }
 
@@ -393,10 +395,10 @@ impl Often {
     }
 }
 
-/// The options with those changed that the compaction style leaves no choice about.
+/// The options with the changes that the compaction style requires.
 fn in_force(mut options: ColumnFamilyOptions) -> ColumnFamilyOptions {
     if options.cf.compaction_style == CompactionStyle::Fifo {
-        // All files are on level 0: their number says nothing about what has to be done.
+        // All files are on level 0: their number does not say how much work is pending.
         options.cf.level0_slowdown_writes_trigger = i32::MAX;
         options.cf.level0_stop_writes_trigger = i32::MAX;
     }

@@ -1,4 +1,4 @@
-//! Copies and links of whole files, for everything that takes files into a database or out of it.
+//! Copies and hard links of whole files, for everything that brings files into a database or takes them out.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use base::checksum::Crc32c;
 use base::{Error, Result};
 use io::{FileSystem, OpenHow, SyncKind, WriteSync, write_all_at};
 
-/// Bytes that are read and written at once.
+/// How many bytes are read and written at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Bytes of a copy that are handed to the device at once: a synced write that comes meanwhile has to
-/// bring them to the medium.
+/// How many bytes of a copy are handed to the device at once. Kept small, because a concurrent synced write has to
+/// wait until the device has written them.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What a copy held.
+/// The length and checksum of the data that was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copied {
     pub(crate) bytes: u64,
     pub(crate) crc32c: u32,
 }
 
-/// Is told of each chunk that was read; may wait, or give up by an error.
+/// Called with the length of each chunk that was read. May wait, or stop the copy by returning an error.
 pub(crate) type OnBytes<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
-/// Does nothing with each chunk.
+/// An [`OnBytes`] that returns at once.
 #[expect(
     clippy::unnecessary_wraps,
     reason = "one of the functions that `OnBytes` is"
@@ -33,10 +33,10 @@ pub(crate) fn at_once(_: u64) -> Result<()> {
     Ok(())
 }
 
-/// Copies `from` to the new file `to` and syncs it; with `exactly`, that many bytes from its start.
-/// The directory entry is not synced. What was written is removed after an error.
+/// Copies `from` to the new file `to` and syncs it. With `exactly`, copies that many bytes from the start. The
+/// directory entry is not synced. After an error the partial copy is removed.
 ///
-/// Errors: `to` exists; Corruption if `from` is shorter than `exactly`; those of the files.
+/// Errors: `to` exists; `Corruption` if `from` is shorter than `exactly`; those of the file system.
 pub(crate) fn copy(
     fs: &dyn FileSystem,
     from: &Path,
@@ -99,8 +99,8 @@ fn each_chunk(
     }
 }
 
-/// Gives `from` the second name `to`; where that cannot be, as between file systems, copies it.
-/// Both are durable but for the directory entry. True if it is a link.
+/// Makes the hard link `to` to `from`. Where that is not possible, for example between file systems, copies the
+/// file. The data of a copy is synced; the directory entry is not. Returns true for a link.
 pub(crate) fn link_or_copy(
     fs: &dyn FileSystem,
     from: &Path,
@@ -122,7 +122,7 @@ pub(crate) fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Removes a directory with all that is in it; nothing to do if there is none.
+/// Removes a directory and everything in it. Does nothing if it does not exist.
 pub(crate) fn remove_tree(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     let names = match fs.list(dir) {
         Ok(names) => names,
@@ -140,7 +140,7 @@ pub(crate) fn remove_tree(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     fs.remove_dir(dir)
 }
 
-/// Files that were made and are removed again unless [`Made::keep`] is called.
+/// Files that were created. They are removed on drop, unless [`Made::take`] hands them to the caller.
 pub(crate) struct Made {
     fs: Arc<dyn FileSystem>,
     paths: Vec<PathBuf>,
@@ -158,7 +158,7 @@ impl Made {
         self.paths.push(path);
     }
 
-    /// From here on the files are the caller's.
+    /// Returns the files and leaves them to the caller: they are not removed any more.
     pub(crate) fn take(&mut self) -> Vec<PathBuf> {
         std::mem::take(&mut self.paths)
     }
@@ -167,7 +167,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         for path in &self.paths {
-            // What cannot be removed is nobody's, and goes at the next open.
+            // A file that cannot be removed is referenced by nothing; the next open deletes it.
             drop(self.fs.remove(path));
         }
     }

@@ -1,5 +1,5 @@
-//! [`Db`]'s operations on whole files: ingestion, checkpoints, export and import, and what files
-//! there are. Each method is a few lines; the work is done in the modules it names.
+//! [`Db`]'s operations on whole files: ingestion, checkpoints, export and import, and lists of files. Each method
+//! is a few lines; the modules it calls do the work.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::sizes::{self, OpenRange, Range, SizeApproximationOptions};
 
 /// Other ways to open a database.
 impl Db {
-    /// [`Db::open_read_only`]. Errors: also `Corruption` if there is a log and
-    /// `error_if_wal_file_exists`: what is only in logs would cost memory, or be missed.
+    /// [`Db::open_read_only`]. Errors: also `Corruption` if `error_if_wal_file_exists` is set and there is a log.
+    /// Data that is only in logs would have to be replayed into memory.
     pub fn open_for_read_only(
         path: impl AsRef<Path>,
         options: &Options,
@@ -33,12 +33,12 @@ impl Db {
         Self::open_read_only(path, options)
     }
 
-    /// Opens a database that another instance, the primary, may have open, for reading: all that it
-    /// has written, also what is only in its logs. [`Db::try_catch_up_with_primary`] shows what it
-    /// has written since. Messages go to LOG in `secondary_path`; nothing else is written.
+    /// Opens a database for reading that another instance, the primary, may have open. All data that the primary
+    /// has written is visible, including data that is only in its logs. [`Db::try_catch_up_with_primary`] makes
+    /// later writes visible. Messages go to LOG in `secondary_path`; nothing else is written.
     ///
-    /// An iterator keeps what it sees. A snapshot does not hold the primary back: what it shows
-    /// changes when the instance catches up.
+    /// An iterator keeps its view. A snapshot does not keep the primary from deleting old versions: its contents
+    /// change when this instance catches up.
     pub fn open_as_secondary(
         path: impl AsRef<Path>,
         secondary_path: impl AsRef<Path>,
@@ -47,11 +47,11 @@ impl Db {
         open::open_secondary(path.as_ref(), secondary_path.as_ref(), options)
     }
 
-    /// Shows what the primary has written since this instance was opened or last caught up, new
-    /// column families too. Tables that are open stay so; logs are read from their start.
+    /// Makes visible what the primary has written since this instance was opened or last caught up, including new
+    /// column families. Open tables stay open; logs are read from their start.
     ///
-    /// Errors: the database is open for writing; `TryAgain` if the primary changes its files too
-    /// fast. What was seen before is still seen.
+    /// Errors: the database is open for writing; `TryAgain` if the primary changes its files too fast. After an
+    /// error, the previous state stays visible.
     pub fn try_catch_up_with_primary(&self) -> Result<()> {
         open::catch_up(&self.shared)
     }
@@ -59,12 +59,11 @@ impl Db {
 
 /// Bulk loading.
 impl Db {
-    /// Makes files of an [`SstFileWriter`](crate::SstFileWriter) part of the default column family,
-    /// as one write: all of them, newer than everything before.
+    /// Adds files written by an [`SstFileWriter`](crate::SstFileWriter) to the default column family, as one atomic
+    /// write that is newer than all existing data.
     ///
-    /// Errors leave the database as it was: a file that is damaged, empty, or was not made by an
-    /// `SstFileWriter`, of Ironstone or RocksDB; one that was written under another comparator; what the
-    /// options forbid.
+    /// Errors: a file is damaged, is empty, or was not made by an `SstFileWriter` of Ironstone or RocksDB; it was
+    /// written with another comparator; the options forbid it. An error leaves the database unchanged.
     pub fn ingest_external_file(
         &self,
         files: &[impl AsRef<Path>],
@@ -87,14 +86,14 @@ impl Db {
         }])
     }
 
-    /// [`Db::ingest_external_file`] into several column families at once: a crash leaves all files
-    /// or none.
+    /// [`Db::ingest_external_file`] into several column families atomically: after a crash, either all files are
+    /// there or none.
     pub fn ingest_external_files(&self, args: &[IngestExternalFileArg]) -> Result<()> {
         ingest::ingest(&self.shared, args)
     }
 
-    /// Flushes the column family and links its tables, or copies them to another file system, into
-    /// the new directory `dir`. What is returned is needed to import them.
+    /// Flushes the column family and hard-links its tables into the new directory `dir`; on another file system
+    /// they are copied. An import needs the returned metadata.
     pub fn export_column_family(
         &self,
         family: &ColumnFamily,
@@ -104,8 +103,8 @@ impl Db {
         export::export(&self.shared, &family.0, dir.as_ref())
     }
 
-    /// Creates a column family out of the files of an export. Errors: a family of this name
-    /// exists; files that are missing, changed or damaged; another comparator.
+    /// Creates a column family from the files of an export. Errors: a family with this name exists; a file is
+    /// missing, changed or damaged; the comparators differ.
     pub fn create_column_family_with_import(
         &self,
         name: &str,
@@ -116,10 +115,10 @@ impl Db {
         export::import(&self.shared, name, options, import, metadata).map(ColumnFamily::new)
     }
 
-    /// Deletes the tables that lie in one of the ranges with all their keys (`None` is open; the
-    /// last key counts with `include_end`), but those of level 0. A quick way to give space back,
-    /// not a deletion of keys: what lies in other tables stays, older versions of deleted keys
-    /// among it.
+    /// Deletes the tables whose keys all lie in one of the ranges, except those of level 0 and those that are being
+    /// compacted. A bound of `None` is unbounded; the end of a range is inclusive with `include_end`. This frees
+    /// space quickly but does not delete keys: data in other tables stays, and older versions of deleted keys may
+    /// become visible.
     pub fn delete_files_in_ranges(
         &self,
         family: &ColumnFamily,
@@ -131,19 +130,19 @@ impl Db {
     }
 }
 
-/// Copies of the database, and its files.
+/// Copies of the database, and its list of files.
 impl Db {
-    /// Makes a copy of the database as it is now in the new directory `dir`, which opens by itself:
-    /// tables are linked, or copied to another file system. Memtables are flushed first if the logs
-    /// have `log_size_for_flush` bytes or more: always with 0, never with `u64::MAX`. Writers go on
-    /// meanwhile. Returns the number of the last write in it.
+    /// Makes a copy of the current database in the new directory `dir`. The copy can be opened on its own. Tables
+    /// are hard-linked; on another file system they are copied. Memtables are flushed first if the logs have
+    /// `log_size_for_flush` bytes or more: always with 0, never with `u64::MAX`. Writers continue meanwhile.
+    /// Returns the sequence number of the last write in the copy.
     pub fn create_checkpoint(&self, dir: impl AsRef<Path>, log_size_for_flush: u64) -> Result<u64> {
         checkpoint::create(&self.shared, dir.as_ref(), log_size_for_flush)
     }
 
-    /// Keeps every file until the matching [`Db::enable_file_deletions`], so that they can be
-    /// copied. Calls nest. No log files are made ahead meanwhile: synced writes cost more when those
-    /// that are there have become logs.
+    /// Keeps every file until the matching [`Db::enable_file_deletions`], so that files can be copied. Calls nest.
+    /// Meanwhile, no log files are prepared in advance: once the existing ones are used up, synced writes cost
+    /// more.
     pub fn disable_file_deletions(&self) {
         self.shared.disable_file_deletions();
         if let Ok(files) = self.shared.log_files() {
@@ -151,18 +150,18 @@ impl Db {
         }
     }
 
-    /// Ends one [`Db::disable_file_deletions`]; the last one deletes what is not needed any more.
+    /// Ends one [`Db::disable_file_deletions`]. Ending the last one deletes the files that are no longer needed.
     pub fn enable_file_deletions(&self) {
         if let Ok(files) = self.shared.log_files() {
             files.release_pool();
-            self.shared.wake(); // the pool goes on
+            self.shared.wake(); // the pool is filled again
         }
         self.shared.enable_file_deletions();
     }
 
-    /// The names of the files that the database consists of, without logs, each with a slash before
-    /// it, and how many bytes of the MANIFEST belong to it. With `flush_memtable`, memtables are
-    /// flushed first. Call [`Db::disable_file_deletions`] before.
+    /// The names of the files of the database without its logs, each with a leading slash, and how many bytes of
+    /// the MANIFEST belong to it. With `flush_memtable`, memtables are flushed first. Call
+    /// [`Db::disable_file_deletions`] before.
     pub fn get_live_files(&self, flush_memtable: bool) -> Result<(Vec<String>, u64)> {
         let guard = NoDeletions::begin(&self.shared);
         if flush_memtable {
@@ -175,8 +174,8 @@ impl Db {
         Ok((names, captured.manifest_size))
     }
 
-    /// Everything that a copy of the database as it is now consists of, logs included. Call
-    /// [`Db::disable_file_deletions`] before, and copy before enabling them again.
+    /// All files that a copy of the current database consists of, logs included. Call
+    /// [`Db::disable_file_deletions`] before, and finish the copy before [`Db::enable_file_deletions`].
     pub fn get_live_files_storage_info(
         &self,
         options: &LiveFilesStorageInfoOptions,
@@ -219,7 +218,8 @@ impl Db {
         Ok(live_files::family_metadata(&family.0))
     }
 
-    /// About how many bytes of the column family lie in each range, as they are on disk.
+    /// The approximate number of bytes of the column family in each range. Files count with their size on disk,
+    /// that is, compressed.
     pub fn get_approximate_sizes(
         &self,
         family: &ColumnFamily,
@@ -230,7 +230,7 @@ impl Db {
         sizes::approximate(&family.0, options, ranges)
     }
 
-    /// How many entries of the memtables lie in the range, and about how many bytes they have.
+    /// The approximate number of entries and of bytes that the memtables have in the range.
     pub fn get_approximate_memtable_stats(
         &self,
         family: &ColumnFamily,

@@ -1,13 +1,13 @@
-//! The names of a database's files, and CURRENT, the file that says which MANIFEST counts.
+//! The names of a database's files, and CURRENT, the file that names the current MANIFEST.
 //!
 //! ```text
 //!   CURRENT  MANIFEST-000005  000008.log  000009.sst  000010.blob  OPTIONS-000007
 //!   LOCK  IDENTITY  LOG  LOG.old.1795289014000000  000012.dbtmp
 //! ```
 //!
-//! One counter numbers all kinds of files of a database. Numbers have at least six digits. Names
-//! that are not of a known form are somebody else's: [`parse_name`] returns `None` and nobody
-//! touches them. Source: RocksDB `file/filename.cc`.
+//! One counter numbers all kinds of files of a database. Numbers have at least six digits. A name of any other form
+//! does not belong to the database: [`parse_name`] returns `None`, and the file is left alone. Source: RocksDB
+//! `file/filename.cc`.
 #![deny(clippy::indexing_slicing)]
 
 use std::ffi::{OsStr, OsString};
@@ -16,35 +16,35 @@ use std::path::{Path, PathBuf};
 use base::{Error, FileNumber, Result};
 use io::FileSystem;
 
-/// What a file is, by its name.
+/// The kind of a file, as its name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     /// `000008.log`: a write-ahead log.
     Wal,
     /// `000009.sst`, or `000009.ldb` as LevelDB names it: a table.
     Table,
-    /// `000010.blob`: values kept apart from their keys.
+    /// `000010.blob`: values stored separately from their keys.
     Blob,
-    /// `MANIFEST-000005`: which files the database consists of.
+    /// `MANIFEST-000005`: records which files make up the database.
     Manifest,
-    /// `CURRENT`: the name of the MANIFEST that counts.
+    /// `CURRENT`: the name of the current MANIFEST.
     Current,
     /// `LOCK`: held while the database is open.
     Lock,
-    /// `OPTIONS-000007`: the options, for people and tools.
+    /// `OPTIONS-000007`: the options, for users and tools.
     Options,
     /// `IDENTITY`: the database's id.
     Identity,
-    /// `LOG`, or `LOG.old.<microseconds>`: what happened, for people.
+    /// `LOG`, or `LOG.old.<microseconds>`: messages for users.
     InfoLog,
-    /// `000012.dbtmp` or `OPTIONS-000007.dbtmp`: not finished when the process ended.
+    /// `000012.dbtmp` or `OPTIONS-000007.dbtmp`: a file that was not finished when the process ended.
     Temp,
     /// `METADB-1` and `COMPACTION_PROGRESS-1`: files of RocksDB features that are ignored.
     Feature,
 }
 
-/// What the name of a file says: its kind and its number, 0 where it has none. `None` for a name
-/// that no database file has.
+/// The kind and number that a file name stands for; the number is 0 for kinds without one. `None` if no database
+/// file has such a name.
 ///
 /// ```
 /// use ironstone::files::{parse_name, FileKind};
@@ -88,20 +88,20 @@ pub fn parse_name(name: &OsStr) -> Option<(FileKind, FileNumber)> {
     Some((kind, number(digits)?))
 }
 
-/// Decimal digits only: no sign, no space, no overflow.
+/// Accepts decimal digits only: no sign, no space, no overflow.
 fn number(digits: &str) -> Option<FileNumber> {
     let all_digits = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     all_digits.then(|| digits.parse().ok().map(FileNumber))?
 }
 
-/// A file of a database, by its name.
+/// A file of a database, as its name describes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
-    /// Its number, 0 where the kind has none.
+    /// The number; 0 for kinds without one.
     pub number: FileNumber,
-    /// Its name in the directory.
+    /// The name in the directory.
     pub name: OsString,
 }
 
@@ -129,7 +129,7 @@ pub fn table_path(dir: &Path, n: FileNumber) -> PathBuf {
     dir.join(format!("{n}.sst"))
 }
 
-/// `dir/000009.ldb`: the name that LevelDB gives tables; tried where there is no `.sst`.
+/// `dir/000009.ldb`: LevelDB's name for a table; tried if there is no `.sst` file.
 pub fn leveldb_table_path(dir: &Path, n: FileNumber) -> PathBuf {
     dir.join(format!("{n}.ldb"))
 }
@@ -149,7 +149,7 @@ pub fn options_path(dir: &Path, n: FileNumber) -> PathBuf {
     dir.join(format!("OPTIONS-{n}"))
 }
 
-/// `dir/000012.dbtmp`: a file under construction, to be renamed.
+/// `dir/000012.dbtmp`: a file under construction, renamed when it is complete.
 pub fn temp_path(dir: &Path, n: FileNumber) -> PathBuf {
     dir.join(format!("{n}.dbtmp"))
 }
@@ -174,16 +174,16 @@ pub fn info_log_path(dir: &Path) -> PathBuf {
     dir.join("LOG")
 }
 
-/// `dir/LOG.old.<micros>`: the LOG that was in use until `micros`, microseconds since 1970.
+/// `dir/LOG.old.<micros>`: the LOG that was in use until `micros`, in microseconds since 1970.
 pub fn old_info_log_path(dir: &Path, micros: u64) -> PathBuf {
     dir.join(format!("LOG.old.{micros}"))
 }
 
-/// Bytes of CURRENT and IDENTITY above which they are not read: they are one short line.
+/// The largest CURRENT or IDENTITY that is read, in bytes: both hold one short line.
 const SMALL_FILE_BYTES_MAX: u64 = 4096;
 
-/// The number of the MANIFEST that CURRENT names. Errors: `NotFound` if there is no CURRENT;
-/// Corruption, naming the file, if its content is not `MANIFEST-<digits>` and one newline.
+/// The number of the MANIFEST that CURRENT names. Errors: `NotFound` if there is no CURRENT; `Corruption`, naming
+/// the file, if its content is not `MANIFEST-<digits>` and one newline.
 pub fn read_current(fs: &dyn FileSystem, dir: &Path) -> Result<FileNumber> {
     let path = current_path(dir);
     let bytes = io::read_file(fs, &path, SMALL_FILE_BYTES_MAX)?;
@@ -210,16 +210,16 @@ fn parse_current(bytes: &[u8]) -> Result<FileNumber> {
         })
 }
 
-/// Makes CURRENT name the MANIFEST with the number `manifest`, which must be durable before.
-/// A crash leaves the old content or the new.
+/// Makes CURRENT name the MANIFEST with the number `manifest`, which must already be durable. After a crash CURRENT
+/// has either the old or the new content.
 pub fn write_current(fs: &dyn FileSystem, dir: &Path, manifest: FileNumber) -> Result<()> {
     let line = format!("MANIFEST-{manifest}\n");
     let temp = temp_path(dir, manifest);
     io::replace_file(fs, &current_path(dir), &temp, line.as_bytes())
 }
 
-/// The database's id from IDENTITY, or `None` if there is no such file or it is empty. A trailing
-/// newline is not part of the id.
+/// The database's id from IDENTITY; `None` if the file is missing or empty. A trailing newline is not part of the
+/// id.
 pub fn read_identity(fs: &dyn FileSystem, dir: &Path) -> Result<Option<String>> {
     let path = identity_path(dir);
     let bytes = match io::read_file(fs, &path, SMALL_FILE_BYTES_MAX) {

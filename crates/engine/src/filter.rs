@@ -1,9 +1,9 @@
-//! Compaction filters: users' code that sees every value that a compaction writes.
+//! Compaction filters: user code that sees every value that a compaction writes.
 //!
-//! A filter sees the newest version of each key in the compaction, if that is a value or an entity,
-//! and merge operands that no snapshot shows; deletions it does not see. **It is asked without
-//! regard to snapshots**, as RocksDB's filters are: what it removes or changes is gone for readers
-//! of a snapshot too. A filter may be called by several threads at once.
+//! A filter sees the newest version of each key in the compaction, if that is a value or an entity, and
+//! merge operands that no snapshot shows. It does not see deletions. **It is asked without regard to
+//! snapshots**, as RocksDB's filters are: what it removes or changes is gone for readers of a snapshot too.
+//! A filter may be called by several threads at once.
 //!
 //! ```
 //! use ironstone::{CompactionFilter, FilterDecision, FilterValue};
@@ -41,22 +41,21 @@ pub enum FilterValue<'a> {
     WideColumnEntity(&'a WideColumns),
 }
 
-/// What becomes of it.
+/// What happens to a value or operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterDecision {
-    /// It stays as it is.
+    /// It is kept as it is.
     Keep,
-    /// It goes: a value becomes a deletion, which hides older versions as long as there may be
-    /// any; an operand is left out.
+    /// It is removed. A value becomes a deletion, which hides older versions as long as there may be any;
+    /// an operand is left out.
     Remove,
     /// It is replaced by this plain value, or this operand.
     ChangeValue(Vec<u8>),
     /// It is replaced by this entity. Not for operands.
     ChangeWideColumnEntity(WideColumns),
-    /// It goes, and so does everything of the compaction's input from it up to, and without, this
-    /// key: without deletions in their place, so that older versions in deeper levels, and what
-    /// snapshots saw, may appear or vanish. The same as `Keep` if the key is not behind the
-    /// current one.
+    /// It is removed, and so is everything in the compaction's input from it up to this key (exclusive). No
+    /// deletions take their place, so older versions in deeper levels may appear, and what snapshots saw
+    /// may vanish. The same as `Keep` if the key is not after the current one.
     RemoveAndSkipUntil(Vec<u8>),
 }
 
@@ -65,14 +64,15 @@ pub trait CompactionFilter: Send + Sync {
     /// The name in the OPTIONS file.
     fn name(&self) -> &str;
 
-    /// What becomes of the value of `key`. `level` is the lowest level of the compaction's input.
+    /// Decides what happens to the value of `key`. `level` is the lowest level of the compaction's input.
     ///
     /// A panic fails the compaction; the filter is not called again until the database is
     /// reopened.
     fn filter(&self, level: usize, key: &[u8], value: FilterValue<'_>) -> FilterDecision;
 }
 
-/// A compaction filter of a closure, which gets the lowest level of the compaction's input, the key, and the value.
+/// A compaction filter made from a closure, which gets the lowest level of the compaction's input, the key,
+/// and the value.
 ///
 /// ```
 /// use ironstone::{FilterDecision, Options, compaction_filter};
@@ -117,7 +117,7 @@ impl fmt::Debug for dyn CompactionFilter {
     }
 }
 
-/// What makes a table.
+/// Why a table is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableCreationReason {
     /// Memtables are written.
@@ -133,15 +133,15 @@ pub enum TableCreationReason {
 /// The flush or compaction that a filter is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterContext {
-    /// Whether everything that the family has in tables takes part.
+    /// Whether all tables of the family take part.
     pub is_full_compaction: bool,
-    /// Whether somebody called for it.
+    /// Whether it was requested by a call.
     pub is_manual_compaction: bool,
     /// The lowest level of the input.
     pub input_start_level: usize,
     /// The family's id.
     pub column_family_id: u32,
-    /// What the tables are made by.
+    /// Why the tables are created.
     pub reason: TableCreationReason,
 }
 
@@ -150,13 +150,13 @@ pub trait CompactionFilterFactory: Send + Sync {
     /// The name in the OPTIONS file.
     fn name(&self) -> &str;
 
-    /// Whether tables made in this way are filtered. Only those of compactions, unless it is
-    /// overridden.
+    /// Whether tables created for this reason are filtered. Unless overridden, only those of compactions
+    /// are.
     fn should_filter_table_file_creation(&self, reason: TableCreationReason) -> bool {
         reason == TableCreationReason::Compaction
     }
 
-    /// The filter of one compaction; `None` filters nothing.
+    /// The filter of one compaction; `None` if nothing is to be filtered.
     fn create(&self, context: &FilterContext) -> Option<Box<dyn CompactionFilter>>;
 }
 

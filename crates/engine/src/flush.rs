@@ -1,17 +1,17 @@
 //! Flush: immutable memtables become one level 0 table.
 //!
-//! The table is synced, its directory entry too, before the MANIFEST names it; only then do the
-//! log files that cover the memtables stop being needed.
+//! The table and its directory entry are synced before the MANIFEST names the table. Only then are the log
+//! files that cover the memtables no longer needed.
 //!
-//! With several column families, the logs behind the active one are synced too: what the memtables
-//! hold becomes durable here, and what was written before it to other families must not be lost
-//! when it is not.
+//! With several column families, the logs before the active one are synced too. The content of the
+//! memtables becomes durable here; without the sync, earlier writes to other families could be
+//! lost although later ones survive.
 //!
-//! With `atomic_flush`, what is immutable in any family at one moment is flushed together, and the
-//! MANIFEST takes the edits as one atomic group. Rotations give all families new memtables while
-//! nobody writes, so that this is a prefix of what was written, with or without a log. The same while
-//! the database resumes: the logs may lack what the memtables have, so that a table of one family would
-//! be newer than all that recovery finds of the others.
+//! With `atomic_flush`, everything that is immutable in any family at one moment is flushed together, and
+//! the MANIFEST takes the edits as one atomic group. Rotations give all families new memtables while no
+//! writes are in progress, so the flushed data is a prefix of all writes, with or without a log. The same
+//! is done while the database resumes after a failure. The logs may then lack what the memtables have, so a
+//! table of one family alone would be newer than all that recovery finds of the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ struct Written {
     job: Job,
     info: FlushJobInfo,
     edit: VersionEdit,
-    /// Time that the writing took, and time of a processor.
+    /// Wall time and CPU time of the writing.
     micros: u64,
     cpu_micros: u64,
 }
@@ -91,7 +91,7 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
         vec![Job::of(first, state.next_job())]
     } else if state.flushing.is_empty() {
         let waits = |f: &&Arc<Family>| !f.view.load().imm.is_empty() && !f.is_dropped();
-        // Whoever asks what is being flushed finds those that come along.
+        // A caller that asks what is being flushed must find these families too.
         families.iter().filter(waits).for_each(|f| f.want_flush());
         let mut job = |f| Job::of(f, state.next_job());
         families.iter().filter(waits).map(&mut job).collect()
@@ -105,7 +105,8 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
         let _registered = Registered { db, ids };
         let flushed = catch_unwind(AssertUnwindSafe(|| flush(db, jobs, resuming)))
             .unwrap_or_else(|_| Err(Error::aborted("a flush panicked")));
-        // While it is registered: who resumes waits for it, and must not meet its failure afterwards.
+        // Report the failure while the flush is registered: a thread that resumes the database waits for
+        // the flush, and must not encounter its failure afterwards.
         if let Err(e) = flushed {
             db.fail_in(BackgroundErrorReason::Flush, "background job", &e);
         }
@@ -113,7 +114,7 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     }))
 }
 
-/// Families with a flush under way, until it is dropped.
+/// Registers families as having a flush under way, until this is dropped.
 struct Registered<'a> {
     db: &'a Shared,
     ids: Vec<u32>,
@@ -126,8 +127,8 @@ impl Drop for Registered<'_> {
     }
 }
 
-/// Writes each job's memtables to a table, and installs all tables at once. `resuming`: it was begun for a
-/// resume, whatever became of that since.
+/// Writes each job's memtables to a table, and installs all tables at once. `resuming`: the flush was begun
+/// for a resume, even if that has ended since.
 fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
     let mut made = Made {
         db,
@@ -137,7 +138,7 @@ fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
         made.written.push(write(db, job)?);
     }
     sync_older_logs(db)?;
-    // So that nobody waits for it who waits for the MANIFEST's lock.
+    // Done before taking the MANIFEST's lock, so that threads that wait for the lock do not wait for this.
     db.log_files()?.names().make_newest_durable()?;
     let done = install(db, made, resuming)?;
     for w in &done {
@@ -147,7 +148,7 @@ fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
     Ok(())
 }
 
-/// Tables that no Change has yet. Whatever becomes of the flush, they do not stay.
+/// Tables that no Change contains yet. If the flush fails, they are deleted.
 struct Made<'a> {
     db: &'a Shared,
     written: Vec<Written>,
@@ -161,12 +162,12 @@ impl Drop for Made<'_> {
     }
 }
 
-/// With several families: makes the logs behind the active one durable.
+/// With several families: makes the logs before the active one durable.
 fn sync_older_logs(db: &Shared) -> Result<()> {
     if db.families.load().iter().nth(1).is_none() {
         return Ok(());
     }
-    // Not while holding the log: writers go on.
+    // Sync without holding the log, so that writers can go on.
     for log in db.with_log(|log| Ok(log.closed_unsynced()))? {
         log.sync()?;
     }
@@ -177,13 +178,13 @@ fn sync_older_logs(db: &Shared) -> Result<()> {
     db.track_closed_logs()
 }
 
-/// The tables that were written.
+/// The paths of the tables that were written.
 fn tables<'a>(db: &'a Shared, done: &'a [Written]) -> impl Iterator<Item = PathBuf> + 'a {
     let new = done.iter().flat_map(|w| &w.edit.new_files);
     new.map(|new| files::table_path(&db.dir, new.meta.number))
 }
 
-/// Merges a job's memtables into one level 0 table, if anything of them is worth writing.
+/// Merges a job's memtables into one level 0 table, if any of their content is worth writing.
 fn write(db: &Shared, job: Job) -> Result<Written> {
     let options = job.family.options_now();
     let ctx = OutputContext::of(db, &job.family, options, job.id, TableCreationReason::Flush);
@@ -208,7 +209,7 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
     db.tell(|l| l.on_flush_begin(&info));
     let build = || build_level0(&ctx, &job.memtables, &snapshots, number);
     let new = build().or_else(|e| {
-        // A filter that panics keeps no data from its table: it is not called again.
+        // A filter that panics must not keep data from its table: the second attempt does not call it.
         let failed = job.family.filter_failed.load(Ordering::Relaxed);
         if e.kind() != ErrorKind::Aborted || !failed {
             return Err(e);
@@ -256,7 +257,7 @@ fn began(db: &Shared, job: &Job) {
     );
 }
 
-/// Tells what a flush did, once that is part of the database.
+/// Reports what a flush did, once its result is part of the database.
 fn finished(db: &Shared, written: &Written) {
     let family = &written.job.family;
     let view = family.view.load_full();
@@ -325,7 +326,7 @@ fn count(db: &Shared, written: &Written, version: &Version) {
     }
 }
 
-/// Merges memtables into the table `number`; recovery uses it before the database exists.
+/// Merges memtables into the table `number`. Recovery uses this before the database exists.
 pub(crate) fn build_level0(
     ctx: &OutputContext<'_>,
     memtables: &[Arc<Memtable>],
@@ -364,9 +365,9 @@ pub(crate) fn build_level0(
     output.finish()
 }
 
-/// After a failure the logs may hold batches that nobody was told of as written: no family leaves them before
-/// the others, or a crash in between brings half of a batch back. Nobody writes, so that each family's
-/// first log is that of the oldest memtable that these flushes leave.
+/// After a failure, the logs may hold batches that were never acknowledged. No family may leave these logs
+/// before the others, or a crash in between would bring half of a batch back. No writes are in progress, so
+/// each family's first log is that of the oldest memtable that these flushes leave.
 fn leave_logs_together(change: &mut Change<'_>, done: &mut [Written]) {
     for family in Arc::clone(change.families()).iter() {
         let view = family.view.load();
@@ -386,7 +387,7 @@ fn leave_logs_together(change: &mut Change<'_>, done: &mut [Written]) {
 fn install(db: &Shared, mut made: Made<'_>, resuming: bool) -> Result<Vec<Written>> {
     let mut change = db.change();
     let mut done = std::mem::take(&mut made.written);
-    // The MANIFEST does not know a dropped family any more.
+    // The MANIFEST does not know dropped families any more.
     let dropped: Vec<_> = done.extract_if(.., |w| w.job.family.is_dropped()).collect();
     change.discard(tables(db, &dropped));
     change.makes(tables(db, &done));
@@ -403,7 +404,7 @@ fn install(db: &Shared, mut made: Made<'_>, resuming: bool) -> Result<Vec<Writte
     let needed = change.first_needed_log();
     change.needs_logs_from(needed);
     let logged = change.log()?;
-    // Before the views change: who waits for the flush finds it counted.
+    // Count before the Views change, so that a thread that waits for the flush finds it counted.
     for (w, version) in done.iter().zip(logged.versions()) {
         count(db, w, version);
     }

@@ -1,4 +1,4 @@
-//! LOG: what the database did, for people and for tools that read RocksDB's LOG.
+//! LOG: a record of what the database did, for users and for tools that read RocksDB's LOG.
 //!
 //! ```text
 //!   2026/11/21-20:24:51.272669 7 [WARN] message
@@ -6,11 +6,11 @@
 //!                      time, UTC | thread | level, if not INFO
 //! ```
 //!
-//! RocksDB writes local time; here it is UTC, which needs no time-zone tables and does not jump.
-//! The thread is a small number, the same for all lines of a thread of this process.
+//! Times are in UTC, which needs no time-zone tables and has no jumps; RocksDB writes local time. The thread is a
+//! small number, the same for all lines of one thread of this process.
 //!
-//! LOG is never needed to read the database, so trouble with it never fails an operation: lines
-//! that could not be written are counted ([`InfoLog::lost`]) and that is all.
+//! The database never needs LOG to be readable, so a failure to write it never fails an operation: lines that could
+//! not be written are counted ([`InfoLog::lost`]) and otherwise ignored.
 
 use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,25 +32,25 @@ pub(crate) struct InfoLog {
     level: Level,
     out: Mutex<Out>,
     lost: AtomicU64,
-    /// `None` if no line is ever written.
+    /// `None` if nothing is ever written.
     place: Option<Place>,
 }
 
-/// When a new LOG is begun, and what becomes of the old ones.
+/// When a new LOG file is begun, and how many files are kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rolling {
-    /// The least important lines that are written.
+    /// The lowest level that is written.
     pub(crate) level: Level,
     /// How many files are kept, the current one included.
     pub(crate) keep: u64,
-    /// Bytes after which a new file is begun; 0 is without limit.
+    /// The size in bytes at which a new file is begun; 0 means no limit.
     pub(crate) max_bytes: u64,
-    /// Seconds after which a new file is begun; 0 is without limit.
+    /// The age in seconds at which a new file is begun; 0 means no limit.
     pub(crate) max_seconds: u64,
 }
 
 impl Rolling {
-    /// As the options of a database say.
+    /// The settings in the options of a database.
     pub(crate) fn of(options: &DbOptions) -> Self {
         Self {
             level: options.info_log_level,
@@ -67,18 +67,18 @@ impl Default for Rolling {
     }
 }
 
-/// Where LOG lies.
+/// Where the LOG file is.
 #[derive(Debug)]
 struct Place {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
-    /// Its name.
+    /// The name of the LOG file.
     name: String,
     rolling: Rolling,
 }
 
-/// The name of the LOG of the database in `dir` where it lies in a directory for several databases
-/// (`db_log_dir`): RocksDB's, from the path.
+/// The name of the LOG file in a directory for several databases (`db_log_dir`). As in RocksDB it is made from the
+/// path of the database's directory `dir`.
 fn name_in_log_dir(dir: &Path) -> String {
     let path = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
     let path = path.to_string_lossy();
@@ -89,8 +89,8 @@ fn name_in_log_dir(dir: &Path) -> String {
 }
 
 impl Place {
-    /// Begins a new file. An existing one becomes `LOG.old.<micros>`, and the oldest of those are
-    /// deleted. Adds what failed to `lost`.
+    /// Begins a new file. An existing one is renamed to `LOG.old.<micros>`, and the oldest files beyond the limit
+    /// are deleted. Adds the number of failures to `lost`.
     fn begin(&self, now: u64, lost: &AtomicU64) -> Option<Arc<dyn File>> {
         let count = |failed: bool| {
             if failed {
@@ -121,7 +121,7 @@ impl Place {
         }
     }
 
-    /// The old logs that are too many when `keep` may exist, the new one included; oldest first.
+    /// The old LOG files to delete, oldest first, so that with the new one at most `keep` files exist.
     fn superfluous(&self) -> Vec<String> {
         let number = |name: &str| {
             let number = name.strip_prefix(&self.name)?.strip_prefix(".old")?;
@@ -152,7 +152,7 @@ impl Place {
 
 #[derive(Debug)]
 struct Out {
-    /// `None` after the file could not be made.
+    /// `None` if the file could not be created.
     file: Option<Arc<dyn File>>,
     len: u64,
     /// When the file was begun, in microseconds since 1970.
@@ -173,9 +173,9 @@ impl Out {
 }
 
 impl InfoLog {
-    /// Begins a new LOG in `dir`. An existing one becomes `LOG.old.<micros>`, and the oldest of
-    /// those are deleted until, with the new one, as many are left as are to be kept. Never fails:
-    /// if the file cannot be made, every line is lost, and counted.
+    /// Begins a new LOG in `dir`. An existing one is renamed to `LOG.old.<micros>`, and the oldest files are
+    /// deleted, so that with the new one at most `rolling.keep` files exist. Never fails: if the file cannot be
+    /// created, every line is lost and counted.
     pub(crate) fn open(
         fs: Arc<dyn FileSystem>,
         dir: &Path,
@@ -185,7 +185,8 @@ impl InfoLog {
         Self::begin(fs, dir, "LOG".to_owned(), clock, rolling)
     }
 
-    /// The same in `log_dir`, which is made if it is missing, under a name from the path of `dir`.
+    /// Like [`InfoLog::open`], but in `log_dir`, which is created if it is missing. The file name is made from the
+    /// path `dir`.
     pub(crate) fn open_in(
         log_dir: &Path,
         fs: Arc<dyn FileSystem>,
@@ -193,7 +194,7 @@ impl InfoLog {
         clock: Arc<dyn Clock>,
         rolling: Rolling,
     ) -> Self {
-        // Without it every line is lost, and counted.
+        // If this fails, every line is lost and counted.
         drop(fs.create_dir(log_dir));
         Self::begin(fs, log_dir, name_in_log_dir(dir), clock, rolling)
     }
@@ -223,7 +224,7 @@ impl InfoLog {
         }
     }
 
-    /// A log that drops every line: for databases that must not write.
+    /// A log that drops every line, for databases that must not write.
     pub(crate) fn disabled(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
@@ -234,22 +235,22 @@ impl InfoLog {
         }
     }
 
-    /// [`InfoLog::line`] for a formatted message of level [`Level::Info`].
+    /// Writes a formatted message of level [`Level::Info`].
     pub(crate) fn info(&self, message: fmt::Arguments<'_>) {
         self.formatted(Level::Info, message);
     }
 
-    /// The same of level [`Level::Warn`].
+    /// Writes a formatted message of level [`Level::Warn`].
     pub(crate) fn warn(&self, message: fmt::Arguments<'_>) {
         self.formatted(Level::Warn, message);
     }
 
-    /// The same of level [`Level::Error`].
+    /// Writes a formatted message of level [`Level::Error`].
     pub(crate) fn error(&self, message: fmt::Arguments<'_>) {
         self.formatted(Level::Error, message);
     }
 
-    /// The same of level [`Level::Header`].
+    /// Writes a formatted message of level [`Level::Header`].
     pub(crate) fn header(&self, message: fmt::Arguments<'_>) {
         self.formatted(Level::Header, message);
     }
@@ -260,17 +261,17 @@ impl InfoLog {
         }
     }
 
-    /// True if lines of this level are written: to skip the work of making one that is not.
+    /// Whether lines of this level are written. Lets callers skip the work of formatting the others.
     pub(crate) fn is_on(&self, level: Level) -> bool {
         level >= self.level
     }
 
-    /// Lines that could not be written, and old files that could not be moved or deleted.
+    /// The number of lines that could not be written and of old files that could not be renamed or deleted.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Writes a line, if its level is on. Line breaks in the message stay as they are.
+    /// Writes a line if its level is enabled. Line breaks in the message are kept.
     pub(crate) fn line(&self, level: Level, message: &str) {
         if self.is_on(level) {
             self.append(self.clock.wall_micros(), level, format_args!("{message}"));
@@ -290,7 +291,7 @@ impl InfoLog {
         );
     }
 
-    /// Never fails: nobody who has something to say may come to harm by a file system that panics.
+    /// Never fails: a file system that panics must not harm the caller.
     fn append(&self, micros: u64, level: Level, message: fmt::Arguments<'_>) {
         let written = AssertUnwindSafe(|| self.write(micros, level, message));
         if catch_unwind(written).is_err() {
@@ -299,7 +300,7 @@ impl InfoLog {
     }
 
     fn write(&self, micros: u64, level: Level, message: fmt::Arguments<'_>) {
-        // A panic while the lock was held can at worst have cut a line short.
+        // A panic while the lock was held can at worst have truncated a line.
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = &self.place
             && out.file.is_some()
@@ -332,7 +333,7 @@ impl InfoLog {
     }
 }
 
-/// The mark of a level before the message; progress and header have none, as in RocksDB.
+/// The label of a level before the message. Info and header have none, as in RocksDB.
 fn label(level: Level) -> &'static str {
     match level {
         Level::Debug => "[DEBUG] ",
@@ -343,13 +344,13 @@ fn label(level: Level) -> &'static str {
     }
 }
 
-/// A small number for the calling thread, given at its first line.
+/// A small number for the calling thread, assigned when it writes its first line.
 fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
         static MINE: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
     }
-    // Not reachable while the thread ends.
+    // The thread-local is not accessible while the thread ends.
     MINE.try_with(|n| *n).unwrap_or(0)
 }
 
@@ -371,8 +372,7 @@ impl fmt::Display for Utc {
 
 /// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
 ///
-/// Counted in years that begin in March, so that the leap day is the last of its year; 400 of
-/// them have 146,097 days.
+/// Years begin in March, so that the leap day is the last day of a year. 400 years have 146,097 days.
 fn date(days_since_1970: u64) -> (u64, u64, u64) {
     let days = days_since_1970 + 719_468; // since 0000-03-01
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -396,7 +396,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// An event of this name, as RocksDB calls it where it has it.
+    /// An event with this name; RocksDB's name where RocksDB has the event.
     pub(crate) fn new(name: &str) -> Self {
         let members = String::with_capacity(256);
         Self { members }.text("event", name)
@@ -418,7 +418,7 @@ impl Event {
         self
     }
 
-    /// Adds an object with the members that `f` adds to it.
+    /// Adds an object whose members `f` adds.
     #[must_use]
     pub(crate) fn object(mut self, name: &str, f: impl FnOnce(Self) -> Self) -> Self {
         self.name(name);
@@ -428,7 +428,7 @@ impl Event {
         self
     }
 
-    /// Adds a fraction, with six digits after the point.
+    /// Adds a fraction with six digits after the decimal point, or `null` if it is not finite.
     #[must_use]
     pub(crate) fn fraction(mut self, name: &str, value: f64) -> Self {
         self.name(name);
@@ -440,7 +440,7 @@ impl Event {
         self
     }
 
-    /// Adds a text.
+    /// Adds a string.
     #[must_use]
     pub(crate) fn text(mut self, name: &str, value: &str) -> Self {
         self.name(name);
@@ -461,7 +461,7 @@ impl Event {
         self
     }
 
-    /// Adds files with their levels, in RocksDB's form: an array of words and values.
+    /// Adds files with their levels in RocksDB's form: a flat array of names and values.
     #[must_use]
     pub(crate) fn files<'a>(
         mut self,

@@ -1,9 +1,8 @@
-//! Who is at work in the background, so that compactions step aside for flushes where processors
-//! are few.
+//! Counts the background jobs at work, so that compactions give way to flushes if processors are few.
 //!
-//! A flush makes room for writers; a compaction seldom is urgent. Where jobs alone would take
-//! every processor, they share them with writers, who become slower by it, and the flush takes
-//! longer and holds its memory for longer. So a compaction waits meanwhile, if nothing presses it.
+//! A flush makes room for writers; a compaction is seldom urgent. If there are as many jobs as
+//! processors, writers become slower, and the flush takes longer and holds its memory for longer. So a
+//! compaction that is not urgent waits meanwhile.
 
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ pub(crate) struct JobLoad {
     flushes: AtomicUsize,
     compactions: AtomicUsize,
     gate: Mutex<()>,
-    /// A flush has ended.
+    /// Signaled when a job has ended: a flush or a compaction.
     flush_ended: Condvar,
 }
 
@@ -69,14 +68,14 @@ impl JobLoad {
         AtWork { load: self, count }
     }
 
-    /// Whether a flush is at work, and compactions leave writers no processor beside it.
+    /// Whether a flush is at work, and all jobs together leave writers no processor.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         let flushes = self.flushes.load(Ordering::Relaxed);
         flushes > 0 && flushes + self.compactions.load(Ordering::Relaxed) >= self.processors
     }
 
-    /// Waits until a flush ends, or as long as `at_most`.
+    /// While [`JobLoad::is_full`], waits until a job ends, for at most `at_most`.
     pub(crate) fn step_aside(&self, clock: &dyn Clock, at_most: Duration) {
         let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_full() {

@@ -1,10 +1,10 @@
-//! The background threads: the only place in the engine that starts threads.
+//! The background threads. Only this module of the engine starts threads.
 //!
-//! A quarter of `max_background_jobs` flush, the others compact; at least one each. They look for
-//! work under the state lock, do it without, and sleep when there is none. A compaction that is
-//! done in parts has a further thread for each part but the first.
+//! A quarter of the `max_background_jobs` threads flush, the others compact; there is at least one of each. They
+//! look for work under the state lock, do it without the lock, and sleep when there is none. A compaction that is
+//! split into parts uses one more thread for each part after the first.
 //!
-//! When the options change, threads are added; those that are too many then do nothing.
+//! When the options change, threads are added if needed. Surplus threads stay idle.
 
 mod compressors;
 
@@ -34,18 +34,18 @@ use crate::write::{admit, pending};
 
 pub(crate) use compressors::CompressionPool;
 
-/// How fast log files are filled with zeros while nobody syncs.
+/// The rate in bytes per second at which log files are filled with zeros while nobody syncs.
 const POOL_BYTES_PER_SECOND: u64 = 128 << 20;
-/// How long to wait after a file could not be made.
+/// How long to wait after a log file could not be prepared.
 const POOL_RETRY: Duration = Duration::from_secs(1);
 
-/// How long a thread sleeps when nothing calls it.
+/// How long a thread sleeps if nothing wakes it.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// For how long no compaction begins by itself after one had no space.
+/// How long no automatic compaction begins after one failed because the device was full.
 const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
 
-/// How many threads flush, and how many compact, by RocksDB's rule: each number for itself, if one
-/// of them is set.
+/// The number of flush threads and of compaction threads, by RocksDB's rule: if `max_background_flushes` or
+/// `max_background_compactions` is set, these two count; otherwise `max_background_jobs` is divided.
 fn limits(options: &DbOptions) -> (usize, usize) {
     let at_least_one = |n: i32| n.max(1).unsigned_abs() as usize;
     let (flushes, compactions) = (
@@ -60,7 +60,7 @@ fn limits(options: &DbOptions) -> (usize, usize) {
     (flushers, all.saturating_sub(flushers).max(1))
 }
 
-/// What a thread does.
+/// What a thread is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Flush,
@@ -68,7 +68,7 @@ enum Role {
 }
 
 impl Role {
-    /// How many threads do it.
+    /// How many threads have this role.
     fn limit(self, options: &DbOptions) -> usize {
         let (flushers, compactors) = limits(options);
         match self {
@@ -92,8 +92,8 @@ impl Role {
     }
 }
 
-/// Runs the tasks at the same time: the first on this thread, each other on its own. The results
-/// are in the order of the tasks. A task whose thread cannot be started runs here.
+/// Runs the tasks in parallel: the first on this thread, every other on a thread of its own. The results are in the
+/// order of the tasks. A task whose thread cannot be started runs on this thread.
 pub(crate) fn in_parallel<T, F>(name: &str, tasks: Vec<F>) -> Vec<Result<T>>
 where
     T: Send,
@@ -110,7 +110,7 @@ where
         let start = |slot| {
             let builder = base::sync::thread::Builder::new().name(name.to_owned());
             let part = move || {
-                // Whoever waits for the whole waits for this.
+                // A waiter for the whole job also waits for this part.
                 if let Some((instance, job)) = whole {
                     outbox::begin_work(instance, job);
                 }
@@ -123,7 +123,7 @@ where
         out.extend(slots.first().and_then(run));
         for (thread, slot) in threads.into_iter().zip(slots.iter().skip(1)) {
             let result = match thread {
-                // Whoever started the job deals with its panic.
+                // A panic is handled by the caller that started the job.
                 Some(thread) => thread.join().unwrap_or_else(|p| resume_unwind(p)),
                 None => run(slot),
             };
@@ -139,13 +139,13 @@ pub(crate) struct Jobs {
     threads: Vec<JoinHandle<()>>,
     flushers: usize,
     compactors: usize,
-    /// Whether there is a thread for statistics.
+    /// Whether the thread that dumps statistics runs.
     dumps_stats: bool,
 }
 
 impl Jobs {
-    /// Starts the threads of a database. After an error those run that could be started: the caller
-    /// ends them as at any close.
+    /// Starts the threads of a database. After an error, some of them may run: the caller stops them as at any
+    /// close.
     pub(crate) fn start(&mut self, db: &Arc<Shared>) -> Result<()> {
         self.follow_options(db)?;
         if db.log_files().is_ok_and(LogFiles::uses_pool) {
@@ -161,7 +161,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Starts the threads that the options ask for and that are not there.
+    /// Starts the threads that the options ask for and that do not run yet.
     pub(crate) fn follow_options(&mut self, db: &Arc<Shared>) -> Result<()> {
         let options = db.db_options();
         let (flushers, compactors) = limits(&options);
@@ -198,7 +198,7 @@ impl Jobs {
                 name,
                 Box::new(move || {
                     outbox::belong_to(shared.instance);
-                    // Also behind a panic: nobody else may do it.
+                    // `do_the_rest` must run even after a panic: nobody else runs it.
                     let ran = catch_unwind(AssertUnwindSafe(|| run(&shared)));
                     shared.do_the_rest();
                     ran.unwrap_or_else(|p| resume_unwind(p));
@@ -214,23 +214,23 @@ impl Jobs {
         Ok(())
     }
 
-    /// Waits for the threads, but not for the one that calls this; [`Shared::begin_close`] has told them to end.
+    /// Waits for the threads to end, except for the calling one. [`Shared::begin_close`] must have told them to.
     pub(crate) fn join(&mut self) {
         let me = base::sync::thread::current().id();
         for thread in self.threads.drain(..) {
             if thread.thread().id() == me {
-                continue; // a callback on this thread was the last who had the database
+                continue; // a callback on this thread dropped the last handle
             }
-            // A panic in a job has been reported by the panic hook already.
+            // The panic hook has already reported a panic in a job.
             drop(thread.join());
         }
     }
 }
 
 impl Shared {
-    /// Once all threads have ended none is at work, and no flush and no compaction is registered.
+    /// Asserts, once all threads have ended, that none is busy and no flush or compaction is registered.
     pub(crate) fn check_idle(&self) {
-        // A callback on such a thread may be the last who has the database.
+        // Not on a thread of the database: a callback there may have dropped the last handle.
         if !base::INVARIANTS || base::sync::thread::panicking() || outbox::belongs_to(self.instance)
         {
             return;
@@ -244,12 +244,11 @@ impl Shared {
     }
 }
 
-/// Items for each thread of [`map_parallel`] below which it starts fewer: starting one takes time.
+/// The least number of items for each thread of [`map_parallel`], because starting a thread takes time.
 const ITEMS_PER_THREAD: usize = 8;
 
-/// Calls `work` with each item, on at most `threads` threads named `ironstone:<name>`; the results
-/// are in the order of the items. Errors: the first in that order. Items behind an error may be
-/// left out.
+/// Calls `work` with each item, on at most `threads` threads named `ironstone:<name>`. The results are in the order
+/// of the items. Errors: the first one in that order. Items after a failed one may be skipped.
 pub(crate) fn map_parallel<T: Sync, R: Send + Sync>(
     name: &str,
     threads: usize,
@@ -279,7 +278,7 @@ pub(crate) fn map_parallel<T: Sync, R: Send + Sync>(
     base::sync::thread::scope(|scope| {
         for i in 1..threads {
             let thread = base::sync::thread::Builder::new().name(format!("ironstone:{name}{i}"));
-            // One thread fewer, if the system has none: this one does the rest.
+            // If a thread cannot be started, the others do its share.
             drop(thread.spawn_scoped(scope, run));
         }
         run();
@@ -290,7 +289,7 @@ pub(crate) fn map_parallel<T: Sync, R: Send + Sync>(
     Ok(done)
 }
 
-/// A piece of work, to be done without the state lock.
+/// A piece of work, which is done without the state lock.
 pub(crate) type Work = Box<dyn FnOnce(&Arc<Shared>) -> Result<()>>;
 
 /// Keeps the pool of log files filled.
@@ -321,7 +320,7 @@ fn fill_pool(db: &Arc<Shared>) {
                 db.info_log.warn(format_args!(
                     "a file of the log pool that is of no use cannot be removed, which is tried again: {e}"
                 ));
-                continue; // what is to be filled does not wait for it
+                continue; // filling does not wait for the removal
             }
             db.count(Ticker::WalPrecreateFailed, 1);
             db.info_log.warn(format_args!(
@@ -332,7 +331,7 @@ fn fill_pool(db: &Arc<Shared>) {
     }
 }
 
-/// Waits until so many bytes may go to the device; false if the database closes.
+/// Waits until `bytes` more bytes may go to the device. Returns false if the database closes.
 fn give_way(db: &Shared, bytes: u64) -> bool {
     let mut left = bytes;
     while left > 0 && !db.is_closing() {
@@ -346,13 +345,13 @@ fn give_way(db: &Shared, bytes: u64) -> bool {
     !db.is_closing()
 }
 
-/// Looks for archived logs to delete while nothing else calls for it.
+/// Deletes archived logs at regular intervals, so that this also happens when nothing else triggers it.
 fn purge_archive(db: &Arc<Shared>) {
     let period = Duration::from_secs(db.wal.purge_interval_seconds());
     every(db, || Some(period), || db.purge_archive());
 }
 
-/// Writes the families' statistics to LOG every `stats_dump_period_sec`.
+/// Writes the statistics of the column families to LOG every `stats_dump_period_sec`.
 fn dump_stats(db: &Arc<Shared>) {
     let period = || {
         let seconds = u64::from(db.db_options().stats_dump_period_sec);
@@ -365,7 +364,7 @@ fn dump_stats(db: &Arc<Shared>) {
     });
 }
 
-/// Calls `act` every `period`, which may change, until the database closes.
+/// Calls `act` once per `period` until the database closes. The period may change.
 fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
     let clock = &db.env().clock;
     let mut last = clock.monotonic_nanos();
@@ -389,8 +388,8 @@ fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
     }
 }
 
-/// Does what there is to do until the database closes, as long as the options have at least
-/// `index + 1` threads for it.
+/// Does the work of `role` until the database closes. The thread is idle while the options ask for no more than
+/// `index` threads with this role.
 fn work(db: &Arc<Shared>, role: Role, index: usize) {
     let job = match role {
         Role::Flush => Job::Flush,
@@ -402,7 +401,7 @@ fn work(db: &Arc<Shared>, role: Role, index: usize) {
     }
 }
 
-/// `None`: the database is closed.
+/// Waits for the next piece of work; `None` if the database is closing.
 fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
     let mut state = db.state();
     loop {
@@ -414,7 +413,7 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
             && !db.background_canceled()
             && index < role.limit(&db.db_options())
         {
-            // Orders and partitioners of the application are asked.
+            // The choice calls comparators and partitioners of the application, which may panic.
             let next = catch_unwind(AssertUnwindSafe(|| role.next(db, &mut state)));
             match next {
                 Ok(Some(job)) => {
@@ -434,7 +433,7 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
         if role == Role::Flush {
             db.write_buffers().rest(db.env().clock.monotonic_nanos());
         }
-        // Files grow old without anybody's doing.
+        // Wake up regularly: files become due for compaction by age.
         let starved = state.starved_for(&db.env().clock);
         let mut pause = starved.unwrap_or(LOOK_AGAIN);
         if role == Role::Flush
@@ -444,7 +443,7 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
         {
             if due.is_zero() {
                 drop(state);
-                // Nor may a file system that panics take the thread along.
+                // A file system that panics must not end the thread.
                 if catch_unwind(AssertUnwindSafe(|| persist::write_if_stale(db))).is_err() {
                     persist::put_off(db);
                     db.info_log
@@ -460,8 +459,7 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
 }
 
 fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
-    // A panic is a bug of ours or of the application; the database must not hang on the thread that
-    // is gone.
+    // A panic is a bug in the engine or in the application. The thread must survive it, or the database would hang.
     let result = catch_unwind(AssertUnwindSafe(|| job(db)))
         .unwrap_or_else(|_| Err(Error::aborted("a background job panicked")));
     let mut starved = None;
@@ -477,7 +475,7 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
         Err(e) => db.fail_in(role.reason(), "background job", &e),
         Ok(()) => {}
     }
-    // Nor may the thread go, which counts as busy.
+    // A panic here must not end the thread either: it still counts as busy.
     if catch_unwind(AssertUnwindSafe(|| db.delete_obsolete_files())).is_err() {
         db.info_log
             .error(format_args!("the deletion of obsolete files panicked"));
@@ -496,8 +494,8 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
     admit::debt_changed(db);
 }
 
-/// Whether a table could not be written because the device is full: what it would have been made from
-/// is still there, and nothing names it.
+/// Whether a table could not be written because the device is full. Nothing is lost then: the inputs of the table
+/// still exist, and nothing names the unfinished table.
 pub(crate) fn lacks_space(e: &Error) -> bool {
     let table = e.path().and_then(std::path::Path::extension);
     e.kind() == ErrorKind::NoSpace && table.is_some_and(|x| x == "sst")

@@ -1,7 +1,7 @@
 //! # Ironstone
 //!
-//! An embedded key-value engine that reads and writes RocksDB's files. Keys and values are bytes;
-//! keys are sorted; writes go to a log first and survive crashes.
+//! An embedded key-value engine that reads and writes RocksDB's files. Keys and values are byte strings, and keys
+//! are sorted. Each write goes to a write-ahead log first, so that it survives a crash.
 //!
 //! ```
 //! use ironstone::{Db, Options, ReadOptions, WriteBatch, WriteOptions};
@@ -27,13 +27,12 @@
 //! ```
 //!
 //! ## Errors
-//! Every operation that can fail returns [`Error`]: [`Error::kind`] is RocksDB's `Status` code, the
-//! message names the file and offset where they are known, and says what to do.
+//! Every operation that can fail returns [`Error`]. [`Error::kind`] is RocksDB's `Status` code. The message names
+//! the file and offset where they are known, and says what to do.
 //!
-//! ## The crate's map
-//! [`Db`] → `write/` (pipeline), `read/` (get, iterators), `open/` (recovery), `flush`,
-//! `compaction/`, `version/` (MANIFEST), `memtable/`, `jobs` (threads). ARCHITECTURE.md in the
-//! repository tells the whole story.
+//! ## Map of the crate [`Db`] → `write/` (pipeline), `read/` (get, iterators), `open/` (recovery), `flush`,
+//! `compaction/`, `version/` (MANIFEST), `memtable/`, `jobs` (threads). See ARCHITECTURE.md in the repository for
+//! the details.
 
 pub mod backup;
 pub mod batch;
@@ -153,7 +152,7 @@ pub use wal::{WalFile, WalFileKind};
 pub use write::pending::{Applied, Durable, PendingWrite};
 pub use write_buffer_manager::WriteBufferManager;
 
-/// What a database stands on, behind traits: files and time. [`Env`] takes others than the system's.
+/// The traits through which the engine uses the system: files and time. [`Env`] accepts other implementations.
 pub mod env {
     pub use base::clock::{Clock, SystemClock};
     pub use io::posix::Posix;

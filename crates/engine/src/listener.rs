@@ -1,11 +1,11 @@
 //! Event listeners: the application is told what the database does in the background.
 //!
-//! Callbacks run on the thread on which the thing happened, or on one of the database's own, when it
-//! holds no lock of the database: they may call it, writes included. They should be short: the thread
-//! goes on when they return. A flush or a compaction must not wait for itself: on their threads a
-//! write that would be held back until there is room fails with `Incomplete`, and `resume` with `Busy`
-//! where it would wait, and so do flushes and compactions by call. One that panics
-//! is told of in LOG, and the database goes on.
+//! Callbacks run on the thread on which the event happened, or on one of the database's own, when that
+//! thread holds no lock of the database: they may call the database, writes included. They should be
+//! short: the thread goes on only when they return. A flush or a compaction must not wait for itself. So
+//! on a thread that flushes or compacts, a write that would have to wait for room fails with
+//! `Incomplete`; `resume` and manual flushes and compactions fail with `Busy` if they would have to wait.
+//! A callback that panics is reported in LOG, and the database goes on.
 
 use std::cell::Cell;
 use std::fmt;
@@ -88,8 +88,8 @@ impl WriteStallCause {
         }
     }
 
-    /// The option whose larger value clears it. Instead of `memory_limit` it is the buffer size of the
-    /// application's own write-buffer manager, if there is one.
+    /// The option whose larger value clears the stall. If the application has a write-buffer manager of
+    /// its own, that manager's buffer size takes the place of `memory_limit`.
     pub fn option(self, condition: WriteStallCondition) -> &'static str {
         match (self, condition) {
             (Self::MemtableLimit, _) => "max_write_buffer_number",
@@ -121,11 +121,12 @@ pub enum FlushReason {
     WriteBufferManager,
     /// The memtable is as large as `write_buffer_size`.
     WriteBufferFull,
-    /// Somebody asked for it.
+    /// The application asked for it.
     ManualFlush,
     /// After a failure, everything goes to tables.
     ErrorRecovery,
-    /// The logs are larger than `max_total_wal_size`, or the family keeps many of them for little.
+    /// The logs are larger than `max_total_wal_size`, or the family keeps many logs alive for little
+    /// data.
     WalFull,
     /// A list of the database's files is being made.
     GetLiveFiles,
@@ -270,7 +271,7 @@ pub struct TableFileCreationInfo {
     pub brief: TableFileCreationBriefInfo,
     /// Its bytes; 0 if it was given up.
     pub file_size: u64,
-    /// What it says about itself.
+    /// The properties that the table stores.
     pub table_properties: Properties,
     /// Why it was given up.
     pub status: Result<()>,
@@ -300,7 +301,7 @@ pub struct ExternalFileIngestionInfo {
     pub internal_file_path: PathBuf,
     /// The sequence number that its entries got; 0 if none was needed.
     pub global_seqno: u64,
-    /// What it says about itself.
+    /// The properties that the table stores.
     pub table_properties: Properties,
 }
 
@@ -335,7 +336,7 @@ pub struct WriteStallInfo {
     pub prev: WriteStallCondition,
     /// Why; `None` when it is over.
     pub cause: Option<WriteStallCause>,
-    /// The option whose larger value clears it; empty when it is over.
+    /// The option whose larger value clears the stall; empty when it is over.
     pub option: &'static str,
 }
 
@@ -361,10 +362,10 @@ pub trait EventListener: Send + Sync {
     fn on_table_file_deleted(&self, _info: &TableFileDeletionInfo) {}
     /// A table file from elsewhere became part of the database.
     fn on_external_file_ingested(&self, _info: &ExternalFileIngestionInfo) {}
-    /// The last handle of a column family goes, by the name that it has.
+    /// The last handle of the column family with this name is being dropped.
     fn on_column_family_handle_deletion_started(&self, _cf_name: &str) {}
-    /// A memtable became immutable. Told by the thread that sealed it, once that holds no lock: a flush of it may
-    /// have begun by then, or be done.
+    /// A memtable became immutable. The call comes once the thread that sealed it holds no lock: a flush
+    /// of the memtable may have begun by then, or be done.
     fn on_memtable_sealed(&self, _info: &MemTableInfo) {}
     /// The writes of a column family began or ceased to be held back.
     fn on_stall_conditions_changed(&self, _info: &WriteStallInfo) {}

@@ -1,11 +1,9 @@
-//! The files of an open database: what they are, and how they are kept from being deleted while
-//! somebody copies them.
+//! Lists the files of an open database, and keeps them from being deleted while they are copied.
 //!
-//! [`capture`] takes down everything that a copy of the database needs, as of one moment between
-//! two writes: a MANIFEST up to a length, the tables that it names, the logs up to a length. Files
-//! are never changed once they are written, but for the MANIFEST and the active log, which grow,
-//! and for old logs, which may be overwritten when they are used again: so tables may be linked,
-//! and the others are copied.
+//! [`capture`] lists everything that a copy of the database needs, as of one moment between two writes: the
+//! MANIFEST up to a certain length, the tables that it names, and the logs up to certain lengths. A table never
+//! changes once it is written, so it may be hard-linked. The other files must be copied: the MANIFEST and the
+//! active log grow, and old logs may be overwritten when they are reused.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +21,7 @@ use crate::version::{TableFile, Version};
 use crate::wal::WalFileKind;
 use crate::write::submit;
 
-/// Files are not deleted while this lives.
+/// While this exists, no files are deleted.
 pub(crate) struct NoDeletions<'a>(&'a Shared);
 
 impl<'a> NoDeletions<'a> {
@@ -40,8 +38,8 @@ impl Drop for NoDeletions<'_> {
 }
 
 impl Shared {
-    /// Files that nothing needs any more are kept until the matching
-    /// [`Shared::enable_file_deletions`]. Waits for deletions that are under way.
+    /// Keeps obsolete files until the matching [`Shared::enable_file_deletions`]. Waits for deletions that are
+    /// under way.
     pub(crate) fn disable_file_deletions(&self) {
         *self
             .no_deletions
@@ -49,7 +47,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Whether files that nothing needs any more are deleted.
+    /// Whether obsolete files are deleted.
     pub(crate) fn deletions_enabled(&self) -> bool {
         let count = self
             .no_deletions
@@ -58,7 +56,8 @@ impl Shared {
         *count == 0
     }
 
-    /// Ends one [`Shared::disable_file_deletions`]; the last one deletes what has collected.
+    /// Ends one [`Shared::disable_file_deletions`]. Ending the last one deletes the files that are obsolete by
+    /// then.
     pub(crate) fn enable_file_deletions(&self) {
         let mut count = self
             .no_deletions
@@ -73,22 +72,22 @@ impl Shared {
     }
 }
 
-/// A file of the database, and what of it belongs to a copy. RocksDB's `LiveFileStorageInfo`.
+/// A file of the database, and which part of it belongs to a copy. RocksDB's `LiveFileStorageInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveFileStorageInfo {
-    /// Its name.
+    /// The name of the file.
     pub relative_filename: String,
-    /// Where it lies.
+    /// The directory of the file.
     pub directory: PathBuf,
-    /// The number in its name; 0 for CURRENT.
+    /// The number in the name; 0 for CURRENT.
     pub file_number: u64,
-    /// What it is.
+    /// The kind of file.
     pub file_type: FileKind,
-    /// Bytes that belong to the copy.
+    /// How many bytes of the file belong to the copy.
     pub size: u64,
-    /// What the copy holds instead of what the file holds; empty if it is the file's own.
+    /// The contents of the file in the copy, if they differ from those of the file itself; otherwise empty.
     pub replacement_contents: Vec<u8>,
-    /// Whether the file goes on growing, so that a copy is cut at `size`.
+    /// Whether the file may still grow, so that the copy must be cut at `size`.
     pub trim_to_size: bool,
 }
 
@@ -99,7 +98,7 @@ impl LiveFileStorageInfo {
     }
 }
 
-/// How [`Db::get_live_files_storage_info`](crate::Db::get_live_files_storage_info) works.
+/// Options of [`Db::get_live_files_storage_info`](crate::Db::get_live_files_storage_info).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveFilesStorageInfoOptions {
     /// Memtables are flushed first if the logs have this many bytes or more: always with 0,
@@ -112,14 +111,15 @@ pub(crate) struct Capture {
     /// Tables first; CURRENT is last.
     pub(crate) files: Vec<LiveFileStorageInfo>,
     pub(crate) manifest_size: u64,
-    /// The last write that the files hold.
+    /// The sequence number of the last write that the files contain.
     pub(crate) sequence: u64,
-    /// Keeps the tables alive.
+    /// Keeps the tables from being deleted.
     versions: Vec<Arc<Version>>,
 }
 
 impl Capture {
-    /// The session in which a table was made; `None` if the table does not say, or it is none.
+    /// The id of the session that made a table; `None` if the table does not record it, or if the file is not a
+    /// table.
     pub(crate) fn session_of(&self, file: &LiveFileStorageInfo) -> Option<String> {
         if file.file_type != FileKind::Table {
             return None;
@@ -131,8 +131,7 @@ impl Capture {
     }
 }
 
-/// Takes down the state between two writes. Files must not be deleted meanwhile and until the
-/// caller is done with them.
+/// Lists the state between two writes. Files must not be deleted meanwhile, nor until the caller is done with them.
 pub(crate) fn capture(
     db: &Shared,
     wal_size_for_flush: u64,
@@ -142,11 +141,11 @@ pub(crate) fn capture(
         return Err(crate::shared::read_only());
     }
     {
-        // Callbacks are called behind the lock.
+        // Callbacks run after the lock is released.
         let _courier = db.courier();
         let locks = db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner);
         if *locks > 0 {
-            // Nobody writes, until the caller of `lock_wal` says so: nothing can be flushed either.
+            // `lock_wal` keeps all writers out until its caller releases them, so nothing can be flushed either.
             return between_writes(db);
         }
     }
@@ -158,10 +157,10 @@ pub(crate) fn capture(
     db.alone(|| between_writes(db))
 }
 
-/// Nobody is inside the order of writes.
+/// Lists the state. No writer may be inside the order of writes.
 fn between_writes(db: &Shared) -> Result<Capture> {
-    // All of it durable: what is not may be written again to another log, if the device fails, and cut
-    // off where it is now.
+    // Sync the logs first: if the device fails, records that are not durable may be written again to another log,
+    // and their old place is cut off.
     submit::sync_unasked(db)?;
     let versions = db.lock_versions();
     let (manifest_number, manifest_size) = versions
@@ -201,8 +200,8 @@ fn between_writes(db: &Shared) -> Result<Capture> {
             ..own(name, number.0, FileKind::Options, 0)
         });
     }
-    // What the captured MANIFEST declares, though families need less by now: recovery of the copy goes by
-    // it. No log goes before it is raised.
+    // The first log that the captured MANIFEST requires, because recovery of the copy starts there, even if the
+    // families need fewer logs by now. Logs are deleted only after this number has been raised.
     let first = FileNumber(versions.min_log_number_to_keep);
     files.extend(logs(db, first)?);
     let current = format!("MANIFEST-{manifest_number}\n").into_bytes();
@@ -219,13 +218,13 @@ fn between_writes(db: &Shared) -> Result<Capture> {
     })
 }
 
-/// Bytes in all logs that are alive.
+/// The total number of bytes in all live logs.
 fn log_bytes(db: &Shared) -> u64 {
     let older: u64 = db.state().logs.values().sum();
     older + db.log_bytes.load(std::sync::atomic::Ordering::Relaxed)
 }
 
-/// What is called a table's file in a listing.
+/// The entry for a table.
 pub(crate) fn table_info(file: &TableFile) -> LiveFileStorageInfo {
     let path = file.path();
     let name = path.file_name().unwrap_or_default();
@@ -248,14 +247,14 @@ fn newest_options_file(db: &Shared) -> Result<Option<(String, FileNumber)>> {
     Ok(newest.map(|e| (e.name.to_string_lossy().into_owned(), e.number)))
 }
 
-/// The OPTIONS file of a copy, whose logs lie beside its other files.
+/// The OPTIONS file of a copy, without `wal_dir`: a copy keeps its logs next to its other files.
 fn options_of_a_copy(db: &Shared) -> String {
     let mut options = DbOptions::clone(&db.db_options());
     options.wal_dir.clear();
     options_text(db, &options)
 }
 
-/// The logs from number `first` on; the active one as far as it is durable.
+/// The logs from number `first` on; of the active one only the durable part.
 fn logs(db: &Shared, first: FileNumber) -> Result<Vec<LiveFileStorageInfo>> {
     let mut out = Vec::new();
     for (number, kind) in db.wal.numbers()? {
@@ -283,17 +282,17 @@ fn logs(db: &Shared, first: FileNumber) -> Result<Vec<LiveFileStorageInfo>> {
 /// A table of an open database. RocksDB's `LiveFileMetaData`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveFileMetaData {
-    /// The family that it belongs to.
+    /// The column family that the table belongs to.
     pub column_family_name: String,
     /// Its level.
     pub level: usize,
-    /// Its name, with a slash before it: `/000009.sst`.
+    /// Its name, with a leading slash: `/000009.sst`.
     pub name: String,
     /// The number in its name.
     pub file_number: u64,
-    /// Where it lies.
+    /// The directory of the file.
     pub directory: PathBuf,
-    /// Bytes.
+    /// The size of the file in bytes.
     pub size: u64,
     /// The smallest sequence number in it.
     pub smallest_seqno: u64,
@@ -303,30 +302,30 @@ pub struct LiveFileMetaData {
     pub smallestkey: Vec<u8>,
     /// The largest user key.
     pub largestkey: Vec<u8>,
-    /// The smallest internal key, as the MANIFEST has it.
+    /// The smallest internal key, as in the MANIFEST.
     pub smallest: Vec<u8>,
-    /// The largest internal key, as the MANIFEST has it.
+    /// The largest internal key, as in the MANIFEST.
     pub largest: Vec<u8>,
-    /// Whether a compaction reads it.
+    /// Whether a running compaction uses it.
     pub being_compacted: bool,
-    /// Entries, range deletions included.
+    /// The number of entries, range deletions included.
     pub num_entries: u64,
-    /// Deletions of every kind.
+    /// The number of deletions of every kind.
     pub num_deletions: u64,
-    /// When its oldest data was written, seconds since 1970; 0 is unknown.
+    /// When its oldest data was written, in seconds since 1970; 0 if unknown.
     pub oldest_ancester_time: u64,
-    /// When it was made, seconds since 1970; 0 is unknown.
+    /// When the file was created, in seconds since 1970; 0 if unknown.
     pub file_creation_time: u64,
-    /// Its place in level 0: newer files have larger ones.
+    /// Its age within level 0: newer files have larger epoch numbers.
     pub epoch_number: u64,
 }
 
 /// A level of a family. RocksDB's `LevelMetaData`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelMetaData {
-    /// Its number.
+    /// The number of the level.
     pub level: usize,
-    /// Bytes of its files.
+    /// The total size of its files in bytes.
     pub size: u64,
     /// Its files, in the order in which they are searched.
     pub files: Vec<LiveFileMetaData>,
@@ -335,22 +334,22 @@ pub struct LevelMetaData {
 /// A family and its files. RocksDB's `ColumnFamilyMetaData`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnFamilyMetaData {
-    /// Bytes of all its files.
+    /// The total size of all its files in bytes.
     pub size: u64,
-    /// Their number.
+    /// The number of its files.
     pub file_count: usize,
     /// The family's name.
     pub name: String,
-    /// Every level, empty ones too.
+    /// Every level, including empty ones.
     pub levels: Vec<LevelMetaData>,
 }
 
-/// What a family's tables are.
+/// The metadata of a family's current tables.
 pub(crate) fn family_metadata(family: &Family) -> ColumnFamilyMetaData {
     family_metadata_of(&family.name, &family.view.load().version)
 }
 
-/// What the tables of a Version of the family are.
+/// The metadata of the tables of one Version of the family.
 pub(crate) fn family_metadata_of(name: &str, version: &Version) -> ColumnFamilyMetaData {
     let levels: Vec<LevelMetaData> = (0..version.num_levels())
         .map(|level| LevelMetaData {

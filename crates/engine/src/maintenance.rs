@@ -1,4 +1,4 @@
-//! Flushes and compactions that somebody asks for, and what closing does.
+//! Manual flushes and compactions, and what closing does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,8 @@ pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOption
     flush_because(db, families, options, (FlushReason::ManualFlush, None))
 }
 
-/// [`flush`] for another reason than a call of it. Errors: also `Incomplete` if it was canceled; what is begun goes on.
+/// [`flush`] for the given reason. Errors: also `Incomplete` if it was canceled; a flush that was begun
+/// goes on.
 pub(crate) fn flush_because(
     db: &Shared,
     families: &[Arc<Family>],
@@ -40,14 +41,14 @@ pub(crate) fn flush_because(
         db.check_may_wait("flush")?;
     }
     let due: Vec<_> = families.iter().filter_map(Active::of).collect();
-    // A thread that compacts would wait for itself.
+    // A thread that flushes or compacts would wait for itself.
     if !options.allow_write_stall && outbox::job_for(db.instance).is_none() {
         for active in &due {
             admit::wait_for_room(db, active.family, canceled)?;
         }
     }
-    // What somebody else has made immutable meanwhile is on its way; that there was room for one does not
-    // mean that there is for what was written since.
+    // A memtable that another thread has made immutable meanwhile is being flushed. Its successor stays
+    // active: there was room for one more immutable memtable, but there may be none for a second.
     let begun = db.alone(|| {
         let due = due.iter().filter(|a| a.is_active());
         let mut rotated: Vec<_> = due.map(|a| Arc::clone(a.family)).collect();
@@ -86,8 +87,8 @@ impl<'a> Active<'a> {
 /// The memtables of some families, on their way to tables.
 pub(crate) struct BegunFlush(Vec<(Arc<Family>, Vec<Arc<Memtable>>)>);
 
-/// Makes the families' active memtables immutable and asks for their flush. Nobody is inside the
-/// order of writes.
+/// Makes the families' active memtables immutable and asks for their flush. The gate of the order of
+/// writes is closed.
 pub(crate) fn begin_flush(
     db: &Shared,
     families: &[Arc<Family>],
@@ -99,7 +100,7 @@ pub(crate) fn begin_flush(
     begin_flush_of(db, families, reason, families)
 }
 
-/// The same, with new memtables for the families in `rotated` only.
+/// [`begin_flush`], with new memtables for the families in `rotated` only.
 fn begin_flush_of(
     db: &Shared,
     families: &[Arc<Family>],
@@ -147,8 +148,8 @@ impl BegunFlush {
         Ok(())
     }
 
-    /// Waits no longer than `at_most`, and not while background work is paused, but for what is being
-    /// flushed already. Returns whether all of it is in tables.
+    /// [`BegunFlush::wait`] for at most `at_most`. While background work is paused, waits only for
+    /// flushes that run already. Returns whether all of it is in tables.
     pub(crate) fn wait_unless_paused(&self, db: &Shared, at_most: Duration) -> Result<bool> {
         let clock = &db.env().clock;
         let until = clock.monotonic_nanos() + at_most.as_nanos() as u64;
@@ -167,7 +168,7 @@ impl BegunFlush {
     }
 }
 
-/// Flushes what there is of a range of user keys, then compacts it and waits for it.
+/// Flushes the family if memtables have keys of a range, then compacts the range and waits for that.
 pub(crate) fn compact_range(
     db: &Shared,
     family: &Arc<Family>,
@@ -180,7 +181,8 @@ pub(crate) fn compact_range(
             db,
             std::slice::from_ref(family),
             &FlushOptions::default(),
-            // What is not flushed yet may be so for long: where nothing can be written, or nothing is to run.
+            // The flush may take long, if nothing can be written or background work is paused. So it can
+            // be canceled.
             (FlushReason::ManualCompaction, options.canceled.as_ref()),
         )?;
     }
@@ -238,7 +240,7 @@ fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
             .check_writable()
             .and_then(|()| db.check_background())
             .and_then(|()| check_not_canceled(manual.canceled.as_ref()));
-        // One that runs ends by itself, and then has a result.
+        // A compaction that runs ends by itself, and then has a result.
         if let (Err(e), false) = (given_up, running) {
             state.manual.retain(|m| !Arc::ptr_eq(m, &manual));
             return Err(e);
@@ -271,7 +273,7 @@ pub(crate) fn pause_background_work(db: &Shared) -> Result<()> {
     db.check_may_wait("pause_background_work")?;
     let mut state = db.state();
     state.check_writable()?;
-    // Who resumes waits for flushes while nobody can write.
+    // A thread that resumes waits for flushes while nobody can write.
     while state.resuming {
         state = db.wait(state);
         state.check_writable()?;
@@ -301,7 +303,8 @@ pub(crate) fn continue_background_work(db: &Shared) -> Result<()> {
 /// More than a century.
 const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Flushes what is in no log. Errors: also that background work is paused, maybe by whoever would wait.
+/// Flushes writes that are in no log. Errors: also if background work is paused, maybe by the caller
+/// itself.
 fn flush_unlogged(db: &Shared) -> Result<()> {
     db.check_writable()?;
     db.check_may_wait("cancel_all_background_work")?;
@@ -330,7 +333,8 @@ pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
     }
 }
 
-/// Waits until no flush and no compaction is running or due, and what they made obsolete is gone.
+/// Waits until no flush and no compaction is running or due, and the files that they made obsolete are
+/// deleted.
 pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
     db.check_may_wait("wait_for_compact")?;
     let mut state = db.state();
@@ -346,14 +350,15 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
         if !due && idle && state.manual.is_empty() {
             return Ok(());
         }
-        // It is tried again, but nobody knows until when.
+        // A compaction that ran out of space is tried again, but nobody knows for how long.
         let starved = state.starvations > before && idle && !flushes && state.manual.is_empty();
         if let Some(e) = state.starved_by.as_ref().filter(|_| starved) {
             let hint = "compactions are tried again; make space, then wait again";
             return Err(e.clone().hint(hint));
         }
         if state.busy == 0 {
-            // What became due by the end of a snapshot or by age, nobody may have told.
+            // A compaction may have become due by the end of a snapshot or by age, without a
+            // notification.
             db.notify();
         }
         db.check_background()?;
@@ -366,17 +371,17 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
     }
 }
 
-/// Before the jobs end: what is only in memory goes to a table, if it is not in the log, and the
-/// log goes to the operating system.
+/// Called before the jobs end: flushes writes that are in no log, and hands the log to the operating
+/// system.
 pub(crate) fn before_close(db: &Shared) -> Result<()> {
-    // Also after a failure: a resume may be waiting for the lock.
+    // Also after a failure: a resume may be waiting for the gate, which `lock_wal` has closed.
     let locks = std::mem::take(&mut *db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner));
     if locks > 0 {
         db.order.open();
     }
     let mut state = db.state();
     state.paused = 0;
-    // It decides whether there is a failure to tell of.
+    // The running resume decides whether there is a failure to report.
     let waits = outbox::job_for(db.instance).is_none() && !resume::is_mine(db);
     while state.resuming && waits {
         state = db.wait(state);
@@ -390,7 +395,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     }
     let failure = db.state().failure.clone();
     if let Some(e) = failure {
-        // What is in no log is lost with it.
+        // Writes that are in no log are lost with the memtables.
         let in_memory = |f: &Arc<Family>| {
             let view = f.view.load();
             !view.mem.is_empty() || !view.imm.is_empty()
@@ -419,7 +424,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
         }
         mark_end(db)
     });
-    // What fails meanwhile is as what failed before.
+    // A failure in the meantime is treated like one from before.
     let log = log.or_else(|e| {
         if db.state().failure.is_some() {
             submit::hand_over_the_rest(db, e)
@@ -427,7 +432,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
             Err(e)
         }
     });
-    // That background work was ended hides no failure of the log.
+    // That a flush fails because background work was ended must not hide a failure of the log.
     let known = |e: Error| match e.kind() {
         ErrorKind::ShutdownInProgress => Ok(()),
         _ => Err(e),
@@ -442,10 +447,10 @@ fn needed_end(db: &Shared) -> Result<Option<(u64, u64)>> {
     Ok((end > 0 && number >= needed).then_some((number, end)))
 }
 
-/// Says in the MANIFEST where the last log ends, all of it durable: the next open then knows whether
-/// something is missing there.
+/// Records in the MANIFEST where the last log ends, if all of it is durable. The next open then knows
+/// whether something is missing there.
 fn mark_end(db: &Shared) -> Result<()> {
-    // Asked only now: to be made durable a log may be filled up, and then it ends later than before.
+    // Asked only now: a log may be padded when it is made durable, and then ends later than before.
     let Some(end) = needed_end(db)? else {
         return Ok(());
     };
@@ -453,7 +458,7 @@ fn mark_end(db: &Shared) -> Result<()> {
         return Ok(()); // somebody is still writing
     }
     if let Err(e) = db.manifest().mark_log_end(end) {
-        // The log has everything, and the next open asks no more of it than of one after a crash.
+        // The log has everything, and the next open demands no more of it than of a log after a crash.
         db.info_log.warn(format_args!(
             "the end of log {} is not in the MANIFEST: {e}",
             FileNumber(end.0)

@@ -1,26 +1,26 @@
-//! Memory of memtables that are gone, for those that grow.
+//! Memory of memtables that are gone, kept for those that grow.
 //!
-//! A page that is touched first costs the put that does it: 2 µs for each 4 KiB on the machine of
-//! docs/benchmarks.md, and pages given back interrupt the other processors. So large memtables take
-//! their memory in slabs of huge pages, and one that was flushed leaves its slabs to the active ones.
+//! The first access to a page costs the put that does it 2 µs per 4 KiB on the machine of
+//! docs/benchmarks.md, and giving pages back interrupts the other processors. So large memtables take their
+//! memory in slabs of huge pages, and a flushed memtable leaves its slabs to the active ones.
 //!
-//! New memory is dear where a hypervisor backs it page by page: 5 ms for a slab on that machine.
+//! New memory is expensive where a hypervisor backs it page by page: 5 ms per slab on that machine.
 //!
-//! Bounds: a slab is new only if none is kept, so the memory of all memtables and of what is kept is never
-//! more than memtables held at once already; no more is kept than [`LIKELY`] times what active memtables
-//! hold; and nothing, once nobody has asked for [`REST`].
+//! Bounds: a new slab is taken only if none is kept, so the memory of all memtables and the kept memory
+//! together never exceed what memtables have already held at once. At most [`LIKELY`] times the memory of
+//! active memtables is kept, and nothing once no slab has been asked for during [`REST`].
 
 use base::sync::{Mutex, MutexGuard, PoisonError};
 
 use io::Mapping;
 
-/// Active memtables with so much are likely to grow to this many times as much. A flush takes a tenth
-/// of the time that writers need to fill a memtable or more; the memory is free at its end.
+/// Active memtables are likely to grow to this many times their present size. A flush takes a tenth or more
+/// of the time that writers need to fill a memtable, and frees the memory at its end.
 const LIKELY: usize = 8;
-/// Nanoseconds.
+/// How long slabs are kept although none is asked for, in nanoseconds.
 const REST: u64 = 30_000_000_000;
 
-/// MemtablePool that nobody uses.
+/// Slabs that no memtable uses.
 #[derive(Debug, Default)]
 pub(crate) struct MemtablePool {
     kept: Mutex<Kept>,
@@ -29,7 +29,8 @@ pub(crate) struct MemtablePool {
 #[derive(Debug, Default)]
 struct Kept {
     slabs: Vec<Mapping>,
-    /// Whether somebody asked since the last look, and when that was.
+    /// Whether a slab was asked for since the last call of [`MemtablePool::rest`], and the time of the last
+    /// call that found so.
     asked: bool,
     seen: u64,
 }
@@ -49,7 +50,8 @@ impl MemtablePool {
         Some(kept.slabs.swap_remove(same))
     }
 
-    /// Keeps slabs for active memtables of so many bytes, within `room`; gives the others to the system.
+    /// Keeps slabs for active memtables of `active` bytes, within `room` bytes; gives the others back to
+    /// the system.
     pub(crate) fn give_back(&self, slabs: Vec<Mapping>, active: usize, room: usize) {
         let at_most = active.saturating_mul(LIKELY).min(room);
         let mut kept = self.lock();
@@ -60,11 +62,11 @@ impl MemtablePool {
         });
         let n = fits.count();
         let others = kept.slabs.split_off(n);
-        drop(kept); // the system takes its time with what comes back
+        drop(kept); // giving memory back to the system takes time
         drop(others);
     }
 
-    /// Keeps nothing any more, if that was not asked for lately. To be called from time to time.
+    /// Gives everything back if no slab was asked for lately. To be called from time to time.
     pub(crate) fn rest(&self, now: u64) {
         let mut kept = self.lock();
         if std::mem::take(&mut kept.asked) {

@@ -1,8 +1,8 @@
 //! Deletes what nothing refers to any more.
 //!
-//! A log goes when every family's data in it is in tables, and only after the MANIFEST says so; it may
-//! be archived or used again instead. Tables come from the janitor, who collects those whose last user
-//! has gone. Nothing goes while somebody has disabled deletions.
+//! A log is deleted when every family's data in it is in tables, and only after the MANIFEST says so; it
+//! may be archived or recycled instead. Obsolete tables come from the janitor, which collects those whose
+//! last user is gone. Nothing is deleted while deletions are disabled.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -20,7 +20,7 @@ use crate::shared::Shared;
 use crate::version::version::Janitor;
 use crate::wal::Fate;
 
-/// Files that are to be removed, and go back to whoever collects them if somebody panics.
+/// Files that are to be removed. After a panic, those that are left go back to the janitor.
 struct Rest<'a> {
     janitor: &'a Janitor,
     paths: VecDeque<PathBuf>,
@@ -35,9 +35,9 @@ impl Drop for Rest<'_> {
 }
 
 impl Shared {
-    /// The first log that is needed. Families without unflushed data move to newer logs without a
-    /// record in the MANIFEST: it is told here, before the logs go, so that none which it counts
-    /// as needed is ever missing.
+    /// The first log that is needed. Families without unflushed data move to newer logs without a record
+    /// in the MANIFEST. The record is written here, before the logs are deleted, so that no log which the
+    /// MANIFEST counts as needed is ever missing.
     fn declare_obsolete_logs(&self) -> FileNumber {
         let mut change = self.change();
         let needed = change.families().iter().map(|f| f.log_number()).min();
@@ -58,8 +58,8 @@ impl Shared {
         }
     }
 
-    /// Deletes what nothing refers to any more: logs below every family's, unless they are archived,
-    /// archived ones that are too old or too many, and files that the janitor collected.
+    /// Deletes what nothing refers to any more: logs that no family needs, unless they are archived;
+    /// archived logs that are too old or too many; and files that the janitor collected.
     pub(crate) fn delete_obsolete_files(&self) {
         let _courier = self.courier();
         let disabled = self
@@ -79,7 +79,7 @@ impl Shared {
             let mut state = self.state();
             let keep = state.logs.split_off(&needed);
             let mut logs = std::mem::replace(&mut state.logs, keep);
-            // Each stays there until it is gone, whoever panics.
+            // Each log stays listed there until it is gone, even if a thread panics.
             state.undeleted.append(&mut logs);
             state.undeleted.keys().copied().collect::<Vec<_>>()
         };
@@ -129,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// No table goes that a family has.
+    /// Checks that no family still has one of these tables.
     fn check_unused(&self, obsolete: &[PathBuf]) {
         if !base::INVARIANTS || obsolete.is_empty() {
             return;
@@ -148,7 +148,7 @@ impl Shared {
         }
     }
 
-    /// Tells of the deletion of a file, if it is a table.
+    /// Reports the deletion of a file, if it is a table.
     fn table_deleted(&self, path: &Path, job: u64, removed: &Result<()>) {
         let parsed = path.file_name().and_then(files::parse_name);
         let Some((FileKind::Table, number)) = parsed else {
@@ -178,7 +178,7 @@ impl Shared {
         }
     }
 
-    /// Archives a log that is not needed any more, or gets rid of it. False: it is still there.
+    /// Archives a log that is not needed any more, or gets rid of it. Returns false if it is still there.
     pub(crate) fn obsolete_log(
         &self,
         number: FileNumber,

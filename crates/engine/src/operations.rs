@@ -1,5 +1,5 @@
-//! Operations besides put, get and delete: merges, single deletions, wide-column entities, several
-//! keys or column families at once, and the cheap question whether a key may exist.
+//! Operations besides put, get and delete: merges, single deletions, wide-column entities, reads of several keys or
+//! column families at once, and the cheap check whether a key may exist.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::read::iter::DbIterator;
 use crate::read::snapshot::Snapshot;
 use crate::read::sources::Origin;
 
-/// Records for column families by handle.
+/// Records addressed to a column family by its handle.
 impl WriteBatch {
-    /// Removes `key`, which was put exactly once since it was last removed, from a column family.
+    /// Removes `key` from a column family. It must have been put exactly once since it was last removed.
     pub fn single_delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
         self.single_delete_cf_id(family.id(), key.as_ref())
     }
 
-    /// Gives a column family's merge operator an operand for `key`.
+    /// Writes a merge operand for `key` in a column family.
     pub fn merge_cf(
         &mut self,
         family: &ColumnFamily,
@@ -57,8 +57,8 @@ impl WriteBatch {
 /// # Ok::<(), ironstone::Error>(())
 /// ```
 impl Db {
-    /// Gives the default column family's merge operator an operand for `key`. Errors:
-    /// `InvalidArgument` if the family has no operator.
+    /// Writes a merge operand for `key` in the default column family. Errors: `InvalidArgument` if the family has
+    /// no merge operator.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.merge(key, operand)?;
@@ -90,14 +90,14 @@ impl Db {
     }
 }
 
-/// Operands as they were written.
+/// Merge operands as they were written.
 impl Db {
-    /// The operands that `key` in a column family has, oldest first, and before them the value that
-    /// they lie on, if there is one: `GetMergeOperands`. Nothing if the key does not exist. What
-    /// compactions merged already is one operand, or the value.
+    /// The merge operands of `key` in a column family, oldest first, preceded by the base value if there is one:
+    /// `GetMergeOperands`. Empty if the key does not exist. Operands that a compaction has already merged are
+    /// returned as one operand, or as part of the base value.
     ///
-    /// Errors: `Incomplete` if there are more than `max_operands`; `InvalidArgument` if there are any
-    /// and the family has no merge operator.
+    /// Errors: `Incomplete` if there are more than `max_operands`; `InvalidArgument` if there are operands and the
+    /// family has no merge operator.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -152,12 +152,12 @@ impl Db {
     }
 }
 
-/// Removing keys that are put once.
+/// Removing keys that were put once.
 impl Db {
-    /// Removes `key` from the default column family. It must have been put exactly once since it
-    /// was last removed, and not merged: then the put and the removal vanish together as soon as a
-    /// compaction sees both. With other keys what becomes visible is not defined; a compaction that
-    /// finds a [`Db::delete`] of the key instead fails, see `enforce_single_del_contracts`.
+    /// Removes `key` from the default column family. The key must have been put exactly once since it was last
+    /// removed, and must not have been merged. The put and its removal then vanish together as soon as a compaction
+    /// sees both. For other keys the visible result is undefined. A compaction that finds a [`Db::delete`] of the
+    /// key instead of a put fails; see `enforce_single_del_contracts`.
     pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.single_delete(key)?;
@@ -183,8 +183,8 @@ impl Db {
     }
 }
 
-/// Wide-column entities: values with named columns. A plain read gives the default column, the one
-/// with the empty name; a plain value is an entity that has only it.
+/// Wide-column entities: values with named columns. A plain read returns the default column, whose name is empty. A
+/// plain value is an entity with only that column.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -259,10 +259,9 @@ impl Db {
     }
 }
 
-/// Several keys, and keys without their values.
+/// Reads of several keys, and checks without reading values.
 impl Db {
-    /// The values of keys in the default column family, all as of one moment, in the order of
-    /// `keys`.
+    /// The values of several keys in the default column family, all as of the same moment, in the order of `keys`.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
         self.multi_get_opt(&ReadOptions::default(), &self.default_column_family(), keys)
     }
@@ -295,7 +294,7 @@ impl Db {
         }
     }
 
-    /// The values of keys in several column families, all as of one moment, in the order of `keys`.
+    /// The values of keys in several column families, all as of the same moment, in the order of `keys`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -342,8 +341,8 @@ impl Db {
         out
     }
 
-    /// Iterators over several column families, all of which show the same moment; RocksDB's
-    /// `NewIterators`. Errors: as [`Db::iterator_cf`].
+    /// Iterators over several column families, all as of the same moment: RocksDB's `NewIterators`. Errors: as
+    /// [`Db::iterator_cf`].
     pub fn new_iterators(
         &self,
         options: &ReadOptions,
@@ -360,8 +359,8 @@ impl Db {
         families.iter().map(iterator).collect()
     }
 
-    /// The sequence at which several families can be read, and what holds it until their Views are
-    /// loaded: Views that are loaded later have all that it shows.
+    /// The sequence number at which several families can be read, and the snapshot that protects it until their
+    /// Views are loaded: every View that is loaded later contains all that is visible at that number.
     fn one_moment(&self, options: &ReadOptions) -> Result<(SequenceNumber, Option<Snapshot>)> {
         if let Some(sequence) = self.snapshot_sequence(options)? {
             return Ok((sequence, None));
@@ -370,8 +369,8 @@ impl Db {
         Ok((held.sequence(), Some(held)))
     }
 
-    /// False if `key` is certainly not in the default column family; true if it is, or if reading
-    /// a file would be needed to know.
+    /// False if `key` is certainly not in the default column family. True if it is there, or if finding out would
+    /// require reading a file.
     pub fn key_may_exist(&self, key: impl AsRef<[u8]>) -> bool {
         self.key_may_exist_opt(&ReadOptions::default(), &self.default_column_family(), key)
     }
@@ -381,8 +380,7 @@ impl Db {
         self.key_may_exist_opt(&ReadOptions::default(), family, key)
     }
 
-    /// [`Db::key_may_exist_cf`] with options. False too with a handle or snapshot of another
-    /// database.
+    /// [`Db::key_may_exist_cf`] with options. Also false for a handle or snapshot of another database.
     pub fn key_may_exist_opt(
         &self,
         options: &ReadOptions,
@@ -399,6 +397,6 @@ impl Db {
         };
         let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
         let found = get::exists(&self.shared, lookup.with(&self.shared, options), sequence);
-        found.unwrap_or(true) // what cannot be read, or not without a file, may exist
+        found.unwrap_or(true) // the key may exist if the read fails or needs a file
     }
 }

@@ -1,10 +1,9 @@
-//! What listeners are to be told once no lock is held.
+//! What is to be told to listeners once no lock is held.
 //!
-//! Whoever finds something to tell may hold locks, and a listener is the application's code: it may
-//! call the database, or panic. So it is written down here, and told by the thread that wrote it
-//! down as soon as that has let go of its locks ([`crate::courier`]). A thread that is about to
-//! wait, and one that flushes or compacts, leaves its letters to a thread of their own: a listener that
-//! writes may have to wait for a flush.
+//! A thread that has something to tell may hold locks, and a listener is the application's code: it may
+//! call the database, or panic. So the thread puts a *letter* here, and delivers it as soon as it has
+//! released its locks ([`crate::courier`]). A thread that is about to wait, or that flushes or compacts,
+//! leaves its letters to the *letter thread*: a listener that writes may have to wait for a flush.
 
 use std::cell::Cell;
 
@@ -18,7 +17,7 @@ use crate::listener::EventListener;
 type Text = Box<dyn Fn(&dyn EventListener) + Send>;
 
 struct Letter {
-    /// Who delivers it; `None`: the thread of the letters.
+    /// The thread that delivers it; `None`: the letter thread.
     by: Option<ThreadId>,
     text: Text,
 }
@@ -28,12 +27,12 @@ struct Letter {
 pub(crate) struct Outbox {
     letters: Mutex<Vec<Letter>>,
     count: AtomicUsize,
-    /// Letters were left.
+    /// Signaled when letters were left to the letter thread.
     left: Condvar,
 }
 
 thread_local! {
-    /// How many couriers of this thread are under way: the outermost delivers.
+    /// How many couriers of this thread are alive: the outermost one delivers.
     static COURIERS: Cell<u32> = const { Cell::new(0) };
     /// The database that this thread flushes or compacts for, if it does: writers may wait for it.
     static JOB: Cell<Option<(u64, Job)>> = const { Cell::new(None) };
@@ -41,22 +40,23 @@ thread_local! {
     static HOME: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// This is a thread of the database with this number from now on.
+/// Makes this thread one of the database with this number, from now on.
 pub(crate) fn belong_to(instance: u64) {
     HOME.with(|h| h.set(Some(instance)));
 }
 
-/// Whether that database has this thread, which goes on with what it does whoever closes the database.
+/// Whether this is a thread of that database. Such a thread goes on with its work when a listener on it
+/// closes the database.
 pub(crate) fn belongs_to(instance: u64) -> bool {
     HOME.with(Cell::get) == Some(instance) || job_for(instance).is_some()
 }
 
-/// One more courier is under way.
+/// Counts one more courier on this thread.
 pub(crate) fn set_out() {
     COURIERS.with(|c| c.set(c.get() + 1));
 }
 
-/// One courier fewer; true for the outermost.
+/// Counts one courier fewer on this thread; returns true for the outermost one.
 pub(crate) fn is_back() -> bool {
     COURIERS.with(|c| {
         c.set(c.get() - 1);
@@ -64,24 +64,24 @@ pub(crate) fn is_back() -> bool {
     })
 }
 
-/// What a thread of a database does all the time.
+/// What a background thread of a database does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     Flush,
     Compact,
 }
 
-/// This thread does this for the database with this number from now on.
+/// From now on this thread does `job` for the database with this number.
 pub(crate) fn begin_work(instance: u64, job: Job) {
     JOB.with(|j| j.set(Some((instance, job))));
 }
 
-/// What this thread does, for one that does a part of it.
+/// What this thread does, for a thread that does a part of it.
 pub(crate) fn work() -> Option<(u64, Job)> {
     JOB.with(Cell::get)
 }
 
-/// Whether this thread must not run code that may write.
+/// Whether this thread flushes or compacts, so that it must not run code that may write.
 pub(crate) fn works() -> bool {
     JOB.with(Cell::get).is_some()
 }
@@ -111,7 +111,7 @@ impl Outbox {
         }
     }
 
-    /// Leaves this thread's letters to the thread of the letters.
+    /// Leaves this thread's letters to the letter thread.
     #[inline]
     pub(crate) fn leave(&self) {
         if self.count.load(Ordering::Acquire) == 0 {
@@ -151,7 +151,8 @@ impl Outbox {
         taken
     }
 
-    /// Waits for letters that were left; none when `ended` says so.
+    /// Waits for letters that were left to the letter thread, and takes them; none once `ended` returns
+    /// true.
     pub(crate) fn wait_for_left(&self, ended: impl Fn() -> bool) -> Vec<Text> {
         let mut letters = self.lock();
         while !ended() {
@@ -166,7 +167,7 @@ impl Outbox {
         Vec::new()
     }
 
-    /// Whoever waits for letters looks again whether the wait has ended.
+    /// Wakes the letter thread, so that it checks again whether the wait has ended.
     pub(crate) fn wake(&self) {
         drop(self.lock());
         self.left.notify_all();

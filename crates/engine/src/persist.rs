@@ -1,9 +1,9 @@
-//! The OPTIONS file of an open database: for people, RocksDB's tools, and whoever opens the database
-//! with the options that it had.
+//! The OPTIONS file of an open database: for people, RocksDB's tools, and applications that open the
+//! database with the options that it had.
 //!
-//! It is written after every change of options and of the set of families. Where that fails, the
-//! change is done all the same: the file is *stale*, which is said in LOG and remembered, and it is
-//! written again at the next change, from time to time by a thread of the database's, and at close.
+//! It is written after every change of options and of the set of families. If that fails, the change is
+//! in force all the same, and the file is *stale*. That is reported in LOG, and the file is written again
+//! at the next change, from time to time by a thread of the database, and at close.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::files::{self, FileKind};
 use crate::options::{ColumnFamilyOptions, DbOptions, codec};
 use crate::shared::Shared;
 
-/// Obsolete OPTIONS files that are kept, the newest included.
+/// OPTIONS files that are kept, the newest included.
 const KEPT: usize = 2;
 /// How long a stale file stays so before it is written again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
     write_options_file_held(db, &db.lock_options())
 }
 
-/// The same for who holds [`Shared::lock_options`] already.
+/// [`write_options_file`] for a caller that holds [`Shared::lock_options`] already.
 pub(crate) fn write_options_file_held(db: &Shared, held: &MutexGuard<'_, ()>) -> Result<()> {
     let written = write(db, held);
     let due = match &written {
@@ -34,12 +34,13 @@ pub(crate) fn write_options_file_held(db: &Shared, held: &MutexGuard<'_, ()>) ->
     };
     let before = db.options_due.swap(due, Ordering::AcqRel);
     if before == 0 && due > 0 {
-        db.wake(); // who sleeps until something is due
+        db.wake(); // threads that sleep until something is due
     }
     written
 }
 
-/// After a change that is done, whatever comes of this: writes the OPTIONS file, now or later.
+/// Called after a change that is in force whether or not this succeeds: writes the OPTIONS file, now or
+/// later.
 pub(crate) fn follow_change(db: &Shared) {
     if let Err(e) = write_options_file(db) {
         db.info_log.warn(format_args!(
@@ -53,14 +54,14 @@ pub(crate) fn is_stale(db: &Shared) -> bool {
     db.options_due.load(Ordering::Acquire) > 0
 }
 
-/// How long a stale OPTIONS file need not be written again; `None` if it is not stale.
+/// How long to wait before a stale OPTIONS file is written again; `None` if it is not stale.
 pub(crate) fn due_in(db: &Shared) -> Option<Duration> {
     let due = db.options_due.load(Ordering::Acquire);
     let left = || due.saturating_sub(db.env().clock.monotonic_nanos());
     (due > 0).then(|| Duration::from_nanos(left()))
 }
 
-/// The attempt to write it came to no end: it is made again later.
+/// Called after an attempt to write the file did not complete: it is made again later.
 pub(crate) fn put_off(db: &Shared) {
     let due = db.env().clock.monotonic_nanos() + AGAIN.as_nanos() as u64;
     db.options_due.store(due, Ordering::Release);
@@ -81,7 +82,7 @@ fn write(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
     let fs = &*db.env().fs;
     io::replace_file(fs, &path, &temp, text.as_bytes()).inspect_err(|_| drop(fs.remove(&temp)))?;
     if let Err(e) = remove_old(db) {
-        // The next one takes them along.
+        // The next write of the file deletes them too.
         db.info_log
             .warn(format_args!("old OPTIONS files are still there: {e}"));
     }
@@ -90,7 +91,8 @@ fn write(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
 
 fn remove_old(db: &Shared) -> Result<()> {
     let fs = &*db.env().fs;
-    // Held until they are gone: whoever disables deletions finds no file that goes.
+    // Locked until they are gone: a thread that disables deletions must find no file that is about to be
+    // deleted.
     let disabled = db.no_deletions.lock();
     let disabled = disabled.unwrap_or_else(PoisonError::into_inner);
     if *disabled > 0 {
@@ -107,11 +109,11 @@ fn remove_old(db: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// The OPTIONS file of the database, with these options of the whole.
+/// The text of the OPTIONS file, with these options of the whole database.
 pub(crate) fn options_text(db: &Shared, db_options: &DbOptions) -> String {
     let families = db.families.load();
-    // With the block size that is in force: RocksDB's tools take it as it stands, and 7.8.3 aborts
-    // where one block is more than a write buffer.
+    // With the arena block size that is in force: RocksDB's tools take the value as it stands, and 7.8.3
+    // aborts if a block is larger than a write buffer.
     let in_force: Vec<_> = families
         .iter()
         .map(|f| {

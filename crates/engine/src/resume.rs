@@ -1,8 +1,8 @@
-//! Out of the state in which writes are refused: `resume`.
+//! `resume`: brings the database out of the state in which it refuses writes.
 //!
-//! After a failure the log on disk may lack what the memtables have. So all memtables go to tables,
-//! a new log and a new MANIFEST are begun, and only then are writers let in again: what was
-//! acknowledged is durable by then, and what was not stays unknown, as it is after any failed write.
+//! After a failure the log on disk may lack what the memtables have. So a new log and a new MANIFEST are
+//! begun, all memtables go to tables, and only then are writers let in again. All acknowledged writes are
+//! durable by then. Whether other writes took effect stays unknown, as after any failed write.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushR
 use crate::shared::{MENDING, Shared};
 use crate::write::log_files::LogKind;
 
-/// Between two attempts to resume on a full device.
+/// The shortest and the longest pause between two attempts to resume on a full device.
 const PAUSE_MIN_NANOS: u64 = 250_000_000;
 const PAUSE_MAX_NANOS: u64 = 30_000_000_000;
 
@@ -25,11 +25,11 @@ thread_local! {
     static RESUMED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// A listener that is told of a resume is on the thread that resumes: if it did so again, it would be told of
-/// that, without end.
+/// Marks the thread that resumes. A listener that is told of a resume runs on this thread: if it called
+/// `resume`, it would be told of that resume, without end.
 struct Resumed(Option<u64>);
 
-/// Whether this thread resumes the database: it would wait for itself.
+/// Whether this thread resumes the database: if it waited for a resume, it would wait for itself.
 pub(crate) fn is_mine(db: &Shared) -> bool {
     RESUMED.with(Cell::get) == Some(db.instance)
 }
@@ -82,7 +82,7 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
 
 /// Waits for its turn, and resumes unless somebody else has.
 fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
-    // What is told is told behind the turn: whoever hears it may pause background work, resume, or close.
+    // Listeners are told after the turn: they may pause background work, resume, or close the database.
     let _courier = db.courier();
     let Some(_turn) = Turn::take(db)? else {
         return Ok(());
@@ -97,8 +97,8 @@ fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
     Ok(())
 }
 
-/// Why writes are refused, if they are. While somebody else resumes, they are, though the failure is
-/// cleared already for the flushes that belong to it: so that is waited for.
+/// Why writes are refused, if they are. While another thread resumes, writes are refused, although the
+/// failure is cleared already for the flushes that belong to the resume. So this waits for that thread.
 fn failure(db: &Shared) -> Result<Option<Error>> {
     let mut state = db.state();
     while state.failure.is_none() && state.resuming {
@@ -108,16 +108,18 @@ fn failure(db: &Shared) -> Result<Option<Error>> {
     Ok(state.failure.clone())
 }
 
-/// Whoever resumes waits for flushes, which wait for the MANIFEST and may wait for compactions.
+/// Errors: this thread must not wait. A resume waits for flushes, which wait for the MANIFEST and may
+/// wait for compactions.
 fn check_may_wait(db: &Shared) -> Result<()> {
     db.check_may_wait("resume")
 }
 
-/// Everybody is refused until the end. Where there is none, the log is a new one and lacks what the
-/// memtables have: who looked for a failure while there seemed to be none must not write to it.
+/// Every writer is refused at the gate until [`Refused::end`]. If the resume fails before that, the
+/// refusal stays: the log is a new one and lacks what the memtables have, and a writer that looked for a
+/// failure while there seemed to be none must not write to it.
 struct Refused<'a> {
     db: &'a Shared,
-    /// Why, until the end.
+    /// Why; `None` after [`Refused::end`].
     error: Option<&'a Error>,
 }
 
@@ -136,8 +138,8 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// Not all is in tables. That may be without another failure: background work was ended, or somebody
-/// panicked.
+/// If the resume has not ended, not everything is in tables: the failure is set again. There may be no
+/// other failure, for example if background work was ended or a thread panicked.
 impl Drop for Refused<'_> {
     fn drop(&mut self) {
         let Some(error) = self.error else { return };
@@ -147,14 +149,14 @@ impl Drop for Refused<'_> {
     }
 }
 
-/// The turn to resume: one at a time, and nobody pauses background work meanwhile.
+/// The turn to resume. One thread resumes at a time, and nobody can pause background work meanwhile.
 struct Turn<'a>(&'a Shared);
 
 impl<'a> Turn<'a> {
     /// Waits for its turn, and for flushes that are under way. `None` if there is no failure any more.
     ///
-    /// Errors: what must be flushed could not be, because background work is paused or was ended, or the
-    /// database closes.
+    /// Errors: the memtables could not be flushed, because background work is paused or was ended, or the
+    /// database is being closed; or this thread must not wait.
     fn take(db: &'a Shared) -> Result<Option<Self>> {
         let mut state = db.state();
         // A flush that began before the failure relies on the logs as they were.
@@ -197,7 +199,7 @@ fn check_not_canceled(db: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Nobody is writing: a new MANIFEST, a new log, new memtables. The failure is cleared for the
+/// Begins a new MANIFEST, a new log and new memtables while nobody is writing. Clears the failure for the
 /// flushes that must follow.
 fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     let families: Vec<Arc<Family>> = db.families.load().iter().cloned().collect();
@@ -222,9 +224,9 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
         family.set_flush_reason(FlushReason::ErrorRecovery);
     }
     db.install_memtables(&families, number);
-    // Not before: a flush of what was immutable already would make that durable, and the logs may lack
-    // what was written before it to other families.
-    // At once: what fails meanwhile fails both.
+    // The failure is not cleared earlier: a flush of a memtable that was immutable already would make its
+    // writes durable, and the logs may lack earlier writes to other families. Both are cleared under one
+    // lock, because a failure sets both under it.
     let mut state = db.state();
     state.failure = None;
     db.durable.resume();
@@ -252,9 +254,9 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     Ok(())
 }
 
-/// All is in tables: nothing before the new log is needed, and nobody has written to that one. The
-/// MANIFEST says so before writers are let in: a log that failed may end in half a record, and a recovery
-/// that read it would stop there, before what is written now.
+/// Records in the MANIFEST that no log before the new one is needed: everything is in tables, and nobody
+/// has written to the new log. This comes before writers are let in: a failed log may end in half a
+/// record, and a recovery that read it would stop there, before the writes that come from now on.
 fn leave_older_logs(db: &Shared, log: FileNumber) -> Result<()> {
     let mut change = db.change();
     for family in Arc::clone(change.families()).iter() {
@@ -264,8 +266,8 @@ fn leave_older_logs(db: &Shared, log: FileNumber) -> Result<()> {
     change.log_and_apply()
 }
 
-/// Resumes by itself after the device was full. Each attempt makes files, so that the pauses between
-/// attempts grow.
+/// Resumes the database automatically after the device was full. Each attempt makes files, so the pauses
+/// between attempts grow.
 #[derive(Default)]
 pub(crate) struct AfterFullDevice {
     due_nanos: u64,
@@ -279,7 +281,7 @@ impl AfterFullDevice {
     pub(crate) fn look(&mut self, db: &Shared) {
         let state = db.state();
         let full = |e: &Error| e.kind() == ErrorKind::NoSpace;
-        // What is paused is resumed when it goes on.
+        // While background work is paused, no attempt is made.
         let full = state.failure.as_ref().is_some_and(full)
             && state.paused == 0
             && !db.background_canceled();

@@ -1,14 +1,14 @@
 //! Options that change while the database is open: RocksDB's `SetOptions` and `SetDBOptions`.
 //!
 //! ```text
-//!   change     on a copy, as text, checked as at open            an error leaves all as it was
-//!   in force   the copy replaces what was there, at once         jobs that run keep theirs
-//!   look again stalls, full memtables, logs, threads
-//!   persist    a new OPTIONS file                                an error is told, the change stays;
+//!   change     a copy of the options, checked as at open         after an error nothing has changed
+//!   apply      the copy replaces the options at once             running jobs keep their old options
+//!   check      stalls, full memtables, logs, threads
+//!   persist    writes a new OPTIONS file                         after an error the change stays in force;
 //!                                                                the file is written again later
 //! ```
 //!
-//! Which options can change is RocksDB's choice ([`crate::options::rocksdb::Key::mutable`]).
+//! The options that can change are the same as in RocksDB ([`crate::options::rocksdb::Key::mutable`]).
 
 use std::sync::Arc;
 
@@ -26,17 +26,17 @@ use crate::write::admit;
 
 /// Options while the database is open.
 impl Db {
-    /// Changes options of a column family: by the names and in the form of OPTIONS files, all of
-    /// them or none. They are in force when it returns, for all but the flushes and compactions
-    /// that run, and in a new OPTIONS file.
+    /// Changes options of a column family, given by name and in the syntax of OPTIONS files: all of them or none.
+    /// When this returns, the options are in force, except for flushes and compactions that are already running,
+    /// and are stored in a new OPTIONS file.
     ///
-    /// `block_based_table_factory` with `{name=value;…}` changes options of tables that are made,
-    /// and opened, from now on. Members of a struct that are not named stay as they are.
+    /// `block_based_table_factory` with `{name=value;…}` changes the options of tables that are created or opened
+    /// from now on. Members of a struct that are not named keep their values.
     ///
-    /// Errors: `InvalidArgument` for an option that is unknown, cannot be changed while the database
-    /// is open, or gets a value that is none or contradicts others; `NotSupported` for what Ironstone
-    /// does not have. With any other error the options are in force, and the OPTIONS file could not
-    /// be written, or a thread not be started: the database writes the file again later.
+    /// Errors: `InvalidArgument` if an option is unknown, cannot be changed while the database is open, or gets a
+    /// value that is invalid or contradicts other options; `NotSupported` for an option that Ironstone does not
+    /// support. After any other error the options are in force, but the OPTIONS file could not be written or a
+    /// thread could not be started. The database writes the file again later.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -55,7 +55,7 @@ impl Db {
         set_options(&self.shared, &family.0, options)
     }
 
-    /// Changes options of the whole database; as [`Db::set_options`].
+    /// Changes options of the whole database. Otherwise like [`Db::set_options`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -70,28 +70,28 @@ impl Db {
         set_db_options(self, options)
     }
 
-    /// The options of a column family that are in force.
+    /// The current options of a column family.
     pub fn options(&self, family: &ColumnFamily) -> ColumnFamilyOptions {
         ColumnFamilyOptions::clone(&family.0.options())
     }
 
-    /// The options of the whole database that are in force.
+    /// The current options of the whole database.
     pub fn db_options(&self) -> DbOptions {
         DbOptions::clone(&self.shared.db_options())
     }
 }
 
-/// One change on its way, told in LOG in RocksDB's words.
+/// One change of options, reported in LOG in RocksDB's words.
 struct Told<'a> {
     db: &'a Shared,
-    /// What is done to what.
+    /// The call and its target, for LOG.
     what: String,
-    /// The call's name, as it stands in RocksDB's line about a failure.
+    /// The name of the call in RocksDB's message about a failure.
     failed: &'static str,
 }
 
 impl Told<'_> {
-    /// Errors: there is nothing to change; the database is open for reading only.
+    /// Logs the call. Errors: the list of changes is empty; the database is open read-only.
     fn begin(&self, changes: &[(&str, &str)]) -> Result<()> {
         let (log, what) = (&self.db.info_log, &self.what);
         if self.db.read_only {
@@ -124,8 +124,7 @@ impl Told<'_> {
         }
     }
 
-    /// Starts the threads that the options ask for; those that run already work for the others
-    /// meanwhile.
+    /// Starts the threads that the options ask for. If one cannot be started, the running ones do the work.
     fn start_threads(&self, db: &Db) -> Result<()> {
         let started = db.lock_running().jobs.follow_options(&db.shared);
         started.map_err(|e| {
@@ -138,8 +137,7 @@ impl Told<'_> {
         })
     }
 
-    /// Writes the OPTIONS file. The change is in force, whatever comes of it, and a file that could
-    /// not be written is not forgotten.
+    /// Writes the OPTIONS file. The change is in force even if this fails, and the file is written again later.
     fn persist(&self, held: &MutexGuard<'_, ()>) -> Result<()> {
         write_options_file_held(self.db, held).map_err(|e| {
             let log = &self.db.info_log;
@@ -149,7 +147,7 @@ impl Told<'_> {
     }
 }
 
-/// The options of a table that can change, with their values.
+/// The options of a table that can be changed at run time, with their values.
 fn changeable<T: OptionTable>(table: &T) -> impl Iterator<Item = (&'static str, String)> + '_ {
     let mutable = |i: &&base::options::OptionInfo| i.has(base::options::OptionFlag::Mutable);
     let infos = T::infos().iter().filter(mutable);
@@ -172,7 +170,7 @@ fn set_options(db: &Shared, family: &Family, changes: &[(&str, &str)]) -> Result
     let (options, no_effect) = changed.inspect_err(|e| told.failed(e))?;
     family.set_options(options);
     told.done(changeable(&family.options().cf), &no_effect);
-    // A memtable may be full by the new measure, and writers or jobs may have waited for it.
+    // With the new limits a memtable may be full, and waiting writers or jobs may go on.
     db.note_full_memtables(&db.families.load());
     admit::debt_changed(db);
     told.persist(&held)
@@ -196,7 +194,7 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
         shared.info_log.info(format_args!(
             "SetDBOptions(), input option value is not changed, skipping updating."
         ));
-        // What an earlier call could not do is tried again.
+        // Try again what an earlier call could not do.
         let started = told.start_threads(db);
         let persisted = if persist::is_stale(shared) {
             told.persist(&held)
@@ -211,17 +209,17 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
     follow(shared)?;
     let started = told.start_threads(db);
     let persisted = told.persist(&held);
-    // What follows waits for writers, and tells listeners, who may change options.
+    // The following steps wait for writers and call listeners, which may change options themselves.
     drop(held);
     if shared.logs_too_large() {
-        // What hinders it hinders the next writer too, who is told.
+        // An error here also reaches the next writer, which reports it.
         admit::look_closer_soon(shared);
     }
     admit::debt_changed(shared);
     started.and(persisted)
 }
 
-/// A limit needs the parts that are made at open.
+/// `memory_limit` needs components that are created at open.
 fn check_memory(old: &DbOptions, new: &DbOptions) -> Result<()> {
     if (old.memory_limit == 0) == (new.memory_limit == 0) {
         return Ok(());
@@ -232,7 +230,7 @@ fn check_memory(old: &DbOptions, new: &DbOptions) -> Result<()> {
     )
 }
 
-/// Brings what holds a copy of an option up to date.
+/// Updates the components that keep a copy of an option.
 fn follow(shared: &Shared) -> Result<()> {
     let options = Arc::clone(&shared.db_options());
     shared.lock_versions().max_manifest_file_size = options.max_manifest_file_size;

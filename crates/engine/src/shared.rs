@@ -45,7 +45,7 @@ use crate::write::wal::{ActiveLog, Guard};
 use crate::write::watermark::Watermark;
 use crate::write_buffer_manager::WriteBufferManager;
 
-/// How often a call that may be canceled looks whether it is.
+/// Interval at which a call that may be canceled checks whether it was.
 const LOOK_FOR_CANCEL: Duration = Duration::from_millis(20);
 
 /// An open database.
@@ -53,12 +53,12 @@ pub(crate) struct Shared {
     /// See [`Family::instance`].
     pub(crate) instance: u64,
     pub(crate) dir: PathBuf,
-    /// As they were when the database was opened. Those of `db` that can change since are read
-    /// from [`Shared::db_options`].
+    /// The options as they were when the database was opened. Those of `db` that can change later are
+    /// read from [`Shared::db_options`].
     pub(crate) options: Options,
     /// The options of the whole database that are in force.
     db_options: ArcSwap<DbOptions>,
-    /// The one of them that is read for each write group.
+    /// The one of these options that is read for each write group.
     pub(crate) max_total_wal_size: AtomicU64,
     /// Held while options change, and while an OPTIONS file is written. Before all other locks.
     options_change: Mutex<()>,
@@ -71,14 +71,14 @@ pub(crate) struct Shared {
     pub(crate) numbers: FileNumbers,
     pub(crate) session_id: String,
     pub(crate) db_id: String,
-    /// What it did since it was opened.
+    /// What the database did since it was opened.
     pub(crate) db_stats: DbStats,
 
-    /// The order of writes: what is visible, and who is halfway.
+    /// The order of writes: what is visible, and which groups are halfway.
     pub(crate) order: Order,
-    /// The last logged write that survives a power cut, with all before it.
+    /// The sequence number up to which all logged writes survive a power cut.
     pub(crate) durable: Watermark,
-    /// What `write_async` wants to be durable.
+    /// The sequence number up to which `write_async` wants the log to be durable.
     wanted: Mutex<u64>,
     wanted_more: Condvar,
     pub(crate) snapshots: Arc<SnapshotList>,
@@ -86,27 +86,27 @@ pub(crate) struct Shared {
     /// Writers that wait for the device, and those that do not.
     pub(crate) synced_writers: Queue,
     pub(crate) writers: Queue,
-    /// Held while inserting, without `allow_concurrent_memtable_write`.
+    /// Without `allow_concurrent_memtable_write`, held while a group is inserted.
     pub(crate) memtable_writer: Mutex<()>,
     /// When the last synced group began; for `wal_min_sync_interval`.
     pub(crate) last_sync_nanos: AtomicU64,
     pub(crate) device: Device,
     /// How often `lock_wal` was called without `unlock_wal`.
     pub(crate) wal_locks: Mutex<u32>,
-    /// What the first of the database's threads that ends is to do.
+    /// Work for the first of the database's threads that ends: see [`Shared::leave`].
     left: Mutex<Option<Rest>>,
     pub(crate) attention: Attention,
     /// How far flushes and compactions are behind.
     pub(crate) stall: Stall,
     /// The flushes and compactions at work.
     pub(crate) job_load: JobLoad,
-    /// Synced writes, for those in the background that let them go first.
+    /// Synced writes, to which background writers give way.
     pub(crate) courtesy: Courtesy,
     write_buffers: Arc<WriteBufferManager>,
     pub(crate) versions: Mutex<VersionSet>,
     /// `None` if the database is open for reading only.
     log_file: Mutex<Option<ActiveLog>>,
-    /// A flight of the log has landed.
+    /// Signaled when a flight of the log has landed.
     log_landed: Condvar,
     /// Held while the next log is made.
     pub(crate) log_switch: Mutex<()>,
@@ -128,10 +128,10 @@ pub(crate) struct Shared {
     canceled: AtomicBool,
 }
 
-/// How long those sleep who wait for another thread to mend the log, before they look again.
+/// How long a thread that waits for another one to mend the log sleeps before it looks again.
 pub(crate) const MENDING: Duration = Duration::from_millis(10);
 
-/// What is left to do for a thread of the database's that ends.
+/// Work that is left to a thread of the database when it ends.
 pub(crate) type Rest = Box<dyn FnOnce(&Shared) + Send>;
 
 /// A number that no other database opened by this process has.
@@ -218,12 +218,12 @@ impl Shared {
         }
     }
 
-    /// Leaves it to the first of the database's threads that ends: the database is closing.
+    /// Leaves `rest` to the first of the database's threads that ends. The database is closing.
     pub(crate) fn leave(&self, rest: Rest) {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(rest);
     }
 
-    /// At the end of each of the database's threads: does what was left to them.
+    /// Called at the end of each of the database's threads: does what [`Shared::leave`] left to them.
     pub(crate) fn do_the_rest(&self) {
         let left = self.left.lock();
         let rest = left.unwrap_or_else(PoisonError::into_inner).take();
@@ -241,7 +241,7 @@ impl Shared {
         self.db_options.load()
     }
 
-    /// Puts other options of the whole database in force. Held: [`Shared::lock_options`].
+    /// Puts other options of the whole database in force. The caller holds [`Shared::lock_options`].
     pub(crate) fn set_db_options(&self, options: DbOptions) {
         self.max_total_wal_size
             .store(options.max_total_wal_size, Ordering::Relaxed);
@@ -261,7 +261,7 @@ impl Shared {
         &self.write_buffers
     }
 
-    /// The same, for a family to come.
+    /// The budget of the memtables, for a new family to share.
     pub(crate) fn share_write_buffers(&self) -> Arc<WriteBufferManager> {
         Arc::clone(&self.write_buffers)
     }
@@ -283,7 +283,7 @@ impl Shared {
         }
     }
 
-    /// Counts a value that is no time.
+    /// Adds a value that is no time to a histogram.
     #[inline]
     pub(crate) fn record(&self, h: HistogramKind, value: u64) {
         if let Some(s) = &self.options.env.statistics {
@@ -291,7 +291,7 @@ impl Shared {
         }
     }
 
-    /// Nanoseconds now if somebody counts times; to be given to [`Shared::timed`].
+    /// The time in nanoseconds, if times are recorded; to be given to [`Shared::timed`].
     #[inline]
     pub(crate) fn timer(&self) -> Option<u64> {
         let statistics = self.options.env.statistics.as_ref()?;
@@ -300,7 +300,7 @@ impl Shared {
             .then(|| self.options.env.clock.monotonic_nanos())
     }
 
-    /// Counts the microseconds since [`Shared::timer`].
+    /// Adds the microseconds since [`Shared::timer`] to a histogram.
     #[inline]
     pub(crate) fn timed(&self, h: HistogramKind, since: Option<u64>) {
         if let (Some(s), Some(since)) = (&self.options.env.statistics, since) {
@@ -328,7 +328,8 @@ impl Shared {
         clock::wait_timeout(&*self.env().clock, &self.changed, guard, timeout)
     }
 
-    /// Waits for [`Shared::notify`]; who may be canceled looks soon whether it is.
+    /// Waits for [`Shared::notify`]. If the call may be canceled, the wait is short, so that the caller
+    /// can check.
     pub(crate) fn wait_or_cancel<'a>(
         &self,
         guard: MutexGuard<'a, State>,
@@ -352,8 +353,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// [`Shared::notify`] of something that was changed without the state lock: who looks at it does
-    /// so under the lock, and has seen the change or sleeps already. Not under the lock.
+    /// [`Shared::notify`] after a change that was made without the state lock. Waiters look under the
+    /// lock, so each has seen the change or sleeps already. The caller must not hold the lock.
     pub(crate) fn wake(&self) {
         drop(self.state());
         self.notify();
@@ -400,7 +401,7 @@ impl Shared {
         self.lock_log().as_mut().map_or_else(|| Err(read_only()), f)
     }
 
-    /// Lets go of the log until a flight has landed, or for so long.
+    /// Unlocks the log until a flight has landed, or for `at_most`.
     pub(crate) fn wait_for_landing<'a>(
         &self,
         mut guard: Guard<'a>,
@@ -439,7 +440,7 @@ impl Shared {
         }
     }
 
-    /// The thread that brings the log to the device looks what there is to do.
+    /// Wakes the thread that brings the log to the device.
     pub(crate) fn wake_wal(&self) {
         drop(self.lock_wanted());
         self.wanted_more.notify_all();
@@ -472,7 +473,7 @@ impl Shared {
         self.state().logs.keys().next_back().copied()
     }
 
-    /// Whether nothing more is written to the log: there is a newer one.
+    /// Whether nothing more is written to the log, because there is a newer one.
     pub(crate) fn is_whole(&self, number: FileNumber) -> Result<bool> {
         match self.newest_log() {
             Some(newest) => Ok(number < newest),
@@ -480,14 +481,14 @@ impl Shared {
         }
     }
 
-    /// How far the log, if it is the active one, is in the hands of the operating system.
+    /// How far the log was handed to the operating system, in bytes; `None` if it is not the active log.
     pub(crate) fn submitted(&self, number: FileNumber) -> Option<u64> {
         self.with_log(|log| Ok((log.number == number).then(|| log.submitted())))
             .ok()
             .flatten()
     }
 
-    /// How far the log, if it is the active one, is durable.
+    /// How far the log is durable, in bytes; `None` if it is not the active log.
     pub(crate) fn durable_end(&self, number: FileNumber) -> Option<u64> {
         self.with_log(|log| Ok((log.number == number).then(|| log.durable_end().0)))
             .ok()
@@ -504,7 +505,7 @@ impl Shared {
         }
     }
 
-    /// What was written up to this number survives a power cut.
+    /// Takes note that everything logged up to this sequence number survives a power cut.
     #[inline]
     pub(crate) fn is_durable_through(&self, sequence: u64) {
         base::invariant!(
@@ -522,7 +523,7 @@ impl Shared {
     /// Refuses new writes and tells the jobs to end.
     pub(crate) fn begin_close(&self) {
         let mut state = self.state();
-        // Under the lock: who hears of it and then looks at the state must find it there.
+        // Under the lock: a thread that sees this and then looks at the state must find it there.
         self.closing.store(true, Ordering::Release);
         state.closing = true;
         drop(state);
@@ -540,8 +541,8 @@ impl Shared {
         self.state().check_writable()
     }
 
-    /// Makes `error` sticky: every later write gets it, reads go on. Any lock may be held but that of
-    /// the state.
+    /// Makes `error` sticky: every later write gets it, reads go on. The caller may hold any lock except
+    /// that of the state.
     pub(crate) fn fail(&self, what: &str, error: &Error) {
         self.fail_in(BackgroundErrorReason::WriteCallback, what, error);
     }
@@ -557,9 +558,9 @@ impl Shared {
                     .hint("the database refuses writes until it is resumed or reopened"),
             );
         }
-        // Whoever sees the failure must not find a write path that does not.
+        // A thread that sees the failure must not find a write path that does not see it.
         self.attention.raise();
-        // Under the lock: a resume that comes now ends both.
+        // Under the lock: a resume clears both failures together.
         self.durable.fail(error);
         drop(state);
         if first {
@@ -578,8 +579,8 @@ impl Shared {
         self.wake_wal(); // callbacks are to be told
     }
 
-    /// Records the logs in the MANIFEST that were closed and have become durable, if that is asked
-    /// for. Takes `versions` and `log_file`.
+    /// Records in the MANIFEST which closed logs have become durable, if
+    /// `track_and_verify_wals_in_manifest` is set. Locks `versions` and `log_file`.
     pub(crate) fn track_closed_logs(&self) -> Result<()> {
         if !self.options.db.track_and_verify_wals_in_manifest {
             return Ok(());

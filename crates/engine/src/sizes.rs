@@ -1,4 +1,4 @@
-//! How much of a column family lies in a range of keys, about; and whole files taken out of one.
+//! Approximate sizes of key ranges in a column family, and deletion of whole files in a range.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ pub struct SizeApproximationOptions {
     pub include_memtables: bool,
     /// Data in files.
     pub include_files: bool,
-    /// How wrong the size may be, as a part of it, so that the files at the ends of the range need
-    /// not be looked into where they make less than that; negative asks for the best estimate.
+    /// The acceptable error as a fraction of the size. Files at the ends of the range are not looked into
+    /// if their total size is less than that; a negative value asks for the best estimate.
     pub files_size_error_margin: f64,
 }
 
@@ -37,10 +37,10 @@ impl Default for SizeApproximationOptions {
     }
 }
 
-/// The keys from the first to before the second.
+/// The keys from the first (inclusive) to the second (exclusive).
 pub type Range<'a> = (&'a [u8], &'a [u8]);
 
-/// Bytes of the family in each range. Errors: nothing is to be counted; a table cannot be opened.
+/// Bytes of the family in each range. Errors: the options count nothing; a table cannot be opened.
 pub(crate) fn approximate(
     family: &Family,
     options: &SizeApproximationOptions,
@@ -123,12 +123,12 @@ fn in_files(family: &Family, (start, limit): Range<'_>, margin: f64) -> Result<u
     Ok(whole)
 }
 
-/// From where to where files are deleted; `None` is open.
+/// The bounds between which files are deleted; `None` is unbounded.
 pub type OpenRange<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// Takes every file out of the family that lies in one of the ranges with all its keys. Level 0
-/// stays: what its files hide must stay hidden. Data that lies in other files with keys from
-/// outside stays too, older versions of deleted keys among it.
+/// Removes from the family every file whose keys all lie in one of the ranges. Level 0 files stay, because
+/// what they hide must stay hidden. Data in files that also have keys outside of the range stays too,
+/// possibly including older versions of deleted keys.
 pub(crate) fn delete_files(
     db: &Shared,
     family: &Arc<Family>,
@@ -136,7 +136,7 @@ pub(crate) fn delete_files(
     include_end: bool,
 ) -> Result<()> {
     db.check_writable()?;
-    // What is to be told is told when the family is free again: who hears it may want it compacted.
+    // Listeners are told only when the family is free again: they may want to compact it.
     let _courier = db.courier();
     let _exclusive = Exclusive::take(db, family)?;
     let mut change = db.change().refuse_writes_if_it_fails();

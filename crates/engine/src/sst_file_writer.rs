@@ -1,8 +1,8 @@
-//! Tables made outside of any database, to be ingested by one: RocksDB's `SstFileWriter`.
+//! Writes tables outside of any database, for later ingestion: RocksDB's `SstFileWriter`.
 //!
-//! All entries have sequence 0; the database that ingests the file gives them one. So a key stands
-//! in a file once, and entries come in the order of their keys. The file is durable, its name too,
-//! when [`SstFileWriter::finish`] returns; one that is not finished is removed.
+//! All entries have sequence number 0; ingestion assigns the real one. So each key occurs once in a file, and
+//! entries must be added in key order. When [`SstFileWriter::finish`] returns, the file and its name are durable. A
+//! file that is not finished is removed.
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -14,36 +14,35 @@ use base::{Error, Result, SequenceNumber, ValueType, key};
 use crate::file_copies::parent;
 use crate::options::Options;
 
-/// What RocksDB's own `SstFileWriter` calls the database that its files come from.
+/// The database id that RocksDB's own `SstFileWriter` writes into its files.
 const DB_ID: &str = "SST Writer";
 
-/// What a finished file holds. RocksDB's `ExternalSstFileInfo`.
+/// Describes a finished file. RocksDB's `ExternalSstFileInfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExternalSstFileInfo {
-    /// Where it is.
+    /// The path of the file.
     pub file_path: PathBuf,
     /// The first key; empty if the file has range deletions only.
     pub smallest_key: Vec<u8>,
     /// The last key; empty if the file has range deletions only.
     pub largest_key: Vec<u8>,
-    /// The first key of the range deletions; empty if there are none.
+    /// The smallest start key of the range deletions; empty if there are none.
     pub smallest_range_del_key: Vec<u8>,
-    /// The end of the range deletions, which they do not reach; empty if there are none.
+    /// The largest end key of the range deletions, exclusive; empty if there are none.
     pub largest_range_del_key: Vec<u8>,
     /// The sequence number of all entries: 0.
     pub sequence_number: u64,
-    /// Bytes.
+    /// The size of the file in bytes.
     pub file_size: u64,
-    /// Entries, without range deletions.
+    /// The number of entries, without range deletions.
     pub num_entries: u64,
-    /// Range deletions.
+    /// The number of range deletions.
     pub num_range_del_entries: u64,
     /// The version of the format: 2.
     pub version: u32,
 }
 
-/// Writes a table for [`Db::ingest_external_file`](crate::Db::ingest_external_file), of Ironstone
-/// or of RocksDB.
+/// Writes a table for [`Db::ingest_external_file`](crate::Db::ingest_external_file) of Ironstone, or for RocksDB.
 ///
 /// ```
 /// use ironstone::{Db, IngestExternalFileOptions, Options, SstFileWriter};
@@ -75,7 +74,7 @@ struct Open {
     file: Arc<dyn io::File>,
     builder: table::Builder,
     info: ExternalSstFileInfo,
-    /// Scratch: the internal key.
+    /// Reused buffer for the internal key.
     key: Vec<u8>,
 }
 
@@ -94,8 +93,8 @@ impl SstFileWriter {
         }
     }
 
-    /// Begins a file; one that was begun before and not finished is removed. Errors: the file
-    /// exists; options with which no table can be written.
+    /// Begins a file. A file that was begun before and is not finished is removed. Errors: the file exists; no
+    /// table can be written with the options.
     pub fn open(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.abandon();
         let path = path.as_ref();
@@ -144,24 +143,24 @@ impl SstFileWriter {
         Ok(())
     }
 
-    /// Sets `key`. Errors: keys do not come in strictly ascending order; no file is open.
+    /// Sets `key`. Errors: the key does not come after the previous one; no file is open.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.add(key.as_ref(), value.as_ref(), ValueType::Value)
     }
 
-    /// Gives the merge operator an operand for `key`. Errors: as [`SstFileWriter::put`].
+    /// Adds a merge operand for `key`. Errors: as [`SstFileWriter::put`].
     pub fn merge(&mut self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         self.add(key.as_ref(), operand.as_ref(), ValueType::Merge)
     }
 
-    /// Removes `key` from the database that ingests the file. Errors: as [`SstFileWriter::put`].
+    /// Deletes `key` in the database that ingests the file. Errors: as [`SstFileWriter::put`].
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.add(key.as_ref(), &[], ValueType::Deletion)
     }
 
-    /// Removes the keys from `begin` to before `end` from the database that ingests the file, but
-    /// not those that the file itself sets. Ranges come in any order, also between keys. Nothing
-    /// to do if both are equal. Errors: `end` is before `begin`; no file is open.
+    /// Deletes the keys from `begin` up to, but not including, `end` in the database that ingests the file. Keys
+    /// that the file itself sets are not affected. Ranges may be added in any order, and between keys. Does nothing
+    /// if `begin` equals `end`. Errors: `end` comes before `begin`; no file is open.
     pub fn delete_range(&mut self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         let (begin, end) = (begin.as_ref(), end.as_ref());
         let comparator = self.options.cf.comparator.clone();
@@ -194,14 +193,14 @@ impl SstFileWriter {
         Ok(())
     }
 
-    /// Bytes written so far, about; 0 if no file is open.
+    /// The approximate number of bytes written so far; 0 if no file is open.
     pub fn file_size(&self) -> u64 {
         let open = self.open.as_ref();
         open.map_or(0, |o| o.builder.file_size_estimate())
     }
 
-    /// Completes the file and makes it durable. Errors: nothing was added, and the file is
-    /// removed; what the device says.
+    /// Completes the file and makes it durable. After an error the file is removed. Errors: no file is open;
+    /// nothing was added; those of the file system.
     pub fn finish(&mut self) -> Result<ExternalSstFileInfo> {
         let open = self.current()?;
         if open.info.num_entries + open.info.num_range_del_entries == 0 {
@@ -256,7 +255,7 @@ impl SstFileWriter {
         self.open.as_mut().ok_or_else(not_open)
     }
 
-    /// Removes the file that was begun.
+    /// Removes the unfinished file, if there is one.
     fn abandon(&mut self) {
         if let Some(open) = self.open.take() {
             let path = open.info.file_path;

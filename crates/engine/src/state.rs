@@ -12,7 +12,7 @@ use base::{Error, ErrorKind, FileNumber, Result};
 use crate::compaction::pick::Running;
 use crate::compaction::pick::manual::{Progress, Request};
 
-/// The number in LOG of what the opening does; flushes and compactions follow.
+/// The job number in LOG of an opening. Flushes and compactions get the numbers after it.
 pub(crate) const RECOVERY_JOB: u64 = 1;
 
 /// What the state lock protects.
@@ -33,26 +33,27 @@ pub(crate) struct State {
     pub(crate) held: Vec<u32>,
     /// The family that was compacted last.
     pub(crate) last_compacted: u32,
-    /// Until then (monotonic nanoseconds) no compaction begins by itself: one had no space.
+    /// No automatic compaction begins before this time (monotonic nanoseconds), because one ran out of
+    /// space; 0 if none did.
     pub(crate) starved_until: u64,
-    /// How often compactions had no space.
+    /// How often compactions ran out of space.
     pub(crate) starvations: u64,
-    /// Why the last one had none, until a compaction has succeeded.
+    /// The error of the last compaction that ran out of space, until a compaction has succeeded.
     pub(crate) starved_by: Option<Error>,
     /// Flushes, compactions and the like so far.
     jobs: u64,
     /// How often background work was paused without being continued.
     pub(crate) paused: u32,
-    /// Background threads that are not waiting for work, what they do after a job included.
+    /// Background threads that are not waiting for work. What they do after a job counts as work.
     pub(crate) busy: usize,
     /// Compactions that somebody waits for, the oldest first.
     pub(crate) manual: Vec<Arc<ManualCompaction>>,
     pub(crate) closing: bool,
-    /// Somebody brings the database out of its failure.
+    /// A thread is bringing the database out of its failure.
     pub(crate) resuming: bool,
 }
 
-/// Errors: `Incomplete`, where who asked for a compaction does not want it any more.
+/// Errors: `Incomplete` if the caller has canceled the operation.
 pub(crate) fn check_not_canceled(canceled: Option<&Arc<AtomicBool>>) -> Result<()> {
     if canceled.is_some_and(|c| c.load(Ordering::Relaxed)) {
         return Err(Error::new(
@@ -64,7 +65,7 @@ pub(crate) fn check_not_canceled(canceled: Option<&Arc<AtomicBool>>) -> Result<(
 }
 
 impl State {
-    /// When a database is opened that has these logs.
+    /// The state of a database that is opened with these logs.
     pub(crate) fn new(logs: BTreeMap<FileNumber, u64>) -> Self {
         Self {
             logs,
@@ -116,7 +117,7 @@ pub(crate) struct ManualCompaction {
     pub(crate) max_subcompactions: u32,
     /// Ends the call when it becomes true.
     pub(crate) canceled: Option<Arc<AtomicBool>>,
-    /// Whether one of them is under way.
+    /// Whether a compaction for this call is under way.
     pub(crate) running: AtomicBool,
     progress: Mutex<Progress>,
     result: Mutex<Option<Result<()>>>,
@@ -140,7 +141,7 @@ impl ManualCompaction {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing more is done for the call.
+    /// Ends the call with this result.
     pub(crate) fn finish(&self, result: Result<()>) {
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     }

@@ -1,4 +1,4 @@
-//! What is told of table files as they come: event lines in LOG, and listeners.
+//! Reports new table files: event lines in LOG, and calls of listeners.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::filter::TableCreationReason;
 use crate::info_log::{Event, InfoLog};
 use crate::listener::{Listeners, TableFileCreationBriefInfo, TableFileCreationInfo};
 
-/// Tells of the tables that one job makes.
+/// Reports the tables that one job makes.
 #[derive(Clone)]
 pub(crate) struct Teller<'a> {
     pub(crate) info_log: &'a InfoLog,
@@ -21,7 +21,7 @@ pub(crate) struct Teller<'a> {
     pub(crate) reason: TableCreationReason,
 }
 
-/// A table that is complete.
+/// A completed table.
 pub(crate) struct Created<'a> {
     pub(crate) number: FileNumber,
     pub(crate) file_size: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Created<'a> {
 }
 
 impl Teller<'_> {
-    /// A table is begun.
+    /// Reports that a table was begun.
     pub(crate) fn started(&self, path: &Path) {
         if self.listeners.is_empty() {
             return;
@@ -43,7 +43,7 @@ impl Teller<'_> {
         self.panicked(panics);
     }
 
-    /// A table is complete and durable.
+    /// Reports that a table is complete and durable.
     pub(crate) fn created(&self, path: &Path, created: &Created<'_>) {
         self.info_log.event(
             &Event::new("table_file_creation")
@@ -61,7 +61,7 @@ impl Teller<'_> {
         self.tell_created(path, created.file_size, created.properties, Ok(()));
     }
 
-    /// A table was begun and given up.
+    /// Reports that a table was begun and given up.
     pub(crate) fn failed(&self, path: &Path, number: FileNumber, error: Error) {
         self.info_log.event(
             &Event::new("table_file_creation")
@@ -106,7 +106,7 @@ impl Teller<'_> {
     }
 }
 
-/// The properties of a table, as RocksDB names them in its LOG.
+/// The properties of a table under the names that RocksDB uses in its LOG.
 fn members(e: Event, created: &Created<'_>) -> Event {
     let p = created.properties;
     let mean = |n: u64| n.checked_div(p.num_entries).unwrap_or(0);

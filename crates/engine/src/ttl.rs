@@ -1,12 +1,11 @@
 //! Databases whose values expire: RocksDB's `DBWithTTL`.
 //!
-//! Each value ends with the time at which it was written, four bytes, little-endian, seconds since
-//! 1970. Nothing else tells such a database from others: it must always be opened as one. Values
-//! that are older than the time to live go away in compactions, not before: until then reads show
-//! them.
+//! Each value ends with the time at which it was written: four bytes, little-endian, seconds since 1970. Nothing
+//! else marks such a database, so it must always be opened with [`Db::open_with_ttl`]. Expired values are removed
+//! by compactions; until then they are still visible to reads.
 //!
-//! Merge operands end with a time too. The operator gets them, and the value under them, without; what
-//! it makes of them gets the time at which it does. Operands do not expire, values under them do.
+//! Merge operands end with a time too. The operator gets operands and base values without their times, and the
+//! merged result gets the time of the merge. Operands do not expire, but base values do.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,12 +22,12 @@ use crate::filter::{
 use crate::options::{ColumnFamilyOptions, Options, ReadOptions, WriteOptions};
 use crate::read::iter::DbIterator;
 
-/// Bytes of the time behind each value.
+/// Length in bytes of the time at the end of each value.
 const TIME_LEN: usize = 4;
-/// No value is older than RocksDB's time to live: what says so is no time.
+/// RocksDB's time to live did not exist before this time: a smaller number is not a valid time.
 const FIRST_TIME: i32 = 1_368_146_402;
 
-/// A database whose values carry the time at which they were written.
+/// A database whose values end with the time at which they were written.
 #[derive(Debug)]
 pub struct DbWithTtl {
     db: Db,
@@ -37,8 +36,9 @@ pub struct DbWithTtl {
 }
 
 impl Db {
-    /// Opens every column family of a database of values with times, or creates one. Values go away
-    /// `ttl` seconds after they were written, when a compaction meets them; never with 0 or less.
+    /// Opens a database whose values carry times, with all of its column families, or creates one. A value is
+    /// removed when a compaction finds it more than `ttl` seconds after it was written; never if `ttl` is 0 or
+    /// less.
     ///
     /// Errors: as [`Db::open_all`].
     pub fn open_with_ttl(path: impl AsRef<Path>, options: &Options, ttl: i32) -> Result<DbWithTtl> {
@@ -55,8 +55,8 @@ impl Db {
 }
 
 impl DbWithTtl {
-    /// [`Db::create_column_family`], with a time to live of its own; RocksDB's
-    /// `CreateColumnFamilyWithTtl`. When the database is opened again, it has the database's.
+    /// [`Db::create_column_family`] with a time to live of its own: RocksDB's `CreateColumnFamilyWithTtl`. When the
+    /// database is opened again, the family gets the database's time to live.
     pub fn create_column_family_with_ttl(
         &self,
         name: &str,
@@ -72,7 +72,7 @@ impl DbWithTtl {
         self.ttl
     }
 
-    /// The database below, whose values end with their times.
+    /// The underlying database, whose values end with their times.
     pub fn base(&self) -> &Db {
         &self.db
     }
@@ -99,7 +99,7 @@ impl DbWithTtl {
         self.write_opt(&WriteOptions::default(), &batch)
     }
 
-    /// [`Db::merge`]: the operand gets the time of this call.
+    /// [`Db::merge`]. The operand gets the time of this call.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         self.merge_cf(&self.db.default_column_family(), key, operand)
     }
@@ -131,8 +131,8 @@ impl DbWithTtl {
         self.write_opt(&WriteOptions::default(), batch)
     }
 
-    /// [`Db::write_opt`]: each value of the batch gets the time of this call. Errors: also
-    /// `NotSupported` for records of other kinds than put, merge and the deletions.
+    /// [`Db::write_opt`]. Each value of the batch gets the time of this call. Errors: also `NotSupported` for
+    /// records other than puts, merges and deletions.
     pub fn write_opt(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
         self.db
             .write_opt(options, with_time(batch, now(&*self.clock))?)
@@ -175,7 +175,7 @@ impl DbWithTtl {
     }
 }
 
-/// An iterator over values with times; moved as [`DbIterator`] is, by [`TtlIterator::inner`].
+/// An iterator over values with times. Move it through the [`DbIterator`] that [`TtlIterator::inner`] returns.
 pub struct TtlIterator(DbIterator);
 
 impl std::fmt::Debug for TtlIterator {
@@ -185,12 +185,12 @@ impl std::fmt::Debug for TtlIterator {
 }
 
 impl TtlIterator {
-    /// The iterator that is moved.
+    /// The underlying iterator, through which this one is moved.
     pub fn inner(&mut self) -> &mut DbIterator {
         &mut self.0
     }
 
-    /// True if it is at an entry.
+    /// Whether the iterator is at an entry.
     pub fn valid(&self) -> bool {
         self.0.valid()
     }
@@ -200,16 +200,15 @@ impl TtlIterator {
         self.0.key()
     }
 
-    /// The value of the entry, without its time; nothing if it is too short to have one. Only when
-    /// valid.
+    /// The value of the entry without its time; empty if it is too short to contain one. Only when valid.
     pub fn value(&self) -> &[u8] {
         let value = self.0.value();
         let end = value.len().saturating_sub(TIME_LEN);
         value.get(..end).unwrap_or_default()
     }
 
-    /// When the value was written, seconds since 1970. Only when valid. Errors: `Corruption` if it
-    /// has no time.
+    /// When the value was written, in seconds since 1970. Only when valid. Errors: `Corruption` if the value has no
+    /// time.
     pub fn ttl_timestamp(&self) -> Result<i32> {
         time_of(self.0.value())
     }
@@ -244,8 +243,8 @@ fn with_time(batch: &WriteBatch, now: i32) -> Result<WriteBatch> {
     Ok(out)
 }
 
-/// The options with a filter that takes expired values out, before their own filter sees them, and
-/// with a merge operator that knows of times.
+/// The options with a filter that removes expired values before the application's own filter sees them, and with a
+/// merge operator that handles times.
 fn timed(options: &ColumnFamilyOptions, clock: &Arc<dyn Clock>, ttl: i32) -> ColumnFamilyOptions {
     let mut out = options.clone();
     let filter = out.compaction_filter.take();
@@ -263,7 +262,7 @@ fn timed(options: &ColumnFamilyOptions, clock: &Arc<dyn Clock>, ttl: i32) -> Col
     out
 }
 
-/// The application's operator, which knows nothing of times.
+/// Wraps the application's operator, which knows nothing about times.
 struct TtlMergeOperator {
     inner: Arc<dyn MergeOperator>,
     clock: Arc<dyn Clock>,
@@ -276,7 +275,7 @@ impl TtlMergeOperator {
     }
 }
 
-/// `None` if one of them is too short to have a time.
+/// The operands without their times; `None` if one is too short to contain a time.
 fn without_times<'a>(operands: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
     operands.iter().map(|o| plain(o)).collect()
 }
@@ -320,7 +319,7 @@ impl MergeOperator for TtlMergeOperator {
     }
 }
 
-/// Makes a [`TtlFilter`] around the filter that the application has.
+/// Makes a [`TtlFilter`] around the application's filter.
 struct TtlFilterFactory {
     ttl: i32,
     clock: Arc<dyn Clock>,
@@ -354,10 +353,10 @@ enum Inner {
     Own(Box<dyn CompactionFilter>),
 }
 
-/// Removes values that are too old.
+/// Removes values that have expired.
 struct TtlFilter {
     ttl: i32,
-    /// When the compaction began.
+    /// When the compaction began, in seconds since 1970.
     now: i64,
     inner: Inner,
 }
@@ -371,7 +370,7 @@ impl CompactionFilter for TtlFilter {
         let FilterValue::Value(with_time) = value else {
             return FilterDecision::Keep;
         };
-        // What has no time stays, so that a read can tell of it.
+        // A value without a valid time stays, so that a read can report the corruption.
         let Ok(time) = time_of(with_time) else {
             return FilterDecision::Keep;
         };

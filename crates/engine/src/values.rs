@@ -1,5 +1,4 @@
-//! Versions of keys as they are stored: what each kind of them means to a reader, and what becomes
-//! of merge operands on one.
+//! Stored versions of keys: what each kind means to a reader, and how merge operands are applied to it.
 
 use base::merge::{self, MergeOperator};
 use base::stats::{Statistics, Ticker};
@@ -44,8 +43,8 @@ pub(crate) enum Base<'a> {
 }
 
 impl<'a> Base<'a> {
-    /// What a version of this kind, which is no operand, is to the operands on it. Errors: it cannot
-    /// be read.
+    /// The base that a version of this kind, which must not be an operand, is for the operands on top of
+    /// it. Errors: the version cannot be read.
     pub(crate) fn of(kind: ValueType, value: &'a [u8]) -> Result<Self> {
         Ok(match kind {
             kind if is_deletion(kind) => Self::Nothing,
@@ -55,7 +54,7 @@ impl<'a> Base<'a> {
     }
 }
 
-/// A value in a form that it is stored in.
+/// A value in one of its stored forms.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) bytes: Vec<u8>,
@@ -63,7 +62,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// What a version with this value is.
+    /// The type of a version with this value.
     pub(crate) fn kind(&self) -> ValueType {
         if self.is_entity {
             ValueType::WideColumnEntity
@@ -128,7 +127,7 @@ pub(crate) fn apply(
     }
 }
 
-/// The error of operands that a family without operator has.
+/// The error of operands in a family without a merge operator.
 #[cold]
 pub(crate) fn no_operator(family: &str) -> Error {
     Error::invalid_argument(format!(

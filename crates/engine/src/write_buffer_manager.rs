@@ -1,11 +1,11 @@
 //! One budget for the memtables of several databases.
 //!
 //! Every chunk that a memtable's arena takes is counted here, from the moment it is taken until the
-//! memtable is gone; apart from that, what *active* memtables hold: that of immutable ones is on its
-//! way to tables already, and flushing more would not bring it there faster.
+//! memtable is gone. The memory of *active* memtables is also counted separately: that of immutable ones is
+//! already on its way to tables, and more flushes would not bring it there faster.
 //!
-//! [`WriteBufferManager::should_flush`] and [`WriteBufferManager::should_stall`] are RocksDB's rules.
-//! With a cache, what is counted is charged against the cache's capacity, in steps.
+//! [`WriteBufferManager::should_flush`] and [`WriteBufferManager::should_stall`] are RocksDB's rules. With
+//! a cache, the counted memory is charged against the cache's capacity, in steps.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -43,33 +43,33 @@ pub struct WriteBufferManager {
     active: AtomicUsize,
     cache: Option<Mutex<Charge>>,
     sealed: Mutex<Sealed>,
-    /// Flushes under way.
+    /// Number of flushes under way.
     flushing: AtomicUsize,
     freed: Condvar,
     slabs: MemtablePool,
 }
 
-/// Memtables that are not active any more, and who waits for their memory.
+/// Memtables that are no longer active, and the threads that wait for their memory.
 #[derive(Default)]
 struct Sealed {
-    /// The numbers of those that may become free. Others are not waited for: a reader holds them, their flush
-    /// does not end, or they are kept for transactions.
+    /// The numbers of those that may become free. The others are not waited for: a reader holds them, their
+    /// flush does not end, or they are kept for transactions.
     awaited: BTreeSet<u64>,
-    /// How many memtables were sealed so far.
+    /// Number of memtables sealed so far.
     number: u64,
-    /// Threads that wait.
+    /// Number of threads that wait.
     waiting: usize,
 }
 
-/// What the cache is charged.
+/// The charge against a cache.
 struct Charge {
     cache: Arc<BlockCache>,
     steps: Vec<Reservation>,
 }
 
 impl WriteBufferManager {
-    /// A budget of `buffer_size` bytes; 0 is no limit. Memtables are charged to `cache` if there is
-    /// one. With `allow_stall`, writers of all databases wait while it is exceeded.
+    /// A budget of `buffer_size` bytes; 0 is no limit. Memtables are charged to `cache` if there is one.
+    /// With `allow_stall`, writers of all databases wait while the budget is exceeded.
     pub fn new(buffer_size: usize, cache: Option<Arc<BlockCache>>, allow_stall: bool) -> Self {
         let charge = |cache| Charge {
             cache,
@@ -93,7 +93,7 @@ impl WriteBufferManager {
         self.buffer_size() > 0
     }
 
-    /// Whether a cache is charged.
+    /// Whether the memory is charged to a cache.
     pub fn cost_to_cache(&self) -> bool {
         self.cache.is_some()
     }
@@ -103,13 +103,13 @@ impl WriteBufferManager {
         self.buffer_size.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit. Writers that wait look again.
+    /// Changes the limit. Waiting writers check again.
     pub fn set_buffer_size(&self, bytes: usize) {
         self.buffer_size.store(bytes, Ordering::Relaxed);
         self.tell_waiting();
     }
 
-    /// Whether writers wait while the limit is exceeded.
+    /// Sets whether writers wait while the limit is exceeded.
     pub fn set_allow_stall(&self, yes: bool) {
         self.allow_stall.store(yes, Ordering::Relaxed);
         self.tell_waiting();
@@ -125,13 +125,13 @@ impl WriteBufferManager {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the cache is charged.
+    /// Bytes charged to the cache.
     pub fn dummy_entries_in_cache_usage(&self) -> usize {
         self.charge().map_or(0, |c| c.steps.len() * CHARGE_STEP)
     }
 
-    /// Whether a memtable is to be flushed: the active ones fill seven eighths of the limit, or the
-    /// limit is exceeded and at least half of it is active.
+    /// Whether a memtable should be flushed: the active ones fill seven eighths of the limit, or the limit
+    /// is exceeded and at least half of it is active.
     #[inline]
     pub fn should_flush(&self) -> bool {
         let limit = self.buffer_size();
@@ -142,21 +142,21 @@ impl WriteBufferManager {
         active > limit / 8 * 7 || (self.memory_usage() >= limit && active >= limit / 2)
     }
 
-    /// Whether writers are to wait.
+    /// Whether writers should wait.
     #[inline]
     pub fn should_stall(&self) -> bool {
         let limit = self.buffer_size();
         limit > 0 && self.allow_stall.load(Ordering::Relaxed) && self.memory_usage() >= limit
     }
 
-    /// An active memtable took memory.
+    /// Counts memory that an active memtable took.
     pub(crate) fn reserve(&self, bytes: usize) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         self.active.fetch_add(bytes, Ordering::Relaxed);
         self.adjust_charge();
     }
 
-    /// A memtable with so much memory is not active any more. Returns the number that it is freed by.
+    /// A memtable with `bytes` bytes is no longer active. Returns the number to free it by.
     pub(crate) fn schedule_free(&self, bytes: usize) -> u64 {
         let before = self.active.fetch_sub(bytes, Ordering::Relaxed);
         base::invariant!(before >= bytes, "{bytes} bytes are sealed, of {before}");
@@ -167,7 +167,7 @@ impl WriteBufferManager {
         number
     }
 
-    /// A memtable that was not active is gone.
+    /// A memtable that was no longer active is gone.
     pub(crate) fn free(&self, number: u64, bytes: usize) {
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
         base::invariant!(before >= bytes, "{bytes} bytes are freed, of {before}");
@@ -176,13 +176,14 @@ impl WriteBufferManager {
         self.tell_waiting();
     }
 
-    /// The number of the memtable that was sealed last, if some memory may still come.
+    /// The number of the memtable that was sealed last, if memory may still become free.
     pub(crate) fn awaited(&self) -> Option<u64> {
         let sealed = self.lock_sealed();
         (!sealed.awaited.is_empty()).then_some(sealed.number)
     }
 
-    /// Nobody waits any more for what was sealed up to that number and is not free: it did not come in time.
+    /// Nobody waits any more for memtables that were sealed up to number `through` and are not free yet: it
+    /// took too long.
     pub(crate) fn give_up(&self, through: u64) {
         let mut sealed = self.lock_sealed();
         sealed.awaited = sealed.awaited.split_off(&(through + 1));
@@ -192,7 +193,7 @@ impl WriteBufferManager {
         self.lock_sealed().awaited.remove(&number);
     }
 
-    /// Memory of a memtable that is gone, for the active ones, within the limit.
+    /// Keeps the memory of a memtable that is gone for the active ones, within the limit.
     fn keep(&self, slabs: Vec<Mapping>) {
         let room = self.buffer_size().saturating_sub(self.memory_usage());
         let room = if self.enabled() { room } else { usize::MAX };
@@ -200,23 +201,23 @@ impl WriteBufferManager {
         self.slabs.give_back(slabs, active, room);
     }
 
-    /// Gives memory that is kept for active memtables to the system, if none grew lately.
+    /// Gives the memory kept for active memtables back to the system, if none grew lately.
     pub(crate) fn rest(&self, now: u64) {
         self.slabs.rest(now);
     }
 
-    /// A flush of some database begins; until the result is dropped, memory may come.
+    /// A flush of some database begins; until the result is dropped, memory may become free.
     pub(crate) fn flush_begins(self: &Arc<Self>) -> FlushInProgress {
         self.flushing.fetch_add(1, Ordering::Relaxed);
         FlushInProgress(Arc::clone(self))
     }
 
-    /// Whether some database flushes.
+    /// Whether some database is flushing.
     pub(crate) fn is_flushing(&self) -> bool {
         self.flushing.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits until memory may be there, at most so long.
+    /// Waits until memory may be free, for at most `at_most`.
     pub(crate) fn wait(&self, clock: &dyn Clock, at_most: Duration) {
         let mut sealed = self.lock_sealed();
         sealed.waiting += 1;
@@ -241,8 +242,8 @@ impl WriteBufferManager {
         Some(cache.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Charges the cache as much as is used, rounded up to a step. Steps are given back when three
-    /// quarters of what is charged would do, so that it does not go up and down all the time.
+    /// Charges the cache for the memory in use, rounded up to a step. Steps are given back only when less
+    /// than three quarters of the charge is needed, so that the charge does not oscillate.
     fn adjust_charge(&self) {
         let Some(mut charge) = self.charge() else {
             return;
@@ -258,7 +259,7 @@ impl WriteBufferManager {
     }
 }
 
-/// Each memtable's count holds the manager.
+/// Each memtable's tracker holds the manager, so none is left.
 impl Drop for WriteBufferManager {
     fn drop(&mut self) {
         let counts = (self.memory_usage(), self.mutable_memtable_memory_usage());
@@ -278,7 +279,7 @@ impl fmt::Debug for WriteBufferManager {
     }
 }
 
-/// A flush that a manager counts, until it is dropped.
+/// A flush that a manager counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct FlushInProgress(Arc<WriteBufferManager>);
 
@@ -289,12 +290,12 @@ impl Drop for FlushInProgress {
     }
 }
 
-/// What one memtable has counted.
+/// The memory counted for one memtable.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     manager: Arc<WriteBufferManager>,
     bytes: AtomicUsize,
-    /// The number that it was sealed by.
+    /// The number that the memtable got when it was sealed.
     sealed: OnceLock<u64>,
 }
 
@@ -307,35 +308,35 @@ impl Tracker {
         }
     }
 
-    /// The memtable took memory. Only while it is active.
+    /// Counts memory that the memtable took; only while it is active.
     pub(crate) fn reserve(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.manager.reserve(bytes);
     }
 
-    /// Memory for the memtable, at least so much and not zeroed; it is not reserved yet.
+    /// A slab of at least `len` bytes for the memtable, not zeroed; it is not counted yet.
     pub(crate) fn slab(&self, len: usize) -> Option<Mapping> {
         self.manager.slabs.take(len)
     }
 
-    /// The same, from what earlier memtables have left.
+    /// The same, but only from what earlier memtables left.
     pub(crate) fn kept_slab(&self, len: usize) -> Option<Mapping> {
         self.manager.slabs.take_kept(len)
     }
 
-    /// The memtable is gone, and leaves these.
+    /// The memtable is gone, and leaves these slabs.
     pub(crate) fn end(self, slabs: Vec<Mapping>) {
         let manager = Arc::clone(&self.manager);
         drop(self);
         manager.keep(slabs);
     }
 
-    /// The memtable is not active any more.
+    /// The memtable is no longer active.
     pub(crate) fn seal(&self) {
         self.number();
     }
 
-    /// The memtable is kept behind its flush: nobody waits for its memory.
+    /// The memtable is kept after its flush: nobody waits for its memory.
     pub(crate) fn keep(&self) {
         self.manager.not_awaited(self.number());
     }

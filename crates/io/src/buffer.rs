@@ -1,15 +1,15 @@
 //! Memory whose address and length suit direct I/O.
 //!
-//! `Vec<u8>` gives no say over its address, and direct I/O wants address, offset and length to be
-//! multiples of the device's block. [`AlignedBuf`] is the one owner of such memory: everything
-//! above works with slices of it.
+//! Direct I/O requires address, offset and length to be multiples of the device's block, and a
+//! `Vec<u8>` cannot align its address. [`AlignedBuf`] owns such memory: everything above works with
+//! slices of it.
 //!
 //! ```text
 //!   ptr (multiple of align)
 //!   ├── len bytes of content ──┼── spare, initialised ──┤ cap (multiple of align)
 //! ```
 //!
-//! Invariants: `ptr` points to `cap` initialised bytes, or dangles where `cap` is 0; `len <= cap`;
+//! Invariants: `ptr` points to `cap` initialised bytes, or dangles if `cap` is 0; `len <= cap`;
 //! `cap` is a multiple of `align`, which is a power of two. All of the memory is initialised from
 //! the start (`alloc_zeroed`), so growing the content never exposes anything but zeros.
 #![expect(
@@ -60,7 +60,7 @@ impl AlignedBuf {
             align.is_power_of_two(),
             "alignment {align} is not a power of two"
         );
-        // An address that is aligned and never accessed.
+        // An aligned address that is never accessed.
         let nowhere = NonZero::new(align).unwrap_or(NonZero::<usize>::MIN);
         Self {
             ptr: NonNull::without_provenance(nowhere),
@@ -70,7 +70,7 @@ impl AlignedBuf {
         }
     }
 
-    /// A buffer of `len` zeros. Fails with `Aborted` where memory is short.
+    /// A buffer of `len` zeros. Fails with `Aborted` if there is not enough memory.
     pub fn zeroed(len: usize, align: usize) -> Result<Self> {
         let mut b = Self::new(align);
         b.reserve(len)?;
@@ -88,8 +88,8 @@ impl AlignedBuf {
         self.cap
     }
 
-    /// Makes room for `additional` more bytes; at least doubles what it has. An error, with the
-    /// buffer unchanged, where memory is short.
+    /// Makes room for `additional` more bytes; a new allocation at least doubles the capacity. If there
+    /// is not enough memory, fails and leaves the buffer unchanged.
     pub fn reserve(&mut self, additional: usize) -> Result<()> {
         let Some(need) = self.len.checked_add(additional) else {
             return Err(out_of_memory(additional));
@@ -140,12 +140,12 @@ impl AlignedBuf {
         self.resize(self.len.next_multiple_of(self.align))
     }
 
-    /// Forgets the content and keeps the memory.
+    /// Discards the content and keeps the memory.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Drops the first `n` bytes: what follows moves to the start.
+    /// Removes the first `n` bytes: the bytes after them move to the start.
     ///
     /// # Panics
     /// If `n` is more than the length.
@@ -199,7 +199,7 @@ impl DerefMut for AlignedBuf {
     }
 }
 
-/// The buffer in the hands of any number of owners; the address stays.
+/// Makes the buffer shared by any number of owners, without moving it.
 impl From<AlignedBuf> for Bytes {
     fn from(buf: AlignedBuf) -> Self {
         Self::from_owner(buf)

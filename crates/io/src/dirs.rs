@@ -1,14 +1,14 @@
-//! Directories: made durably, held while a database is open, and what their syncs say.
+//! Directories: created durably, held while a database is open, and their failed syncs counted.
 //!
-//! A path may come to name another directory, or none, while a database is open: it is removed, renamed,
-//! or its volume is unmounted. So a database that writes holds its directories
-//! ([`hold`], [`FileSystem::hold`]): its work stays in them, whatever their names become, and
-//! [`FileSystem::check_held`] tells before anything is acknowledged.
+//! While a database is open, its directory may be removed, renamed or unmounted, so that its path names
+//! another directory, or none. So a database that writes holds its directories ([`hold`],
+//! [`FileSystem::hold`]): it keeps working in the same directories whatever happens to their names,
+//! and calls [`FileSystem::check_held`] before anything is acknowledged.
 //!
-//! A failed sync of a directory may lose the names that were new then, and a later one succeed without
-//! them: an error of the device is told once, to one caller. So the failed syncs of held directories
-//! are counted, whoever asked for them, and [`NewNames`] counts as durable only what was made since the
-//! last one.
+//! After a failed sync of a directory, names that were new may be lost, and a later sync may succeed
+//! without them: the kernel reports an error of the device once, to one caller. So all failed syncs of
+//! held directories are counted, whoever called them, and [`NewNames`] counts a name as durable only if
+//! no sync has failed since before it was made.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use base::{Error, ErrorKind, Result};
 
 use crate::{File, FileLock, FileSystem, Metadata, OpenHow, Probe};
 
-/// The directory above `path`, as the calls want it.
+/// The parent directory of `path`; `.` instead of an empty path.
 fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(above) if !above.as_os_str().is_empty() => above,
@@ -28,8 +28,8 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Creates a directory and what is missing above it; the names of all that it creates are durable.
-/// Not an error if the directory exists. After an error nothing of it is there.
+/// Creates a directory and its missing parents, and makes their names durable. Not an error if the
+/// directory exists. After an error, the directories created so far are removed again.
 pub fn create_dirs(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     let mut missing = Vec::new();
     for above in dir.ancestors().filter(|d| !d.as_os_str().is_empty()) {
@@ -44,7 +44,7 @@ pub fn create_dirs(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     for (i, new) in missing.iter().enumerate().rev() {
         let made = fs.create_dir(new).and_then(|()| fs.sync_dir(parent(new)));
         if made.is_err() {
-            // A name that may be lost must not look like one that was there before.
+            // A retry must not take a name that may be lost for one that existed before.
             for made in missing.iter().skip(i) {
                 drop(fs.remove_dir(made));
             }
@@ -54,7 +54,7 @@ pub fn create_dirs(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The same file system for a database that works in `dir`, besides the directories that `fs` holds.
+/// The same file system that also holds `dir` and counts its failed syncs.
 pub fn hold(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<Arc<dyn FileSystem>> {
     Ok(Arc::new(Held {
         inner: fs.hold(dir)?.unwrap_or_else(|| Arc::clone(fs)),
@@ -66,28 +66,28 @@ pub fn hold(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<Arc<dyn FileSystem>>
     }))
 }
 
-/// Names that are about to be made in a directory, or removed from it, and then made durable.
+/// Names to be created in a directory, or removed from it, and the check that this is durable.
 #[derive(Clone, Copy, Debug)]
 pub struct NewNames {
     failed: u64,
 }
 
 impl NewNames {
-    /// To be called before the first of them is made.
+    /// Call this before the first of the names is created or removed.
     pub fn begin(fs: &dyn FileSystem, dir: &Path) -> Self {
         Self {
             failed: fs.failed_syncs(dir),
         }
     }
 
-    /// Makes those durable that were made since. Errors: this sync fails, or another one has failed
-    /// meanwhile and may have lost them.
+    /// Makes the changes since [`NewNames::begin`] durable. Errors: this sync fails, or another one has
+    /// failed since and may have lost them.
     pub fn sync(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
         fs.sync_dir(dir)?;
         self.check(fs, dir)
     }
 
-    /// Errors: a sync of the directory has failed since.
+    /// Errors: a sync of the directory has failed since [`NewNames::begin`].
     pub fn check(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
         if fs.failed_syncs(dir) == self.failed {
             return Ok(());
@@ -100,7 +100,7 @@ impl NewNames {
     }
 }
 
-/// A file system, and a directory of it that is held.
+/// A file system with a held directory.
 #[derive(Debug)]
 struct Held {
     inner: Arc<dyn FileSystem>,
@@ -111,7 +111,7 @@ struct Held {
 #[derive(Debug)]
 struct Dir {
     path: PathBuf,
-    /// Held during each sync: a success beside a failure tells nothing.
+    /// Locked during each sync: the success of a sync that runs beside a failing one proves nothing.
     syncing: Mutex<()>,
     failed: AtomicU64,
 }

@@ -1,7 +1,7 @@
-//! An allocator of huge pages, for tables that are looked up at random.
+//! An allocator of huge pages, for large tables with random lookups.
 //!
-//! With pages of 4 KiB the processor does not remember where those of a table of some hundred megabytes lie, and
-//! looks each one up in memory first, in a virtual machine through two tables.
+//! With pages of 4 KiB, the addresses of a table of some hundred megabytes do not fit the processor's TLB:
+//! each access walks the page tables first, in a virtual machine on two levels.
 #![expect(unsafe_code, reason = "an allocator has no safe interface")]
 
 use std::mem::ManuallyDrop;
@@ -12,7 +12,7 @@ use rustix::mm::munmap;
 
 use crate::memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};
 
-/// Memory in huge pages, where the system has some; what is smaller than one comes from the general allocator.
+/// Allocates huge pages if the system has some; a block smaller than one comes from the general allocator.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -44,7 +44,7 @@ unsafe impl Allocator for HugeAlloc {
 
     fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if is_huge(layout) {
-            return self.allocate(layout); // a mapping begins with zeros
+            return self.allocate(layout); // a new mapping is zeroed
         }
         Global.allocate_zeroed(layout)
     }

@@ -1,12 +1,12 @@
-//! Vectors whose memory goes back to the system when they are dropped, once they are large.
+//! Vectors that return their memory to the operating system when they are dropped, if they are large.
 //!
-//! A general allocator keeps what is freed in the place where it was, and glibc's moves its limit for
-//! mappings up to the largest block that was ever freed: the buffers of a few flushes and
-//! compactions, each in the arena of its thread, then stay with the process for good. Measured
-//! with ten memtables of 64 MiB overwritten: 11 of 107 MiB.
+//! A general allocator keeps freed memory, and glibc raises its threshold for mappings to the largest
+//! block ever freed. The buffers of a few flushes and compactions, each in the arena of its thread,
+//! then stay with the process for good. Measured with ten memtables of 64 MiB overwritten: 11 of
+//! 107 MiB.
 //!
-//! [`LargeVec`] is a `Vec` for buffers and tables that may reach [`MAPPED_MIN`]; from there on it is
-//! a mapping, which grows by moving pages instead of bytes.
+//! [`LargeVec`] is a `Vec` for buffers and tables that may become large. From [`MAPPED_MIN`] bytes on
+//! its memory is a mapping, which grows by remapping pages instead of copying bytes.
 #![expect(unsafe_code, reason = "an allocator has no safe interface")]
 
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ use crate::memory::{MAPPINGS_ARE_USED, map};
 /// Allocations from this size in bytes on are mappings.
 pub const MAPPED_MIN: usize = 128 << 10;
 
-/// A vector for what may be large.
+/// A vector for data that may be large.
 ///
 /// ```
 /// let mut v = io::LargeVec::new();
@@ -34,28 +34,28 @@ pub const MAPPED_MIN: usize = 128 << 10;
 pub struct LargeVec<T>(Vec<T, LargeAlloc>);
 
 impl<T: Copy> LargeVec<T> {
-    /// An empty one, without memory.
+    /// An empty vector that allocates nothing.
     pub const fn new() -> Self {
         Self(Vec::new_in(LargeAlloc))
     }
 
-    /// An empty one with room for `n`.
+    /// An empty vector with room for `n` values.
     pub fn with_capacity(n: usize) -> Self {
         Self(Vec::with_capacity_in(n, LargeAlloc))
     }
 
-    /// How many fit without new memory.
+    /// How many values fit without a new allocation.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// Appends one.
+    /// Appends a value.
     #[inline]
     pub fn push(&mut self, value: T) {
         self.0.push(value);
     }
 
-    /// Appends all of `values`, as bytes are moved: the vector below goes one by one.
+    /// Appends all of `values` with one copy: the underlying vector would append one by one.
     #[inline]
     pub fn extend_from_slice(&mut self, values: &[T]) {
         let (len, n) = (self.0.len(), values.len());
@@ -69,7 +69,7 @@ impl<T: Copy> LargeVec<T> {
         unsafe { self.0.set_len(len + n) };
     }
 
-    /// Cuts to `len`, or appends copies of `value` up to it.
+    /// Truncates to `len`, or appends copies of `value` up to it.
     pub fn resize(&mut self, len: usize, value: T) {
         let Some(more) = len.checked_sub(self.0.len()) else {
             return self.truncate(len);
@@ -81,24 +81,25 @@ impl<T: Copy> LargeVec<T> {
         unsafe { self.0.set_len(len) };
     }
 
-    /// Cuts to `len`, if it is longer.
+    /// Truncates to `len`, if it is longer.
     pub fn truncate(&mut self, len: usize) {
         self.0.truncate(len);
     }
 
-    /// Cuts to nothing, and keeps the memory.
+    /// Removes all values, and keeps the memory.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Gives back what is not needed.
+    /// Frees the memory that is not needed.
     pub fn shrink_to_fit(&mut self) {
         self.0.shrink_to_fit();
     }
 }
 
 impl LargeVec<u8> {
-    /// So many zeros, of which a mapping takes no memory before they are written; `None` where memory is short.
+    /// A vector of `len` zeros; if it is mapped, it takes no memory before it is written. `None` if there
+    /// is not enough memory, or `len` is 0.
     ///
     /// ```
     /// let v = io::LargeVec::zeroed(1 << 20).unwrap();
@@ -161,12 +162,12 @@ fn is_mapped(layout: Layout) -> bool {
     layout.size() >= MAPPED_MIN && layout.align() <= PAGE && MAPPINGS_ARE_USED
 }
 
-/// What a mapping of `size` bytes occupies; sizes of layouts are far from overflowing.
+/// The bytes of whole pages that a mapping of `size` bytes occupies; a layout's size cannot overflow.
 fn pages(size: usize) -> usize {
     size.next_multiple_of(PAGE)
 }
 
-/// The other way to resize: new memory, and a copy of the shorter of both.
+/// Resizes a block by allocating a new one and copying the content.
 ///
 /// # Safety
 /// As for [`Allocator::grow`].
@@ -180,7 +181,7 @@ unsafe fn moved(at: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8
     Ok(to)
 }
 
-/// Resizes a mapping to another size of a mapping.
+/// Resizes a mapped block to another size that is mapped.
 ///
 /// # Safety
 /// As for [`Allocator::grow`]; both layouts are mapped.

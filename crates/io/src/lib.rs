@@ -1,20 +1,20 @@
 //! Files, directories and devices, behind traits that a simulator can implement completely.
 //!
-//! Every act that matters for durability is a call of its own: write with or without `DSYNC`,
+//! Every operation that matters for durability is a separate call: write with or without `DSYNC`,
 //! `fdatasync`, `fsync`, directory sync, rename, unlink, truncate, allocate, zero. No layer above
-//! calls the operating system for a file in any other way, so what a crash may leave behind is
-//! decided here and nowhere else.
+//! calls the operating system for a file in any other way, so only these calls determine what a crash
+//! may leave behind.
 //!
 //! ```text
 //!   FileSystem ── open ──> File      read_at · write_at(WriteSync) · sync · truncate · allocate · zero
 //!       │                            (positional only: no shared cursor)
 //!       ├── rename, remove, hard_link, create_dir, sync_dir, list, metadata
-//!       ├── hold, check_held         whatever becomes of a directory's name
+//!       ├── hold, check_held         works in a directory even if its name changes
 //!       ├── lock   ──> FileLock      one opener per database
 //!       └── probe  ──> Probe         what this file system and device can do
 //! ```
 //!
-//! [`posix::Posix`] is the real one. Positions and lengths are bytes.
+//! [`posix::Posix`] is the real file system. Positions and lengths are bytes.
 
 pub mod buffer;
 mod dirs;
@@ -44,17 +44,17 @@ pub use memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};
 pub use probe::Probe;
 pub use queue::{Queue, QueueKind};
 
-/// What a write promises when it returns.
+/// What a write guarantees when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteSync {
-    /// The bytes have left the process: they survive its death, not a power cut.
+    /// The bytes are in the operating system: they survive the end of the process, but not a power cut.
     None,
-    /// The bytes, and what is needed to find them again, are durable: `RWF_DSYNC`.
+    /// The bytes, and the metadata needed to read them back, are durable: `RWF_DSYNC`.
     Dsync,
-    /// The same, and whatever happens, the range holds all of the old bytes or all of the new ones:
-    /// `RWF_ATOMIC`. The length is a power of two that [`Probe::atomic_write_unit`] allows, the
-    /// offset a multiple of it, the file direct, and all of it is written or nothing. An error where
-    /// the device cannot: it is never split.
+    /// As `Dsync`, and atomic: after a crash the range holds either all of the old bytes or all of
+    /// the new ones (`RWF_ATOMIC`). The file must be direct, the length a power of two that
+    /// [`Probe::atomic_write_unit`] allows, and the offset a multiple of the length. The write is
+    /// never split: if the device cannot do it, it fails.
     AtomicDsync,
 }
 
@@ -76,19 +76,19 @@ pub enum Create {
     IfMissing,
     /// It must not exist.
     New,
-    /// Create it, or cut an existing one to length 0.
+    /// Create it, or truncate an existing one to length 0.
     Truncate,
 }
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenHow {
-    /// Whether writing is asked for; reading always is.
+    /// Whether the file is opened for writing; it is always opened for reading.
     pub write: bool,
     /// What to do when the file does or does not exist.
     pub create: Create,
     /// Bypass the page cache (`O_DIRECT`): offsets, lengths and buffers must be aligned to
-    /// [`Probe::direct_alignment`]. Refused with `NotSupported` where the file system cannot.
+    /// [`Probe::direct_alignment`]. Refused with `NotSupported` if the file system does not have it.
     pub direct: bool,
 }
 
@@ -111,7 +111,7 @@ impl OpenHow {
         create: Create::New,
         direct: false,
     };
-    /// A file that is created or cut to length 0.
+    /// A file that is created or truncated to length 0.
     pub const CREATE_TRUNCATE: Self = Self {
         write: true,
         create: Create::Truncate,
@@ -137,7 +137,7 @@ pub enum Advice {
     Sequential,
     /// Not needed again soon: the page cache may drop it.
     DontNeed,
-    /// These bytes are read soon: the system begins to read them, and nobody waits for it.
+    /// These bytes will be read soon: the system starts to read them in the background.
     WillNeed {
         /// Where they begin.
         offset: u64,
@@ -155,12 +155,11 @@ pub trait File: Send + Sync + Debug {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
 
     /// Writes at `offset` and returns how many bytes were written, which may be fewer than
-    /// `data.len()` and is never 0 for non-empty data. Callers that want all of it use
-    /// [`write_all_at`].
+    /// `data.len()` and is never 0 for non-empty data. Use [`write_all_at`] to write all of it.
     fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize>;
 
-    /// The same for bytes that lie in several slices, one behind the other in the file. A write of one
-    /// buffer, gathered here, unless the file can do better.
+    /// Like [`File::write_at`], for several slices that are contiguous in the file. The default copies
+    /// them to one buffer.
     fn write_vectored_at(
         &self,
         slices: &[IoSlice<'_>],
@@ -174,16 +173,16 @@ pub trait File: Send + Sync + Debug {
         self.write_at(&all, offset, sync)
     }
 
-    /// Makes everything written before durable. An error leaves unknown what is durable: the
+    /// Makes everything written before durable. After an error it is unknown what is durable: the
     /// caller must never take a later success as proof for the earlier writes.
     fn sync(&self, kind: SyncKind) -> Result<()>;
 
-    /// Starts writing dirty pages of the range back, without waiting and without any promise.
+    /// Starts to write back the dirty pages of the range, without waiting and without any guarantee.
     fn start_writeback(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// Writes dirty pages of the range to the device and waits for it. They may be in its cache only:
-    /// this promises nothing. A later [`File::sync`] has less to do. An error is told once, as one of
-    /// `sync` is: the file is spoilt.
+    /// Writes the dirty pages of the range to the device and waits for that, so that a later
+    /// [`File::sync`] has less to do. No guarantee of durability: the bytes may be in the device's
+    /// volatile cache only. As for `sync`, an error is reported only once; treat the file as failed.
     fn write_back(&self, offset: u64, len: u64) -> Result<()> {
         self.start_writeback(offset, len)
     }
@@ -194,11 +193,11 @@ pub trait File: Send + Sync + Debug {
     /// Reserves space for the range. With `keep_size` the length does not change.
     fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()>;
 
-    /// Writes zeros to the range, as real data where the file system would otherwise leave
-    /// unwritten extents: later overwrites then change no metadata.
+    /// Writes zeros to the range as real data, not as unwritten extents, so that later overwrites
+    /// change no metadata.
     fn zero(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// The length now.
+    /// The current length.
     fn len(&self) -> Result<u64>;
 
     /// True if the length is 0.
@@ -206,8 +205,8 @@ pub trait File: Send + Sync + Debug {
         Ok(self.len()? == 0)
     }
 
-    /// The system's descriptor of the file, for a [`Queue`]; `None` where the file's own methods do more than
-    /// the system's, or other things.
+    /// The file's descriptor, for a [`Queue`]; `None` if the methods of this type do anything else than
+    /// plain system calls on it.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -235,14 +234,14 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Opens a file.
     fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>>;
 
-    /// Facts about a path; `NotFound` if there is nothing.
+    /// Facts about a path; `NotFound` if nothing exists there.
     fn metadata(&self, path: &Path) -> Result<Metadata>;
 
     /// The names in a directory, unsorted, without `.` and `..`.
     fn list(&self, dir: &Path) -> Result<Vec<OsString>>;
 
-    /// Creates a directory; the one above must be there, or it is `NotFound`: see [`create_dirs`]. Not
-    /// an error if it exists.
+    /// Creates a directory; not an error if it exists. `NotFound` if its parent does not exist: see
+    /// [`create_dirs`].
     fn create_dir(&self, dir: &Path) -> Result<()>;
 
     /// Renames a file, replacing `to`. Durable only after [`FileSystem::sync_dir`].
@@ -254,47 +253,46 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Removes an empty directory.
     fn remove_dir(&self, dir: &Path) -> Result<()>;
 
-    /// A second name for a file.
+    /// Creates a second name for a file.
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()>;
 
     /// Makes the entries of a directory durable.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
 
-    /// Takes the lock file `path`, creating it if missing. `Busy`, naming the holder where it is
-    /// known, if another opener has it: in this process or another.
+    /// Locks the lock file `path`, creating it if missing. `Busy`, naming the holder if it is known, if
+    /// another opener in this process or another holds the lock.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
 
     /// Finds out what the file system and the device under `dir` can do. May create and remove a
     /// small file there; `dir` must exist.
     fn probe(&self, dir: &Path) -> Result<Probe>;
 
-    /// True if both paths lead to the same file or directory, by whatever names. Here: if they are
-    /// spelled alike but for `.` and doubled slashes; a file system that knows better tells better.
-    /// Nothing at one of the paths: not the same.
+    /// True if both paths exist and lead to the same file or directory, even under different names.
+    /// The default only compares the paths, ignoring `.` and doubled slashes.
     fn same_file(&self, a: &Path, b: &Path) -> Result<bool> {
         Ok(self.exists(a)? && self.exists(b)? && a.components().eq(b.components()))
     }
 
-    /// The same file system for who goes on working in the directory: every path in it leads into the
-    /// directory that has the name now, also when the name leads elsewhere or nowhere later. `None`: the
-    /// file system has no directories but by their paths. Called by [`hold`].
+    /// The same file system with `dir` held: every path below `dir` keeps leading into the directory that
+    /// has the name now, even if it is renamed, removed or replaced later. `None`: the file system
+    /// cannot hold directories. Called by [`hold`].
     fn hold(&self, _dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> {
         Ok(None)
     }
 
-    /// Errors: a directory that is held was removed, or its path leads to another one, or nowhere.
-    /// Who opens the path again will not find what is in it. Cheap: asked before a synced write is
-    /// acknowledged.
+    /// Errors: a held directory was removed, or its path leads to another one, or nowhere. An opener of
+    /// that path will not find the held directory's content. Must be cheap: called before each synced
+    /// write is acknowledged.
     fn check_held(&self) -> Result<()> {
         Ok(())
     }
 
-    /// How many syncs of the directory have failed since [`hold`]; 0 of one that is not held. See [`NewNames`].
+    /// How many syncs of the directory have failed since [`hold`]; 0 if it is not held. See [`NewNames`].
     fn failed_syncs(&self, _dir: &Path) -> u64 {
         0
     }
 
-    /// True if there is something at `path`.
+    /// True if `path` exists.
     fn exists(&self, path: &Path) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -315,7 +313,7 @@ pub fn write_all_at(file: &dyn File, data: &[u8], offset: u64, sync: WriteSync) 
     Ok(())
 }
 
-/// The same for bytes in several slices, which it uses up. Empty slices are allowed.
+/// Like [`write_all_at`], for several slices, which are consumed. Empty slices are allowed.
 pub fn write_all_vectored_at(
     file: &dyn File,
     mut slices: &mut [IoSlice<'_>],
@@ -323,7 +321,7 @@ pub fn write_all_vectored_at(
     sync: WriteSync,
 ) -> Result<()> {
     let mut at = offset;
-    IoSlice::advance_slices(&mut slices, 0); // leading empty ones
+    IoSlice::advance_slices(&mut slices, 0); // skips leading empty slices
     while !slices.is_empty() {
         let n = some(file.write_vectored_at(slices, at, sync)?, file, at)?;
         IoSlice::advance_slices(&mut slices, n);
@@ -332,7 +330,7 @@ pub fn write_all_vectored_at(
     Ok(())
 }
 
-/// How many bytes of some the file took. Errors: none.
+/// Passes on the number of bytes that a write took. Errors: it is 0.
 fn some(n: usize, file: &dyn File, offset: u64) -> Result<usize> {
     if n > 0 {
         return Ok(n);

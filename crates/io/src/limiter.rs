@@ -1,14 +1,18 @@
-//! Bytes a second for work that can wait: flushes and compactions.
+//! A rate limit in bytes per second for background work: flushes and compactions.
 //!
-//! A budget is handed out once per refill period. Who wants more than is left queues by priority;
-//! at each refill the queues are served from the highest priority down, and within one in order. So
-//! that a flood of flushes does not starve compactions, one refill in `fairness` serves the lower
-//! priorities first; requests of [`IoPriority::User`] always come first. The log is never limited.
+//! The budget is refilled once per refill period. A request for more bytes than are left waits in the
+//! queue of its priority. At each refill the queues are served from the highest priority down, each
+//! in order. To prevent a flood of flushes from starving compactions, one refill in `fairness`, chosen
+//! at random, serves lower priorities first; requests of [`IoPriority::User`] always come first. Writes
+//! of the log are never limited.
 //!
-//! With `auto_tuned`, the rate moves between a twentieth of what was set and all of it: down 5 % at a
-//! time while the budget is not used up, up 5 % at a time while it always is. RocksDB's rules.
+//! With `auto_tuned`, the rate varies between a twentieth of the configured rate and all of it, by
+//! RocksDB's rules: it falls by 5 % at a time while requests wait at fewer than half of the refills,
+//! and rises by 5 % at a time while they wait at more than 90 %. If no request waits, it falls to the
+//! lowest rate at once.
 //!
-//! The arithmetic is a state machine that is given the time; only [`RateLimiter::request`] waits.
+//! The arithmetic is a state machine that gets the time as an argument; only [`RateLimiter::request`]
+//! waits.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,11 +32,11 @@ use crate::{Advice, File, SyncKind, WriteSync};
 pub enum IoPriority {
     /// Compactions.
     Low,
-    /// Between the two.
+    /// Between `Low` and `High`.
     Mid,
     /// Flushes.
     High,
-    /// Somebody waits for it.
+    /// I/O that a user's call waits for.
     User,
 }
 
@@ -64,23 +68,23 @@ impl RateLimiterMode {
     }
 }
 
-/// How a limiter is made.
+/// Settings of a [`RateLimiter`].
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimiterOptions {
-    /// Bytes a second; with `auto_tuned`, at most.
+    /// Bytes per second; the maximum with `auto_tuned`.
     pub rate_bytes_per_sec: u64,
     /// Microseconds between two refills of the budget.
     pub refill_period_us: u64,
-    /// One refill in so many serves low priorities first.
+    /// One refill in this many, on average, serves lower priorities first.
     pub fairness: u32,
     /// What is limited.
     pub mode: RateLimiterMode,
-    /// Whether the rate follows the demand.
+    /// Whether the rate is adapted to the demand.
     pub auto_tuned: bool,
 }
 
 impl RateLimiterOptions {
-    /// RocksDB's defaults for this many bytes a second.
+    /// RocksDB's defaults for this many bytes per second.
     pub fn new(rate_bytes_per_sec: u64) -> Self {
         Self {
             rate_bytes_per_sec,
@@ -92,7 +96,7 @@ impl RateLimiterOptions {
     }
 }
 
-/// Limits a rate. Shared by everything that it limits, databases included.
+/// Limits the rate of I/O. May be shared by several databases.
 pub struct RateLimiter {
     clock: Arc<dyn Clock>,
     mode: RateLimiterMode,
@@ -121,28 +125,28 @@ impl RateLimiter {
         self.mode
     }
 
-    /// Bytes a second at the moment.
+    /// The current rate in bytes per second.
     pub fn bytes_per_second(&self) -> u64 {
         self.lock().rate
     }
 
-    /// Changes the rate; with auto-tuning, the highest one.
+    /// Changes the rate; with auto-tuning, the maximum rate.
     pub fn set_bytes_per_second(&self, bytes: u64) {
         self.lock().set_rate(bytes);
         self.served.notify_all();
     }
 
-    /// The most bytes that one refill gives.
+    /// The maximum number of bytes that one refill provides.
     pub fn single_burst_bytes(&self) -> u64 {
         self.lock().per_period()
     }
 
-    /// Bytes that went through with a priority.
+    /// Bytes requested with a priority so far.
     pub fn total_bytes_through(&self, priority: IoPriority) -> u64 {
         self.lock().through[priority as usize]
     }
 
-    /// Requests that came with a priority.
+    /// Requests made with a priority so far.
     pub fn total_requests(&self, priority: IoPriority) -> u64 {
         self.lock().requests[priority as usize]
     }
@@ -173,7 +177,7 @@ impl fmt::Debug for RateLimiter {
     }
 }
 
-/// Refills between two looks at whether the rate fits.
+/// Refills between two adaptations of the rate.
 const REFILLS_PER_TUNE: u64 = 100;
 
 struct Waiting {
@@ -181,7 +185,7 @@ struct Waiting {
     left: u64,
 }
 
-/// The budget and who waits for it.
+/// The budget, and the requests that wait for it.
 struct Bucket {
     rate: u64,
     rate_max: u64,
@@ -195,7 +199,7 @@ struct Bucket {
     rng: Rng,
     through: [u64; 4],
     requests: [u64; 4],
-    /// Refills that found somebody waiting, since the last tuning.
+    /// Refills that found a waiting request, since the last tuning.
     drained: u64,
     tuned_at: u64,
 }
@@ -238,7 +242,8 @@ impl Bucket {
         self.queues.iter().all(VecDeque::is_empty)
     }
 
-    /// Takes the bytes if they are there; else a place in the queue.
+    /// Takes the bytes from the budget if there are enough; otherwise queues the request and returns its
+    /// ticket.
     fn ask(&mut self, now: u64, bytes: u64, priority: IoPriority) -> Option<u64> {
         self.turn(now);
         self.requests[priority as usize] += 1;
@@ -261,7 +266,7 @@ impl Bucket {
         !self.queues.iter().flatten().any(|w| w.ticket == ticket)
     }
 
-    /// Refills the budget if it is time, and serves those who wait. True if somebody may go.
+    /// Refills the budget if it is time, and serves the waiting requests. True if there were any.
     fn turn(&mut self, now: u64) -> bool {
         if now < self.next_refill {
             return false;
@@ -269,7 +274,7 @@ impl Bucket {
         let waited = !self.nobody_waits();
         self.drained += u64::from(waited);
         self.tune(now);
-        // What was not used is lost: a pause gives no right to a burst.
+        // Unused budget is lost: an idle time does not allow a burst later.
         self.available = self.per_period();
         self.next_refill = now + self.period_nanos;
         self.serve();
@@ -291,7 +296,7 @@ impl Bucket {
         }
     }
 
-    /// In which order the queues are served.
+    /// The order in which the queues are served at a refill.
     fn order(&mut self) -> [IoPriority; 4] {
         let [low, mid, high, user] = IoPriority::ALL;
         let one_in = u64::from(self.fairness);
@@ -324,7 +329,7 @@ impl Bucket {
     }
 }
 
-/// The file with its reads and writes limited, as far as the limiter's mode says.
+/// Wraps a file so that its reads and writes are limited, as the limiter's mode says.
 pub fn limited(
     file: Arc<dyn File>,
     limiter: Arc<RateLimiter>,

@@ -1,7 +1,7 @@
-//! Memory straight from the operating system, which has it back when it is dropped.
+//! Memory mapped directly from the operating system, and returned to it when it is dropped.
 //!
-//! A general allocator keeps what is freed, for the next one who asks; where much memory comes and
-//! goes, as that of memtables, the process then stays as large as it has ever been.
+//! A general allocator keeps freed memory for later allocations. If much memory is allocated and freed,
+//! as by memtables, the process would then stay as large as its largest size so far.
 #![expect(unsafe_code, reason = "mappings of memory have no safe interface")]
 
 use std::mem::ManuallyDrop;
@@ -12,11 +12,11 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// Bytes of a huge page; [`Mapping::huge`] begins at a multiple of it.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Whether larger memory is mapped. Not where an interpreter or the thread sanitizer looks on: neither sees
-/// these system calls, and what is mapped at the same address later would be the same memory to them.
+/// Whether large allocations are mapped. Not under Miri or the thread sanitizer: they do not see these
+/// system calls, and would take a later mapping at the same address for the same memory.
 pub const MAPPINGS_ARE_USED: bool = !cfg!(any(miri, tsan));
 
-/// `len` bytes of zeros, whole pages; `None` if the system has none, or `len` is 0.
+/// Maps `len` bytes of zeros; `len` is whole pages. `None` if the system has no memory, or `len` is 0.
 pub(crate) fn map(len: usize) -> Option<NonNull<u8>> {
     // SAFETY: a new private mapping at an address that the system chooses overlaps nothing.
     let base = unsafe {
@@ -30,7 +30,7 @@ pub(crate) fn map(len: usize) -> Option<NonNull<u8>> {
     NonNull::new(base.ok()?.cast())
 }
 
-/// Zeroed memory of whole pages, readable and writable; it does not move.
+/// A private mapping of whole pages, zeroed, readable and writable; it does not move.
 ///
 /// ```
 /// let memory = io::Mapping::new(1 << 20).unwrap();
@@ -48,7 +48,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `len` bytes, rounded up to whole pages; `None` if the system has none, or `len` is 0.
+    /// `len` bytes, rounded up to whole pages; `None` if the system has no memory, or `len` is 0.
     pub fn new(len: usize) -> Option<Self> {
         let len = len.checked_next_multiple_of(crate::buffer::PAGE)?;
         Some(Self {
@@ -57,8 +57,8 @@ impl Mapping {
         })
     }
 
-    /// `len` bytes in huge pages, if the system has some: searches in much memory then find its addresses with
-    /// fewer loads. `len` is rounded up to whole ones; `None` as for [`Mapping::new`].
+    /// `len` bytes, rounded up to whole huge pages, and backed by huge pages if the system has some: random
+    /// accesses to large memory then need fewer page-table lookups. `None` as for [`Mapping::new`].
     ///
     /// ```
     /// let memory = io::Mapping::huge(5).unwrap();
@@ -74,11 +74,11 @@ impl Mapping {
         }
         // SAFETY: the range is this mapping, and the advice does not change what is in it.
         let advised = unsafe { madvise(memory.base.as_ptr().cast(), len, Advice::LinuxHugepage) };
-        advised.ok(); // without huge pages it is memory as well
+        advised.ok(); // without huge pages the memory is usable too
         Some(memory)
     }
 
-    /// The first `len` of its bytes at a multiple of [`HUGE_PAGE`]; the others are given back.
+    /// Keeps `len` bytes from the first multiple of [`HUGE_PAGE`] on, and unmaps the others.
     fn aligned(self, len: usize) -> Self {
         let before = self.base.as_ptr().align_offset(HUGE_PAGE);
         // SAFETY: `before` is less than a huge page, and the mapping is longer than `len` by one.
@@ -86,7 +86,7 @@ impl Mapping {
         // SAFETY: as above: this is at most the mapping's end.
         let end = unsafe { base.add(len) };
         let (first, after) = (self.base, self.len - before - len);
-        let _whole = ManuallyDrop::new(self); // these three have its pages
+        let _whole = ManuallyDrop::new(self); // the three parts own its pages now
         drop(Self {
             base: first,
             len: before,
@@ -98,17 +98,17 @@ impl Mapping {
         Self { base, len }
     }
 
-    /// Its first byte. All [`Mapping::len`] bytes are initialised: they are 0.
+    /// Its first byte. All [`Mapping::len`] bytes are initialised, with 0.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// False: there is always a page.
+    /// Always false for a mapping from [`Mapping::new`] or [`Mapping::huge`]: it has at least one page.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

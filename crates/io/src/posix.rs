@@ -1,14 +1,14 @@
 //! The real file system, through plain system calls.
 //!
-//! - Every descriptor is close-on-exec; new files are 0600 and new directories 0700, because a
-//!   database holds what its user would not show to others.
-//! - Files opened for writing are never reached through a symbolic link in their last component:
-//!   a planted link must not turn a WAL write into a write elsewhere. Reads follow links, so that
+//! - Every descriptor is close-on-exec; new files have mode 0600 and new directories 0700, because a
+//!   database holds private data.
+//! - Opening a file for writing does not follow a symbolic link in the last path component: a planted
+//!   link must not turn a WAL write into a write elsewhere. Opening for reading follows links, so that
 //!   tables may be moved to another disk by hand.
-//! - A path is a name relative to a directory's descriptor: the process's own directory, or one that is
-//!   held for a database.
-//! - An interrupted call is repeated; nothing else is. A failed sync in particular is not: Linux
-//!   drops the dirty state of the pages that it could not write.
+//! - A path is resolved relative to a directory's descriptor: the working directory, or a directory that
+//!   is held for a database.
+//! - Only a call that was interrupted (`EINTR`) is repeated. In particular, a failed sync is not: Linux
+//!   marks the pages that it could not write as clean.
 
 mod file;
 mod held;
@@ -28,7 +28,7 @@ use place::Place;
 
 pub(crate) use file::{atomic_write_unit, direct_align};
 
-/// Mode of new files: only the owner reads and writes.
+/// Mode of new files: only the owner may read and write.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 /// Mode of new directories.
 const DIR_MODE: Mode = Mode::from_raw_mode(0o700);
@@ -38,7 +38,7 @@ const DIR_MODE: Mode = Mode::from_raw_mode(0o700);
 pub struct Posix;
 
 impl Posix {
-    /// The file system, as the engine's `Env` wants it.
+    /// The file system in the form that the engine's `Env` takes.
     pub fn shared() -> Arc<dyn FileSystem> {
         Arc::new(Self)
     }
@@ -103,15 +103,15 @@ impl FileSystem for Posix {
     }
 }
 
-/// The file system under `path` has no `O_DIRECT`.
+/// The error for a file system that does not support `O_DIRECT`.
 fn no_direct_io(path: &Path) -> Error {
     Error::not_supported("direct I/O (O_DIRECT) on this file system")
         .file(path)
         .hint("use buffered I/O here, or put the database on ext4 or xfs")
 }
 
-/// Lets the process have as many descriptors open as its hard limit says: the soft one is 1,024 where nobody has set
-/// another, for programs that use `select`. Where the system says no, it stays as it is.
+/// Raises the process's soft limit of open descriptors to its hard limit: the soft limit is 1,024 by default, for
+/// programs that use `select`. If the system refuses, the limit stays as it is.
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -122,7 +122,7 @@ pub fn raise_descriptor_limit() {
     setrlimit(Resource::Nofile, raised).unwrap_or_default();
 }
 
-/// How many descriptors the process may have open; `None` is without limit.
+/// How many descriptors the process may have open; `None` if there is no limit.
 ///
 /// ```
 /// assert!(io::posix::descriptor_limit().is_none_or(|n| n > 2));

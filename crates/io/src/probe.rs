@@ -1,8 +1,8 @@
 //! What a file system and a device can do.
 //!
 //! Three sources, none of which is trusted alone: `statx` for the alignment of direct I/O, sysfs
-//! for the device's cache, and a real direct write to a small file that is never named where the
-//! file system allows that (`O_TMPFILE`) and is removed at once where it does not.
+//! for the device's cache, and a real direct write to a small file. That file has no name if the
+//! file system supports `O_TMPFILE`; otherwise it is removed at once.
 
 use std::fmt;
 use std::fs;
@@ -28,30 +28,30 @@ pub struct Probe {
     /// Alignment in bytes of offsets, lengths and buffers for direct I/O; `None` if direct I/O
     /// does not work here.
     pub direct_alignment: Option<u32>,
-    /// Largest block in bytes that the device writes as a unit: its physical block size.
+    /// The device's physical block size in bytes: the largest block that it writes as a unit.
     pub physical_block: u32,
-    /// The smallest and the largest direct write in bytes, powers of two, that the device promises to
-    /// do as a whole or not at all, also when the power fails; `None` where it promises nothing.
+    /// The smallest and the largest direct write in bytes, powers of two, that the device guarantees to
+    /// be atomic, even if the power fails; `None` if it guarantees nothing.
     pub atomic_write_unit: Option<(u32, u32)>,
     /// Whether the device has a volatile write cache; `None` if unknown.
     pub volatile_cache: Option<bool>,
     /// Whether the device does FUA writes; `None` if unknown.
     pub fua: Option<bool>,
-    /// True where overwriting a block allocates a new one (btrfs, zfs, …): pre-zeroing is no use.
+    /// True if overwriting a block allocates a new one (btrfs, zfs, …): pre-zeroing is then useless.
     pub copy_on_write: bool,
-    /// True where data lives in memory only (tmpfs): nothing survives a power cut.
+    /// True if data is in memory only (tmpfs): nothing survives a power cut.
     pub in_memory: bool,
 }
 
 impl Probe {
-    /// Unit in bytes for writes through direct I/O whose partial last block is rewritten: a
-    /// multiple of what the file system takes and of what the device writes as a whole. `None`
-    /// if direct I/O does not work here.
+    /// Unit in bytes for direct writes whose partial last unit is rewritten: a multiple of the
+    /// alignment for direct I/O and of the device's physical block. `None` if direct I/O does not
+    /// work here.
     pub fn write_unit(&self) -> Option<u32> {
         self.direct_alignment.map(|n| n.max(self.physical_block))
     }
 
-    /// The largest unit in bytes, at most a page, in which direct writes can be made atomic
+    /// The largest unit in bytes, at most a page, for atomic direct writes
     /// ([`WriteSync::AtomicDsync`](crate::WriteSync::AtomicDsync)); `None` if there is none.
     pub fn atomic_unit(&self) -> Option<u32> {
         let (min, max) = self.atomic_write_unit?;
@@ -92,7 +92,7 @@ impl fmt::Display for Probe {
     }
 }
 
-/// What is known of a kind of file system by its `statfs` magic.
+/// A kind of file system, identified by its `statfs` magic.
 struct Kind {
     magic: u64,
     name: &'static str,
@@ -166,7 +166,7 @@ pub(crate) fn probe(dir: &Path) -> Result<Probe> {
     })
 }
 
-/// The sysfs queue directory of a block device. A partition has none: its disk, one up, has.
+/// The sysfs queue directory of a block device. A partition has none; its disk, one level up, has one.
 fn queue_of(dev: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     let base = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
@@ -179,8 +179,8 @@ fn read_trimmed(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|s| s.trim().to_owned())
 }
 
-/// Alignment for direct I/O in `dir`, proven by a write; `None` where it does not work, or where
-/// no file can be made (a read-only directory). And which direct writes are atomic.
+/// The alignment for direct I/O in `dir`, proven by a write, and which direct writes are atomic. Each is
+/// `None` if it does not work, or if no file can be created (a read-only directory).
 fn direct_facts(dir: &Path) -> (Option<u32>, Option<(u32, u32)>) {
     let Ok(fd) = scratch_file(dir) else {
         return (None, None);
@@ -191,7 +191,7 @@ fn direct_facts(dir: &Path) -> (Option<u32>, Option<(u32, u32)>) {
 
 fn direct_alignment(fd: &OwnedFd) -> Option<u32> {
     let told = direct_align(fd).map(|a| a.offset.max(a.memory));
-    // Without an answer from statx (before Linux 6.1): the smallest that works.
+    // If statx reports none (before Linux 6.1): the smallest that works.
     let candidates = match told {
         Some(n) => vec![n],
         None => vec![512, 1024, 2048, PAGE as u32],
@@ -206,7 +206,7 @@ fn direct_write_works(fd: &OwnedFd, align: usize) -> bool {
         return false;
     };
     block.fill(0xa5);
-    // Twice, at two offsets: some file systems take only the aligned start of a file.
+    // Writes at two offsets: some file systems accept only one at the start of a file.
     [0, align as u64].into_iter().all(|offset| {
         let wrote = retry_on_intr(|| rustix::io::pwrite(fd, &block, offset));
         wrote == Ok(align)
@@ -229,7 +229,7 @@ fn scratch_file(dir: &Path) -> std::result::Result<OwnedFd, Errno> {
     let path = dir.join(name);
     let create = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let fd = retry_on_intr(|| rustix::fs::open(&path, create, mode));
-    // Where the open fails for want of O_DIRECT, the file was made all the same.
+    // The file exists even if the open failed because O_DIRECT is not supported.
     fs::remove_file(&path).ok();
     fd
 }

@@ -1,4 +1,4 @@
-//! Reads, writes and syncs on their way, several at once, for a thread that goes on meanwhile.
+//! A queue of asynchronous reads, writes and syncs, for a thread that does other work meanwhile.
 //!
 //! ```text
 //!   push ── submit ──> io_uring, or threads where the kernel has none
@@ -6,9 +6,9 @@
 //!   wait <── Done ─────────┘      event(): readable when something is done, for epoll
 //! ```
 //!
-//! A queue belongs to one thread. It owns the memory of what is on its way: whoever drops it waits for all
-//! of that. A request of a file that is not the system's (a simulated or counted one) is done at once by
-//! whoever pushes it, with the file's own methods.
+//! A queue belongs to one thread. It owns the memory of requests in flight: dropping it waits for all of
+//! them. A request for a file without a descriptor (a simulated or counted one) is done at once by
+//! [`Queue::push`], with the file's own methods.
 
 mod ring;
 mod workers;
@@ -29,10 +29,10 @@ use crate::{AlignedBuf, File, SyncKind, WriteSync};
 use ring::Ring;
 use workers::Workers;
 
-/// The most that may be on its way in one queue.
+/// Maximum number of requests in flight in one queue.
 pub const DEPTH_MAX: u32 = 4096;
 
-/// How a queue brings requests to the system.
+/// How a queue executes requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueKind {
     /// io_uring, or threads where the kernel has none or does not allow it.
@@ -44,47 +44,47 @@ pub enum QueueKind {
     Threads,
 }
 
-/// What is to be done.
+/// The operation of a request.
 #[derive(Debug)]
 pub enum Act {
-    /// Fills the buffer, as far as the file goes.
+    /// Fills the buffer, or less of it at the end of the file.
     Read(AlignedBuf),
-    /// Writes all of the slices, one behind the other.
+    /// Writes all of the slices, contiguously.
     Write(Vec<Bytes>, WriteSync),
-    /// Makes durable what was written before; requests on their way are not waited for.
+    /// Makes completed writes durable; does not wait for requests in flight.
     Sync(SyncKind),
 }
 
-/// What is to be done, and to which file.
+/// An operation on a file.
 #[derive(Debug)]
 pub struct Request {
-    /// Given back in [`Done`].
+    /// Returned in [`Done`].
     pub token: u64,
     /// The file.
     pub file: Arc<dyn File>,
-    /// Where in it, bytes from its start.
+    /// The file offset in bytes.
     pub offset: u64,
-    /// What.
+    /// The operation.
     pub act: Act,
 }
 
-/// What became of a request.
+/// A completed request.
 #[derive(Debug)]
 #[must_use = "it may have failed"]
 pub struct Done {
-    /// The request's.
+    /// The token of the request.
     pub token: u64,
     /// How many bytes were read or written.
     pub result: Result<usize>,
-    /// The buffer of a read, filled so far.
+    /// The buffer of a read, of which the first `result` bytes are filled.
     pub buf: Option<AlignedBuf>,
 }
 
-/// See the module.
+/// A queue of asynchronous requests: see the module.
 #[derive(Debug)]
 pub struct Queue {
     backend: Backend,
-    /// Done at once, or met while something else was waited for.
+    /// Requests that were done at once, or that completed during a wait for others.
     ready: VecDeque<Done>,
     depth: usize,
     event: Arc<OwnedFd>,
@@ -97,11 +97,10 @@ enum Backend {
 }
 
 impl Queue {
-    /// A queue of at most `depth` requests on their way. Threads, where it needs any, are started by
-    /// `threads`.
+    /// A queue of at most `depth` requests in flight. If it needs threads, they are started by `threads`.
     ///
-    /// Errors: `depth` is 0 or more than [`DEPTH_MAX`]; the system has no io_uring, if that is asked for, or
-    /// no thread or descriptor left.
+    /// Errors: `depth` is 0 or more than [`DEPTH_MAX`]; [`QueueKind::Ring`] is asked for and the system has
+    /// no io_uring; or the system has no thread or descriptor left.
     pub fn new(kind: QueueKind, depth: u32, threads: &dyn Threads) -> Result<Self> {
         if !(1..=DEPTH_MAX).contains(&depth) {
             return Err(Error::invalid_argument(format!(
@@ -136,12 +135,12 @@ impl Queue {
         }
     }
 
-    /// How many requests are on their way, or done and not yet given out.
+    /// How many requests are in flight, or done and not yet returned.
     pub fn len(&self) -> usize {
         self.ready.len() + self.flying()
     }
 
-    /// True if all that was pushed is given out.
+    /// True if every pushed request has been returned.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -153,8 +152,8 @@ impl Queue {
         }
     }
 
-    /// Takes a request, to be sent by [`Queue::submit`] or [`Queue::wait`]. Where as many as may be are on
-    /// their way, waits for one. Errors: the system's, of that wait; the request is dropped then.
+    /// Takes a request, to be sent by [`Queue::submit`] or [`Queue::wait`]. If `depth` requests are in
+    /// flight, waits for one of them. Errors: those of the system; the request is dropped then.
     pub fn push(&mut self, request: Request) -> Result<()> {
         if request.file.descriptor().is_none() {
             self.ready.push_back(run(request));
@@ -172,7 +171,7 @@ impl Queue {
         }
     }
 
-    /// Sends what was pushed.
+    /// Sends the pushed requests.
     pub fn submit(&mut self) -> Result<()> {
         match &mut self.backend {
             Backend::Ring(ring) => ring.submit(0),
@@ -180,8 +179,9 @@ impl Queue {
         }
     }
 
-    /// Sends what was pushed, waits until at least `at_least` requests are done, or all that there are, and
-    /// moves all that are done to `out`, in no order. Errors: the system's; nothing is lost.
+    /// Sends the pushed requests, waits until at least `at_least` of them are done (or all, if there are
+    /// fewer), and moves all completed requests to `out`, in no particular order. Errors: those of the
+    /// system; no request is lost.
     pub fn wait(&mut self, at_least: usize, out: &mut Vec<Done>) -> Result<()> {
         let more = at_least.saturating_sub(self.ready.len());
         self.meet(more.min(self.flying()))?;
@@ -189,12 +189,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Readable when something is done since the last [`Queue::clear_event`].
+    /// A descriptor that becomes readable when a request has completed since the last
+    /// [`Queue::clear_event`].
     pub fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    /// Makes [`Queue::event`] wait for what is done from here on: before [`Queue::wait`] is asked with 0.
+    /// Makes [`Queue::event`] unreadable until the next completion. Call it before [`Queue::wait`] with 0.
     pub fn clear_event(&self) -> Result<()> {
         let mut count = [0; 8];
         match retry_on_intr(|| rustix::io::read(&*self.event, &mut count)) {
@@ -207,7 +208,7 @@ impl Queue {
         signal(&self.event).map_err(|e| system("write an eventfd", e.into()))
     }
 
-    /// Sends, waits for `at_least` of those that fly, and takes what is done.
+    /// Sends the pushed requests, waits for `at_least` of those in flight, and takes all completed ones.
     fn meet(&mut self, at_least: usize) -> Result<()> {
         match &mut self.backend {
             Backend::Ring(ring) => ring.wait(at_least, &mut self.ready),
@@ -221,7 +222,7 @@ impl Queue {
 
 fn signal(event: &OwnedFd) -> rustix::io::Result<()> {
     match retry_on_intr(|| rustix::io::write(event, &1_u64.to_ne_bytes())) {
-        // It is readable already.
+        // `AGAIN`: the counter is full, so the descriptor is readable already.
         Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
         Err(e) => Err(e),
     }
@@ -231,7 +232,7 @@ fn system(what: &str, e: std::io::Error) -> Error {
     Error::new(ErrorKind::IoError, format!("cannot {what}: {e}"))
 }
 
-/// Does a request with the file's own methods. A file that panics has failed.
+/// Executes a request with the file's own methods. A panic of the file counts as a failure.
 fn run(request: Request) -> Done {
     let Request {
         token,
@@ -253,7 +254,7 @@ fn run(request: Request) -> Done {
     }
 }
 
-/// Writes `slices` but for the first `done` bytes, which are written; returns how many there are in all.
+/// Writes `slices` except for the first `done` bytes, which are written already; returns their total length.
 fn write_from(
     file: &dyn File,
     slices: &[Bytes],

@@ -1,5 +1,5 @@
-//! Appends batches that share no unit of the device with each other: the framing of a log whose
-//! payloads come from elsewhere, and go to a file, to peers and to a cache without being copied.
+//! Appends batches that share no write unit of the device: the framing of a log whose payloads come
+//! from other buffers and go to a file, to peers and to a cache without being copied.
 //!
 //! ```text
 //!   head            payload     payload          head     payload
@@ -7,8 +7,8 @@
 //!   multiple of unit            one write         the next write
 //! ```
 //!
-//! A batch is one durable write. Since no two touch one unit, several may be on their way at once, and
-//! none is ever written over. What a head says is the caller's.
+//! A batch is one durable write. No two batches touch the same unit, so several may be in flight at
+//! once, and none is ever overwritten. The caller defines the content of a head.
 
 use std::sync::Arc;
 
@@ -24,18 +24,18 @@ use crate::tail::{Content, Tail};
 /// Appends batches to a log.
 pub type Batches = Appender<Aligned>;
 
-/// See the module.
+/// The framing of batches: see the module.
 #[derive(Debug)]
 pub struct Aligned;
 
-/// What was appended at once.
+/// A batch: the head and the payloads of one append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Where it lay in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Its head, with the zeros that fill it up to a whole unit.
+    /// Its head, padded with zeros to a whole unit.
     pub head: Vec<u8>,
-    /// What lay behind, as it was given.
+    /// The payloads behind the head, as they were appended.
     pub payloads: Vec<Bytes>,
 }
 
@@ -55,11 +55,11 @@ impl Framing for Aligned {
 }
 
 impl Batches {
-    /// A log that goes on at `offset` of a direct file, whose bytes up to there are durable. `unit`: what
-    /// the device writes as a whole, see [`io::Probe::write_unit`]. `depth`: how many batches may be on
-    /// their way at once, at least 1.
+    /// A log that continues at `offset` of a direct file, whose bytes up to there are durable. `unit`: the
+    /// write unit in bytes, see [`io::Probe::write_unit`]. `depth`: how many batches may be in flight at
+    /// once, at least 1.
     ///
-    /// Errors: `unit` is no power of two, or `offset` no multiple of it.
+    /// Errors: `unit` is not a power of two, or `offset` is not a multiple of it.
     pub fn at(file: Arc<dyn File>, offset: u64, unit: u32, depth: u32) -> Result<Self> {
         if !unit.is_power_of_two() || !offset.is_multiple_of(u64::from(unit)) {
             return Err(Error::invalid_argument(format!(
@@ -79,12 +79,12 @@ impl Batches {
         Ok(Self::with(file, Aligned, tail, offset, options))
     }
 
-    /// Appends a batch: what `frame` appends to the buffer it is given, which is filled up to a whole
-    /// unit, and `payloads` behind it, whole units each and aligned as the file wants it. Returns where
-    /// the batch begins.
+    /// Appends a batch and returns where it begins. `frame` appends the head to the buffer it is given;
+    /// the head is then padded to a whole unit. `payloads` follow it; each must be whole units and aligned
+    /// as the file requires.
     ///
-    /// Errors: the last batch is not on its way ([`Appender::begin`]), a payload is no whole units, or
-    /// `frame` fails; nothing is appended then.
+    /// Errors: the last batch is not in flight yet ([`Appender::begin`]), `frame` fails or appends nothing,
+    /// or a payload is not whole units; nothing is appended then.
     pub fn append(
         &mut self,
         frame: impl FnOnce(u64, &mut AlignedBuf) -> Result<()>,

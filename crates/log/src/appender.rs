@@ -1,23 +1,23 @@
-//! Appends to a log, in three steps that the caller times: to the process, to the operating system,
+//! Appends to a log in three steps, which the caller starts: into the process, to the operating system,
 //! to the device.
 //!
-//! Any number of records appended before one [`Appender::begin`] make a group: they reach the file in
-//! one write. That write is a [`Flight`]: the caller runs it without holding the appender, so that
-//! others append meanwhile, and reports with [`Appender::landed`]. [`Appender::submit`] and
-//! [`Appender::sync`] do all of that in one call, for who shares it with nobody.
+//! All records appended before an [`Appender::begin`] make a group: they reach the file in one write.
+//! That write is a [`Flight`]: the caller runs it without holding the appender, so that others can
+//! append meanwhile, and then reports the outcome to [`Appender::landed`]. [`Appender::submit`] and
+//! [`Appender::sync`] do all of that in one call, for a caller that does not share the appender.
 //!
 //! ```text
 //!   append append ──> begin ──> Flight::run ──> landed ──> durable
 //!         (locked)              (not locked)    (locked)
 //! ```
 //!
-//! The first failed write or sync poisons the log: what the file holds then is unknown, so every
-//! later call returns the same error, and nothing is tried again. (A second `fdatasync` may succeed
+//! The first failed write or sync poisons the log: the content of the file is then unknown, so every
+//! later call returns the same error, and nothing is retried. (A second `fdatasync` may succeed
 //! although the pages of the first are lost.) A direct log still has the bytes of its failed
-//! flights: [`Appender::unacknowledged`] gives the records back, to be written to another file.
+//! flights: [`Appender::unacknowledged`] returns the records, to be written to another file.
 //!
-//! How records become bytes is the [`Framing`]'s: [`Rocks`](crate::Rocks) for WAL and MANIFEST,
-//! [`Aligned`](crate::Aligned) for batches that share no unit of the device.
+//! A [`Framing`] turns records into bytes: [`Rocks`](crate::Rocks) for WAL and MANIFEST,
+//! [`Aligned`](crate::Aligned) for batches that share no write unit of the device.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -33,12 +33,12 @@ use crate::options::{AppendOptions, TailPolicy, WalSync};
 use crate::sync::{Lsn, Syncer, Watermarks};
 use crate::tail::{Chunk, Content, Tail};
 
-/// How records become bytes of a log, and records again.
+/// Turns records into the bytes of a log, and back.
 pub trait Framing: Debug + Sized {
-    /// What one append took: enough to append it to another log.
+    /// The content of one append: enough to append it to another log.
     type Record;
 
-    /// Takes what was appended and is whole apart again. `None`: it is not whole.
+    /// Extracts the records from appended bytes. `None`: the bytes are not a sequence of whole records.
     fn unframe(&self, content: Content<'_>, out: &mut Vec<Self::Record>) -> Option<()>;
 
     /// Writes a chunk to the page cache.
@@ -47,7 +47,7 @@ pub trait Framing: Debug + Sized {
     }
 }
 
-/// Appends to one log file: see the module.
+/// Appends to one log file: see the module documentation.
 #[derive(Debug)]
 pub struct Appender<F: Framing> {
     pub(crate) framing: F,
@@ -57,21 +57,21 @@ pub struct Appender<F: Framing> {
     pub(crate) marks: Arc<Watermarks>,
     /// Flights that have not landed, or landed before an earlier one, oldest first.
     flights: VecDeque<Pending>,
-    /// Bytes were written without a sync since the last `fdatasync`: a durable write, which covers
-    /// its own bytes only, is not enough.
+    /// Bytes were written without a sync since the last `fdatasync`: a durable write is then not
+    /// enough, because it covers its own bytes only.
     unsynced: bool,
     next_id: u64,
 }
 
-/// What the writer remembers of a flight.
+/// What the appender remembers of a flight.
 #[derive(Debug)]
 struct Pending {
     id: u64,
     end: u64,
     act: Act,
     landed: bool,
-    /// Given back by a flight that landed: an earlier one may still fail, and both are then written
-    /// again.
+    /// The chunk of a flight that has landed. It is kept because an earlier flight may still fail,
+    /// and both are then written again.
     chunk: Option<Chunk>,
 }
 
@@ -86,7 +86,7 @@ enum Act {
     WriteThenSync,
 }
 
-/// A write, a sync or both, on their way to the device.
+/// A write, a sync or both, in flight to the device.
 #[derive(Debug)]
 #[must_use = "the log waits until `Appender::landed` is told how it went"]
 pub struct Flight {
@@ -103,12 +103,12 @@ pub struct Flight {
 }
 
 impl Flight {
-    /// Bytes that it writes.
+    /// Number of bytes that it writes.
     pub fn bytes(&self) -> u64 {
         self.chunk.as_ref().map_or(0, Chunk::bytes)
     }
 
-    /// Does it, and returns when the device has.
+    /// Runs the write and the sync, and returns when they are done.
     pub fn run(&self) -> Result<()> {
         let sync = match self.act {
             Act::WriteDsync => WriteSync::Dsync,
@@ -132,8 +132,8 @@ impl Flight {
         Ok(())
     }
 
-    /// The write that [`Flight::run`] would do, for an [`io::Queue`] to do instead; the outcome goes to
-    /// [`Appender::landed`] all the same. `None`: the flight is more than one durable write.
+    /// The write that [`Flight::run`] would do, as a request for an [`io::Queue`]; the caller reports the
+    /// outcome to [`Appender::landed`] as well. `None`: the flight is not a single durable write.
     pub fn request(&mut self, token: u64) -> Option<Request> {
         if self.act != Act::WriteDsync || self.atomic_unit.is_some() {
             return None;
@@ -147,18 +147,18 @@ impl Flight {
         })
     }
 
-    /// Asks for the blocks of the bytes to come. Without, a sync takes longer, and where space lacks
-    /// the next write says so.
+    /// Allocates blocks for the bytes to come. If that fails, syncs take longer, and a lack of space is
+    /// reported by the next write.
     fn allocate(&self, allocated: &mut u64) {
         let upto = self.end.saturating_add(self.allocate_ahead);
         let len = upto - *allocated;
         *allocated = match self.file.allocate(*allocated, len, true) {
             Ok(()) => upto,
-            Err(_) => u64::MAX, // not asked again
+            Err(_) => u64::MAX, // not tried again
         };
     }
 
-    /// Where the log ends that it makes durable.
+    /// The end of the log that the flight writes, or makes durable if it syncs.
     pub fn end(&self) -> Lsn {
         Lsn(self.end)
     }
@@ -185,9 +185,9 @@ impl<F: Framing> Appender<F> {
         }
     }
 
-    /// Notes in which directory the file is. With `unnamed` it is that one of `names`, whose name need
-    /// not be durable: the first act that makes bytes of the log durable makes it so. Such a log is
-    /// written with [`WalSync::Fdatasync`].
+    /// Sets the directory that holds the file. `unnamed` is the file's place in `names`, if its name
+    /// may not be durable yet: the first sync that makes bytes of the log durable makes the name durable
+    /// too. Such a log must be written with [`WalSync::Fdatasync`].
     #[must_use]
     pub fn named(self, names: Arc<Names>, unnamed: Option<u64>) -> Self {
         debug_assert!(unnamed.is_none() || self.options.sync == WalSync::Fdatasync);
@@ -195,18 +195,18 @@ impl<F: Framing> Appender<F> {
         self
     }
 
-    /// Ends the log with an error that says where.
+    /// Ends the log with `error`, to which the file's path is added.
     pub(crate) fn end_with(&self, error: Error) -> Error {
         self.marks.poison(error.or_file(self.file.path()))
     }
 
-    /// Where the last write ends that was done or is on its way.
+    /// The end of the last write that is done or in flight.
     fn flown(&self) -> u64 {
         let submitted = self.marks.submitted().0;
         self.flights.back().map_or(0, |p| p.end).max(submitted)
     }
 
-    /// Errors: `chunk` does not go on where the last one ended.
+    /// Errors: `chunk` does not begin where the last one ended.
     fn check_follows(&self, chunk: &Chunk) -> Result<()> {
         let flown = self.flown();
         if chunk.fresh_from() != flown || chunk.end() != self.tail.end() {
@@ -219,14 +219,14 @@ impl<F: Framing> Appender<F> {
         Ok(())
     }
 
-    /// Whether [`Appender::begin`] may be called now, or has to wait for a flight to land.
+    /// Whether [`Appender::begin`] may be called now; if not, a flight has to land first.
     pub fn can_begin(&self, sync: bool) -> bool {
         !self.is_flying()
             || self.marks.failure().is_some()
             || (self.tail.is_pending() && self.has_slot(sync))
     }
 
-    /// Whether [`Appender::begin`] may be called once something more is appended.
+    /// Whether [`Appender::begin`] may be called once more bytes are appended.
     pub fn has_slot(&self, sync: bool) -> bool {
         let out = self.flights.len();
         out == 0
@@ -240,14 +240,14 @@ impl<F: Framing> Appender<F> {
                 && self.flights.iter().all(|f| f.act == Act::WriteDsync))
     }
 
-    /// True while a flight is out.
+    /// True while a flight has not landed.
     pub fn is_flying(&self) -> bool {
         !self.flights.is_empty()
     }
 
-    /// Takes everything appended on its way to the operating system and, with `sync`, to the
-    /// device. `None` if nothing is left to wait for: without `sync`, bytes for the page cache are
-    /// written before it returns.
+    /// Begins to write everything appended to the operating system and, with `sync`, to the device.
+    /// `None` if nothing is left to wait for: without `sync`, bytes for the page cache are written
+    /// before it returns.
     ///
     /// # Panics
     /// If [`Appender::can_begin`] is false.
@@ -259,7 +259,7 @@ impl<F: Framing> Appender<F> {
         if self.tail.is_pending() {
             let taken = self.take()?;
             if self.options.direct_unit.is_none() && !dsync {
-                // The page cache takes them at once.
+                // A write to the page cache does not wait for the device.
                 self.write_now(taken)?;
             } else {
                 chunk = Some(taken);
@@ -300,7 +300,7 @@ impl<F: Framing> Appender<F> {
         }))
     }
 
-    /// Writes everything appended to the page cache, also while a sync is on its way.
+    /// Writes everything appended to the page cache, even while a sync is in flight.
     ///
     /// # Panics
     /// If the log is direct.
@@ -318,8 +318,8 @@ impl<F: Framing> Appender<F> {
         }
     }
 
-    /// Nothing is pending. Errors: some of it was taken and never written, because the file panicked. It must
-    /// count as nothing.
+    /// To be called when nothing is pending. Errors: bytes were taken and never written, because the file
+    /// panicked. They must not count as submitted or durable.
     fn check_all_taken(&self) -> Result<()> {
         let (flown, end) = (self.flown(), self.tail.end());
         if flown == end {
@@ -330,7 +330,7 @@ impl<F: Framing> Appender<F> {
         ))))
     }
 
-    /// Everything pending. An error ends the log: what it then holds is not known.
+    /// Takes everything pending. An error ends the log: its state is then unknown.
     fn take(&mut self) -> Result<Chunk> {
         let taken = self.tail.take();
         taken
@@ -338,8 +338,8 @@ impl<F: Framing> Appender<F> {
             .map_err(|e| self.end_with(e))
     }
 
-    /// A flight has landed, well or not. Later flights count only once the earlier ones have
-    /// landed. The error is the one that ends the log.
+    /// Reports that a flight has landed, with its outcome. A flight counts only once all earlier ones
+    /// have landed. Errors: the one that ended the log.
     pub fn landed(&mut self, flight: Flight, outcome: Result<()>) -> Result<()> {
         if let Err(e) = outcome {
             self.marks.poison(e.or_file(self.file.path()));
@@ -371,14 +371,14 @@ impl<F: Framing> Appender<F> {
         self.marks.check_order().map_err(|e| self.end_with(e))
     }
 
-    /// True if every flight has landed, well or not.
+    /// True if every flight has landed, successfully or not.
     pub fn all_landed(&self) -> bool {
         self.flights.iter().all(|p| p.landed)
     }
 
-    /// After a failure: the records that are in the process still and not known to be durable,
-    /// oldest first, or `None` if some are not (bytes that only the page cache had). All flights
-    /// have landed.
+    /// After a failure, once all flights have landed: the records that are not known to be durable,
+    /// oldest first. `None` if the process no longer has all of them, because some were only in the page
+    /// cache.
     pub fn unacknowledged(&self) -> Option<Vec<F::Record>> {
         let all_here = self
             .flights
@@ -395,8 +395,8 @@ impl<F: Framing> Appender<F> {
         Some(records)
     }
 
-    /// Writes everything appended to the operating system, in one write: it then survives the
-    /// process, not a power cut.
+    /// Writes everything appended to the operating system, in one write. The bytes then survive the
+    /// process, but not a power cut.
     pub fn submit(&mut self) -> Result<Lsn> {
         self.complete(false)?;
         Ok(self.marks.submitted())
@@ -411,7 +411,7 @@ impl<F: Framing> Appender<F> {
 
     fn complete(&mut self, sync: bool) -> Result<()> {
         if let Some(flight) = self.begin(sync)? {
-            // Nobody else has the flight: it lands also if the file panics.
+            // Nobody else can report this flight, so it has to land even if the file panics.
             let outcome = catch_unwind(AssertUnwindSafe(|| flight.run()));
             let panicked = |_| Err(Error::aborted("the file panicked when the log was written"));
             self.landed(flight, outcome.unwrap_or_else(panicked))?;
@@ -419,33 +419,34 @@ impl<F: Framing> Appender<F> {
         Ok(())
     }
 
-    /// Bytes of the log, those not yet written included.
+    /// Size of the log in bytes, including bytes not yet written.
     pub fn size(&self) -> u64 {
         self.tail.end()
     }
 
-    /// Bytes that were appended and that no write has taken yet.
+    /// Number of appended bytes that no write has taken yet.
     pub fn pending(&self) -> usize {
         self.tail.pending_len()
     }
 
-    /// Whether the file has blocks behind the log's end: [`LogOptions::allocate_ahead`](crate::LogOptions::allocate_ahead).
+    /// Whether blocks are allocated behind the log's end: see
+    /// [`LogOptions::allocate_ahead`](crate::LogOptions::allocate_ahead).
     pub fn has_room_ahead(&self) -> bool {
         let allocated = self.marks.device().allocated;
         allocated > self.size() && allocated < u64::MAX
     }
 
-    /// Everything before it is on the device.
+    /// Everything before this position is on the device.
     pub fn durable(&self) -> Lsn {
         self.marks.durable()
     }
 
-    /// How far the log has come, to watch from other threads.
+    /// The log's appended, submitted and durable positions, readable from other threads.
     pub fn marks(&self) -> &Arc<Watermarks> {
         &self.marks
     }
 
-    /// Something that syncs this log while others append.
+    /// A handle that syncs this log while others append.
     pub fn syncer(&self) -> Syncer {
         Syncer::new(Arc::clone(&self.file), Arc::clone(&self.marks))
     }
@@ -455,7 +456,7 @@ impl<F: Framing> Appender<F> {
         &self.file
     }
 
-    /// Forgets what was appended from `to` on, which no flight has taken.
+    /// Discards the bytes appended from `to` on. Errors: a write has taken some of them.
     pub fn cut_back(&mut self, to: Lsn) -> Result<()> {
         self.marks.check()?;
         self.tail.cut_pending(to.0)?;

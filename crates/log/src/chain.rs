@@ -1,4 +1,4 @@
-//! The logs that a recovery reads, and what each of them says about those before it.
+//! The logs that a recovery reads, and what each of them states about earlier logs.
 //!
 //! ```text
 //!   log 4 ──────────┐  log 7 ───────────┐  log 9 ─────────
@@ -6,9 +6,10 @@
 //!                   └─ this offset      └─ this offset; a fence: synced
 //! ```
 //!
-//! The notes link the logs. A fence in a log proves that every log it is linked to was durable up
-//! to its noted end, because a group is submitted with a fence only when they are. So does a *mark*:
-//! the MANIFEST says that a log was durable up to an offset, as it does when a database is closed.
+//! The notes link the logs. A fence in a log proves that every earlier log it is linked to was durable
+//! up to its noted end, because a group is submitted with a fence only after those logs are durable.
+//! A *mark* proves the same: an entry of the MANIFEST which states that a log was durable up to an
+//! offset, written for example when a database is closed.
 #![deny(clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;
@@ -27,20 +28,20 @@ struct Link {
     number: u64,
     file: Arc<dyn File>,
     head: Head,
-    /// Its nonce, as the MANIFEST has it.
+    /// Its nonce, from the MANIFEST.
     known: Option<u64>,
-    /// Whether it holds a fence; looked for when somebody asks.
+    /// Whether it holds a fence; determined on first use.
     fenced: OnceLock<bool>,
 }
 
-/// A log to recover, in its place.
+/// One log of a recovery.
 #[derive(Clone, Debug)]
 pub struct Stage {
     /// Its number.
     pub number: u64,
-    /// Its file; `None` where a later log names it and it is not there.
+    /// Its file; `None` if a later log names it but it is missing.
     pub file: Option<Arc<dyn File>>,
-    /// Where it ends, if a later log says so.
+    /// The offset where it ends, if a later log states it.
     pub end: Option<u64>,
 }
 
@@ -74,22 +75,22 @@ impl Chain {
         })
     }
 
-    /// The MANIFEST says up to where these logs were durable.
+    /// Adds the marks of the MANIFEST: log numbers, each with the offset up to which it was durable.
     #[must_use]
     pub fn marked(mut self, marks: impl IntoIterator<Item = (u64, u64)>) -> Self {
         self.marks = marks.into_iter().collect();
         self
     }
 
-    /// Where a log that is there was durable, as the MANIFEST says. Not of one that others wrote: what
-    /// they count is the file's length.
+    /// The offset up to which an existing log was durable, from the MANIFEST. `None` for a log that another
+    /// program wrote, because its mark is the file's length.
     pub fn mark(&self, number: u64) -> Option<u64> {
         let link = self.links.iter().find(|l| l.number == number)?;
         let ours = link.head != Head::Without;
         self.marks.get(&number).copied().filter(|_| ours)
     }
 
-    /// The nonce of a log, as the MANIFEST has it.
+    /// The nonce of a log, from the MANIFEST.
     pub fn nonce(&self, number: u64) -> Option<u64> {
         let link = self.links.iter().find(|l| l.number == number)?;
         link.known
@@ -105,8 +106,8 @@ impl Chain {
         self.links.iter().find_map(|l| Some((l, named(l)?)))
     }
 
-    /// What to recover, in order: the logs that are there, and those from number `first` on that
-    /// a note names and that are missing although they were not empty.
+    /// What to recover, in order: the logs that exist, and the missing logs from number `first` on that
+    /// a note names and that were not empty.
     pub fn stages(&self, first: u64) -> Vec<Stage> {
         let end_of = |number| self.successor(number).map(|(_, n)| n.previous_end);
         let mut stages: Vec<Stage> = self
@@ -132,7 +133,7 @@ impl Chain {
         stages
     }
 
-    /// The log with a fence or a mark that proves that log `number` was durable up to its noted end.
+    /// The number of a log whose fence or mark proves that log `number` was durable up to its noted end.
     pub fn proof(&self, number: u64) -> Result<Option<u64>> {
         let mut named = number;
         while let Some((link, _)) = self.successor(named) {

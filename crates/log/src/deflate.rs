@@ -6,19 +6,19 @@
 //!   payload  zstd frame [zstd frame …]                          together: the record's content
 //! ```
 //!
-//! A logical record is compressed on its own, so that one damaged record costs no other; where its
-//! frames are cut into fragments matters to old releases only ([`Framer::frame_compressed`]).
-//! Measured with 7.8.3 and 11.8.1: frames have their content's size and checksum in them, level 3;
-//! and **a record may be several frames, one after the other**, of which both make the concatenated
-//! content. That is how what must stay
-//! findable or has an exact length stands in a compressed log: [`Deflate::stored`] makes a frame
-//! whose one block is raw, with the bytes as they are. A sync fence in it is found by its magic as
-//! in any log, and a filler of no-ops lengthens a record by as many bytes as it has, and
-//! [`STORED_OVERHEAD`]. A record that is not compressed at all silently ends
-//! the log for RocksDB, in every recovery mode.
+//! Each logical record is compressed on its own, so that a damaged record does not affect others.
+//! Where its frames are split into fragments matters only to old releases of RocksDB
+//! ([`Framer::frame_compressed`]). Measured with RocksDB 7.8.3 and 11.8.1: frames contain their
+//! content's size and checksum, and the level is 3; and **a record may be several frames, one after
+//! the other**, which both releases decompress to the concatenated content. That is how bytes that
+//! must stay findable, or must have an exact length, are put into a compressed log:
+//! [`Deflate::stored`] makes a frame with a single raw block, which holds the bytes unchanged. A sync
+//! fence in such a frame is found by its magic as in any log, and a filler of no-ops lengthens a
+//! record by its own length plus [`STORED_OVERHEAD`]. For RocksDB, a record that is not compressed at
+//! all silently ends the log, in every recovery mode.
 //!
-//! Recyclable records may be compressed; the set-compression record has the short header even
-//! then, and no log number.
+//! Recyclable records may be compressed too; even then the set-compression record has the short
+//! header, without a log number.
 //!
 //! [`Framer::frame_compressed`]: crate::format::Framer::frame_compressed
 #![deny(clippy::indexing_slicing)]
@@ -36,7 +36,7 @@ const LEVEL: i32 = 3;
 const START_LEN: usize = LEGACY_HEADER + 4;
 /// Bytes by which a stored frame is longer than its content.
 pub(crate) const STORED_OVERHEAD: usize = 9;
-/// Bytes that a stored frame may have: its size field is one byte.
+/// Maximum content of a stored frame in bytes: its size field is one byte.
 pub(crate) const STORED_MAX: usize = 255;
 /// Bytes by which a long stored frame is longer than its content.
 pub(crate) const STORED_LONG_OVERHEAD: usize = 12;
@@ -70,7 +70,7 @@ impl Deflate {
         })
     }
 
-    /// The physical record with which a compressed log begins: all of it, header included.
+    /// The whole physical record, header included, with which a compressed log begins.
     pub(crate) fn start_record() -> [u8; START_LEN] {
         let kind = RecordType::SET_COMPRESSION.0;
         let [a, b, c, d] = ZSTD.to_le_bytes();
@@ -119,7 +119,7 @@ impl Deflate {
         }
     }
 
-    /// Appends a frame that holds `content`, at most [`STORED_MAX`] bytes, as it is.
+    /// Appends a frame that holds `content`, at most [`STORED_MAX`] bytes, uncompressed.
     ///
     /// # Panics
     /// If `content` is longer.
@@ -132,7 +132,7 @@ impl Deflate {
         out.extend_from_slice(content);
     }
 
-    /// The same for any length up to a block of zstd's, 128 KiB: the size field is four bytes.
+    /// Like [`Deflate::stored`], for up to 128 KiB, a zstd block: the size field is four bytes.
     ///
     /// # Panics
     /// If `content` is longer.
@@ -209,7 +209,7 @@ mod tests {
         ]
     }
 
-    /// What is appended to the content of a record, in frames of its own.
+    /// The stored frames that are appended to record `i`.
     fn behind(i: usize) -> Vec<Vec<u8>> {
         let fence = [&[3, crate::fence::LEN as u8][..], &FENCE.encode()].concat();
         match i {

@@ -1,9 +1,9 @@
-//! Sync fences: what was durable when, written into the log itself.
+//! Sync fences: entries in the log that record how far it was durable.
 //!
 //! A log whose end is damaged may have lost its last, unsynced records in a crash (a torn tail),
-//! or records that were durable (corruption). The bytes at the damage cannot tell. So each synced
-//! group carries a fence: everything of this log before [`Fence::durable`] was durable before the
-//! group was submitted. Damage below a fence that can still be read is corruption.
+//! or records that were durable (corruption). The damaged bytes alone do not show which. So each
+//! synced group carries a fence: everything of this log before [`Fence::durable`] was durable before
+//! the group was submitted. Damage below a fence that can still be read is corruption.
 //!
 //! ```text
 //!   magic "ISfence2" | log number u64 | durable u64 | previous log u64 | its end u64
@@ -15,9 +15,10 @@
 //! in the bytes of the file, so it counts even where the record around it can no longer be reached.
 //! The engine writes it as a `LogData` entry of a batch, which every RocksDB ignores.
 //!
-//! Those bytes are mostly values, and a value may hold anything, another log with its fences among
-//! it. So a fence bears the *nonce* of its log, a random number that no value knows, and only those
-//! with the right one count: see [`Trust`]. The second form, without, is what older versions wrote.
+//! Most bytes of a log are values, and a value may contain anything, even a copy of another log with
+//! its fences. So a fence carries the *nonce* of its log, a random number that no value can know, and
+//! only fences with the right nonce count: see [`Trust`]. Older versions wrote the second form,
+//! without a nonce.
 //!
 //! The last group of a log has no fence behind it: damage there stays ambiguous and is cut off.
 #![deny(clippy::indexing_slicing)]
@@ -34,7 +35,7 @@ const STATEMENT: Statement<5> = Statement {
     magic: *b"ISfence2",
     old_magic: *b"ISfence1",
 };
-/// How both forms begin.
+/// The prefix of both magics.
 const ANY_MAGIC: &[u8] = b"ISfence";
 /// Bytes of a fence.
 pub const LEN: usize = Statement::<5>::LEN;
@@ -56,7 +57,7 @@ pub struct Fence {
     pub nonce: u64,
 }
 
-/// Which of the fences that are found in a log count.
+/// Which fences found in a log count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Those with this nonce.
@@ -65,7 +66,8 @@ pub enum Trust {
     Old,
     /// None: the log begins with a whole record that has no note, so nobody put fences into it.
     Nobody,
-    /// All: what would tell is damaged. Rather refuse a torn tail than lose what was durable.
+    /// All: the note that would tell is damaged, and nothing else has the nonce. Refusing a torn tail
+    /// is better than losing durable records.
     Anybody,
 }
 
@@ -81,7 +83,7 @@ impl Trust {
 }
 
 impl Fence {
-    /// Its bytes: of the older form if it has no nonce.
+    /// Encodes the fence: in the older form if it has no nonce.
     pub fn encode(&self) -> Vec<u8> {
         STATEMENT.encode([
             self.log_number,
@@ -92,12 +94,12 @@ impl Fence {
         ])
     }
 
-    /// The fence at the start of `bytes`, if there is one with a right checksum.
+    /// The fence at the start of `bytes`, if there is one with a correct checksum.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         Self::with_len(bytes).map(|(fence, _)| fence)
     }
 
-    /// The fence that `bytes` are, with nothing behind it.
+    /// Decodes `bytes` as exactly one fence: `None` if anything follows it.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let (fence, len) = Self::with_len(bytes)?;
         (bytes.len() == len).then_some(fence)
@@ -117,11 +119,11 @@ impl Fence {
     }
 }
 
-/// Where in `bytes` a magic lies, from `from` on.
+/// The position in `bytes` of the first magic at or after `from`.
 fn find_magic(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
-    // By the last byte of a candidate: most of a log, the zeros at its end above all, is stepped
-    // over seven bytes at a time.
+    // Compares the last byte of a candidate first: most of a log, above all the zeros at its end, is
+    // skipped seven bytes at a time.
     while let Some(candidate) = bytes.get(at..at + ANY_MAGIC.len()) {
         if candidate == ANY_MAGIC {
             return Some(at);
@@ -137,8 +139,8 @@ fn find_magic(bytes: &[u8], from: usize) -> Option<usize> {
     None
 }
 
-/// Looks for the fences of log `log_number` that count, from byte `from` of the file on, and
-/// returns the one that proves most to be durable. [`note::trust`](crate::note::trust) says which
+/// Searches the file from byte `from` on for fences of log `log_number` that count, and returns the
+/// one with the highest [`Fence::durable`]. [`note::trust`](crate::note::trust) says which fences
 /// count.
 pub fn strongest(
     file: &Arc<dyn File>,
@@ -165,13 +167,13 @@ pub fn strongest(
         if n < WINDOW {
             return Ok(best);
         }
-        // One block again: a fence may reach over the end of the window.
+        // The windows overlap by one block: a fence may cross the end of a window.
         at += (WINDOW - BLOCK) as u64;
     }
 }
 
-/// Calls `visit` for every fence in `bytes`, which begin at a block boundary: those that lie in one
-/// piece, and those that a block's header cuts in two.
+/// Calls `visit` for every fence in `bytes`, which begin at a block boundary: for contiguous fences
+/// and for those that a record header at the start of a block splits in two.
 fn each_fence(bytes: &[u8], visit: &mut impl FnMut(Fence)) {
     find(bytes, visit);
     for header in [LEGACY_HEADER, RECYCLABLE_HEADER] {

@@ -6,14 +6,14 @@
 //! ```
 //!
 //! Little-endian; the crc is masked CRC-32C over everything after `length`. A logical record that
-//! does not fit the rest of the block is cut into FIRST, MIDDLE…, LAST; one that does is FULL.
-//! Where fewer bytes than a header are left in a block, they are zero. The length field is not
-//! covered by the checksum: that is why a reader cannot step over a damaged record.
+//! fits the rest of the block is one FULL record; otherwise it is split into FIRST, MIDDLE…, LAST.
+//! If fewer bytes than a header are left in a block, they are zero. The checksum does not cover the
+//! length field: that is why a reader cannot step over a damaged record.
 //!
-//! In a recyclable log each record carries the low 32 bits of the log's number, so that what is
-//! left of the file's previous life is not taken for content. Legacy and recyclable records are
-//! never mixed in one file: RocksDB since 9.7 loops for ever on a recyclable record after a
-//! legacy one.
+//! In a recyclable log each record carries the low 32 bits of the log's number, so that records
+//! left over from an earlier log in the same file are not taken for content. Legacy and recyclable
+//! records are never mixed in one file: RocksDB since 9.7 loops for ever on a recyclable record
+//! after a legacy one.
 #![deny(clippy::indexing_slicing)]
 
 use std::fmt;
@@ -29,11 +29,11 @@ pub const BLOCK: usize = 32 * 1024;
 pub const LEGACY_HEADER: usize = 7;
 /// Bytes of a recyclable header.
 pub const RECYCLABLE_HEADER: usize = 11;
-/// Where the bytes that the checksum covers begin in a header.
+/// Offset in a header of the first byte that the checksum covers.
 const CRC_FROM: usize = 6;
 
-/// The type byte of a physical record. Bytes that no version knows are values too: they are read
-/// from disk.
+/// The type byte of a physical record. Any byte is a valid value, also one that no version knows:
+/// it is read from disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordType(pub u8);
 
@@ -171,8 +171,8 @@ impl Header {
         self.kind.header_len() + usize::from(self.length)
     }
 
-    /// True if the record at the start of `bytes` has the checksum that its header says; `false`
-    /// also if it does not lie inside `bytes` entirely.
+    /// True if the record at the start of `bytes` has the checksum that its header states; false
+    /// also if the record extends beyond `bytes`.
     pub fn crc_matches(self, bytes: &[u8]) -> bool {
         bytes
             .get(CRC_FROM..self.record_len())
@@ -198,7 +198,7 @@ pub(crate) struct Framer {
 
 /// Bytes of the checksum with which a header begins.
 pub(crate) const CRC: usize = 4;
-/// The most bytes by which a record is lengthened.
+/// The maximum number of bytes by which a record is lengthened.
 const FILLER_MAX: usize = RECYCLABLE_HEADER;
 
 impl Framer {
@@ -251,8 +251,8 @@ impl Framer {
         self.cut(parts, payload, offset, out)
     }
 
-    /// Takes framed records apart again: `bytes`, which lie at `offset` of the file, hold whole
-    /// ones. `None` if they do not.
+    /// The inverse of [`Framer::frame`]: extracts the logical records from `bytes`, which lie at
+    /// `offset` of the file. `None` if `bytes` are not a sequence of whole records.
     pub(crate) fn unframe(self, offset: u64, bytes: &[u8], out: &mut Vec<Vec<u8>>) -> Option<()> {
         let mut at = 0;
         let mut record = Vec::new();
@@ -288,7 +288,8 @@ impl Framer {
     fn cut(self, parts: &[&[u8]], payload: usize, offset: u64, out: &mut AlignedBuf) -> Result<()> {
         let start = out.len();
         self.cut_pieces(parts, payload, usize::MAX, offset, out)?;
-        // A header in two sectors cannot be written at once: fragments more move the next one.
+        // A header that straddles two sectors cannot be written atomically: more fragments move the
+        // next header.
         for pieces in 2..=3 {
             let end = offset + (out.len() - start) as u64;
             if payload < pieces || !self.straddles(end) {
@@ -300,10 +301,10 @@ impl Framer {
         Ok(())
     }
 
-    /// [`Framer::frame`] for a compressed record. Fragments also end where RocksDB's writer begins
-    /// the next piece of its output, each time after as many bytes as a block's payload has: its
-    /// releases before 8 take a fragment whose payload lies where the one before had it in its own
-    /// block for that one, and these cuts keep them apart.
+    /// [`Framer::frame`] for a compressed record. A fragment also ends where RocksDB's writer begins
+    /// the next piece of its output: after every [`Framer::piece`] bytes of payload. RocksDB before 8
+    /// mistakes a fragment for the one before it if their payloads lie at the same place in their
+    /// blocks; these cuts keep the two at different places.
     pub(crate) fn frame_compressed(
         self,
         payload: &[u8],
@@ -313,13 +314,13 @@ impl Framer {
         self.cut_pieces(&[payload], payload.len(), self.piece(), offset, out)
     }
 
-    /// The bytes of payload after which a compressed record is cut, wherever in a block.
+    /// The bytes of payload after which a compressed record is split, wherever that is in a block.
     pub(crate) fn piece(self) -> usize {
         BLOCK - self.header_len()
     }
 
-    /// By how many bytes, `least` or more, a compressed record of `payload` bytes at `offset` must be
-    /// lengthened so that the next one does not begin at a block boundary; 0 if it does not.
+    /// By how many bytes, at least `least`, a compressed record of `payload` bytes at `offset` must be
+    /// lengthened so that the next one does not begin at a block boundary; 0 if it need not be.
     pub(crate) fn spill_compressed(self, payload: usize, offset: u64, least: usize) -> usize {
         let room_behind = |payload| BLOCK - self.end_in_block(payload, offset);
         if room_behind(payload) >= self.header_len() {
@@ -331,7 +332,7 @@ impl Framer {
             .unwrap_or(least)
     }
 
-    /// Where in its block a compressed record ends: as [`Framer::cut_pieces`] cuts it.
+    /// The offset in its block where a compressed record ends, as [`Framer::cut_pieces`] splits it.
     fn end_in_block(self, payload: usize, offset: u64) -> usize {
         let (header, piece) = (self.header_len(), self.piece());
         let (mut left, mut piece_left) = (payload, piece);
@@ -353,7 +354,7 @@ impl Framer {
         }
     }
 
-    /// [`Framer::cut`], with fragments that also end after every `piece` bytes of payload.
+    /// Frames a record like [`Framer::cut`], but also ends a fragment after every `piece` bytes of payload.
     fn cut_pieces(
         self,
         parts: &[&[u8]],

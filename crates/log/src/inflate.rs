@@ -1,16 +1,16 @@
 //! Compressed WAL records.
 //!
-//! After a "set compression" record each logical record is a zstd frame, or several one after the
-//! other (`deflate` says why), cut into fragments; the decoder is reset per record and fed fragment
-//! by fragment. The output grows as it comes,
-//! so what a record claims about its size is never believed.
+//! After a "set compression" record, each logical record is one or more zstd frames, one after the
+//! other (`deflate` says why), split into fragments. The decoder is reset for each record and is fed
+//! fragment by fragment. The output buffer grows with the output, so the size that a record claims
+//! is never trusted.
 
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
 /// RocksDB's number for zstd, the only compression that it writes to a WAL.
 pub(crate) const ZSTD: u32 = 7;
 
-/// Bytes that one logical record may have: a WriteBatch's lengths are 32 bits wide.
+/// Maximum size of a logical record in bytes: a WriteBatch's lengths are 32 bits wide.
 const RECORD_MAX: usize = u32::MAX as usize;
 
 /// Decompresses one logical record after the other.
@@ -44,7 +44,7 @@ impl Inflate {
             .map_err(|_| "decompression cannot be reset")
     }
 
-    /// Takes the next fragment and appends what comes out of it.
+    /// Decompresses the next fragment and appends the output to `out`.
     pub(crate) fn push(&mut self, fragment: &[u8], out: &mut Vec<u8>) -> Result<(), &'static str> {
         let mut input = InBuffer::around(fragment);
         loop {
@@ -70,7 +70,7 @@ impl Inflate {
         }
     }
 
-    /// A whole logical record.
+    /// Decompresses a whole logical record.
     pub(crate) fn all(&mut self, compressed: &[u8]) -> Result<Vec<u8>, &'static str> {
         let mut out = Vec::new();
         self.begin()?;
@@ -79,7 +79,7 @@ impl Inflate {
         Ok(out)
     }
 
-    /// Says whether the record that ends here ended its frame.
+    /// Errors: the record ends before its last frame does.
     pub(crate) fn finish(&self) -> Result<(), &'static str> {
         if self.complete {
             Ok(())

@@ -1,4 +1,4 @@
-//! The durable log: what is in it survives, in the order in which it was appended.
+//! The durable log: synced records survive a crash, in the order in which they were appended.
 //!
 //! One crate frames, writes and recovers both logs of a database, the WAL and the MANIFEST, in
 //! RocksDB's format (`docs/formats.md`, "WAL").
@@ -31,8 +31,8 @@
 //! | `recover` | the four modes: what each makes of damage in a WAL |
 //! | `strict` | tells a torn tail of a MANIFEST from damage |
 //! | `inflate`, `deflate` | compressed WAL records: reading, writing |
-//! | `pack` | what of a record is compressed, and what is stored so that it is found |
-//! | [`salvage`] | what can be read of a damaged log; a log written anew |
+//! | `pack` | which parts of a record are compressed, and which are stored raw so that they can be found |
+//! | [`salvage`] | reads what is still readable in a damaged log; rewrites the log |
 //! | [`trim`] | cuts a torn tail off |
 //! | [`options`] | [`LogOptions`], [`ReaderOptions`], [`RecoveryMode`] |
 //!

@@ -1,4 +1,4 @@
-//! A model of the marks of a log, for loom: `cargo xtask loom`.
+//! A loom model of a log's [`Watermarks`]: `cargo xtask loom`.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use base::sync::thread::spawn;
 
 use crate::sync::{Lsn, Watermarks};
 
-/// However far a log comes meanwhile, who looks at its marks finds them in their order.
+/// A thread that checks the marks while a log advances always finds them in order.
 pub fn marks_keep_their_order() {
     let marks = Arc::new(Watermarks::new(0));
     let writer = {

@@ -1,13 +1,15 @@
-//! Which files of a directory have durable names.
+//! Which files of a directory have durable names (directory entries).
 //!
-//! A file whose name is not durable is lost in a power cut with all that it holds, so a log's name is
-//! made durable before anything in it counts as durable, and before anything else that is durable
-//! relies on it. Who only writes to a new log waits for neither: files are numbered as they are made
-//! ([`Names::note`]), and one sync of the directory serves all up to then.
+//! A power cut loses a file whose name is not durable, with all its content. So a log's name is made
+//! durable before anything in the log counts as durable, and before anything durable relies on the
+//! log. A writer that only appends to a new log does not wait for that: files are numbered in the
+//! order of their creation ([`Names::note`]), and one sync of the directory covers all files created
+//! before it.
 //!
-//! A failed sync of the directory, whoever asked for it, may have lost the names that were not durable
-//! then, for good: the next one may succeed without them. That holds for a full device too: the error
-//! may be one of an earlier write that the device was slow to tell. Such a file never counts as durable.
+//! After a failed sync of the directory, whoever called it, names that were not yet durable may be
+//! lost for good: the next sync may succeed without them. The same is true if the device is full,
+//! because the error may come from an earlier write and be reported late. A file with such a name
+//! never counts as durable.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,24 +29,24 @@ pub struct Names {
     state: Mutex<State>,
 }
 
-/// Files of which more than their number is remembered.
+/// With more files than this, the next [`Names::note`] drops those whose names are durable.
 const REMEMBERED_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 struct State {
     /// How many files were noted.
     made: u64,
-    /// In the order of their making, with the logs' numbers. What is not here is durable, or nobody's
-    /// any more.
+    /// Files in the order of their creation, each with its log's number. A file that is not listed has
+    /// a durable name, or was forgotten.
     files: BTreeMap<u64, (u64, Name)>,
 }
 
-/// What is known of a name.
+/// What is known about a name.
 #[derive(Debug)]
 enum Name {
     Fresh(NewNames),
     Durable,
-    /// Why it may be lost: trying again could succeed without it.
+    /// May be lost, with the error: another sync could succeed although the name is gone.
     Lost(Error),
 }
 
@@ -60,7 +62,7 @@ impl State {
 }
 
 impl Names {
-    /// The names in `dir`; those that are there count as durable.
+    /// The names in `dir`; names that exist already count as durable.
     pub fn new(fs: Arc<dyn FileSystem>, dir: PathBuf) -> Self {
         Self {
             fs,
@@ -71,16 +73,16 @@ impl Names {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is one insertion.
+        // Each change is a single operation: a panic cannot leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be called before a file is created in the directory, or renamed into it.
+    /// Call this before a file is created in the directory or renamed into it.
     pub fn begin(&self) -> NewNames {
         NewNames::begin(&*self.fs, &self.dir)
     }
 
-    /// The log of this number is there. Returns which of all it is.
+    /// Notes that the log with this number was created. Returns its place in the order of creation.
     pub fn note(&self, number: u64, begun: NewNames) -> u64 {
         let mut state = self.state();
         state.made += 1;
@@ -93,13 +95,13 @@ impl Names {
         nth
     }
 
-    /// The log of this number is about to be removed, or its name to be taken away.
+    /// Forgets the log with this number, which is about to be removed or renamed.
     pub fn forget(&self, number: u64) {
         self.state().files.retain(|_, (n, _)| *n != number);
     }
 
-    /// Returns when the name of file `nth` is durable. If a sync has failed since it was made, it never
-    /// is, by this.
+    /// Returns when the name of file `nth` is durable. If a sync of the directory has failed since the
+    /// file was created, returns the error of that sync, now and on every later call.
     pub fn make_durable(&self, nth: u64) -> Result<()> {
         if let Some(known) = self.state().known(nth) {
             return known;
@@ -122,16 +124,16 @@ impl Names {
             };
             match sure {
                 Ok(()) if *n <= made => *name = Name::Durable,
-                Ok(()) => {} // made meanwhile
+                Ok(()) => {} // created during the sync
                 Err(e) => *name = Name::Lost(e),
             }
         }
         state.known(nth).unwrap_or(Ok(()))
     }
 
-    /// Returns when the newest name is durable, and with it all that were made before, but for those
-    /// that may be lost: nothing in such a file ever counts as durable. The directory is where its path
-    /// says.
+    /// Returns when the newest name is durable, and with it all earlier names except those that may be
+    /// lost; nothing in a file with a lost name ever counts as durable. Then checks that the directory
+    /// is still at its path.
     pub fn make_newest_durable(&self) -> Result<()> {
         let newest = self.state().files.last_key_value().map(|(nth, _)| *nth);
         newest.map_or(Ok(()), |nth| self.make_durable(nth))?;

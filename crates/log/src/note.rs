@@ -1,22 +1,22 @@
 //! The note with which a log begins: which log came before it, and where that one ended.
 //!
-//! Logs are written one after the other, and a crash takes them one by one: of two logs that nobody
-//! had synced, the older may have lost its end while the newer is whole. Each log alone looks well.
-//! So the first record of every log says where its predecessor ended. A predecessor that is found
-//! shorter has lost writes, and what follows it must not be recovered either; one that is found
-//! longer ends at the noted place all the same: what is behind was written again in the new log.
+//! A crash affects each log separately: of two unsynced logs, the older may have lost its end while
+//! the newer is whole, and each looks intact on its own. So the first record of every log says where
+//! its predecessor ended. If the predecessor is found shorter, it has lost writes, and the logs after
+//! it must not be recovered either. If it is found longer, it still ends at the noted place: the
+//! records behind were written again to the new log.
 //!
 //! ```text
 //!   magic "ISbegin2" | log number u64 | previous log u64 | its end u64 | nonce u64 | crc u32
 //!   magic "ISbegin1" | log number u64 | previous log u64 | its end u64 | crc u32
 //! ```
 //!
-//! Little-endian; the crc is masked CRC-32C of the bytes before it. The engine puts it, as a
-//! `LogData` entry, which every RocksDB ignores, right behind the header of the log's first batch:
-//! it can be read although the rest of that record may be torn. It is looked for there and nowhere
-//! else: anything further behind may be a value. The second form is what older versions wrote.
+//! Little-endian; the crc is masked CRC-32C of the bytes before it. The engine writes the note as a
+//! `LogData` entry, which every RocksDB ignores, directly behind the header of the log's first batch,
+//! so that it can be read even if the rest of that record is torn. Readers look for it only there:
+//! anything further behind may be a value. Older versions wrote the second form.
 //!
-//! The *nonce* is a random number by which the log's own fences are told from what values hold.
+//! The *nonce* is a random number that distinguishes the log's own fences from copies in values.
 //!
 //! A note says where the predecessor ended, not that it was durable: that is what a
 //! [`Fence`](crate::Fence) proves.
@@ -50,14 +50,14 @@ pub struct Note {
     pub log_number: u64,
     /// The log before it; 0 if it needs none.
     pub previous_log: u64,
-    /// Where that log ends: what its file holds behind is not part of it.
+    /// Where that log ends; bytes of its file behind this offset are not part of it.
     pub previous_end: u64,
-    /// What the log's fences bear; 0 in the older form, which has none.
+    /// The nonce that the log's fences carry; 0 in the older form, which has none.
     pub nonce: u64,
 }
 
 impl Note {
-    /// Its bytes: of the older form if it has no nonce.
+    /// Encodes the note: in the older form if it has no nonce.
     pub fn encode(&self) -> Vec<u8> {
         STATEMENT.encode([
             self.log_number,
@@ -67,7 +67,7 @@ impl Note {
         ])
     }
 
-    /// The note that `bytes` are, if its checksum is right.
+    /// Decodes `bytes` as exactly one note, if its checksum is correct.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let (numbers, len) = STATEMENT.decode(bytes)?;
         let [log_number, previous_log, previous_end, nonce] = numbers;
@@ -87,7 +87,7 @@ impl Note {
         if tag != ValueType::LogData as u8 {
             return None;
         }
-        // A log never names one that came later.
+        // A log never names a later one as its predecessor.
         let right = |n: &Self| n.log_number == log_number && n.previous_log < log_number;
         Self::of(rest.get(..usize::from(len))?).filter(right)
     }
@@ -98,14 +98,14 @@ impl Note {
 pub enum Head {
     /// With this note.
     Note(Note),
-    /// With a whole record that has none.
+    /// With a whole record that has no note.
     Without,
-    /// With nothing that could be read: it is empty, was never written, or is damaged.
+    /// With nothing readable: the log is empty, was never written, or is damaged.
     Unreadable,
 }
 
 impl Head {
-    /// Of these first bytes of log `log_number`.
+    /// Parses the first bytes of log `log_number`.
     fn of(bytes: &[u8], log_number: u64) -> Self {
         let mut at = 0;
         let mut stored = 0;
@@ -126,8 +126,8 @@ impl Head {
             }
             at += header.record_len();
         }
-        // The record is torn or damaged; the note may still be whole, at a place that a log of ours
-        // has it at. None of these lies behind the note: no value can be taken for it.
+        // The record is torn or damaged, but the note may still be whole. Try every place where a log of
+        // ours may have it. None of these places lies behind the note, so no value is mistaken for one.
         for (before, stored) in [(0, 0), (SET_COMPRESSION_LEN, STORED_OVERHEAD)] {
             for header in [LEGACY_HEADER, RECYCLABLE_HEADER] {
                 if let Some(n) = Note::in_batch(bytes, before + header + stored, log_number) {
@@ -146,7 +146,7 @@ impl Head {
         }
     }
 
-    /// Which fences of the log count; `known` is its nonce as the MANIFEST has it.
+    /// Which fences of the log count; `known` is the log's nonce from the MANIFEST.
     pub fn trust(self, known: Option<u64>) -> Trust {
         match self {
             Self::Note(Note { nonce: 0, .. }) => Trust::Old,
@@ -165,7 +165,7 @@ pub fn head(file: &Arc<dyn File>, log_number: u64) -> Result<Head> {
     Ok(Head::of(&head, log_number))
 }
 
-/// Which fences of log `log_number` count; `known` is its nonce as the MANIFEST has it.
+/// Which fences of log `log_number` count; `known` is the log's nonce from the MANIFEST.
 pub fn trust(file: &Arc<dyn File>, log_number: u64, known: Option<u64>) -> Result<Trust> {
     Ok(head(file, log_number)?.trust(known))
 }

@@ -7,7 +7,7 @@ pub enum WalSync {
     /// either way.
     #[default]
     Fdatasync,
-    /// One write with `RWF_DSYNC`: one device write for a group in a pre-zeroed file.
+    /// One write with `RWF_DSYNC`. In a pre-zeroed file a group costs one device write.
     Dsync,
 }
 
@@ -16,49 +16,51 @@ pub enum WalSync {
 pub struct LogOptions {
     /// The log's file number; recyclable records carry it.
     pub log_number: u64,
-    /// Writes recyclable records: the file may hold an older log's bytes after the tail. Never
-    /// for a MANIFEST.
+    /// Writes recyclable records, so that the file may hold an older log's bytes after the tail.
+    /// Never set for a MANIFEST.
     pub recyclable: bool,
-    /// For a file that was opened with [`io::OpenHow::direct`]: the unit in bytes in which it is
-    /// written, a power of two, as [`io::Probe::write_unit`] says. The partial last unit is written again with each
-    /// group, filled up with zeros, so the file is longer than the log by up to one unit.
+    /// For a file that was opened with [`io::OpenHow::direct`]: the write unit in bytes, a power of
+    /// two, from [`io::Probe::write_unit`]. The partial last unit is padded with zeros and written
+    /// again with each group, so the file is longer than the log by up to one unit.
     pub direct_unit: Option<u32>,
     /// How a sync makes the log durable.
     pub sync: WalSync,
-    /// A byte that may be appended to any record without changing what it means. With it, no
-    /// record begins exactly at a block boundary (the start of the file aside): one that would
-    /// end so that the next does is lengthened to spill over. Otherwise a block of zeros could
-    /// hide a hole: readers skip it and go on with the next record.
+    /// A byte that may be appended to any record without changing its meaning. If set, no record
+    /// begins exactly at a block boundary, except at the start of the file: a record that would end
+    /// at a boundary is lengthened to spill over it. Otherwise a lost block that reads as zeros could
+    /// hide a hole, because readers skip zeros and continue with the next record.
     pub filler: Option<u8>,
-    /// Compresses each record with zstd, as RocksDB does. Only for a log from its start, or one that
-    /// goes on compressed: a file never holds both. With `filler`, some content is lengthened by it.
+    /// Compresses each record with zstd, as RocksDB does. A file is either compressed throughout or
+    /// not at all: set this only for a new log, or to continue a compressed one. With `filler`, the
+    /// content of some records is lengthened by that byte.
     pub compressed: bool,
     /// What becomes of the partial last unit of a direct file.
     pub tail: TailPolicy,
-    /// For a buffered log with [`TailPolicy::Pad`]: the bytes that go from the page cache to the device
-    /// as a whole, a power of two below a block. What is synced shares none of them with what comes
-    /// later, or a write of that would write it again.
+    /// For a buffered log with [`TailPolicy::Pad`]: the unit in bytes in which the page cache is written
+    /// back, a power of two smaller than a block. Each sync ends at a multiple of it: otherwise the next
+    /// write would write already synced bytes again.
     pub sync_unit: Option<u32>,
-    /// How many durable writes may be on their way at once, at least 1. More than one needs
-    /// [`TailPolicy::Pad`]: two of them must not touch one unit.
+    /// How many durable writes may be in flight at once, at least 1. More than one needs
+    /// [`TailPolicy::Pad`], because two writes in flight must not touch the same unit.
     pub depth: u32,
-    /// Whether a buffered log outlives a full file system: its file is cut back to what was there
-    /// before, and the group is pending again, to be tried later or forgotten
-    /// ([`Writer::cut_back`](crate::Writer::cut_back)).
+    /// Whether a buffered log survives a write that fails because the file system is full: the file is
+    /// truncated to its length before the write, and the group is pending again. The caller retries it
+    /// or discards it ([`Writer::cut_back`](crate::Writer::cut_back)).
     pub outlives_full_disk: bool,
-    /// For a buffered log whose readers refuse every torn record: the sector in bytes in which a
-    /// device may tear a write. A group is written in steps: what lies behind the end of its first
-    /// sector, which is made durable, then the rest, and its first header last. Whatever ends in
-    /// between, a crash, an error or a short write, leaves that header whole with all behind it, or
-    /// length and type zero in its place, which readers skip. No header lies in two sectors: a record
-    /// that would end so that the next one does has a fragment more (one of a single byte cannot).
+    /// For a buffered log whose readers refuse every torn record: the size in bytes of the sectors at
+    /// which a device may tear a write. A group is written in steps: first everything after its first
+    /// sector, which is synced; then the rest of the first sector; its first header last. A crash, an
+    /// error or a short write in between leaves either that header with the whole group behind it, or
+    /// zeros for length and type in its place, which readers skip. No header straddles two sectors: if
+    /// the next header would, the record is split into one more fragment (not possible for a record
+    /// of a single byte).
     pub head_last: Option<u32>,
-    /// For a buffered log: before a sync, the file system is asked for blocks for so many bytes
-    /// behind its end, unless it has some there; 0 never asks.
+    /// For a buffered log: how many bytes of disk blocks to allocate behind its end before a sync, unless
+    /// some are allocated there already; 0 never allocates.
     pub allocate_ahead: u64,
 }
 
-/// What of a log's options is not its framing's: see [`LogOptions`].
+/// The options of a log that do not concern its framing: see [`LogOptions`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AppendOptions {
     /// See [`LogOptions::direct_unit`].
@@ -107,20 +109,19 @@ impl Default for LogOptions {
     }
 }
 
-/// What becomes of the partial last unit of a direct file when the next group comes.
+/// What happens to the partial last unit of a direct file when the next group is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TailPolicy {
-    /// It is written again with the next group. Right where the device writes a unit as a whole or
-    /// not at all.
+    /// It is written again with the next group. Safe if the device writes a unit atomically.
     #[default]
     Rewrite,
-    /// It is written again, in a write of its own that the device does as a whole or not at all:
-    /// `direct_unit` is one that the device can write so.
+    /// It is written again in a separate atomic write: `direct_unit` must be a size that the device
+    /// can write atomically.
     Atomic,
-    /// It is never touched again: the caller fills each group up to a whole unit with a record that
-    /// means nothing, see [`Writer::padding`](crate::Writer::padding).
+    /// It is never written again: the caller pads each group to a whole unit with a no-op record,
+    /// see [`Writer::padding`](crate::Writer::padding).
     Pad {
-        /// The shortest payload that such a record can have, bytes.
+        /// The shortest payload in bytes that the padding record can have.
         payload_min: u32,
     },
 }
@@ -147,8 +148,8 @@ base::option_enum! {
 pub struct ReaderOptions {
     /// What to do with damage.
     pub mode: RecoveryMode,
-    /// Whether damage below a [`Fence`](crate::Fence) is refused as Corruption, and a format that this
-    /// version does not know as `NotSupported`, in every mode but
+    /// If true, damage below a [`Fence`](crate::Fence) is refused as Corruption, and a format unknown
+    /// to this version as `NotSupported`, in every mode but
     /// [`RecoveryMode::SkipAnyCorruptedRecords`].
     pub fences: bool,
 }

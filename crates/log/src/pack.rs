@@ -1,4 +1,4 @@
-//! Makes the records of a compressed log: which bytes are compressed, which are stored as they are.
+//! Builds the records of a compressed log: some bytes are compressed, others are stored unchanged.
 //!
 //! ```text
 //!   stored            compressed          stored           stored
@@ -6,10 +6,10 @@
 //!   (first record)                        (synced groups)  (boundary rule)
 //! ```
 //!
-//! Each box is a zstd frame; together they are the record's payload, and their contents, one after
-//! the other, the record. What recovery looks for without reading the log record by record, notes
-//! and fences, is stored, and lies in one piece: where the framing would put a fragment's header
-//! into it, no-ops are stored before it.
+//! Each column is a zstd frame. The frames together are the record's payload; their contents, one
+//! after the other, are the record. Notes and fences, which recovery looks for without reading the log
+//! record by record, are stored contiguously: if the framing would put a fragment's header inside one
+//! of them, no-ops are stored before it.
 #![deny(clippy::indexing_slicing)]
 
 use std::ops::Range;
@@ -20,7 +20,7 @@ use io::AlignedBuf;
 use crate::deflate::{Deflate, STORED_MAX, STORED_OVERHEAD};
 use crate::format::Framer;
 
-/// Makes one record after the other.
+/// Builds one record after the other.
 #[derive(Debug)]
 pub(crate) struct Packer {
     deflate: Deflate,
@@ -39,8 +39,8 @@ impl Packer {
     }
 
     /// Appends the record that `parts` make up together to `out`, whose next byte will lie at
-    /// `offset` of the file; at the start of the file, what says that the log is compressed goes
-    /// first. Only the parts in `packed` are compressed. An error leaves `out` as it was.
+    /// `offset` of the file; at the start of the file, the set-compression record goes first. Only the
+    /// parts in `packed` are compressed. An error leaves `out` as it was.
     pub(crate) fn append(
         &mut self,
         framer: Framer,
@@ -67,8 +67,8 @@ impl Packer {
         self.frame(framer, offset, out)
     }
 
-    /// The same for one part that is not compressed, in a frame that is longer by
-    /// [`STORED_LONG_OVERHEAD`](crate::deflate::STORED_LONG_OVERHEAD) bytes.
+    /// Like [`Packer::append`], for one part that is stored uncompressed, in a frame that is
+    /// [`STORED_LONG_OVERHEAD`](crate::deflate::STORED_LONG_OVERHEAD) bytes longer than the part.
     pub(crate) fn append_stored(
         &mut self,
         framer: Framer,
@@ -81,7 +81,8 @@ impl Packer {
         self.frame(framer, offset, out)
     }
 
-    /// Stores `parts` in one frame, not across the end of a fragment that ends inside a block.
+    /// Stores `parts` in one frame that does not cross a multiple of [`Framer::piece`] of the payload,
+    /// where a fragment ends inside a block.
     fn store(&mut self, framer: Framer, parts: &[&[u8]]) -> Result<()> {
         self.raw.clear();
         for part in parts {
@@ -106,10 +107,10 @@ impl Packer {
         Ok(())
     }
 
-    /// Lengthens the payload by a stored frame of `bytes`, or the shortest there is.
+    /// Lengthens the payload by a stored frame of `bytes` in total, or by the shortest possible frame.
     fn fill(&mut self, byte: u8, bytes: usize) -> Result<()> {
         let noops = [byte; STORED_MAX];
-        let n = bytes.saturating_sub(STORED_OVERHEAD); // the shortest has none
+        let n = bytes.saturating_sub(STORED_OVERHEAD); // the shortest frame has no content
         let noops = noops.get(..n).ok_or_else(|| {
             Error::broken(format!("a record was to be lengthened by {bytes} bytes"))
         })?;

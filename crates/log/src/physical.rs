@@ -1,8 +1,8 @@
 //! Physical records one after the other, from a bounded buffer.
 //!
-//! `Blocks` goes through a file block by block and says what is there; what to make of it is the
-//! reader's business. The order of its tests inside a block is RocksDB's, because it decides what
-//! a torn tail looks like. [`PhysicalRecords`] shows the same to tools.
+//! `Blocks` walks through a file block by block and reports what it finds; the reader decides what to
+//! do about it. The checks inside a block run in RocksDB's order, because that order determines how a
+//! torn tail is classified. [`PhysicalRecords`] shows the same to tools.
 #![deny(clippy::indexing_slicing)]
 
 use std::ops::Range;
@@ -17,10 +17,10 @@ use crate::format::{BLOCK, Header, LEGACY_HEADER, RECYCLABLE_HEADER, RecordType,
 /// Bytes read at a time.
 const CHUNK: usize = 8 * BLOCK;
 
-/// What lies at a place of the file. `bytes` are those given up: to the end of the block.
+/// What lies at a place of the file. `bytes`: how many bytes are skipped, up to the end of the block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A record whose checksum is right; `payload` is for [`Blocks::bytes`].
+    /// A record with a correct checksum; pass `payload` to [`Blocks::bytes`].
     Record {
         offset: u64,
         kind: RecordType,
@@ -30,17 +30,17 @@ pub(crate) enum Found {
     End,
     /// The file ends inside a header.
     ShortHeader { offset: u64, bytes: u64 },
-    /// The record would reach beyond the bytes that this block has.
+    /// The record would extend beyond the bytes of its block.
     BadLength {
         offset: u64,
         bytes: u64,
         header: Header,
         last_block: bool,
     },
-    /// A record of an earlier log in a recycled file.
-    /// `damaged`: it is one of this log whose header has a wrong type or log number.
+    /// A record of an earlier log in a recycled file. `damaged`: it is in fact a record of this log
+    /// with a wrong type or log number in its header.
     OldRecord { offset: u64, damaged: bool },
-    /// Type and length are zero: the rest of the block is taken for zero-filled space.
+    /// Type and length are zero: the rest of the block counts as zero-filled space.
     Zeros { offset: u64, bytes: u64 },
     /// The checksum is wrong.
     BadCrc {
@@ -48,8 +48,8 @@ pub(crate) enum Found {
         bytes: u64,
         header: Header,
     },
-    /// Bytes other than zero in the unused end of a block. Only where legacy records are the only
-    /// ones allowed.
+    /// Bytes other than zero in the unused end of a block. Reported only for a file that allows legacy
+    /// records only.
     DirtyTrailer { offset: u64 },
 }
 
@@ -58,20 +58,20 @@ pub(crate) enum Found {
 pub(crate) struct Blocks {
     file: Arc<dyn File>,
     log_number: u32,
-    /// A MANIFEST: type bytes of recyclable records mean nothing.
+    /// For a MANIFEST: the type bytes of recyclable records have no special meaning.
     legacy_only: bool,
     buf: AlignedBuf,
     /// File offset of `buf`'s first byte.
     start: u64,
-    /// The current block's bytes not yet looked at.
+    /// The bytes of the current block that were not examined yet, as a range of `buf`.
     block: Range<usize>,
     /// The current block is shorter than a block: nothing follows.
     last_block: bool,
     /// The buffer was not filled: the file ends with it.
     file_ended: bool,
-    /// Bytes of the next block that lie before the place to go on at.
+    /// Bytes to skip at the start of the next block, after a seek.
     skip: usize,
-    /// Where the log ends, whatever the file holds behind.
+    /// File offset where the log ends; bytes behind it are ignored.
     limit: u64,
 }
 
@@ -91,7 +91,7 @@ impl Blocks {
         }
     }
 
-    /// Goes on at `offset`, with what the file holds now.
+    /// Continues at `offset`, with the current content of the file.
     pub(crate) fn seek(&mut self, offset: u64) {
         self.skip = (offset % BLOCK as u64) as usize;
         self.start = offset - self.skip as u64;
@@ -101,12 +101,12 @@ impl Blocks {
         self.file_ended = false;
     }
 
-    /// Nothing at `limit` and behind is looked at.
+    /// Ignores everything from `limit` on.
     pub(crate) fn end_at(&mut self, limit: u64) {
         self.limit = limit;
     }
 
-    /// Bytes of the file that may belong to the log.
+    /// Number of bytes of the file that may belong to the log.
     pub(crate) fn len(&self) -> Result<u64> {
         Ok(self.file.len()?.min(self.limit))
     }
@@ -120,7 +120,7 @@ impl Blocks {
         self.buf.get(range).unwrap_or_default()
     }
 
-    /// File offset of what [`Blocks::next`] looks at next.
+    /// File offset of the next byte that [`Blocks::next`] examines.
     pub(crate) fn position(&self) -> u64 {
         self.start + self.block.start as u64
     }
@@ -147,14 +147,14 @@ impl Blocks {
         Ok(true)
     }
 
-    /// Gives up the rest of the block; returns how much that is.
+    /// Skips the rest of the block; returns its length in bytes.
     fn drop_block(&mut self) -> u64 {
         let n = self.block.len() as u64;
         self.block.start = self.block.end;
         n
     }
 
-    /// What comes next.
+    /// Finds what comes next in the file.
     pub(crate) fn next(&mut self) -> Result<Found> {
         loop {
             let offset = self.position();
@@ -178,14 +178,14 @@ impl Blocks {
         }
     }
 
-    /// The header as this file reads it; `None` if it does not lie in the block entirely.
+    /// The header, or `None` if it is a longer, recyclable one that does not fit the rest of the block.
     fn normalized(&self, header: Header, available: usize) -> Option<Header> {
         let short =
             !self.legacy_only && header.kind.is_recyclable() && available < RECYCLABLE_HEADER;
         (!short).then_some(header)
     }
 
-    /// Judges the record at the start of the block's rest, which has at least a header.
+    /// Classifies the record at the start of the block's rest, which has at least a header.
     fn examine(&mut self, offset: u64, header: Header) -> Found {
         let rest = self.buf.get(self.block.clone()).unwrap_or_default();
         let recyclable = header.kind.is_recyclable() && !self.legacy_only;
@@ -235,9 +235,9 @@ impl Blocks {
     }
 }
 
-/// True if the record at the start of `rest`, which looks like another log's, has the right
-/// checksum once one bit of its type is turned so that it is a legacy record, or once it bears
-/// the number of the log that is read.
+/// True if the record at the start of `rest`, which looks like another log's, is a damaged record of
+/// the log that is read: its checksum is correct after flipping one bit of its type to make it a legacy
+/// record, or after replacing its log number by that of the log.
 fn is_ours(header: Header, rest: &[u8], log_number: u32) -> bool {
     let crc_of = |kind: u8, number: &[u8], payload: Option<&[u8]>| {
         payload.map(|p| crc32c(&[&[kind], number, p].concat()))
@@ -260,13 +260,13 @@ pub struct PhysicalRecord {
     pub offset: u64,
     /// The type byte; [`RecordType::ZERO`] for zero-filled space.
     pub kind: RecordType,
-    /// Bytes of payload, or of what is skipped where something is wrong.
+    /// Bytes of payload, or bytes that are skipped if there is a problem.
     pub length: u64,
-    /// What is wrong with it; `None` for a record with the right checksum.
+    /// What is wrong with it; `None` for a record with a correct checksum.
     pub problem: Option<&'static str>,
 }
 
-/// The physical records of a file. After damage it goes on with the next block, as salvage does.
+/// Iterates over the physical records of a file. After damage it continues with the next block.
 #[derive(Debug)]
 pub struct PhysicalRecords {
     blocks: Blocks,

@@ -1,29 +1,29 @@
 //! Log files made ahead: zero-filled, so that overwriting them changes no metadata.
 //!
-//! A durable write into a file that grows costs the device a journal commit besides; into blocks
-//! that are allocated and written already it costs the write alone. So the files that become logs
-//! are filled with zeros before they are needed, by a background job, and renamed into place.
+//! A durable write that grows a file also costs a journal commit; a durable write into blocks that
+//! are allocated and written already costs only itself. So a background job fills the files that
+//! will become logs with zeros before they are needed, and they are renamed into place.
 //!
 //! ```text
 //!   dir/N.zeroing    being filled                     deleted at the next open
-//!   dir/N.zero       filled, and that is durable      ready to be taken
+//!   dir/N.zero       filled durably                   ready to be taken
 //!   dir/N.reserve    the same, small: taken only when the file system is full
-//!   dir/N.retired    a log that is not needed any more, to be filled again
-//!   dir/N.recycled   the same, to be overwritten as it is: its records carry their log's number
+//!   dir/N.retired    an obsolete log, to be filled with zeros again
+//!   dir/N.recycled   an obsolete log, to be overwritten as it is: its records carry its number
 //! ```
 //!
-//! Zeros take the device from those who wait for a log. So they are written in small pieces, one for
-//! each call of [`Pool::step`], when the caller says so; and the first files are small, each four
-//! times as large as the one before: a new database begins with one that is there at once, and fills
-//! the next no faster than the log grows. When a log is wanted and no file is ready, as much as is
-//! filled of the one in the making is a file too.
+//! Writing zeros competes with log writes for the device. So zeros are written in small pieces, one
+//! for each call of [`Pool::step`], when the caller allows it. The first files are small, each four
+//! times as large as the one before: a new database has its first file almost at once, and fills the
+//! next ones no faster than the log grows. If a log is needed and no file is ready, the filled part of
+//! the file in progress is used.
 //!
-//! The directory is one that RocksDB leaves alone. A `.zero` name is given only after the content
-//! is durable, so what a crash leaves under it can be used. But what lies there may have been written
-//! by anybody since: bytes that are not zero behind the end of a log would be read as a part of it. So
-//! a file that an earlier process left is read to its end, in the background, before it counts as
-//! ready; that costs a read of the file, where filling it again would cost a write. What is not a
-//! plain file is left alone, and no symbolic link is followed.
+//! RocksDB ignores the directory. A file gets its `.zero` name only after its content is durable, so
+//! a crash leaves usable files under such names. But another program may have written to them since,
+//! and bytes other than zero behind the end of a log would be read as a part of it. So a file that an
+//! earlier process left is read to its end, in the background, before it counts as ready; that costs
+//! a read, which is cheaper than filling it again. Directories are left alone, and symbolic links are
+//! not followed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,14 +37,14 @@ use io::{File, FileSystem, NewNames, OpenHow, SyncKind};
 
 /// Name of the directory beside the logs.
 pub const DIR: &str = "log-pool";
-/// Whether a file of the directory, by its name, is one of the pool's.
+/// Whether a file of the directory belongs to the pool, judged by its name.
 pub fn is_pool_file(name: &Path) -> bool {
     let kind = name.extension().and_then(|kind| kind.to_str());
     let number = name.file_stem().and_then(|stem| stem.to_str());
     matches!(kind, Some("zero" | "zeroing")) && number.is_some_and(|n| n.parse::<u64>().is_ok())
 }
 
-/// Bytes of zeros that are written at once, and of a file that are read at once.
+/// Bytes of zeros written per write, and bytes of a file read per read.
 pub const PIECE: u64 = 64 << 10;
 /// Bytes of the first file.
 const STARTER: u64 = 256 << 10;
@@ -52,11 +52,11 @@ const STARTER: u64 = 256 << 10;
 const GROWTH: u64 = 4;
 /// Bytes of the reserve.
 const RESERVE: u64 = 4 << 20;
-/// Bytes of a ready file that are looked at before it is used.
+/// Bytes of a ready file that are checked before it is used.
 const PEEK: u64 = 4096;
-/// How long a log waits for the piece that is being written, to have the file in the making.
+/// How long [`Pool::take`] waits for a piece that is being written, to take the file in progress.
 const PIECE_WAIT: Duration = Duration::from_millis(5);
-/// How long a file that could not be removed is left alone.
+/// How long to wait before removing a file is tried again.
 const UNFIT_AGAIN: Duration = Duration::from_millis(500);
 
 /// Settings of a [`Pool`].
@@ -66,38 +66,38 @@ pub struct PoolOptions {
     pub file_bytes: u64,
     /// How many files are kept ready.
     pub ready: usize,
-    /// Fill through the page cache (`false`) or past it.
+    /// Whether files are filled with direct I/O; otherwise through the page cache.
     pub direct: bool,
-    /// How many old logs are kept to be overwritten as they are.
+    /// How many obsolete logs are kept to be overwritten without filling them with zeros.
     pub recycle: usize,
 }
 
-/// What [`Pool::take`] has found.
+/// The kind of file that [`Pool::take`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// A file full of zeros.
     Zeroed,
-    /// An old log: what is written over it must carry its log's number.
+    /// An old log: the records written over it must carry the new log's number.
     Recycled,
 }
 
 /// What [`Pool::step`] would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Look at what an earlier process left, or remove what is too much.
+    /// Check a file that an earlier process left, or remove a surplus file.
     Tidy,
-    /// Write a piece of a file of `bytes`, of which `filled` are there.
+    /// Write the next piece of a file.
     Fill {
-        /// Bytes of the file when it is done.
+        /// Size of the finished file in bytes.
         bytes: u64,
-        /// Bytes that are filled.
+        /// Bytes filled so far.
         filled: u64,
         /// No file is ready: the next log needs this one.
         urgent: bool,
     },
 }
 
-/// A file in the making.
+/// A file that is being filled.
 #[derive(Debug)]
 struct Making {
     file: Arc<dyn File>,
@@ -108,7 +108,7 @@ struct Making {
     reserve: bool,
 }
 
-/// Where the file in the making is.
+/// The file in progress, if nobody is working on it at the moment.
 #[derive(Debug, Default)]
 struct Bench {
     file: Option<Making>,
@@ -116,9 +116,9 @@ struct Bench {
     aside: Option<Making>,
     /// Somebody works on the files that are not ready.
     busy: bool,
-    /// And has one that is worth a log.
+    /// The thread that is at work holds a file that is filled enough to become a log.
     has_enough: bool,
-    /// How often [`Pool::hold`] was called without [`Pool::release`].
+    /// Calls of [`Pool::hold`] without a matching [`Pool::release`] so far.
     holds: usize,
 }
 
@@ -134,24 +134,24 @@ pub struct Pool {
     /// Bytes of the last file that was begun; 0 before the first.
     last_bytes: AtomicU64,
     ready: Mutex<Vec<PathBuf>>,
-    /// With what tells whether their old names are gone.
+    /// Each with a check of whether its old name is gone.
     retired: Mutex<Vec<(PathBuf, NewNames)>>,
-    /// Files that an earlier process left, not looked at yet.
+    /// Files that an earlier process left and that were not checked yet.
     left: Mutex<Vec<PathBuf>>,
     recycled: Mutex<Vec<PathBuf>>,
     reserve: Mutex<Option<PathBuf>>,
-    /// What no log can be, and could not be removed when that was found.
+    /// Files that cannot become logs and are still to be removed.
     unfit: Mutex<Vec<PathBuf>>,
-    /// When that is tried again.
+    /// Monotonic time in nanoseconds from which removing them is tried again.
     unfit_due: AtomicU64,
     bench: Mutex<Bench>,
-    /// Nobody works on the files any more.
+    /// Signalled when the thread at work is done.
     put_down: Condvar,
     /// The file system had no room for the last file.
     starved: AtomicBool,
 }
 
-/// The right to work on the files that are not ready, until it is dropped.
+/// The exclusive right to work on the files that are not ready, until it is dropped.
 struct AtWork<'a> {
     pool: &'a Pool,
     file: Option<Making>,
@@ -168,7 +168,7 @@ impl Drop for AtWork<'_> {
 
 impl Pool {
     /// The pool beside the logs in `log_dir`. Notes files of the right size that an earlier process
-    /// left, for [`Pool::step`] to look at, and removes what it did not finish.
+    /// left, for [`Pool::step`] to check, and removes the others.
     pub fn open(
         fs: Arc<dyn FileSystem>,
         clock: Arc<dyn Clock>,
@@ -192,7 +192,7 @@ impl Pool {
                 continue;
             };
             next = next.max(number + 1);
-            // A link that leads nowhere is one to be removed.
+            // A dangling symbolic link counts as a file of length 0, and is removed.
             let facts = match fs.metadata(&path) {
                 Err(e) if !e.is_not_found() => return Err(e),
                 facts => facts.ok(),
@@ -243,7 +243,7 @@ impl Pool {
         lock(&self.ready).len() + lock(&self.recycled).len()
     }
 
-    /// Whether [`Pool::take`] has a file, or enough of one.
+    /// Whether [`Pool::take`] has a file, or a sufficiently filled part of one.
     pub fn has_some(&self) -> bool {
         let part = || {
             let bench = lock(&self.bench);
@@ -252,9 +252,9 @@ impl Pool {
         self.ready() > 0 || part()
     }
 
-    /// Until the matching [`Pool::release`] no file that is not ready goes away or gets another name,
-    /// so that whoever copies the directory finds what he has seen. Nothing is made meanwhile. Waits for
-    /// the step that is under way.
+    /// Until the matching [`Pool::release`], no file that is not ready is removed or renamed, so that
+    /// a caller that copies the directory finds the files it has listed. No file is filled meanwhile.
+    /// Waits for a step in progress.
     pub fn hold(&self) {
         let mut bench = lock(&self.bench);
         bench.holds += 1;
@@ -266,7 +266,7 @@ impl Pool {
         }
     }
 
-    /// Ends one [`Pool::hold`]; after the last one there may be something to do.
+    /// Ends one [`Pool::hold`]; after the last one [`Pool::next`] may have work again.
     pub fn release(&self) {
         let mut bench = lock(&self.bench);
         bench.holds = bench.holds.saturating_sub(1);
@@ -311,7 +311,7 @@ impl Pool {
         })
     }
 
-    /// The file to go on with. While a log needs one, a reserve waits.
+    /// The file to continue filling. A reserve waits while a log needs a file.
     fn in_the_making<'a>(&self, bench: &'a Bench, enough: bool) -> Option<&'a Making> {
         let file = bench.file.as_ref().filter(|f| enough || !f.reserve);
         let wants_reserve = enough && file.is_none() && self.wants_reserve();
@@ -333,8 +333,8 @@ impl Pool {
         self.starved.load(Ordering::Relaxed)
     }
 
-    /// Renames a ready file to `path`, or what is filled of the next one; `None` if there is nothing.
-    /// The new name is not durable before the caller has synced the directory.
+    /// Renames a ready file to `path`, or the filled part of the file in progress; `None` if there is
+    /// neither. The new name is not durable before the caller has synced the directory.
     pub fn take(&self, path: &Path) -> Result<Option<Taken>> {
         let recycled = lock(&self.recycled).pop();
         if let Some(old) = recycled {
@@ -343,7 +343,8 @@ impl Pool {
         }
         loop {
             let spare = lock(&self.ready).pop();
-            // The first bytes of a file that this process has read or filled, all of another.
+            // How much to check: the first bytes of a file that this process has checked or filled, all of
+            // any other.
             let (spare, bytes) = if spare.is_some() {
                 (spare, PEEK)
             } else if self.take_part(path)? {
@@ -365,7 +366,7 @@ impl Pool {
         }
     }
 
-    /// Renames a file to `path`. One that stays here is removed later.
+    /// Renames a file to `path`. If that fails, the file is removed later.
     fn hand_out(&self, file: PathBuf, path: &Path) -> Result<()> {
         let done = self.fs.rename(&file, path);
         if done.is_err() {
@@ -374,8 +375,8 @@ impl Pool {
         done
     }
 
-    /// Renames the file in the making to `path`, as far as it is filled, if that is worth a log. Nobody
-    /// waits for long for the piece that is being written.
+    /// Renames the file in progress to `path`, cut to its filled part, if that is large enough for a log.
+    /// Waits at most [`PIECE_WAIT`] for a piece that is being written.
     fn take_part(&self, path: &Path) -> Result<bool> {
         let mut bench = lock(&self.bench);
         if bench.busy && bench.has_enough {
@@ -394,7 +395,7 @@ impl Pool {
             file: None,
         };
         let cut = || -> Result<()> {
-            // Behind it an old log may lie.
+            // An old log's records may lie behind the filled part.
             if part.file.len()? > part.filled {
                 part.file.truncate(part.filled)?;
             }
@@ -404,7 +405,7 @@ impl Pool {
         let fit = cut().and_then(|()| self.is_blank(&part.path, PEEK, &mut |_| true));
         let taken = match fit {
             Ok(Some(true)) => self.fs.rename(&part.path, path).map(|()| true),
-            // There is none, then; what is the matter will be met by whoever makes the next.
+            // Counts as no file; the next attempt to make one will meet the cause.
             _ => Ok(false),
         };
         if !matches!(taken, Ok(true)) {
@@ -413,8 +414,8 @@ impl Pool {
         taken
     }
 
-    /// Gives back a log that is not needed any more. Its content is gone after this, unless it is
-    /// `recyclable`: this process wrote it, in records that carry its number.
+    /// Gives an obsolete log to the pool, which removes, recycles or refills it. `recyclable`: this
+    /// process wrote the log, in records that carry its number.
     pub fn retire(&self, log: &Path, recyclable: bool) -> Result<()> {
         let name = |kind| {
             let n = self.next.fetch_add(1, Ordering::Relaxed);
@@ -429,7 +430,7 @@ impl Pool {
             // The log's old name must be gone for good before anything is written to the file.
             let gone = self.fs.sync_dir(&self.dir);
             let gone = gone.and_then(|()| old.sync(&*self.fs, &self.log_dir));
-            // The log itself is not needed any more, whatever becomes of its file.
+            // The log is obsolete either way: its file is recycled, or removed later.
             let place = if gone.is_ok() {
                 &self.recycled
             } else {
@@ -449,10 +450,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Does what [`Pool::next`] says; returns how many bytes of zeros it has written. `go` is called
-    /// with the bytes before each access to the device: it may wait, and ends the step by false.
+    /// Does what [`Pool::next`] says; returns how many bytes of zeros it wrote. `go` is called with the
+    /// number of bytes before each access to the device: it may wait, and ends the step by returning
+    /// false.
     pub fn step(&self, go: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
-        // Whoever waits for his turn has no file in his hands: a log may take it meanwhile.
+        // `go` may wait: no file is held meanwhile, so that a log may take the one in progress.
         match self.next() {
             None => return Ok(0),
             Some(Next::Fill { bytes, filled, .. }) if !go(PIECE.min(bytes - filled)) => {
@@ -479,8 +481,8 @@ impl Pool {
         done
     }
 
-    /// Looks at a file that an earlier process left, or removes one that is too much. False if there is
-    /// none.
+    /// Checks a file that an earlier process left, or removes a surplus file. False if there is nothing
+    /// of that to do.
     fn tidy(&self, enough: bool, go: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let unfit = lock(&self.unfit).pop_if(|_| self.is_time_for_unfit());
         if let Some(path) = unfit {
@@ -505,7 +507,7 @@ impl Pool {
         old.map_or(Ok(false), |(path, _)| self.give_up(path).map(|()| true))
     }
 
-    /// Whether there are files that were of no use and could not be removed yet.
+    /// Whether there are unusable files that are still to be removed.
     pub fn has_unfit(&self) -> bool {
         !lock(&self.unfit).is_empty()
     }
@@ -518,8 +520,8 @@ impl Pool {
         self.clock.monotonic_nanos() >= self.unfit_due.load(Ordering::Relaxed)
     }
 
-    /// Removes a file that is not ready: nobody misses it, it is the pool's own. What cannot be removed
-    /// now is tried again, after a while: filling goes on meanwhile.
+    /// Removes a file of the pool that is not ready. If that fails, it is tried again after
+    /// [`UNFIT_AGAIN`]; filling goes on meanwhile.
     fn give_up(&self, path: PathBuf) -> Result<()> {
         match self.fs.remove(&path) {
             Err(e) if !e.is_not_found() => {
@@ -538,7 +540,7 @@ impl Pool {
             return None;
         }
         if let Some(reserve) = bench.file.take_if(|f| f.reserve && !enough) {
-            // A log was begun meanwhile: what the next one needs goes first.
+            // A log was begun meanwhile: the file for the next log goes first.
             bench.aside = Some(reserve);
         }
         let mut file = bench.file.take();
@@ -550,7 +552,8 @@ impl Pool {
         Some(AtWork { pool: self, file })
     }
 
-    /// Begins a file, or fills a piece of it, and makes it ready with the last.
+    /// Writes the next piece of a file, which is created first if there is none; makes it ready after
+    /// the last piece.
     fn fill(&self, slot: &mut Option<Making>, reserve: bool) -> Result<u64> {
         let making = match slot {
             Some(making) => making,
@@ -612,12 +615,12 @@ impl Pool {
         })
     }
 
-    /// A new file, or an old log that becomes one.
+    /// Opens a new file to fill, or an obsolete log to overwrite with zeros.
     fn open_to_fill(&self, path: &Path, old: Option<(PathBuf, NewNames)>) -> Result<Arc<dyn File>> {
         let mut how = OpenHow::CREATE_TRUNCATE;
         if let Some((old, name)) = old {
-            // Its blocks are allocated already: they are overwritten in place. Not before the log's
-            // old name is gone for good: a recovery would read zeros there.
+            // Its blocks are allocated already and are overwritten in place, but only once the log's
+            // old name is durably gone: otherwise a recovery could read zeros under it.
             self.hand_out(old, path)?;
             self.fs.sync_dir(&self.dir)?;
             name.sync(&*self.fs, &self.log_dir)?;
@@ -629,8 +632,8 @@ impl Pool {
         self.fs.open(path, how)
     }
 
-    /// Whether the first `bytes` of a file, or all of it, are zeros. False for what is no plain file,
-    /// `None` if `go` ends the work.
+    /// Whether the first `bytes` of a file are zeros, or the whole file if it is shorter. False if it
+    /// cannot be opened as a plain file, `None` if `go` ends the check.
     fn is_blank(
         &self,
         path: &Path,
@@ -660,7 +663,7 @@ impl Pool {
             }
         }
         if bytes == u64::MAX {
-            // Nobody will read these pages: the log is written past them.
+            // These pages will not be read again: drop them from the page cache.
             file.advise(io::Advice::DontNeed);
         }
         Ok(Some(true))
@@ -672,7 +675,7 @@ fn small(options: &PoolOptions) -> u64 {
     options.file_bytes.min(RESERVE)
 }
 
-/// Whether what is filled of a file is worth a log of its own.
+/// Whether enough of a file is filled to use that part as a log.
 fn is_enough(making: &Making) -> bool {
     !making.reserve && making.filled >= STARTER.min(making.bytes)
 }
@@ -681,9 +684,10 @@ fn lock<T>(m: &Mutex<T>) -> base::sync::MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The size of pool files for a write buffer of `write_buffer_bytes`: a quarter more, in whole units
-/// of 64 KiB. The log of a write buffer full of small synced writes is larger than it, by a sixth with 100
-/// bytes in each: if it does not fit, every memtable begins two files, and the second for nothing.
+/// The size of pool files for a write buffer of `write_buffer_bytes`: a quarter more, rounded up to a
+/// multiple of 64 KiB, but bounded by `max_total_wal_bytes` if that is not 0. The log of a write
+/// buffer full of small synced writes is larger than the buffer, by a sixth for writes of 100 bytes.
+/// If it did not fit, every memtable would need a second file for the small rest.
 pub fn file_bytes_for(write_buffer_bytes: u64, max_total_wal_bytes: u64) -> Result<u64> {
     let wanted = write_buffer_bytes
         .checked_add(write_buffer_bytes / 4)

@@ -1,15 +1,15 @@
 //! Reads a log back: logical records in order, and how the log ended.
 //!
-//! What recovery does with damage depends on the [`RecoveryMode`]; the behaviour is RocksDB's,
-//! case by case (`docs/formats.md`, "How readers treat the tail"; the tests hold the table against
-//! results of real RocksDB). In short:
+//! How recovery handles damage depends on the [`RecoveryMode`]; the behaviour is RocksDB's, case by
+//! case (`docs/formats.md`, "How readers treat the tail"; the tests compare that table with results of
+//! real RocksDB). In short:
 //!
-//! - *A cut at the end of the file* (a header or body that the file does not have in full, a FIRST
+//! - *A cut at the end of the file* (a header or body that is not in the file in full, or a FIRST
 //!   without its LAST) is refused by AbsoluteConsistency only.
 //! - *A record with a wrong checksum or length elsewhere* is refused by the first two modes, ends
 //!   the log in PointInTime, and costs the rest of its block in SkipAny.
-//! - *Zeros* where a header should be skip the rest of the block in every mode, silently: whether
-//!   that hid a hole is for the caller to see from the sequence numbers.
+//! - *Zeros* in place of a header silently skip the rest of the block in every mode. The caller must
+//!   detect from the sequence numbers whether that hid a hole.
 //!
 //! A MANIFEST is read by [`Reader::manifest`] under stricter rules (module `strict`).
 #![deny(clippy::indexing_slicing)]
@@ -27,7 +27,7 @@ use crate::options::{ReaderOptions, RecoveryMode};
 use crate::physical::Blocks;
 use crate::recover::Step;
 
-/// How a log ended. `offset` is where its last complete record ends: a writer may continue there.
+/// How a log ended. `offset` is the end of its last complete record, where a writer may continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// With its last record; nothing follows.
@@ -90,7 +90,7 @@ pub struct Predecessor {
     pub last_sequence: u64,
 }
 
-/// Which rules hold.
+/// The rules by which damage is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
     Recover(RecoveryMode),
@@ -105,7 +105,7 @@ pub struct Reader {
     pub(crate) fenced: Option<u64>,
     /// The log's nonce, as the MANIFEST has it.
     nonce: Option<u64>,
-    /// Where zeros lie before a record that was read.
+    /// The offset of zeros that were skipped before the last record read, until fences are checked.
     hole: Option<u64>,
     policy: Policy,
     end: End,
@@ -137,8 +137,8 @@ pub(crate) struct Partial {
     pub(crate) open: bool,
     /// Where the FIRST lies.
     pub(crate) offset: u64,
-    /// Payload bytes read of it. An empty FIRST at the end of a block may stand alone: old
-    /// writers left some.
+    /// Payload bytes of it that were read. An empty FIRST at the end of a block may stand alone: old
+    /// writers left such records.
     pub(crate) bytes: u64,
 }
 
@@ -152,7 +152,7 @@ impl Partial {
         }
     }
 
-    /// True if something is lost when the record does not go on.
+    /// True if bytes are lost when the record does not continue.
     pub(crate) fn has_bytes(&self) -> bool {
         self.open && self.bytes > 0
     }
@@ -170,24 +170,24 @@ impl Reader {
         reader
     }
 
-    /// The log ends at `end`, as the [`Note`](crate::Note) of a later one says: what the file holds
-    /// behind is not looked at.
+    /// Sets the end of the log, as the [`Note`](crate::Note) of a later log states it. Bytes of the
+    /// file behind `end` are ignored.
     #[must_use]
     pub fn ending_at(mut self, end: u64) -> Self {
         self.blocks.end_at(end);
         self
     }
 
-    /// The log has this nonce, as the MANIFEST says: what the log itself says of it may be damaged.
+    /// Sets the log's nonce as the MANIFEST has it, in case the log's own note is damaged.
     #[must_use]
     pub fn with_nonce(mut self, nonce: Option<u64>) -> Self {
         self.nonce = nonce;
         self
     }
 
-    /// A reader of a MANIFEST, which tells a torn tail from damage: a record that the end of the
-    /// file, or zeros up to the end of the file, cut off is ignored; everything else that is not
-    /// what a writer writes is Corruption.
+    /// A reader of a MANIFEST, which distinguishes a torn tail from damage: a record that is cut off
+    /// by the end of the file, or by zeros up to the end of the file, is ignored. Everything else that
+    /// no writer writes is Corruption.
     pub fn manifest(file: Arc<dyn File>) -> Self {
         Self::with(Blocks::new(file, 0, true), Policy::Strict)
     }
@@ -248,8 +248,8 @@ impl Reader {
         })
     }
 
-    /// Where the log ended, or a hole in it was stepped over: refuses what a fence behind that
-    /// place says was durable.
+    /// To be called where the log ended or a hole was skipped. Errors: a fence shows that records behind
+    /// that place were durable.
     #[cold]
     fn check_fences(&mut self, more: bool) -> Result<bool> {
         let suspect = match (self.hole.take(), &self.end) {
@@ -284,15 +284,14 @@ impl Reader {
         }
     }
 
-    /// How the log ended, once [`Reader::read`] has returned false. Before that: `Clean`, where the
-    /// last record read ended.
+    /// How the log ended, once [`Reader::read`] has returned false. Before that: `Clean`, with the end
+    /// of the last record read.
     pub fn end(&self) -> &End {
         &self.end
     }
 
-    /// Goes on behind the end of a log that another thread or process is still writing: from
-    /// `offset`, which is where a record ended, with what the file holds now. A failure is
-    /// forgotten.
+    /// Continues to read a log that another thread or process is still writing: at `offset`, which is
+    /// the end of a record, with the current content of the file. An earlier failure is cleared.
     ///
     /// ```
     /// # use io::{FileSystem, OpenHow, posix::Posix};
@@ -325,7 +324,7 @@ impl Reader {
     }
 
     /// Sizes of user timestamps by column family, from the records read so far. A family that is
-    /// not in it has none.
+    /// missing here has no timestamps.
     pub fn timestamp_sizes(&self) -> &BTreeMap<u32, u16> {
         &self.timestamp_sizes
     }
@@ -346,8 +345,8 @@ impl Reader {
         (self.damages_count, self.damages_bytes)
     }
 
-    /// Treats the record just read as damaged, for a caller that cannot make sense of its content
-    /// although its checksum is right: an error, the end of the log, or a skip, as the mode says.
+    /// Treats the record just read as damaged, for a caller that cannot decode its content although its
+    /// checksum is correct. The mode decides: an error, the end of the log, or a skip.
     pub fn reject(&mut self, reason: &'static str) -> Result<()> {
         let offset = self.record_offset;
         let bytes = self.log_end.saturating_sub(offset);
@@ -375,7 +374,7 @@ impl Reader {
             .offset(offset)
     }
 
-    /// A complete logical record begins at `offset`.
+    /// Accepts a complete logical record that begins at `offset`.
     pub(crate) fn accept(&mut self, offset: u64) {
         if self.zeros {
             self.hole = Some(self.log_end);
@@ -385,7 +384,7 @@ impl Reader {
         self.step_over();
     }
 
-    /// The record just looked at is whole: the log reaches behind it.
+    /// The record just examined is whole: the log now ends behind it.
     pub(crate) fn step_over(&mut self) {
         self.log_end = self.blocks.position();
         self.zeros = false;
@@ -418,8 +417,8 @@ mod tests {
     use crate::{LogOptions, Writer};
     use io::{FileSystem, OpenHow, posix::Posix};
 
-    /// A reader that looks after every record sees each of them once, wherever they lie in their
-    /// blocks, in a file that grows and in one that was filled with zeros.
+    /// A reader that reads after each append sees each record once, wherever it lies in its block, in
+    /// a file that grows and in a zero-filled one.
     #[test]
     fn a_reader_follows_a_growing_log() {
         for filled in [0, 4 << 20] {

@@ -1,7 +1,7 @@
-//! A WAL's rules: what each [`RecoveryMode`] makes of a place where something is wrong.
+//! The rules for a WAL: how each [`RecoveryMode`] handles damage.
 //!
-//! The decisions are RocksDB's, reached from the same questions in the same order; the test
-//! `recovery_cases` holds them against what real RocksDB recovered.
+//! The decisions are RocksDB's, made by the same checks in the same order; the test `recovery_cases`
+//! compares them with what real RocksDB recovered.
 #![deny(clippy::indexing_slicing)]
 
 use std::ops::Range;
@@ -17,26 +17,26 @@ use crate::reader::{Damage, Partial, Predecessor, Reader};
 
 const UNKNOWN_TYPE: &str = "unknown record type";
 const UNKNOWN_COMPRESSION: &str = "unknown compression of the log";
-/// What a log of a newer format has. RocksDB ends the log there; with
-/// [`ReaderOptions::fences`](crate::ReaderOptions::fences) it is refused.
+/// Reasons that indicate a log of a newer format. RocksDB ends the log there; with
+/// [`ReaderOptions::fences`](crate::ReaderOptions::fences) the log is refused.
 const NEWER: [&str; 2] = [UNKNOWN_TYPE, UNKNOWN_COMPRESSION];
 
-/// Damages that [`Reader::damages`] lists at most; all are counted.
+/// Maximum number of damages that [`Reader::damages`] lists; all are counted.
 const DAMAGES_MAX: usize = 100;
 
-/// What one physical record made of the logical one.
+/// The state of the logical record after one physical record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Not complete yet.
     More,
     /// Complete.
     Complete,
-    /// There is no further one.
+    /// The log has ended.
     Ended,
 }
 
 impl Reader {
-    /// Damage: an error, the end, or a skip.
+    /// Handles damage as `mode` says: an error, the end of the log, or a skip.
     pub(crate) fn damage(
         &mut self,
         mode: RecoveryMode,
@@ -103,7 +103,7 @@ impl Reader {
         }
     }
 
-    /// A part of a logical record.
+    /// Handles a fragment of a logical record.
     fn fragment(
         &mut self,
         mode: RecoveryMode,
@@ -171,7 +171,7 @@ impl Reader {
         inflate.push(bytes, out)
     }
 
-    /// A record that is not a part of a logical one.
+    /// Handles a record about the log itself, which is no part of a logical record.
     fn about_the_log(
         &mut self,
         mode: RecoveryMode,
@@ -204,7 +204,7 @@ impl Reader {
                 self.step_over();
                 Ok(Step::More)
             }
-            // Its checksum is right: this is no damage, and ending here would drop what is whole.
+            // The checksum is correct: this is not damage, and ending here would drop whole records.
             Err(reason) if self.fenced.is_some() && NEWER.contains(&reason) => {
                 Err(Error::not_supported(format!("{reason} ({kind})"))
                     .file(self.blocks.file().path())
@@ -266,7 +266,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A recyclable record with another log's number: the end of this log, if it is recycled.
+    /// Handles a recyclable record with another log's number: in a recycled file, the end of this log.
     fn old_record(
         &mut self,
         mode: RecoveryMode,
@@ -275,9 +275,9 @@ impl Reader {
     ) -> Result<Step> {
         let alone = self.data_seen && !self.recycled;
         if alone && mode == RecoveryMode::PointInTimeRecovery {
-            // Nobody mixes the two kinds of records: one bit of the type byte makes a legacy
-            // record recyclable. Ending here as usual would let the next log be read behind a
-            // hole.
+            // No writer mixes legacy and recyclable records; a flipped bit in the type byte turns a
+            // legacy record into a recyclable one. Ending here as usual would let recovery continue
+            // with the next log behind a hole.
             let bytes = self.blocks.position().saturating_sub(offset);
             return self.damage(
                 mode,
@@ -290,7 +290,7 @@ impl Reader {
         self.cut(mode, partial, None)
     }
 
-    /// Something other than a record with the right checksum.
+    /// Handles anything but a record with a correct checksum.
     fn no_record(
         &mut self,
         mode: RecoveryMode,
@@ -359,7 +359,7 @@ impl Reader {
                     "bad record length"
                 };
                 if self.recycled && mode == TolerateCorruptedTailRecords {
-                    // In a recycled file what is left of the older log looks like this.
+                    // In a recycled file, remains of the older log look like this.
                     self.finish(Some(reason))?;
                     return Ok(Step::Ended);
                 }
@@ -368,7 +368,7 @@ impl Reader {
         }
     }
 
-    /// A damaged record: what it was part of is lost too.
+    /// Handles a damaged record: the logical record that it was part of is lost too.
     fn bad(
         &mut self,
         mode: RecoveryMode,
@@ -384,7 +384,7 @@ impl Reader {
         }
     }
 
-    /// The log ends here; a logical record that has begun is cut off.
+    /// Ends the log here; a logical record that has begun is cut off.
     fn cut(
         &mut self,
         mode: RecoveryMode,
@@ -404,7 +404,7 @@ impl Reader {
         Ok(Step::Ended)
     }
 
-    /// Something lies where a logical record should go on.
+    /// Handles anything in the place where a logical record should continue: the record is lost.
     fn interrupt(
         &mut self,
         mode: RecoveryMode,

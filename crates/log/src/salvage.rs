@@ -1,10 +1,10 @@
-//! What can be read of a damaged log, and a log written anew from it.
+//! Reads what is still readable in a damaged log, and rewrites the log from it.
 //!
-//! A reader stops at damage, or gives up the rest of its block: a record's length is not under its
-//! checksum, so nobody knows where the next one begins. [`scan`] looks for it: first where the
-//! damaged record says that it ends, then at every byte. A record found so has a right checksum
-//! (and, in a recyclable log, the right log number), but it may be one that lies inside a value:
-//! the caller compares sequence numbers before it believes one behind damage.
+//! A reader stops at damage, or skips the rest of the block: a record's length is not covered by its
+//! checksum, so the start of the next record is unknown. [`scan`] searches for it: first where the
+//! damaged record says that it ends, then at every byte. A record found this way has a correct checksum
+//! (and, in a recyclable log, the right log number), but it may lie inside a value: the caller must
+//! check its sequence number before it trusts a record behind damage.
 //!
 //! ```text
 //!   | whole | whole | ??????? | whole |  zeros  | whole | ??? | zeros to the end
@@ -12,8 +12,8 @@
 //!                    lost              lost
 //! ```
 //!
-//! What is rewritten goes to a new file; [`replace`] gives it the log's name in one step, and the
-//! old file another name.
+//! The rewritten log goes to a new file. [`replace`] gives that file the log's name atomically, and
+//! keeps the old file under another name.
 #![deny(clippy::indexing_slicing)]
 
 use std::ops::Range;
@@ -28,11 +28,11 @@ use crate::format::{
 };
 use crate::inflate::Inflate;
 
-/// Lost pieces that are held apart until something readable follows.
+/// Maximum number of lost pieces that are kept separate until a readable record follows.
 const PENDING_MAX: usize = 4096;
-/// Bytes of a lost piece that are kept, to tell what was in it.
+/// Maximum number of bytes of a lost piece that are kept, to identify its content.
 const LOST_BYTES_MAX: usize = 64 << 10;
-/// How a zstd frame begins.
+/// The magic with which a zstd frame begins.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// A part of a log file.
@@ -40,38 +40,38 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 pub struct Piece {
     /// Where in the file, in bytes.
     pub range: Range<u64>,
-    /// The record, decompressed. Of a lost piece: the content that its bytes have, of which any
-    /// may be wrong, at most 64 KiB.
+    /// The record, decompressed. For a lost piece: at most 64 KiB of its content, any byte of which
+    /// may be wrong.
     pub bytes: Vec<u8>,
-    /// Why it cannot be read; `None` for a record with the right checksum.
+    /// Why it cannot be read; `None` for a record with a correct checksum.
     pub lost: Option<&'static str>,
-    /// Nothing but zeros: lost only if something was there.
+    /// True if the piece is only zeros: nothing is lost unless a record was there.
     pub zeros: bool,
 }
 
-/// What [`scan`] says at the end.
+/// The result of [`scan`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Where the last readable record ends.
     pub end: u64,
-    /// Behind the last byte that is not zero.
+    /// The offset behind the last byte that is not zero.
     pub content_end: u64,
     /// Bytes of the file.
     pub file_len: u64,
-    /// What lies behind the last readable record, the zeros at the very end aside.
+    /// The pieces behind the last readable record, except for zeros at the end of the file.
     pub tail: Vec<Piece>,
     /// Records with the short header were seen.
     pub legacy: bool,
     /// Records with a log number were seen.
     pub recyclable: bool,
-    /// A record says that the log is compressed.
+    /// The log is compressed.
     pub compressed: bool,
-    /// A record has sizes of user timestamps.
+    /// The log has a record with sizes of user timestamps.
     pub timestamps: bool,
 }
 
-/// Goes through the log `log_number` and shows every piece of it to `visit`, in order. Errors are
-/// those of the file and of `visit`; damage is none.
+/// Scans the log `log_number` and passes its pieces to `visit`, in order, except for those of
+/// [`Summary::tail`]. Errors: those of the file and of `visit`; damage is not an error.
 pub fn scan(
     file: &Arc<dyn File>,
     log_number: u64,
@@ -142,7 +142,7 @@ impl Scan<'_> {
                 continue;
             }
             if is_zero(rest) {
-                // Fewer are what a writer of recyclable records leaves.
+                // A writer of recyclable records leaves fewer zeros than a header at the end of a block.
                 if rest.len() >= RECYCLABLE_HEADER {
                     self.zeros(offset, rest.len() as u64);
                 }
@@ -189,13 +189,13 @@ impl Scan<'_> {
         }
         let next = (1..rest.len()).find(|&at| {
             let from = rest.get(at..).unwrap_or_default();
-            // Most of what is looked at is no header: its type byte says so.
+            // Check the type byte first: it rules out most places.
             from.get(6).is_some_and(|&kind| matches!(kind, 1..=11)) && self.valid(from).is_some()
         });
         (next.unwrap_or(rest.len()), reason)
     }
 
-    /// A record that is whole.
+    /// Handles a whole physical record.
     fn record(&mut self, offset: u64, header: Header, rest: &[u8]) -> Result<()> {
         let (from, to) = (header.kind.header_len(), header.record_len());
         let payload = rest.get(from..to).unwrap_or_default();
@@ -254,7 +254,7 @@ impl Scan<'_> {
         }
     }
 
-    /// A logical record is complete: what is pending was lost in the middle.
+    /// Handles a complete logical record: the pending pieces before it were lost in the middle of the log.
     fn whole(&mut self, range: Range<u64>, bytes: Vec<u8>) -> Result<()> {
         for piece in std::mem::take(&mut self.pending) {
             (self.visit)(piece)?;
@@ -271,8 +271,8 @@ impl Scan<'_> {
 
     fn decompressed(&mut self, bytes: Vec<u8>) -> (Vec<u8>, Option<&'static str>) {
         if self.inflate.is_none() && bytes.starts_with(&ZSTD_MAGIC) {
-            // The record that says so may be what is damaged. Uncompressed, this would be a batch
-            // with a sequence number that no database reaches.
+            // The set-compression record may be damaged. If these bytes were not compressed, they would
+            // be a batch with a sequence number that no database reaches.
             self.inflate = Inflate::new().ok();
             self.out.compressed = self.inflate.is_some();
         }
@@ -290,7 +290,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Bytes that are no record of this log.
+    /// Handles bytes that are no record of this log.
     fn damage(&mut self, offset: u64, bytes: &[u8], reason: &'static str) {
         let header = Header::decode(bytes);
         let from = header.map_or(bytes.len(), |h| h.kind.header_len());
@@ -308,7 +308,7 @@ impl Scan<'_> {
         if self.open.is_some() {
             return self.lost(offset, len, &[], "zeros inside a record");
         }
-        // The unused end of a block may lie between.
+        // The unused end of a block may lie between the two.
         if let Some(last) = self.pending.last_mut().filter(|p| p.zeros) {
             last.range.end = offset + len;
             return;
@@ -321,7 +321,7 @@ impl Scan<'_> {
         });
     }
 
-    /// Something lost that goes on what was lost before it, or the record that has begun.
+    /// Handles lost bytes that continue the lost piece before them, or the record that has begun.
     fn lost(&mut self, offset: u64, len: u64, payload: &[u8], reason: &'static str) {
         let end = offset + len;
         if let Some(mut open) = self.open.take() {
@@ -365,7 +365,7 @@ impl Scan<'_> {
     }
 }
 
-/// A log that is written anew, as a file of its own. Its records are legacy ones, uncompressed.
+/// A rewritten log in a new file. Its records are legacy records, uncompressed.
 #[derive(Debug)]
 pub struct Rewrite {
     file: Arc<dyn File>,
@@ -405,8 +405,8 @@ impl Rewrite {
         self.buf.resize(0)
     }
 
-    /// Makes the file durable, with zeros up to `len_min` bytes behind the records (a MANIFEST may
-    /// say how long the log is at least). Returns where the records end.
+    /// Makes the file durable, extended with zeros to at least `len_min` bytes (a MANIFEST may state a
+    /// minimum length for the log). Returns where the records end.
     pub fn finish(mut self, len_min: u64) -> Result<u64> {
         self.write()?;
         if self.written < len_min {
@@ -417,9 +417,9 @@ impl Rewrite {
     }
 }
 
-/// Gives the file `new` the name `log`, and the file that has it the name `kept`, which must be
-/// free. There is a log under its name at every moment, the old one or the new one; durable when
-/// it returns.
+/// Renames the file `new` to `log`, and keeps the old file under the name `kept`, which must be free.
+/// The name `log` refers to either the old or the new file at every moment. The change is durable
+/// when this returns.
 pub fn replace(fs: &dyn FileSystem, log: &Path, new: &Path, kept: &Path) -> Result<()> {
     let dir = log.parent().filter(|d| *d != Path::new(""));
     let dir = dir.unwrap_or(Path::new("."));

@@ -1,11 +1,11 @@
-//! Tests of `salvage`: damage of every sort at every place of a log.
+//! Tests of `salvage`: every kind of damage at every place of a log.
 
 use io::posix::Posix;
 
 use super::*;
 use crate::{LogOptions, Writer};
 
-/// Bytes of logs of records 0, 1, 2, …; each says its number, then has `len(n)` bytes.
+/// The bytes of a log with records 0, 1, 2, …; record `n` holds its number and `len(n)` bytes.
 fn log(count: u32, options: LogOptions, len: impl Fn(u32) -> usize) -> (Vec<u8>, Vec<u64>) {
     let dir = tempfile::tempdir().unwrap();
     let file = Posix

@@ -1,24 +1,24 @@
 //! Where the nonces of logs come from.
 //!
-//! Each opening of a database draws a *secret*, which the MANIFEST keeps; the nonce of a log is made
-//! of the secret of its time and the log's number. The log has its nonce in its note as well
-//! ([`crate::note`]). Two places, because the one in the log may be what is damaged, and RocksDB
-//! leaves what it does not know out of a MANIFEST that it writes anew.
+//! Each opening of a database draws a random *secret*, which the MANIFEST stores. The nonce of a log is
+//! derived from the secret that was current when the log was created, and from the log's number. The
+//! log stores its nonce in its note as well ([`crate::note`]). Both are needed: the note may be damaged,
+//! and RocksDB drops entries that it does not know when it rewrites a MANIFEST.
 #![deny(clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;
 
-/// The secrets of a database, by the number of the first log that each is for.
+/// The secrets of a database, by the number of the first log to which each applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Secrets(BTreeMap<u64, u64>);
 
 impl Secrets {
-    /// Logs from `first_log` on have their nonces from `secret`.
+    /// Adds a secret, from which the nonces of the logs from `first_log` on are derived.
     pub fn insert(&mut self, first_log: u64, secret: u64) {
         self.0.insert(first_log, secret);
     }
 
-    /// The same with one more.
+    /// A copy with one more secret.
     #[must_use]
     pub fn with(&self, first_log: u64, secret: u64) -> Self {
         let mut out = self.clone();
@@ -26,13 +26,13 @@ impl Secrets {
         out
     }
 
-    /// The nonce of a log, if there was a secret when it was made.
+    /// The nonce of a log, if there was a secret when it was created.
     pub fn nonce_of(&self, log_number: u64) -> Option<u64> {
         let (_, secret) = self.0.range(..=log_number).next_back()?;
         Some(nonce(*secret, log_number))
     }
 
-    /// Logs below `log_number` are not needed any more.
+    /// Drops the secrets that only logs below `log_number` need.
     pub fn forget_below(&mut self, log_number: u64) {
         let first = self.0.range(..=log_number).next_back();
         if let Some(first) = first.map(|(first, _)| *first) {
@@ -40,7 +40,7 @@ impl Secrets {
         }
     }
 
-    /// The secrets, each with the first log that it is for.
+    /// The secrets, each with the number of the first log to which it applies.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().map(|(&first, &secret)| (first, secret))
     }
@@ -48,7 +48,7 @@ impl Secrets {
 
 /// The nonce of log `log_number`, never 0.
 pub fn nonce(secret: u64, log_number: u64) -> u64 {
-    // splitmix64: two logs' nonces have nothing in common that shows.
+    // splitmix64: the nonces of two logs show no relation.
     let mut x = secret ^ log_number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,8 +1,8 @@
-//! What fences and notes have in common: numbers behind a magic, with a checksum, in two forms.
+//! The encoding that fences and notes share: a magic, numbers, and a checksum, in two forms.
 //!
 //! ```text
 //!   magic [8] | N numbers u64, the last is the nonce | crc u32
-//!   magic [8] | N - 1 numbers u64                    | crc u32      what older versions wrote
+//!   magic [8] | N - 1 numbers u64                    | crc u32      the older form, without a nonce
 //! ```
 //!
 //! Little-endian; the crc is masked CRC-32C of the bytes before it.
@@ -14,17 +14,17 @@ use base::coding::Decoder;
 /// A kind of statement with `N` numbers.
 pub(crate) struct Statement<const N: usize> {
     pub(crate) magic: [u8; 8],
-    /// That of the older form.
+    /// The magic of the older form.
     pub(crate) old_magic: [u8; 8],
 }
 
 impl<const N: usize> Statement<N> {
-    /// Bytes of one.
+    /// Encoded length in bytes.
     pub(crate) const LEN: usize = 8 + 8 * N + 4;
-    /// Bytes of one of the older form.
+    /// Encoded length of the older form.
     const OLD_LEN: usize = Self::LEN - 8;
 
-    /// The bytes of one: of the older form if the last number, the nonce, is 0.
+    /// Encodes `numbers`: in the older form if the last number, the nonce, is 0.
     pub(crate) fn encode(&self, numbers: [u64; N]) -> Vec<u8> {
         let (magic, numbers) = match numbers.split_last() {
             Some((0, old)) => (self.old_magic, old),
@@ -40,8 +40,8 @@ impl<const N: usize> Statement<N> {
         out
     }
 
-    /// The numbers of the one at the start of `bytes`, and how long it is, if there is one with a right
-    /// checksum. The older form has 0 for the nonce, and only that form.
+    /// Decodes the statement at the start of `bytes`: its numbers and its length. `None` if there is
+    /// none with a correct checksum. The nonce is 0 in the older form, and never in the newer one.
     pub(crate) fn decode(&self, bytes: &[u8]) -> Option<([u64; N], usize)> {
         let old = bytes.starts_with(&self.old_magic);
         if !old && !bytes.starts_with(&self.magic) {

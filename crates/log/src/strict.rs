@@ -1,26 +1,26 @@
-//! The MANIFEST's rules: a torn tail is ignored, everything else that is wrong is Corruption.
+//! The rules for a MANIFEST: a torn tail is ignored, all other damage is Corruption.
 //!
-//! The length field of a record is not under its checksum, so a reader that takes "the record
-//! reaches beyond the end of the file" for a torn tail can be led by one flipped bit to drop the
-//! rest of the MANIFEST, and with it the database. (RocksDB 7.8.3 opens an empty database for 10
-//! of 1440 flips.) So a tail counts as torn only where a crash can have made it:
+//! The length field of a record is not covered by its checksum. So if a reader treated every record
+//! that extends beyond the end of the file as a torn tail, one flipped bit could make it drop the rest
+//! of the MANIFEST, and with it the database. (RocksDB 7.8.3 opens an empty database for 10 of 1440
+//! flips.) So a tail counts as torn only where a crash can have caused it:
 //!
-//! - **cut by the end of the file**: the header, or the body that its length promises, is not
+//! - **cut by the end of the file**: the header, or the body as long as the header says, is not
 //!   there in full, and no other length makes the record whole (below);
-//! - **zeros to the end of the file**, from a record's start on, or from a sector boundary inside
-//!   a record on: the device had written the sectors before it only;
-//! - **a sector of zeros in the last record**, with later sectors written: a device writes the
-//!   sectors of one write in any order. Nothing that begins a record may follow;
+//! - **zeros to the end of the file**, starting at a record's start or at a sector boundary inside
+//!   a record: the device wrote only the sectors before;
+//! - **a sector of zeros in the last record**, with later sectors written: a device may write the
+//!   sectors of one write in any order. No valid record may begin behind;
 //! - **length and type zero in the last record's header**: it is written last
-//!   ([`LogOptions::head_last`](crate::LogOptions::head_last)). Nothing that begins a record may follow.
+//!   ([`LogOptions::head_last`](crate::LogOptions::head_last)). No valid record may begin behind.
 //!
-//! A record whose bytes are all there and whose checksum is wrong is damage, the last one
-//! included: it was written in full, and a tear would have left a cut or zeros.
+//! A record that is complete but has a wrong checksum is damage, even if it is the last one: it was
+//! written in full, and a torn write would have left a cut or zeros.
 //!
-//! Where a tear is possible, a flipped bit may still be the better explanation, and is then taken:
-//! if changing one bit of the record makes it valid (a torn record does so with probability
-//! below 2^-14), or, for a record that the file's end cuts, if the checksum holds for a shorter
-//! payload behind which the file goes on as a log does.
+//! Even where a torn write is possible, a flipped bit may be the better explanation. The record counts
+//! as damaged if flipping one bit of it makes it valid (true for a torn record with probability below
+//! 2^-14), or, for a record cut by the end of the file, if the checksum matches a shorter payload
+//! behind which the file continues like a log.
 #![deny(clippy::indexing_slicing)]
 
 use base::Result;
@@ -72,7 +72,7 @@ impl Reader {
         }
     }
 
-    /// The part that a record is, if it may stand here.
+    /// The fragment type of a record. Errors: such a record is not allowed at this place.
     fn strict_fragment(
         &self,
         offset: u64,
@@ -101,8 +101,8 @@ impl Reader {
         Ok(fragment)
     }
 
-    /// What to make of a place without a valid record: `Ok(Some(reason))` for a torn record,
-    /// `Ok(None)` for nothing but zeros, Corruption for damage.
+    /// Classifies a place without a valid record: `Ok(Some(reason))` for a torn record, `Ok(None)` for
+    /// nothing but zeros, Corruption for damage.
     fn judge(&self, found: &Found) -> Result<Option<&'static str>> {
         let judged = self.judge_in_order(found);
         let (
@@ -120,11 +120,11 @@ impl Reader {
         judged
     }
 
-    /// [`Reader::judge`], for a device that writes sectors in order.
+    /// Like [`Reader::judge`], assuming a device that writes sectors in order.
     fn judge_in_order(&self, found: &Found) -> Result<Option<&'static str>> {
         let file = &**self.blocks.file();
         match *found {
-            // Old records are told by a log number, which a MANIFEST's records do not have.
+            // Old records are recognized by their log number, which a MANIFEST's records do not have.
             Found::Record { .. } | Found::End | Found::OldRecord { .. } => Ok(None),
             Found::DirtyTrailer { offset } => {
                 Err(self.corruption(offset, "bytes after the last record of a block"))
@@ -162,7 +162,7 @@ impl Reader {
         }
     }
 
-    /// A record reaches beyond the bytes there are.
+    /// Classifies a record that extends beyond the end of its block or of the file.
     fn judge_length(
         &self,
         file: &dyn File,
@@ -198,11 +198,11 @@ fn image(file: &dyn File, offset: u64) -> Result<Vec<u8>> {
     Ok(image)
 }
 
-/// Bytes behind a bad place in which it may be the last record's: no edit is larger.
+/// A bad place belongs to the last record only if at most this many bytes follow: no edit is larger.
 const LAST_RECORD_MAX: u64 = 16 << 10;
 
 /// True if the record at `offset` is the last one, and looks as if its header or some of its sectors
-/// were never written: they are zero as far as they belong to it, and no record begins behind it.
+/// were never written: those bytes are zero, and no valid record begins behind.
 fn lacks_sectors(file: &dyn File, offset: u64) -> Result<bool> {
     let len = file.len()?;
     if len.saturating_sub(offset) > LAST_RECORD_MAX {
@@ -214,13 +214,13 @@ fn lacks_sectors(file: &dyn File, offset: u64) -> Result<bool> {
     let to_boundary = (SECTOR - offset % SECTOR) as usize;
     let (head, rest) = bytes.split_at(to_boundary.min(n));
     let zero = |piece: &[u8]| piece.iter().all(|&b| b == 0);
-    // A record's first header is written last, and its length and type are its last bytes.
+    // A group's first header is written last; its last bytes are length and type.
     let headless = bytes.get(CRC..LEGACY_HEADER).is_some_and(zero);
     let missing = headless || zero(head) || rest.chunks(SECTOR as usize).any(zero);
     Ok(missing && !one_bit_off(&image(file, offset)?) && !begins_a_record(&bytes, offset))
 }
 
-/// True if somewhere behind its first byte `bytes`, which lie at `offset`, a valid record begins.
+/// True if a valid record begins in `bytes`, which lie at `offset`, anywhere but at their first byte.
 fn begins_a_record(bytes: &[u8], offset: u64) -> bool {
     (1..bytes.len()).any(|at| {
         let in_block = ((offset + at as u64) % BLOCK as u64) as usize;
@@ -232,8 +232,8 @@ fn begins_a_record(bytes: &[u8], offset: u64) -> bool {
     })
 }
 
-/// The smallest offset, `from` or more, from which on the file has only zeros; its length if the
-/// last byte is not zero.
+/// The smallest offset, at least `from`, from which the file holds only zeros; the file's length if
+/// its last byte is not zero.
 fn zeros_from(file: &dyn File, from: u64) -> Result<u64> {
     let mut buf = AlignedBuf::zeroed(8 * BLOCK, buffer::PAGE)?;
     let (mut at, mut zeros_from) = (from, from);
@@ -250,7 +250,7 @@ fn zeros_from(file: &dyn File, from: u64) -> Result<u64> {
     }
 }
 
-/// Step of the CRC's register over one byte, for the reflected polynomial 0x82f63b78.
+/// Update of the CRC register for one byte, for the reflected polynomial 0x82f63b78.
 const CRC_TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -274,8 +274,8 @@ fn crc_step(register: u32, byte: u8) -> u32 {
     (register >> 8) ^ CRC_TABLE.get(i).copied().unwrap_or(0)
 }
 
-/// True if the header at the start of `image` is one that a writer writes, or one of which only
-/// the bytes before the type were written.
+/// True if the header at the start of `image` is one that a writer writes, or if only its bytes
+/// before the type were written.
 fn can_be_torn(image: &[u8]) -> bool {
     Header::decode(image).is_some_and(|h| match h.kind {
         RecordType::ZERO => image.iter().skip(6).all(|&b| b == 0),
@@ -309,8 +309,8 @@ fn one_bit_off(image: &[u8]) -> bool {
     flipped_length || flipped_crc || one_payload_bit_off(covered.len(), crc ^ header.crc)
 }
 
-/// True if one flipped bit among `n` bytes changes their CRC by `difference`. The change is linear:
-/// it depends on how many bytes follow the flipped one, and on nothing else.
+/// True if flipping some bit among `n` bytes changes their CRC by `difference`. A CRC is linear: the
+/// change depends only on the flipped bit and on how many bytes follow it.
 fn one_payload_bit_off(n: usize, difference: u32) -> bool {
     let mut effects: [u32; 8] = std::array::from_fn(|bit| crc_step(0, 1 << bit));
     for _ in 0..n {
@@ -322,8 +322,8 @@ fn one_payload_bit_off(n: usize, difference: u32) -> bool {
     false
 }
 
-/// True if the record at the start of `image`, which is cut off under its own length, is whole
-/// under a shorter one, and what follows then is the end, zeros, or another valid record.
+/// True if the record at the start of `image`, which is cut off at its stated length, is valid with
+/// a shorter length and is then followed by the end, by zeros, or by another valid record.
 fn whole_at_shorter_length(image: &[u8]) -> bool {
     let Some(header) = Header::decode(image) else {
         return false;

@@ -4,13 +4,14 @@
 //! in the hands of the operating system, so that it survives the process. *Durable*: on the device.
 //! The marks only rise, in that order; readers of them need no lock.
 //!
-//! The first failed write or sync is kept here and ends the log: every later act returns it again.
-//! All acts that wait for the device are done one at a time under `device`, because the kernel
-//! tells a write-back error to one caller only: with two at once, one would see success.
+//! The error of the first failed write or sync is kept here and ends the log: every later operation
+//! returns it. Syncs run one at a time under `device`, because the kernel reports a write-back error
+//! to one caller only: of two concurrent syncs, one would see success.
 //!
-//! The first act that makes bytes of a log durable makes its name durable too
-//! ([`Writer::named`](crate::Writer::named)), and each sees to it that the log's directory is where it
-//! was: what is in one that was removed or replaced is lost for whoever opens the path again.
+//! The first operation that makes bytes of a log durable makes its name durable too
+//! ([`Writer::named`](crate::Writer::named)). Each such operation also checks that the log's directory
+//! is still at its path: whoever opens the path again does not find what lies in a directory that was
+//! removed or replaced.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -39,17 +40,17 @@ pub struct Watermarks {
     submitted: AtomicU64,
     durable: AtomicU64,
     failure: OnceLock<Error>,
-    /// Of the directory where the file lies, if it is looked after.
+    /// The names of the directory where the file lies, if they are tracked.
     names: OnceLock<Arc<Names>>,
     device: Mutex<Device>,
 }
 
-/// What acts that wait for the device know of it.
+/// State of the file that is guarded by the lock that is held during each sync.
 #[derive(Debug, Default)]
 pub(crate) struct Device {
-    /// Up to where the file has blocks, as far as is known.
+    /// File offset up to which blocks are known to be allocated.
     pub(crate) allocated: u64,
-    /// Which file of the directory it is, until its name is known to be durable.
+    /// The file's place in [`Names`], until its name is known to be durable.
     unnamed: Option<u64>,
 }
 
@@ -66,17 +67,17 @@ impl Watermarks {
         }
     }
 
-    /// Everything before it is framed in the process.
+    /// Everything before this position is framed in the process.
     pub fn appended(&self) -> Lsn {
         Lsn(self.appended.load(Ordering::Acquire))
     }
 
-    /// Everything before it survives the process.
+    /// Everything before this position survives the process.
     pub fn submitted(&self) -> Lsn {
         Lsn(self.submitted.load(Ordering::Acquire))
     }
 
-    /// Everything before it survives a power cut.
+    /// Everything before this position survives a power cut.
     pub fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::Acquire))
     }
@@ -88,7 +89,7 @@ impl Watermarks {
 
     /// Errors: the marks are not in their order.
     pub(crate) fn check_order(&self) -> Result<()> {
-        // From the last to the first: others may rise meanwhile, and then it still holds.
+        // Read from the lowest to the highest: the others may rise meanwhile, and the order still holds.
         let durable = self.durable();
         let submitted = self.submitted();
         let appended = self.appended();
@@ -116,24 +117,25 @@ impl Watermarks {
         self.failure().map_or(Ok(()), Err)
     }
 
-    /// Ends the log with `error` unless it has ended; returns what ended it.
+    /// Ends the log with `error` unless it has ended already; returns the error that ended it.
     pub(crate) fn poison(&self, error: Error) -> Error {
         self.failure.get_or_init(|| error).clone()
     }
 
-    /// Held during each act that waits for the device.
+    /// The lock that is held during each sync.
     pub(crate) fn device(&self) -> MutexGuard<'_, Device> {
-        // What it guards changes when an act is done, so a panic elsewhere left nothing half done.
+        // The guarded state changes only after an operation is complete, so a panic leaves it consistent.
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file is in the directory of `names`; if its name is not durable, which of them it is.
+    /// Sets the directory of the file: `names`. If the file's name is not durable, `unnamed` is its
+    /// place there.
     pub(crate) fn set_names(&self, names: Arc<Names>, unnamed: Option<u64>) {
         self.names.get_or_init(|| names);
         self.device().unnamed = unnamed;
     }
 
-    /// What `file` holds becomes durable, and its name.
+    /// Makes the content of `file` durable, and its name.
     pub(crate) fn sync(&self, device: &mut Device, file: &dyn File) -> Result<()> {
         file.sync(SyncKind::Data)?;
         if let (Some(names), Some(nth)) = (self.names.get(), device.unnamed) {
@@ -149,8 +151,8 @@ impl Watermarks {
     }
 }
 
-/// Makes what was submitted durable, without the [`Writer`](crate::Writer): others may append
-/// meanwhile.
+/// Makes submitted bytes durable without holding the [`Writer`](crate::Writer), so that others may
+/// append meanwhile.
 #[derive(Clone, Debug)]
 pub struct Syncer {
     file: Arc<dyn File>,
@@ -162,7 +164,7 @@ impl Syncer {
         Self { file, marks }
     }
 
-    /// Makes everything durable that is submitted when it is called, and returns how far that is.
+    /// Makes durable everything that is submitted at the time of the call, and returns that position.
     /// A failure ends the log.
     pub fn sync(&self) -> Result<Lsn> {
         let mut device = self.marks.device();

@@ -1,8 +1,8 @@
-//! The end of the log in memory: what is not written yet, and the image of the last unit.
+//! The end of the log in memory: bytes not written yet, and the image of the last unit.
 //!
-//! A buffered file takes bytes as they come: the unit is 1, and nothing is kept after a write. A
-//! direct file takes whole units only, so the partial last one stays here after it was written,
-//! zeros behind the content, and is written again with what follows:
+//! A buffered file can be written at any length: the unit is 1, and nothing is kept after a write. A
+//! direct file can be written in whole units only. So its partial last unit is padded with zeros,
+//! stays here after it was written, and is written again with the bytes that follow:
 //!
 //! ```text
 //!            base (multiple of unit)                end of the log
@@ -10,13 +10,13 @@
 //!            └──────────────────── one chunk ───────────────┘
 //! ```
 //!
-//! The old and the new image of the last unit share the bytes written before, so any mix of them
-//! that a torn write leaves has those bytes: this needs units that the device writes as a whole
-//! or not at all, which is what [`crate::LogOptions::direct_unit`] asks for. A log whose policy is
-//! to pad never has a partial unit here: its caller fills each group up to a whole one.
+//! The old and the new image of the last unit both begin with the bytes written before. This is safe
+//! only if the device writes a unit atomically, as [`crate::LogOptions::direct_unit`] requires: then
+//! the unit holds one image or the other after a crash. A log with [`crate::TailPolicy::Pad`] never
+//! has a partial unit here: its caller pads each group to a whole unit.
 //!
-//! A chunk that is taken to be written owns its bytes. What is appended meanwhile goes to another
-//! buffer: nothing that a device may be reading is ever changed.
+//! A chunk that is taken to be written owns its bytes. Bytes appended meanwhile go to another buffer:
+//! a buffer that the device may be reading is never modified.
 
 use std::io::IoSlice;
 use std::ops::{Deref, Range};
@@ -28,9 +28,9 @@ use io::{AlignedBuf, File, WriteSync};
 
 use crate::format::{LEGACY_HEADER, RECYCLABLE_HEADER};
 
-/// Memory that is kept between groups; a larger buffer goes back after its group.
+/// Capacity in bytes up to which a buffer is kept for reuse; larger ones are freed after their group.
 const KEEP_MAX: usize = 4 << 20;
-/// Buffers that are kept for the next chunks.
+/// How many buffers are kept for the next chunks.
 const SPARE_MAX: usize = 8;
 
 #[derive(Debug)]
@@ -38,42 +38,42 @@ pub(crate) struct Tail {
     /// File offset of `buf`'s first byte.
     base: u64,
     buf: AlignedBuf,
-    /// What lies behind `buf` and belongs to others too; nothing of it is in an earlier chunk. All of
-    /// it, and `buf`, is whole units.
+    /// Shared slices that follow `buf` in the file; none of them is in an earlier chunk. If there are
+    /// any, each of them and `buf` are whole units.
     behind: Vec<Bytes>,
     /// Bytes in `behind`.
     behind_bytes: usize,
     /// Bytes of `buf` that are in an earlier chunk already.
     written: usize,
     unit: usize,
-    /// Zeros that lie behind the content at least, if there are any.
+    /// Minimum number of zeros behind the content, if there are any.
     zeros: usize,
     spare: Vec<AlignedBuf>,
 }
 
-/// Bytes on their way to the file: a list of slices.
+/// Bytes to be written to the file: a list of slices.
 #[derive(Debug)]
 pub struct Chunk {
-    /// Where they go in the file.
+    /// File offset of the first byte.
     offset: u64,
     buf: Framed,
     /// See [`Tail::behind`].
     behind: Vec<Bytes>,
-    /// The part of `buf` that is in no earlier chunk, without the zeros at the end.
+    /// The part of `buf` that is in no earlier chunk, without the padding at the end.
     fresh: Range<usize>,
 }
 
 /// The framed bytes of a chunk.
 #[derive(Debug)]
 enum Framed {
-    /// Its own.
+    /// Owned by the chunk alone.
     Own(AlignedBuf),
-    /// Somebody writes from them too.
+    /// Shared with a request that writes them.
     Lent(Arc<AlignedBuf>),
 }
 
 impl Framed {
-    /// The buffer, unless somebody has it still.
+    /// The buffer, unless a request still holds it.
     fn into_buf(self) -> Option<AlignedBuf> {
         match self {
             Self::Own(buf) => Some(buf),
@@ -93,7 +93,7 @@ impl Deref for Framed {
     }
 }
 
-/// What is lent of a [`Framed`].
+/// A shared reference to the bytes of a [`Framed`].
 struct Loan(Arc<AlignedBuf>);
 
 impl AsRef<[u8]> for Loan {
@@ -105,11 +105,11 @@ impl AsRef<[u8]> for Loan {
 /// Bytes that were appended.
 #[derive(Clone, Copy, Debug)]
 pub struct Content<'a> {
-    /// Where the first lies in the file.
+    /// File offset of the first byte.
     pub offset: u64,
-    /// What was framed.
+    /// The framed bytes.
     pub framed: &'a [u8],
-    /// What lies behind it.
+    /// The shared slices that follow them.
     pub behind: &'a [Bytes],
 }
 
@@ -118,17 +118,17 @@ fn bytes_in(behind: &[Bytes]) -> usize {
 }
 
 impl Chunk {
-    /// How many bytes go to the device.
+    /// Number of bytes that are written, padding included.
     pub(crate) fn bytes(&self) -> u64 {
         (self.buf.len() + bytes_in(&self.behind)) as u64
     }
 
-    /// Where it goes in the file.
+    /// File offset at which the chunk is written.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// All of it, for somebody else to write.
+    /// Shares all of its bytes with a request that will write them.
     pub(crate) fn lend(&mut self) -> Vec<Bytes> {
         let buf = match std::mem::replace(&mut self.buf, Framed::Own(AlignedBuf::new(1))) {
             Framed::Own(buf) => Arc::new(buf),
@@ -151,7 +151,7 @@ impl Chunk {
         self.offset + self.fresh.start as u64
     }
 
-    /// What is in no earlier chunk; `None` if the chunk does not have what it says.
+    /// The content that is in no earlier chunk; `None` if the chunk is inconsistent.
     pub(crate) fn fresh(&self) -> Option<Content<'_>> {
         Some(Content {
             offset: self.fresh_from(),
@@ -160,7 +160,7 @@ impl Chunk {
         })
     }
 
-    /// Writes what of the framed bytes lies at `from` and behind, up to `to` or the end.
+    /// Writes the framed bytes from file offset `from` up to `to`, or to their end if that is less.
     pub(crate) fn write_between(&self, file: &dyn File, from: u64, to: u64) -> Result<()> {
         let end = self.offset + self.buf.len() as u64;
         let to = to.min(end);
@@ -176,11 +176,11 @@ impl Chunk {
         io::write_all_at(file, part, from, WriteSync::None)
     }
 
-    /// Writes it durably, and the first unit, which holds bytes of earlier chunks, as a whole or not
-    /// at all. What lies behind that unit goes first: until the unit is there, the log ends where it
-    /// did, with zeros behind, and with it the whole chunk is there. The other way round, a crash
-    /// between the two would leave a torn record; and nothing acknowledged lies in either part but
-    /// in the unit.
+    /// Writes the chunk durably, with an atomic write for the first unit, which holds bytes of earlier
+    /// chunks. The bytes behind that unit are written first: until the first unit is written, the log
+    /// ends where it did before, with zeros behind; then the whole chunk is there at once. In the other
+    /// order, a crash between the two writes would leave a torn record. Of acknowledged bytes, only those
+    /// in the first unit are overwritten.
     pub(crate) fn write_atomic(&self, file: &dyn File, unit: usize) -> Result<()> {
         if self.fresh.start == 0 {
             return self.write(file, WriteSync::Dsync);
@@ -200,7 +200,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Writes it, in one call unless the system takes less.
+    /// Writes the chunk, in one call unless the system writes less than asked for.
     pub(crate) fn write(&self, file: &dyn File, sync: WriteSync) -> Result<()> {
         if self.behind.is_empty() {
             return io::write_all_at(file, &self.buf, self.offset, sync);
@@ -226,16 +226,16 @@ impl Tail {
         }
     }
 
-    /// The file holds another log's records: a header of zeros always lies between the content and
-    /// them. Without it a reader would look for a header in the middle of an old record, and take
-    /// what it finds for damage.
+    /// For a file that holds another log's records: keeps at least a header's length of zeros between
+    /// the content and those records. Otherwise a reader would parse a header from the middle of an old
+    /// record and report damage.
     pub(crate) fn over_old_records(mut self) -> Self {
         self.zeros = RECYCLABLE_HEADER;
         self
     }
 
-    /// Whether the write of a whole unit reaches into the next one, with zeros: two writes that are
-    /// out at once would overwrite each other.
+    /// Whether the write of a whole unit also writes zeros to the next unit: then two writes in flight
+    /// would overwrite each other.
     pub(crate) fn reaches_beyond(&self) -> bool {
         self.zeros > LEGACY_HEADER
     }
@@ -277,7 +277,7 @@ impl Tail {
         self.buf.len() > self.written
     }
 
-    /// What is in no chunk yet; `None` if it is not there.
+    /// The content that is in no chunk yet; `None` if the tail is inconsistent.
     pub(crate) fn pending(&self) -> Option<Content<'_>> {
         Some(Content {
             offset: self.base + self.written as u64,
@@ -291,7 +291,7 @@ impl Tail {
         self.buf.len().saturating_sub(self.written) + self.behind_bytes
     }
 
-    /// Forgets what is pending from file offset `to` on: all that lies behind the framed bytes with it.
+    /// Discards the pending bytes from file offset `to` on, and all shared slices with them.
     pub(crate) fn cut_pending(&mut self, to: u64) -> Result<()> {
         let pending = self.base + self.written as u64..=self.end();
         if !pending.contains(&to) {
@@ -313,7 +313,7 @@ impl Tail {
         self.buf.resize(keep)
     }
 
-    /// Forgets all that is pending.
+    /// Discards all pending bytes.
     pub(crate) fn clear_pending(&mut self) -> Result<()> {
         self.forget_behind();
         self.buf.resize(self.written)
@@ -324,7 +324,7 @@ impl Tail {
         self.behind_bytes = 0;
     }
 
-    /// Appends what others have too, whole units, behind framed bytes that are whole units.
+    /// Appends shared slices behind the framed bytes; the framed bytes and each slice must be whole units.
     pub(crate) fn push_behind(&mut self, slices: impl IntoIterator<Item = Bytes>) -> Result<()> {
         for slice in slices {
             let whole = |len: usize| len.is_multiple_of(self.unit);
@@ -341,7 +341,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Where records are framed into; its next byte lies at [`Tail::end`].
+    /// The buffer into which records are framed; its next byte has file offset [`Tail::end`].
     pub(crate) fn buf(&mut self) -> &mut AlignedBuf {
         &mut self.buf
     }
@@ -364,7 +364,7 @@ impl Tail {
             .pop()
             .unwrap_or_else(|| AlignedBuf::new(self.unit));
         next.extend_from_slice(kept)?;
-        // All that may lack memory comes before anything is taken: what fails leaves the tail as it was.
+        // Everything that allocates memory comes before the first change: an error leaves the tail as it was.
         if let Err(e) = self.fill_up(content) {
             self.buf.resize(content)?;
             return Err(e);
@@ -383,14 +383,14 @@ impl Tail {
         Ok(chunk)
     }
 
-    /// Fills the buffer up with zeros behind its `content` bytes: to whole units, and a header of zeros where one
-    /// must lie there.
+    /// Pads the buffer with zeros behind its `content` bytes: to whole units, and with at least
+    /// `zeros` of them where they are needed.
     fn fill_up(&mut self, content: usize) -> Result<()> {
         self.buf.pad_to_alignment()?;
         let room = self.buf.len() - content;
         if (1..self.zeros).contains(&room) {
-            // At the end of the file, RocksDB's AbsoluteConsistency mode would take so
-            // few zeros for a header that was cut off.
+            // At the end of the file, RocksDB's AbsoluteConsistency mode would take
+            // fewer zeros than a header for a truncated header.
             self.buf.resize(self.buf.len() + self.unit)?;
         } else if room == 0 && self.reaches_beyond() {
             let zeros = self.zeros.next_multiple_of(self.unit);
@@ -412,7 +412,7 @@ impl Tail {
         self.buf.resize(chunk.fresh.end)
     }
 
-    /// Keeps the memory of a chunk that is done for a later one.
+    /// Keeps the memory of a finished chunk for a later one.
     pub(crate) fn reuse(&mut self, chunk: Chunk) {
         let Some(mut buf) = chunk.buf.into_buf() else {
             return;

@@ -1,8 +1,10 @@
-//! Cuts a torn tail off a log, as recovery does, so that readers which take it for damage open.
+//! Cuts a torn tail off a log, as recovery does, for readers that would take it for damage and refuse
+//! to open the database.
 //!
 //! RocksDB refuses a torn record with zeros behind it in kTolerateCorruptedTailRecords and
-//! kAbsoluteConsistency. [`find`] says where the torn part begins, and refuses where a fence proves
-//! that durable data lie behind that place: then it is no torn tail. [`apply`] takes it away.
+//! kAbsoluteConsistency. [`find`] says where the torn part begins. It returns Corruption if a fence
+//! proves that data behind that place were durable: then it is not a torn tail. [`apply`] removes the
+//! torn part.
 #![deny(clippy::indexing_slicing)]
 
 use std::path::Path;
@@ -21,14 +23,14 @@ use crate::salvage;
 pub struct Torn {
     /// Where the last complete record ends: the log is cut here.
     pub offset: u64,
-    /// Behind the last byte that is not zero; `offset` or less if there is none to cut.
+    /// The offset behind the last byte that is not zero; `offset` or less if there is nothing to cut.
     pub content_end: u64,
     /// Bytes of the file.
     pub file_len: u64,
     /// What is wrong at `offset`.
     pub reason: &'static str,
-    /// Records behind `offset` that can still be read. More than one group has if this is large:
-    /// then it is rather damage than a torn tail.
+    /// Records behind `offset` that can still be read. If there are more of them than one group has,
+    /// this is probably damage and not a torn tail.
     pub readable: u64,
 }
 
@@ -42,7 +44,7 @@ pub enum How {
 }
 
 /// The torn tail of the log `log_number`; `None` if the log ends as it should. Errors: Corruption
-/// if a fence says that something at or behind the torn place was durable.
+/// if a fence proves that data at or behind the torn place were durable.
 pub fn find(file: &Arc<dyn File>, log_number: u64) -> Result<Option<Torn>> {
     let options = ReaderOptions {
         fences: true,
@@ -94,15 +96,14 @@ pub fn keep(fs: &dyn FileSystem, log: &Path, torn: &Torn, to: &Path) -> Result<(
     fs.sync_dir(directory(to))
 }
 
-/// Takes the torn part away; durable when it returns. A crash in the middle leaves the torn part,
-/// or less of it, never a readable record behind zeros.
+/// Removes the torn part, durably. A crash in the middle leaves the torn part or a shorter one, but
+/// never a readable record behind zeros.
 pub fn apply(fs: &dyn FileSystem, log: &Path, torn: &Torn, how: How) -> Result<()> {
     let file = fs.open(log, OpenHow::UPDATE)?;
     match how {
         How::Cut => file.truncate(torn.offset)?,
         How::Zero => {
-            // What lies in later blocks first: zeros in this block would let a reader step over
-            // them to a record there.
+            // Later blocks first: a reader would skip zeros in this block and find a record there.
             let next_block = (torn.offset / BLOCK as u64 + 1) * BLOCK as u64;
             if torn.content_end > next_block {
                 zero(&*file, next_block, torn.content_end)?;
@@ -113,7 +114,7 @@ pub fn apply(fs: &dyn FileSystem, log: &Path, torn: &Torn, how: How) -> Result<(
     file.sync(SyncKind::All)
 }
 
-/// Overwrites with zeros, and syncs. Plain writes: the space is allocated and stays so.
+/// Overwrites a range with zeros, and syncs. Plain writes keep the blocks allocated.
 fn zero(file: &dyn File, from: u64, to: u64) -> Result<()> {
     let zeros = AlignedBuf::zeroed(BLOCK, buffer::PAGE)?;
     let mut at = from;

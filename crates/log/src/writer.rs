@@ -24,7 +24,7 @@ pub struct Rocks {
     framer: Framer,
     /// See [`LogOptions::compressed`].
     compressed: bool,
-    /// What compresses, once there is a record.
+    /// Compresses records; created for the first one.
     packer: Option<Packer>,
     /// See [`LogOptions::sync_unit`].
     sync_unit: Option<u32>,
@@ -60,7 +60,7 @@ impl Rocks {
         }
     }
 
-    /// The same for a record that is stored as it is in a compressed log.
+    /// Like [`Rocks::frame`], for a record that is stored uncompressed in a compressed log.
     fn frame_stored(&mut self, record: &[u8], start: u64, out: &mut AlignedBuf) -> Result<()> {
         let framer = self.framer;
         self.packer()?.append_stored(framer, record, start, out)
@@ -90,7 +90,7 @@ impl Framing for Rocks {
         Some(())
     }
 
-    /// With [`LogOptions::head_last`] in steps.
+    /// With [`LogOptions::head_last`], writes in several steps.
     fn write(&self, chunk: &Chunk, file: &dyn File) -> Result<()> {
         let Some(sector) = self.framer.sector.map(u64::from) else {
             return chunk.write(file, WriteSync::None);
@@ -98,7 +98,7 @@ impl Framing for Rocks {
         let from = chunk.fresh_from();
         let room = BLOCK as u64 - from % BLOCK as u64;
         let head = if room < self.framer.header_len() as u64 {
-            from + room // behind the trailer of a block
+            from + room // behind the zeros at the end of a block
         } else {
             from
         };
@@ -107,8 +107,8 @@ impl Framing for Rocks {
             chunk.write_between(file, behind, u64::MAX)?;
             file.sync(SyncKind::Data)?;
         }
-        // What an error or a short write leaves within the sector must not be a header of a record whose
-        // payload is not there. The header of a very short record may reach behind the sector.
+        // An error or a short write must not leave a header in the first sector without its payload. The
+        // header of a very short record may extend beyond the sector.
         let payload = (head + self.framer.header_len() as u64).min(behind);
         chunk.write_between(file, payload, behind)?;
         chunk.write_between(file, from, payload)
@@ -116,8 +116,8 @@ impl Framing for Rocks {
 }
 
 impl Writer {
-    /// A log from the start of `file`. What the file holds is overwritten as the log grows, never
-    /// cut off: it must be empty, zero-filled, or, with recyclable records, another log's.
+    /// A log from the start of `file`. The file's content is overwritten as the log grows, and never
+    /// truncated: the file must be empty, zero-filled, or, with recyclable records, an old log.
     ///
     /// # Panics
     /// If [`LogOptions::direct_unit`] is not a power of two.
@@ -125,17 +125,17 @@ impl Writer {
         let unit = options.direct_unit.unwrap_or(1);
         assert!(unit.is_power_of_two(), "direct_unit {unit}");
         let mut tail = Tail::empty(unit);
-        // Where the length cannot be known, old records may be there.
+        // If the length is not known, the file may hold old records.
         if options.recyclable && !file.len().is_ok_and(|len| len == 0) {
             tail = tail.over_old_records();
         }
         Self::with(file, Rocks::new(&options), tail, 0, options.into())
     }
 
-    /// Continues a log that ends at `offset`, where the reader's
-    /// [`End`](crate::End) says. What lies before counts as durable: the caller syncs the file
-    /// first if it may not be. What lies after is the caller's to cut off or to zero. The record
-    /// family must be the one that the file has.
+    /// Continues a log that ends at `offset`, as the reader's [`End`](crate::End) says. The bytes
+    /// before `offset` count as durable: if they may not be, the caller must sync the file first. The
+    /// caller also truncates or zeroes the bytes behind it. [`LogOptions::recyclable`] must match the
+    /// records in the file.
     pub fn resume(file: Arc<dyn File>, offset: u64, options: LogOptions) -> Result<Self> {
         let len = file.len()?;
         if offset > len {
@@ -149,19 +149,19 @@ impl Writer {
         Ok(Self::with(file, framing, tail, offset, options.into()))
     }
 
-    /// Frames one record into the process's buffer and returns the part of the log it takes.
+    /// Frames one record into the buffer in memory and returns the part of the log that it takes up.
     /// Nothing is written yet.
     pub fn append(&mut self, record: &[u8]) -> Result<Range<Lsn>> {
         self.append_parts(&[record])
     }
 
-    /// The same for a record that lies in several pieces.
+    /// Like [`Writer::append`], for a record that consists of several parts.
     pub fn append_parts(&mut self, parts: &[&[u8]]) -> Result<Range<Lsn>> {
         self.append_around(parts, 0..parts.len())
     }
 
-    /// The same, for a record of which only the parts in `packed` may be compressed: the others
-    /// stand in the file as they are, to be found by their bytes.
+    /// Like [`Writer::append_parts`], for a record of which only the parts in `packed` may be compressed.
+    /// The others are stored unchanged, so that they can be found by their bytes.
     pub fn append_around(&mut self, parts: &[&[u8]], packed: Range<usize>) -> Result<Range<Lsn>> {
         self.marks.check()?;
         let start = self.tail.end();
@@ -169,7 +169,7 @@ impl Writer {
             .frame(parts, &packed, start, self.tail.buf())
             .map_err(|e| {
                 let e = e.or_file(self.file().path());
-                // Half a record stays: nothing may go behind it.
+                // Part of a record remains in the buffer: nothing may be appended behind it.
                 let half = self.tail.end() != start;
                 if half { self.marks.poison(e) } else { e }
             })?;
@@ -182,8 +182,7 @@ impl Writer {
         Ok(Lsn(start)..Lsn(end))
     }
 
-    /// Errors: what lies at `start` and behind is not the record of `parts`, whole, with right
-    /// checksums.
+    /// Errors: the bytes from `start` on are not one whole record of `parts` with correct checksums.
     fn check_appended(&self, parts: &[&[u8]], packed: &Range<usize>, start: u64) -> Result<()> {
         let not = |why| Error::broken(format!("what was appended {why}")).offset(start);
         let pending = self.tail.pending().ok_or_else(|| not("is gone"))?;
@@ -204,7 +203,7 @@ impl Writer {
                 .and_then(|mut i| i.all(record))
                 .map_err(not)?;
         }
-        // A compressed record may have no-ops before what is stored behind the compressed parts.
+        // A compressed record may have no-ops between the compressed parts and the stored parts behind.
         let cut = if self.framing.compressed {
             packed.end
         } else {
@@ -229,7 +228,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends a record as long as [`Writer::padding`] said.
+    /// Appends a padding record, whose payload has the length that [`Writer::padding`] returned.
     pub fn append_padding(&mut self, record: &[u8]) -> Result<()> {
         if !self.framing.compressed {
             self.append(record)?;
@@ -242,9 +241,9 @@ impl Writer {
         Ok(())
     }
 
-    /// With [`TailPolicy::Pad`]: the payload in bytes of the record that the caller has to append
-    /// so that the log ends with a whole unit, not at the start of a block; 0 if it does already.
-    /// A direct log is filled up before each write, a buffered one before each sync.
+    /// With [`TailPolicy::Pad`]: the payload in bytes of the padding record that the caller must append
+    /// so that the log ends at a multiple of the unit, but not at a block boundary; 0 if no padding is
+    /// needed. A direct log is padded before each write, a buffered one before each sync.
     pub fn padding(&self) -> usize {
         let unit = self.options.direct_unit.or(self.framing.sync_unit);
         let (TailPolicy::Pad { payload_min }, Some(unit)) = (self.options.tail, unit) else {
@@ -300,8 +299,8 @@ mod tests {
         Writer::new(file, LogOptions::default())
     }
 
-    /// A range that lay outside of the buffer became an empty write that returned Ok: the group was
-    /// acknowledged and nowhere. Whatever does not hold ends the log with an error now.
+    /// Regression test: a range outside of the buffer became an empty write that returned Ok, so the
+    /// group was acknowledged but not written. Now every violated invariant ends the log with an error.
     #[test]
     fn what_does_not_hold_ends_the_log() {
         type Break = fn(&mut Writer);
@@ -329,8 +328,8 @@ mod tests {
         }
     }
 
-    /// A file panicked when it was written to, and the bytes were gone: the next sync had nothing to write,
-    /// and made them count as durable.
+    /// Regression test: a file panicked during a write, and the bytes were lost. The next sync had nothing
+    /// to write, and counted them as durable.
     #[test]
     fn what_was_taken_and_not_written_is_not_durable() {
         let dir = tempfile::tempdir().unwrap();
@@ -346,7 +345,7 @@ mod tests {
         assert!(w.append(b"the third").is_err());
     }
 
-    /// The same where the bytes go to the file.
+    /// The same for a write of a part of a chunk.
     #[test]
     fn a_chunk_writes_what_it_has_or_fails() {
         let dir = tempfile::tempdir().unwrap();

@@ -9,28 +9,28 @@
 //!           30 must be 0 · 31 data-block hash index (ignored but for its length)
 //! ```
 //!
-//! With separated values (RocksDB 11), the entries hold no values; those follow one another from
-//! the *values offset* on, and the entry at a restart point says where its value starts:
+//! With separated values (RocksDB 11), the entries hold no values; the values are contiguous from the
+//! *values offset* on, and the entry at a restart point says where its value starts:
 //! `shared, non_shared, value_len, varint32 value_offset, key suffix`.
 //!
-//! In memory, what a search needs first stands first, so that it costs one cache miss, not one for
-//! the restart offsets behind the entries and one for each key it looks at:
+//! In memory, the data that a search needs first is at the front. So a search costs one cache miss
+//! instead of one for the restart offsets behind the entries and one for each key that it compares:
 //!
 //! ```text
 //!   u32 restart offsets… | u32 skip | u64 prefixes… | entries | separated values
-//!                          └ data blocks in bytewise order: what the keys at the restart points
-//!                            have in common, and the 8 bytes behind that, as integers
+//!                          └ data blocks in bytewise order: length of the common prefix of the keys
+//!                            at the restart points, and each one's 8 bytes behind it, as integers
 //! ```
 //!
-//! A [`Block`] is a counted reference to that and a few numbers, 32 bytes: the block cache keeps it
-//! in the cache line of its entry.
+//! A [`Block`] is a counted reference to that memory and a few numbers, 32 bytes in total, so that it
+//! fits the cache line of its entry in the block cache.
 //!
 //! [`Cursor`] does not borrow the block: every method takes it as an argument. So an iterator can
-//! own both, and a `get` can reuse one cursor's key buffer for block after block.
+//! own both, and a `get` can reuse one cursor's key buffer for many blocks.
 //!
-//! Invariants: [`Block::new`] has checked that the parts named above lie inside the bytes;
-//! everything inside the entries is checked when a cursor meets it, and a violation is
-//! `Corruption`. A key is never longer than the block.
+//! Invariants: [`Block::new`] has checked that the parts above lie inside the bytes. A cursor checks
+//! each entry when it decodes it, and a violation is `Corruption`. A key is never longer than the
+//! block.
 #![deny(clippy::indexing_slicing)]
 
 #[expect(
@@ -54,7 +54,7 @@ pub use builder::BlockBuilder;
 pub(crate) use builder::common_prefix;
 pub use cursor::{Cursor, Target};
 
-/// Bytes of the counts in an `Arc`.
+/// Bytes of the reference counts in an `Arc`.
 const ARC_COUNTS: usize = 16;
 
 const RESTARTS_MASK: u32 = 0x0fff_ffff;
@@ -66,7 +66,7 @@ const PREFIXES: u32 = 1 << 29;
 /// Prefixes are made if they take at most one byte for this many bytes of the block.
 const BYTES_PER_PREFIX_BYTE: usize = 8;
 
-/// What the keys of a block are.
+/// The kind of keys in a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
     /// Any bytes: metaindex, properties.
@@ -74,12 +74,11 @@ pub enum Keys {
     Plain,
     /// Internal keys.
     Internal,
-    /// Internal keys of an ingested file: stored with sequence 0, all of them valid as of this
-    /// sequence.
+    /// Internal keys of an ingested file: stored with sequence number 0, read with this one.
     Ingested(u64),
 }
 
-/// A decompressed block in its form for memory. Cheap to clone.
+/// A decompressed block in its in-memory layout. Cheap to clone.
 ///
 /// Offsets are counted from the start of that memory, so no entry has offset 0.
 #[derive(Clone, Debug)]
@@ -89,7 +88,7 @@ pub struct Block {
     base: u32,
     /// End of the entries, or of their key parts.
     entries_end: u32,
-    /// Number of restart points, and [`SEPARATED`] and [`PREFIXES`].
+    /// Number of restart points, and the flags [`SEPARATED`] and [`PREFIXES`].
     packed: u32,
 }
 
@@ -166,13 +165,13 @@ impl Parts {
     }
 }
 
-/// Bytes that the keys of an honest block of `len` bytes take together, at most. Keys share what
-/// they have in common, so a small hostile block could otherwise stand for any amount of memory.
+/// Upper bound of the bytes that the keys of a valid block of `len` bytes take together. Common prefixes
+/// of keys are stored once, so a small malicious block could otherwise expand to any amount of memory.
 pub(crate) fn keys_bytes_max(len: usize) -> usize {
     len.saturating_mul(256).saturating_add(1 << 20)
 }
 
-/// A block as it is stored, for one pass over its entries without a copy.
+/// A stored block, for one pass over its entries without a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stored<'a> {
     /// The entries, or their key parts.
@@ -198,7 +197,7 @@ impl<'a> Stored<'a> {
         })
     }
 
-    /// Where restart point `i` lies in the entries; beyond them if there are fewer.
+    /// Offset of restart point `i` in the entries; beyond them if there are fewer restart points.
     pub(crate) fn restart(&self, i: usize) -> usize {
         u32_at(self.restarts, i * 4).map_or(usize::MAX, |at| at as usize)
     }
@@ -211,7 +210,8 @@ impl Block {
         Self::lay_out(stored, parts, false)
     }
 
-    /// The same for a block of internal keys in the order of `comparator`, which will be searched.
+    /// Like [`Block::new`], for a block of internal keys in the order of `comparator` that will be
+    /// searched: adds prefixes if they are small enough.
     pub fn searchable(stored: &[u8], comparator: &Comparator) -> Result<Self> {
         let parts = Parts::of(stored)?;
         let prefixes = comparator.is_bytewise()
@@ -269,8 +269,8 @@ impl Block {
         let mut head = Vec::with_capacity(4 + n as usize * 8);
         head.extend_from_slice(&(skip as u32).to_le_bytes());
         for i in 0..n {
-            // Keys in order share what the first and the last one share; keys out of order, which
-            // only damaged files have, are not found, and that is all.
+            // Sorted keys share the common prefix of the first and the last one. Keys out of order,
+            // which only damaged files have, are merely not found.
             let rest = user_key(i)?.get(skip..).unwrap_or_default();
             head.extend_from_slice(&comparator.prefix(rest).to_le_bytes());
         }
@@ -283,8 +283,8 @@ impl Block {
         Ok(())
     }
 
-    /// The restart points whose keys must be compared to find the first one not before a user
-    /// key: those in front of the range are before it, those behind are not.
+    /// The range of restart points whose keys must be compared to find the first one not before a
+    /// user key: those in front of the range are before it, those behind the range are not.
     #[inline]
     fn candidates(&self, comparator: &Comparator, user: &[u8]) -> (u32, u32) {
         let n = self.restarts();

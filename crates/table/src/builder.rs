@@ -7,12 +7,12 @@
 //! ```
 //!
 //! By default the format is the newest that RocksDB 7.8 reads (format_version 5), with the
-//! properties that RocksDB writes. Bytes collect in a buffer and go to the file in large writes;
-//! the file is not synced, which is the caller's decision. Nothing is known to be in the file before
+//! properties that RocksDB writes. Bytes are buffered and written to the file in large writes. The
+//! builder does not sync the file; that is up to the caller. The file is not complete before
 //! [`Builder::finish`] has returned.
 //!
 //! Index separators are kept as shortened internal keys until the end: only then is it known whether
-//! some user key stands in two blocks, which forces internal keys on the whole index.
+//! some user key spans two blocks, in which case the whole index needs internal keys.
 
 mod blocks;
 mod filters;
@@ -43,7 +43,7 @@ use index::{IndexBlock, IndexBuilder};
 use meter::WriteMeter;
 use sink::Sink;
 
-/// What a builder needs to know beyond the entries.
+/// Settings of a [`Builder`], and facts about the table that it writes to the properties.
 #[derive(Clone, Debug)]
 pub struct BuilderOptions {
     /// The format.
@@ -54,16 +54,16 @@ pub struct BuilderOptions {
     pub compression: CompressionType,
     /// The codec's settings.
     pub compression_opts: CompressionSettings,
-    /// Threads that compress; `None` compresses on the caller's, whatever the settings say.
+    /// Threads that compress; with `None`, the caller's thread compresses, whatever the settings say.
     pub compressors: Option<Arc<dyn Compressors>>,
-    /// How large the table may get, in bytes: no more data is held back for a dictionary. 0 is
+    /// The target size of the table in bytes: at most this much data is held for a dictionary. 0 is
     /// unknown.
     pub target_file_size: u64,
-    /// The level that the table is made for, -1 for a flush.
+    /// The level for which the table is made, -1 for a flush.
     pub level: i32,
-    /// What is a prefix of a key, for filters and the hash index.
+    /// Extracts the prefix of a key, for filters and the hash index.
     pub prefix_extractor: Option<SliceTransform>,
-    /// Where the data blocks are also put.
+    /// The block cache into which the data blocks are put as well.
     pub prepopulate: Option<Prepopulate>,
     /// The column family's id.
     pub column_family_id: u32,
@@ -85,9 +85,9 @@ pub struct BuilderOptions {
     pub file_creation_time: u64,
     /// The merge operator's name.
     pub merge_operator_name: Option<String>,
-    /// Where blocks and writes are counted.
+    /// Statistics to which blocks and writes are added.
     pub statistics: Option<Arc<Statistics>>,
-    /// Tells how long they take; without it, times are not counted.
+    /// The clock that measures them; without it, times are not recorded.
     pub clock: Option<Arc<dyn Clock>>,
     /// What the table is written for.
     pub activity: Activity,
@@ -122,16 +122,16 @@ impl Default for BuilderOptions {
     }
 }
 
-/// What [`Builder::finish`] tells about the table.
+/// The result of [`Builder::finish`].
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub file_size: u64,
     /// Bytes behind the data blocks.
     pub tail_size: u64,
     /// The properties that were written.
     pub properties: Properties,
-    /// For the MANIFEST; all zero if the ids that it is made of were not given.
+    /// The unique id, for the MANIFEST; all zero if the ids from which it is made were not given.
     pub unique_id: [u8; 16],
 }
 
@@ -140,9 +140,9 @@ pub struct Finished {
 pub struct Builder {
     options: BuilderOptions,
     sink: Sink,
-    /// The data block that grows.
+    /// The current data block.
     data: BlockBuilder,
-    /// Those that have ended.
+    /// The finished data blocks.
     blocks: DataBlocks,
     index: IndexBuilder,
     filter: Option<TableFilter>,
@@ -163,7 +163,7 @@ impl Builder {
         let table = &options.table;
         let prefix_extractor = options.prefix_extractor.as_ref();
         table.check_writable()?;
-        // Aligned blocks may be compressed; whoever wants that is asked before, not here.
+        // Aligned blocks may be compressed here; callers reject that combination before.
         table.check_together(false, prefix_extractor.is_some())?;
         let meter = WriteMeter {
             clock: options.clock.clone(),
@@ -179,7 +179,7 @@ impl Builder {
             meter: meter.clone(),
         };
         let mut data = BlockBuilder::new(table.block_restart_interval as u32);
-        // Keys that are not equal byte by byte, but to the comparator, would hash to other buckets.
+        // Keys that are equal for a custom comparator, but differ in bytes, would hash to different buckets.
         if table.data_block_index_type == DataBlockIndexType::BinaryAndHash
             && Comparator::by_name(options.comparator.name()).is_some()
         {
@@ -199,8 +199,8 @@ impl Builder {
         })
     }
 
-    /// Makes it a table that is to be ingested by some database, RocksDB's `SstFileWriter` kind,
-    /// version 2: its entries have sequence 0, and get the one that is assigned at ingestion.
+    /// Makes this a table for ingestion, like one of RocksDB's `SstFileWriter`, version 2: its entries have
+    /// sequence number 0, and get the one that is assigned at ingestion.
     #[must_use]
     pub fn external(mut self) -> Self {
         self.properties.external_sst_file_version = Some(2);
@@ -208,12 +208,11 @@ impl Builder {
         self
     }
 
-    /// Adds an entry. Internal keys come in strictly ascending order.
+    /// Adds an entry. Internal keys must be added in strictly ascending order.
     ///
     /// # Errors
-    /// `InvalidArgument` for a key that is no internal key, is out of order, or is of 1 GiB or
-    /// more, or a value of 3 GiB or more; otherwise those of writing, after which the builder is
-    /// of no more use.
+    /// `InvalidArgument` for a key that is no internal key, is out of order, or has 1 GiB or more, or
+    /// for a value of 3 GiB or more; otherwise those of writing, after which the builder is unusable.
     pub fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         self.sink.check_usable()?;
         let (user, packed) = key::split(internal_key)
@@ -249,8 +248,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Adds a range tombstone: an internal key of type `RangeDeletion` that starts with the first
-    /// user key, and the user key behind the last one. Any order.
+    /// Adds a range tombstone: an internal key of type `RangeDeletion` with the first user key, and the
+    /// user key behind the last one. Tombstones may be added in any order.
     ///
     /// # Errors
     /// `InvalidArgument` for a key of another type.
@@ -275,12 +274,12 @@ impl Builder {
         self.properties.num_entries
     }
 
-    /// How much of the file has been written, in bytes.
+    /// Number of bytes that have been written to the file.
     pub fn written(&self) -> u64 {
         self.sink.written()
     }
 
-    /// About how long the file would be if no more was added, in bytes.
+    /// Estimated size of the file in bytes if nothing more is added.
     pub fn file_size_estimate(&self) -> u64 {
         let filter = self.filter.as_ref().map_or(0, TableFilter::estimated_size);
         let unfinished = if self.data.is_empty() {
@@ -292,7 +291,7 @@ impl Builder {
         self.sink.offset() + self.blocks.unwritten() + tail
     }
 
-    /// Writes what is left. The file is complete, and not synced.
+    /// Writes the rest of the table. The file is then complete, but not synced.
     ///
     /// # Errors
     /// Those of writing.
@@ -353,7 +352,7 @@ impl Builder {
         size > full_enough && self.data.size_after(key, value) as u64 > limit
     }
 
-    /// Ends the data block; `next` is the internal key that follows, if one does.
+    /// Ends the current data block; `next` is the internal key that follows, if there is one.
     fn finish_data_block(&mut self, next: Option<&[u8]>) -> Result<()> {
         if self.data.is_empty() {
             return Ok(());
@@ -527,7 +526,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Metaindex and footer.
+    /// Writes metaindex and footer.
     fn write_end(
         &mut self,
         mut metaindex: Vec<(String, BlockHandle)>,
@@ -559,8 +558,8 @@ impl Builder {
     }
 }
 
-/// A number that no other table is likely to have, for the context of checksums: 0, which is none,
-/// before format version 6.
+/// The base context for checksums, a number that is probably unique to the table; 0 for none, before
+/// format version 6.
 fn base_context(o: &BuilderOptions) -> u32 {
     if o.table.format_version < 6 {
         return 0;
@@ -569,8 +568,8 @@ fn base_context(o: &BuilderOptions) -> u32 {
     (hash64(own.as_bytes()) as u32).max(1)
 }
 
-/// The property `rocksdb.compression`: the codec, or from format version 7 on who chose codecs, and
-/// those that some block needs.
+/// The property `rocksdb.compression`: the codec; from format version 7 on, the compression manager and
+/// the codecs that blocks use.
 fn compression_name(o: &BuilderOptions, any_compressed: bool) -> String {
     if o.table.format_version < 7 {
         return o.compression.property_name().to_owned();

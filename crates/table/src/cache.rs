@@ -6,23 +6,23 @@
 //!                           state: | 2 bits EMPTY/BUSY/LIVE | 2 bits CLOCK | pins |
 //! ```
 //!
-//! **A hit** probes the table without a lock, adds a pin to the state of the entry it names, and
-//! only then checks that the entry is LIVE and holds the key. While pinned, the entry cannot
-//! change. So what the table said may be stale: the worst is a miss for a block that is being
-//! moved in the table at this moment, and that costs one read. The only shared line a hit writes
-//! is the entry's own.
+//! **A hit** probes the table without a lock, adds a pin to the state of the entry that the table
+//! names, and only then checks that the entry is LIVE and holds the key. A pinned entry cannot change,
+//! so a stale word of the table does no harm. At worst, a hit misses a block that is being moved in the
+//! table at that moment, which costs one read. The only shared cache line that a hit writes is the
+//! entry's own.
 //!
-//! **Insert and evict** run under the shard's mutex. To take an entry, the writer swaps its state
-//! from (LIVE, no pins) to BUSY in one step, so no reader can be inside; readers that pin a BUSY
-//! entry see it, and take their pin back without looking at anything else.
+//! **Insert and evict** run under the shard's mutex. To take an entry, the writer changes its state
+//! from (LIVE, no pins) to BUSY atomically, so that no reader is using it. A reader that pins a BUSY
+//! entry sees that state, and removes its pin without accessing anything else.
 //!
-//! Neither tables nor entries are freed before the cache is: a table that was outgrown is kept
-//! (all outgrown ones together are smaller than the current one), so that a reader needs no
-//! protection against reclamation.
+//! Neither tables nor entries are freed before the cache is, so that readers need no protection
+//! against reclamation. A table that was outgrown is kept; all outgrown tables together are smaller
+//! than the current one.
 //!
-//! **Capacity is strict**: what does not fit, after evicting what may be evicted, is not cached;
-//! the caller keeps its own copy. Blocks that someone still holds cannot be evicted, as that would
-//! free no memory. [`BlockCache::reserve`] charges memory that lives elsewhere (indexes, filters).
+//! **Capacity is strict**: a block that does not fit, after evicting what may be evicted, is not
+//! cached; the caller keeps its own copy. Blocks that are still in use are not evicted, as that would
+//! free no memory. [`BlockCache::reserve`] charges memory outside of the cache (indexes, filters).
 #![expect(
     unsafe_code,
     reason = "lock-free hits read a value that the entry's pin protects"
@@ -39,13 +39,13 @@ use base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::block::Block;
 use shard::Shard;
 
-/// Bytes per block that the cache itself needs: the entry and its share of the table.
+/// The cache's own memory per block, in bytes: the entry and its share of the table.
 const OVERHEAD: usize = 64 + 16;
-/// A shard should be able to hold at least this many bytes, or large blocks crowd each other out.
+/// Minimum capacity of a shard in bytes: in smaller ones, large blocks would evict each other.
 const SHARD_BYTES_MIN: usize = 2 << 20;
 const SHARDS_MAX: usize = 64;
 
-/// Which block: the file's cache id (see [`BlockCache::new_id`]) and the offset in the file.
+/// The key of a block: the file's cache id (see [`BlockCache::new_id`]) and the offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheKey {
     /// The file.
@@ -55,7 +55,7 @@ pub struct CacheKey {
 }
 
 impl CacheKey {
-    /// Two multiplications that let every bit of the key reach the upper half.
+    /// Two multiplications, so that every bit of the key affects the upper half.
     #[inline]
     fn hash(self) -> u64 {
         let a = (self.id ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -92,7 +92,7 @@ impl BlockCache {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The block under `key`, pinned while the result lives; `None` if it is not here.
+    /// The block under `key`, pinned while the result lives; `None` if it is not in the cache.
     #[inline]
     pub fn get(&self, key: CacheKey) -> Option<Pinned<'_>> {
         let hash = key.hash();
@@ -104,31 +104,31 @@ impl BlockCache {
         block.memory() + OVERHEAD
     }
 
-    /// Puts a block into the cache, unless one is there already or it does not fit. True if it
-    /// was put in.
+    /// Inserts a block, unless there is one under `key` already or it does not fit. True if it was
+    /// inserted.
     pub fn insert(&self, key: CacheKey, block: &Block) -> bool {
         let hash = key.hash();
         self.shard(hash).insert(key, hash, block)
     }
 
-    /// Drops the block under `key`, unless someone uses it.
+    /// Removes the block under `key`, unless it is pinned.
     pub fn erase(&self, key: CacheKey) {
         let hash = key.hash();
         self.shard(hash).erase(key, hash);
     }
 
-    /// Bytes that may be in the cache, reservations included.
+    /// Capacity in bytes, for blocks and reservations together.
     pub fn capacity(&self) -> usize {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// Changes the capacity, and evicts what no longer fits.
+    /// Changes the capacity, and evicts blocks that no longer fit.
     pub fn set_capacity(&self, bytes: usize) {
         self.capacity.store(bytes, Ordering::Relaxed);
         self.apply_capacity();
     }
 
-    /// Bytes of the blocks in the cache, and reservations.
+    /// Bytes of the blocks in the cache, and of reservations.
     pub fn usage(&self) -> usize {
         let blocks: usize = self.shards.iter().map(Shard::usage).sum();
         blocks + self.reserved.load(Ordering::Relaxed)
@@ -139,7 +139,7 @@ impl BlockCache {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the blocks that someone uses at the moment, and reservations.
+    /// Bytes of the blocks that are in use at the moment, and of reservations.
     pub fn pinned_usage(&self) -> usize {
         let blocks: usize = self.shards.iter().map(Shard::pinned_usage).sum();
         blocks + self.reserved.load(Ordering::Relaxed)
@@ -155,8 +155,8 @@ impl BlockCache {
         self.len() == 0
     }
 
-    /// Charges `bytes` that live outside the cache against its capacity while the result lives.
-    /// Never refused: the memory is in use anyway.
+    /// Charges `bytes` of memory outside of the cache to its capacity while the result lives. Never
+    /// refused: the memory is in use anyway.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         self.reserved.fetch_add(bytes, Ordering::Relaxed);
         self.apply_capacity();
@@ -181,7 +181,7 @@ impl BlockCache {
     }
 }
 
-/// Each reservation holds the cache.
+/// Each reservation holds a reference to the cache, so none can be left here.
 impl Drop for BlockCache {
     fn drop(&mut self) {
         base::invariant!(
@@ -217,8 +217,8 @@ impl Drop for Reservation {
     }
 }
 
-/// A block of the cache that cannot be evicted while this lives. Meant to be short-lived: it
-/// borrows the cache. [`Pinned::to_block`] gives a longer hold.
+/// A block of the cache that cannot be evicted while this lives. Meant to be short-lived, because it
+/// borrows the cache; use [`Pinned::to_block`] to hold the block for longer.
 #[derive(Debug)]
 pub struct Pinned<'c> {
     entry: &'c shard::Entry,

@@ -4,12 +4,12 @@
 //! stored block:  bytes | u8 type | u32 checksum      the checksum covers bytes and type
 //! ```
 //! The block's bytes and its type byte are hashed one after the other, so that neither a reader
-//! nor a writer copies the block to put them side by side.
+//! nor a writer has to copy them into one buffer.
 //!
 //! XXH3 has no cheap streaming form. RocksDB therefore hashes only the bytes and folds the type
 //! byte in by a multiplication and an xor; the constant is RocksDB's (`table/format.cc`).
 //! Tables of format version 6 and later also add a *context*, a number that depends on the file
-//! and the block's offset, so that a block read from the wrong place is noticed.
+//! and the block's offset, so that a block read from the wrong place is detected.
 
 use std::hash::Hasher;
 
@@ -59,7 +59,7 @@ impl ChecksumType {
     }
 }
 
-/// The checksum of a block without context: `stored` as it lies in the file, then its type byte.
+/// The checksum of a block, without context: of its bytes as stored in the file, and its type byte.
 #[inline]
 pub fn block_checksum(kind: ChecksumType, stored: &[u8], type_byte: u8) -> u32 {
     match kind {
@@ -85,8 +85,8 @@ pub fn block_checksum(kind: ChecksumType, stored: &[u8], type_byte: u8) -> u32 {
     }
 }
 
-/// The checksum of bytes that have no type byte of their own (the footer): under XXH3 the last
-/// byte plays its part, and no bytes at all give 0.
+/// The checksum of bytes without a separate type byte (the footer): under XXH3 the last byte takes
+/// the place of the type byte, and empty input gives 0.
 pub fn plain(kind: ChecksumType, bytes: &[u8]) -> u32 {
     match bytes.split_last() {
         Some((&last, rest)) => block_checksum(kind, rest, last),
@@ -99,8 +99,8 @@ pub fn plain(kind: ChecksumType, bytes: &[u8]) -> u32 {
     }
 }
 
-/// What is added (mod 2³²) to the checksum of a block at byte `offset` of a file whose footer
-/// has `base`; 0 where the footer has none.
+/// The context that is added (mod 2³²) to the checksum of a block at byte `offset` of a file whose
+/// footer has the base context `base`; 0 if `base` is 0.
 #[inline]
 pub fn context(base: u32, offset: u64) -> u32 {
     if base == 0 {

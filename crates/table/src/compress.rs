@@ -11,11 +11,11 @@
 //! This is the layout of format version 2 and later. The size is that of the block once
 //! decompressed. A dictionary belongs to a file's data blocks; snappy and bzip2 have none.
 //!
-//! A declared size is believed only as far as the payload can justify it: each format has a
-//! largest ratio, and where the ratio is no real bound (bzip2) memory grows with the data that
-//! comes out. A block must decompress to exactly its declared size.
+//! A declared size is trusted only if the payload can decompress to that size: each format has a
+//! maximum ratio. For bzip2, whose ratio is no useful bound, memory grows with the output. A block must
+//! decompress to exactly its declared size.
 //!
-//! Contexts are kept per thread, because making one costs more than compressing a block.
+//! Contexts are kept per thread, because creating one costs more than compressing a block.
 #![deny(clippy::indexing_slicing)]
 
 pub(crate) mod dictionary;
@@ -51,7 +51,7 @@ base::option_enum! {
 /// The level that stands for each codec's default (RocksDB's `kDefaultCompressionLevel`).
 pub const DEFAULT_LEVEL: i32 = 32767;
 
-/// How a table's blocks are compressed, beside the codec: RocksDB's `CompressionOptions`.
+/// The settings of a table's codec: RocksDB's `CompressionOptions`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompressionSettings {
     /// The level, in each codec's own meaning; [`DEFAULT_LEVEL`] is its default.
@@ -60,14 +60,15 @@ pub struct CompressionSettings {
     pub window_bits: i32,
     /// zlib's strategy, 0 to 4.
     pub strategy: i32,
-    /// Bytes of dictionary that a table gets at most; 0 is no dictionary. Data blocks are held back
-    /// in memory until it is made.
+    /// Maximum size of a table's dictionary in bytes; 0 for no dictionary. Data blocks are held in
+    /// memory until the dictionary is made.
     pub max_dict_bytes: u32,
-    /// Bytes of samples that a zstd dictionary is trained from; 0 uses samples as they are.
+    /// Bytes of samples from which a zstd dictionary is trained; 0 uses the samples as the dictionary.
     pub zstd_max_train_bytes: u32,
-    /// Bytes of data that are held back at most; 0 is no limit beside the table's target size.
+    /// Maximum number of bytes of data blocks that are held in memory for the dictionary; 0 for no
+    /// limit except the table's target size.
     pub max_dict_buffer_bytes: u64,
-    /// Whether zstd's trainer makes the dictionary, or only its statistics are added to samples.
+    /// Whether zstd's trainer makes the dictionary; otherwise zstd only adds statistics to the samples.
     pub use_zstd_dict_trainer: bool,
     /// Threads that compress one table's blocks.
     pub parallel_threads: u32,
@@ -106,15 +107,15 @@ impl CompressionSettings {
     }
 }
 
-/// Old files mark zstd so ("not final").
+/// The type byte for zstd in old files ("not final").
 const ZSTD_NOT_FINAL: u8 = 0x40;
-/// Deflate codes up to 258 bytes in 2 bits.
+/// Deflate encodes up to 258 bytes in 2 bits.
 const ZLIB_RATIO_MAX: u64 = 1032;
 /// Each length byte of LZ4 stands for at most 255 bytes.
 const LZ4_RATIO_MAX: u64 = 255;
 /// A snappy copy is at most 64 bytes, in at least 3.
 const SNAPPY_RATIO_MAX: u64 = 22;
-/// What bzip2 starts with and then doubles.
+/// The initial size in bytes of the output buffer for bzip2, which then doubles.
 const BZIP2_FIRST_BYTES: usize = 64 << 10;
 
 impl CompressionType {
@@ -169,7 +170,7 @@ impl CompressionType {
             .find(|t| t.property_name() == name)
     }
 
-    /// True if the codec makes use of a dictionary.
+    /// True if the codec can use a dictionary.
     pub fn takes_dictionary(self) -> bool {
         matches!(self, Self::Zlib | Self::Lz4 | Self::Lz4hc | Self::Zstd)
     }
@@ -177,11 +178,10 @@ impl CompressionType {
 
 /// Appends the payload for `input` to `out`.
 ///
-/// Settings out of the codec's range become the nearest one. `dict` is the dictionary, empty for
-/// none.
+/// Settings outside of the codec's range are clamped. `dict` is the dictionary, empty for none.
 ///
-/// Returns false, with `out` as it was, if the payload would not save an eighth of the input: the
-/// block is then stored as it is. That is also the answer for an input too large for a codec.
+/// Returns false, with `out` unchanged, if the payload would not save an eighth of the input, or if
+/// the input is too large for the codec: the block is then stored uncompressed.
 ///
 /// # Errors
 /// `Aborted` if a codec has no memory for its context.
@@ -206,8 +206,8 @@ pub fn compress(
     compress_within(kind, settings, dict, input, limit.saturating_sub(1), out)
 }
 
-/// [`compress`], if the payload has at most `payload_bytes_max`. It is given up as soon as it is known
-/// to have more.
+/// Like [`compress`], if the payload has at most `payload_bytes_max` bytes. Compression is given up as
+/// soon as the payload exceeds that.
 ///
 /// # Errors
 /// As [`compress`].
@@ -252,7 +252,7 @@ pub fn compress_within(
     Ok(kept)
 }
 
-/// The block that `payload` holds.
+/// Decompresses the block in `payload`.
 ///
 /// # Errors
 /// `Corruption` if the payload is not what the codec writes or is not of its declared size,
@@ -311,7 +311,7 @@ fn check_size(kind: CompressionType, size: u64, size_max: u64, body_len: usize) 
     ))
 }
 
-/// Grows `out` by `room` bytes for `fill`, which says how many of them it used.
+/// Grows `out` by `room` bytes for `fill`, which returns how many of them it used; `None` is failure.
 fn fill_room(
     out: &mut Vec<u8>,
     room: usize,

@@ -1,4 +1,4 @@
-//! Filters: a few bits per key that say "certainly not here" for most keys that are not.
+//! Filters: a few bits per key, which tell for most absent keys that they are not in the table.
 //!
 //! ```text
 //! filter block:  data | m0 m1 m2 m3 m4
@@ -8,9 +8,9 @@
 //!                       anything else  a layout of the future: every key may be there
 //! at most 5 bytes                      no key was added: no key is there
 //! ```
-//! The block names its own layout, so that a reader needs no setting. A filter is an aid: bytes
-//! that make no sense cost a useless block read, never an error, and never a missed key.
-//! FastLocalBloom, RocksDB's default since format version 5, and Ribbon are written.
+//! The block states its own layout, so that a reader needs no setting. Invalid bytes in a filter never
+//! cause an error or a missed key, only an unnecessary block read. New filters are FastLocalBloom,
+//! RocksDB's default since format version 5, or Ribbon.
 
 mod bloom;
 mod legacy;
@@ -24,7 +24,7 @@ pub use legacy::hash32;
 
 /// Bytes at the end of each filter block.
 const METADATA_LEN: usize = 5;
-/// Most bits per key that are taken from a setting, as in RocksDB.
+/// Maximum bits per key; higher settings are clamped, as in RocksDB.
 const BITS_PER_KEY_MAX: f64 = 100.0;
 
 /// The name in the metaindex of every built-in filter, after `fullfilter.` or
@@ -48,13 +48,13 @@ pub enum FilterPolicy {
     None,
     /// A Bloom filter.
     Bloom {
-        /// Bits per key; 10 lets about 1 % of absent keys through. Below 0.5 no filter is made,
-        /// below 1 counts as 1, above 100 as 100.
+        /// Bits per key; 10 gives a false positive rate of about 1 %. Below 0.5 no filter is made;
+        /// other values are clamped to 1 to 100.
         bits_per_key: f64,
     },
-    /// A Ribbon filter: about 30 % smaller, several times the work to make.
+    /// A Ribbon filter: about 30 % smaller, and several times as expensive to build.
     Ribbon {
-        /// Lets as many absent keys through as a Bloom filter of so many bits per key.
+        /// The false positive rate is that of a Bloom filter with this many bits per key.
         bits_per_key: f64,
         /// Tables of levels below this number get a Bloom filter; a flush counts as level -1.
         bloom_before_level: i32,
@@ -63,7 +63,7 @@ pub enum FilterPolicy {
 
 impl FilterPolicy {
     /// A builder for the filter of one table that is written to `level`, -1 for a flush; `None` if
-    /// the table gets none.
+    /// the table gets no filter.
     pub fn builder(&self, level: i32) -> Option<FilterBuilder> {
         match *self {
             Self::Bloom { bits_per_key } if bits_per_key >= 0.5 => {
@@ -81,7 +81,7 @@ impl FilterPolicy {
         }
     }
 
-    /// What a table's property `rocksdb.filter.policy` says; empty without filter.
+    /// The value of a table's property `rocksdb.filter.policy`; empty without a filter.
     pub fn property_name(&self) -> &'static str {
         match self {
             Self::None => "",
@@ -137,7 +137,7 @@ impl OptionValue for FilterPolicy {
         }
     }
 
-    /// Thousandths of a bit, without trailing zeros, as RocksDB writes it.
+    /// Prints bits per key with up to three decimals, without trailing zeros, as RocksDB does.
     fn print(&self) -> String {
         let number = |bits: f64| {
             let text = format!("{bits:.3}");
@@ -166,13 +166,13 @@ impl OptionValue for FilterPolicy {
 #[derive(Clone, Debug)]
 pub struct FilterBuilder {
     millibits_per_key: u64,
-    /// Makes a Ribbon filter that lets one of so many absent keys through.
+    /// For a Ribbon filter: the reciprocal of its false positive rate.
     ribbon_one_in: Option<f64>,
     hashes: Vec<u64>,
 }
 
 impl FilterBuilder {
-    /// A FastLocalBloom builder; `bits_per_key` is brought into 1 to 100.
+    /// A FastLocalBloom builder; `bits_per_key` is clamped to 1 to 100.
     pub fn bloom(bits_per_key: f64) -> Self {
         let bits = if bits_per_key.is_nan() {
             1.0
@@ -187,7 +187,7 @@ impl FilterBuilder {
         }
     }
 
-    /// A Ribbon builder for a filter as good as a Bloom filter of `bits_per_key`.
+    /// A Ribbon builder for a filter with the false positive rate of a Bloom filter of `bits_per_key`.
     pub fn ribbon(bits_per_key: f64) -> Self {
         let bloom = Self::bloom(bits_per_key);
         Self {
@@ -215,14 +215,14 @@ impl FilterBuilder {
         self.hashes.len()
     }
 
-    /// Bytes that [`FilterBuilder::finish`] would give now.
+    /// Size in bytes of the filter that [`FilterBuilder::finish`] would return now.
     pub fn estimated_size(&self) -> usize {
         let keys = self.hashes.len();
         if keys == 0 {
             return 0;
         }
         let bloom = bloom::lines_for(keys, self.millibits_per_key) * bloom::LINE_LEN + METADATA_LEN;
-        // A Ribbon filter of few keys is mostly slack.
+        // For few keys a Ribbon filter is larger, and a Bloom filter is built instead.
         let ribbon = self.ribbon_one_in.and_then(|n| ribbon::size_for(keys, n));
         ribbon.unwrap_or(bloom).min(bloom)
     }
@@ -240,10 +240,10 @@ impl FilterBuilder {
         bytes
     }
 
-    /// [`FilterBuilder::finish`], and asks the filter for each key.
+    /// Like [`FilterBuilder::finish`], and checks that the filter matches each key.
     ///
     /// # Errors
-    /// `Corruption` if it says of one that it is not there.
+    /// `Corruption` if it does not match one of them.
     pub fn finish_checked(&mut self) -> Result<Vec<u8>> {
         let hashes = self.hashes.clone();
         let bytes = self.finish();
@@ -269,7 +269,7 @@ impl FilterBuilder {
     }
 }
 
-/// A filter block ready to be asked.
+/// A decoded filter block, for lookups.
 #[derive(Debug)]
 pub struct Filter {
     kind: Kind,
@@ -285,8 +285,8 @@ enum Kind {
 }
 
 impl Filter {
-    /// A filter from the bytes of a filter block. Never fails: a layout that is not known says of
-    /// every key that it may be there, and a block without data that no key is.
+    /// A filter from the bytes of a filter block. Never fails: a filter of an unknown layout matches
+    /// every key, and a block without data matches none.
     pub fn new(bytes: &[u8]) -> Self {
         Self {
             kind: Self::read(bytes),
@@ -321,8 +321,8 @@ impl Filter {
         }
     }
 
-    /// The same by [`hash64`] of the key, for a caller that asks many filters. A legacy filter
-    /// hashes keys in another way and says true.
+    /// Like [`Filter::may_match`], by [`hash64`] of the key, for a caller that checks many filters.
+    /// Always true for a legacy filter, which uses another hash.
     #[inline]
     pub fn may_match_hash(&self, hash: u64) -> bool {
         match &self.kind {
@@ -333,12 +333,12 @@ impl Filter {
         }
     }
 
-    /// True if the filter cannot say no, so that asking it is a waste.
+    /// True if the filter matches every key, so that checking it is useless.
     pub fn is_useless(&self) -> bool {
         matches!(self.kind, Kind::AlwaysTrue)
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory in use.
     pub fn memory_usage(&self) -> usize {
         size_of::<Self>()
             + match &self.kind {

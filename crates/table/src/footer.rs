@@ -11,8 +11,8 @@
 //! 45  u64  magic                  |  u64  magic
 //!     versions 2 to 5                versions 6 and 7
 //! ```
-//! From version 6 on the metaindex block ends, trailer and all, where the footer begins, and the
-//! index is found through the metaindex. Everything else hangs on the footer, so its decoder
+//! From version 6 on, the metaindex block with its trailer ends where the footer begins, and the
+//! index is found through the metaindex. Everything else is found through the footer, so its decoder
 //! checks that each handle lies inside the file.
 #![deny(clippy::indexing_slicing)]
 
@@ -38,7 +38,7 @@ const PART2_OFFSET: usize = 1;
 const VERSION_OFFSET: usize = 41;
 const MAGIC_LEN: usize = 8;
 
-/// What a table's footer says.
+/// The content of a table's footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
     /// Which checksum protects the blocks.
@@ -49,7 +49,7 @@ pub struct Footer {
     pub index: Option<BlockHandle>,
     /// RocksDB's `format_version`, 2 to 7.
     pub format_version: u32,
-    /// For [`context`]; 0 before format version 6.
+    /// The base for [`context`]; 0 before format version 6.
     pub base_context: u32,
 }
 
@@ -86,7 +86,7 @@ impl Footer {
         Self::decode_body(bytes, offset).map_err(|e| e.offset(offset))
     }
 
-    /// `bytes` is [`LEN`] bytes that end with the right magic, `offset` theirs in the file.
+    /// Decodes [`LEN`] bytes that end with the right magic and lie at `offset` of the file.
     fn decode_body(bytes: &[u8], offset: u64) -> Result<Self> {
         let version = u32_at(bytes, VERSION_OFFSET).unwrap_or_default();
         if !(2..=7).contains(&version) {

@@ -1,9 +1,9 @@
-//! Where a block lies in its file.
+//! Block handles: where a block lies in its file.
 //!
 //! ```text
 //! varint64 offset | varint64 size        size excludes the 5-byte block trailer
 //! ```
-//! The same encoding stands in footers, in the metaindex and in index entries.
+//! Footers, the metaindex and index entries use this encoding.
 #![deny(clippy::indexing_slicing)]
 
 use base::coding::{Decoder, put_varint};
@@ -33,7 +33,7 @@ impl BlockHandle {
         put_varint(out, self.size);
     }
 
-    /// Reads the two varints; `None` if they are not there.
+    /// Reads the two varints; `None` if the input is too short.
     #[inline]
     pub fn decode(from: &mut Decoder<'_>) -> Option<Self> {
         let offset = from.varint64()?;

@@ -2,19 +2,19 @@
 //!
 //! ```text
 //!   prefixes: [u64]   the comparator's 8-byte prefix of each separator, searched first
-//!   samples:  [u64]   every 64th of them: few cache lines, which stay in the cache
-//!   slots:    [(offset, size, end)]   the data block whose keys are ≤ separator i, and where
-//!   keys:     bytes                   the separator ends; they stand back to back
+//!   samples:  [u64]   every 64th prefix: few cache lines, which stay in the CPU cache
+//!   slots:    [(offset, size, end)]   the data block whose keys are ≤ separator i, and the end of
+//!   keys:     bytes                   that separator in `keys`; separators are contiguous
 //! ```
 //!
 //! A search is a binary search over arrays of integers; only separators with the same prefix
-//! are compared as keys. Under the default comparator the prefixes are taken *behind* what all
-//! separators have in common, so keys that begin alike (`user0000…`) do not defeat them.
+//! are compared as keys. Under the default comparator the prefixes are taken *behind* the common
+//! prefix of all separators, so that they also distinguish keys that begin alike (`user0000…`).
 //!
-//! All index types are read into this form: binary search, hash (whose binary-search part is
+//! All index types are decoded to this form: binary search, hash (whose binary-search part is
 //! complete), two-level (the partitions one after the other) and with first keys (which are not
-//! needed). Why not search the encoded index block through the cache: each step would decode an
-//! entry, and a table's index is about 1/200 of its data.
+//! needed). Searching the encoded index block through the cache would have to decode an entry at each
+//! step, and a table's index takes only about 1/200 of the memory of its data.
 #![deny(clippy::indexing_slicing)]
 
 use std::cmp::Ordering;
@@ -29,12 +29,12 @@ use crate::handle::BlockHandle;
 /// Bytes of the trailer behind each block.
 const TRAILER_LEN: u64 = 5;
 
-/// How index blocks of a table are encoded, from its properties.
+/// The encoding of a table's index blocks, from its properties.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Encoding {
     /// Separators are user keys, not internal keys.
     pub(crate) user_keys: bool,
-    /// Handles follow the key without a length, most of them as a difference.
+    /// Handles follow the key without a length, most of them as a size difference.
     pub(crate) delta: bool,
     /// Each handle is followed by the block's first key.
     pub(crate) first_keys: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Encoding {
 pub(crate) struct Index {
     comparator: Comparator,
     user_keys: bool,
-    /// What all separators start with; empty unless the order is bytewise.
+    /// Common prefix of all separators; empty unless the order is bytewise.
     common: Vec<u8>,
     samples: Vec<u64>,
     prefixes: LargeVec<u64>,
@@ -58,11 +58,11 @@ pub(crate) struct Index {
 struct Slot {
     offset: u64,
     size: u32,
-    /// Where its separator ends in the keys.
+    /// End of its separator in `keys`.
     key_end: u32,
 }
 
-/// Prefixes from one sample to the next.
+/// Number of prefixes per sample.
 const SAMPLE: usize = 64;
 
 #[cold]
@@ -185,13 +185,13 @@ impl Index {
             };
         };
         let prefix = self.comparator.prefix(rest);
-        // The first prefix that is not below lies behind the last sample that is.
+        // The first prefix not below the target's lies behind the last sample that is below it.
         let segment = self.samples.partition_point(|&p| p < prefix);
         let from = segment.saturating_sub(1) * SAMPLE;
         let to = (segment * SAMPLE).min(n);
         let inside = self.prefixes.get(from..to).unwrap_or_default();
         let lo = from + inside.partition_point(|&p| p < prefix);
-        // Few separators share a prefix, if any: no second bisection of the whole.
+        // Few separators share a prefix, so a linear scan finds the range of equal ones.
         let equal = self.prefixes.iter().skip(lo);
         let equal = equal.take_while(|&&p| p == prefix).count();
         let (mut lo, mut hi) = (lo, lo + equal);
@@ -228,9 +228,9 @@ pub(crate) fn for_each(
     Ok(())
 }
 
-/// Entries without a value length: `shared, non_shared, key suffix, handle`; if shared is 0, the
-/// handle is whole, else the block follows the previous one and the size is a difference. With
-/// separated values, the handles stand in the value section.
+/// [`for_each`] for entries without a value length: `shared, non_shared, key suffix, handle`. If shared
+/// is 0, the handle is whole; otherwise the block follows the previous one, and the handle is the size
+/// difference. With separated values, the handles are in the value section.
 fn for_each_delta(
     block: Stored<'_>,
     encoding: Encoding,
@@ -274,7 +274,7 @@ fn for_each_delta(
     Ok(())
 }
 
-/// The handle of the block right behind `previous`.
+/// The handle of the block directly behind `previous`.
 fn following(previous: BlockHandle, d: &mut Decoder<'_>) -> Option<BlockHandle> {
     Some(BlockHandle {
         offset: previous

@@ -1,9 +1,9 @@
 //! Iteration in internal-key order: the trait that every sorted source implements, and the
 //! iterator over one table.
 //!
-//! [`Iter`] reads blocks through the block cache. When it has read a few blocks one after the
-//! other from the file, it reads several at once, twice as many bytes each time up to a limit, so
-//! that a scan costs few system calls and a short one reads little too much.
+//! [`Iter`] reads blocks through the block cache. After it has read a few consecutive blocks from the
+//! file, it reads several per read, twice as many bytes each time up to a limit. So a long scan costs
+//! few system calls, and a short one reads little that it does not need.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use base::{Error, Result, SliceTransform};
 use crate::block::{Block, Cursor, Target};
 use crate::reader::{ReadAhead, ReadAheadSizes, ReadOptions, Reader};
 
-/// What the keys have in common that a seek is for.
+/// The prefix of the keys that a seek looks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix<'a> {
-    /// What took the prefix from a key.
+    /// The transform that extracts the prefix of a key.
     pub transform: &'a SliceTransform,
     /// The prefix.
     pub bytes: &'a [u8],
@@ -36,31 +36,32 @@ impl Prefix<'_> {
 pub trait InternalIterator: Send {
     /// True if it is at an entry.
     fn valid(&self) -> bool;
-    /// To the first entry.
+    /// Moves to the first entry.
     fn seek_to_first(&mut self);
-    /// To the last entry.
+    /// Moves to the last entry.
     fn seek_to_last(&mut self);
-    /// To the first entry at or after the internal key `target`.
+    /// Moves to the first entry at or after the internal key `target`.
     fn seek(&mut self, target: &[u8]);
-    /// To the last entry at or before the internal key `target`.
+    /// Moves to the last entry at or before the internal key `target`.
     fn seek_for_prev(&mut self, target: &[u8]);
-    /// [`InternalIterator::seek`] for a caller that is interested in keys with this prefix, which
-    /// the target has, only. False, and nowhere, if it can tell without a seek that there is none at
-    /// or after the target.
+    /// Like [`InternalIterator::seek`], for a caller that needs only keys with this prefix, which the
+    /// target has. May return false, without a position, if it can tell without a seek that there is
+    /// no such key at or after the target.
     fn seek_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
         let _ = prefix;
         self.seek(target);
         true
     }
-    /// [`InternalIterator::seek_for_prev`], as [`InternalIterator::seek_in_prefix`].
+    /// Like [`InternalIterator::seek_for_prev`], with a prefix as in
+    /// [`InternalIterator::seek_in_prefix`].
     fn seek_for_prev_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
         let _ = prefix;
         self.seek_for_prev(target);
         true
     }
-    /// To the next entry. Only when valid.
+    /// Moves to the next entry. Only when valid.
     fn next(&mut self);
-    /// To the previous entry. Only when valid.
+    /// Moves to the previous entry. Only when valid.
     fn prev(&mut self);
     /// The internal key of the entry. Only when valid.
     fn key(&self) -> &[u8];
@@ -68,12 +69,12 @@ pub trait InternalIterator: Send {
     fn value(&self) -> &[u8];
     /// The error that ended the iteration, if one did.
     fn status(&self) -> Result<()>;
-    /// Whether the value of the entry stays where it is as long as the iterator lives. Only when
+    /// Whether the memory of the entry's value stays valid as long as the iterator lives. Only when
     /// valid.
     fn is_value_pinned(&self) -> bool {
         false
     }
-    /// The same of the key.
+    /// Like [`InternalIterator::is_value_pinned`], for the key.
     fn is_key_pinned(&self) -> bool {
         false
     }
@@ -84,13 +85,13 @@ pub trait InternalIterator: Send {
 pub struct Iter {
     reader: Arc<Reader>,
     options: ReadOptions,
-    /// Number of the block in the index; `reader.blocks()` or more when past the end.
+    /// Index of the current block; `reader.blocks()` or more behind the end.
     at: usize,
     block: Option<Block>,
     cursor: Cursor,
     ahead: ReadAhead,
     error: Option<Error>,
-    /// Blocks that were left, with [`ReadOptions::pin`].
+    /// Visited blocks that are kept, with [`ReadOptions::pin`].
     pinned: Vec<Block>,
 }
 
@@ -114,7 +115,7 @@ impl Iter {
         }
     }
 
-    /// Makes block `i` the current one; none if there is no such block.
+    /// Makes block `i` the current one; there is no current block if it does not exist.
     fn load(&mut self, i: usize) -> Result<()> {
         if self.block.is_some() && self.at == i {
             return Ok(());
@@ -134,7 +135,7 @@ impl Iter {
         Ok(())
     }
 
-    /// Runs one movement; an error in it ends the iteration.
+    /// Runs one move; an error ends the iteration.
     fn run(&mut self, movement: impl FnOnce(&mut Self) -> Result<()>) {
         if let Err(e) = movement(self) {
             let e = match self.reader.data_block(self.at) {
@@ -147,7 +148,7 @@ impl Iter {
         }
     }
 
-    /// To the first entry of the first block from `i` on that has one.
+    /// Moves to the first entry of the first block from `i` on that has one.
     fn first_from(&mut self, mut i: usize) -> Result<()> {
         loop {
             self.load(i)?;
@@ -161,7 +162,7 @@ impl Iter {
         }
     }
 
-    /// To the last entry of the last block before `end` that has one.
+    /// Moves to the last entry of the last block before `end` that has one.
     fn last_before(&mut self, end: usize) -> Result<()> {
         for i in (0..end).rev() {
             self.load(i)?;

@@ -10,12 +10,12 @@
 //! ```
 //!
 //! [`Builder`] writes block-based tables of format_version 2 to 7 with every kind of index, with
-//! Bloom and Ribbon filters whole or in partitions, and with compression dictionaries; by default
-//! what RocksDB 7.8 and later read. [`Reader`] reads every block-based table of these versions.
-//! Keys are internal keys ([`base::key`]). The byte formats are in `docs/formats.md`.
+//! full or partitioned Bloom and Ribbon filters, and with compression dictionaries. By default it
+//! writes a format that RocksDB 7.8 and later read. [`Reader`] reads every block-based table of these
+//! versions. Keys are internal keys ([`base::key`]). The byte formats are in `docs/formats.md`.
 //!
 //! Errors: bytes that no correct engine writes give `Corruption` with the file and the offset of
-//! the block; features that are not implemented give `NotSupported` and name themselves.
+//! the block; a feature that is not implemented gives `NotSupported` with its name.
 
 pub mod block;
 pub mod builder;

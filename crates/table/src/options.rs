@@ -1,9 +1,9 @@
 //! The options of block-based tables, under RocksDB's names (section
 //! `TableOptions/BlockBasedTable` of the OPTIONS file).
 //!
-//! An option stands here only if it has an effect. Those that RocksDB has beyond that are listed
-//! in [`WITHOUT_EFFECT`]: [`TableOptions::apply`] accepts the values that ask for nothing, and
-//! refuses every other by name.
+//! Only options that have an effect are declared here. RocksDB's other options are listed in
+//! [`WITHOUT_EFFECT`]: [`TableOptions::apply`] accepts those of their values that require no feature,
+//! and refuses every other value, naming the option.
 
 use base::options::OptionTable;
 use base::{Error, Result};
@@ -128,8 +128,8 @@ base::options! {
     }
 }
 
-/// Options that RocksDB (7.8 to 11.8) has and Ironstone gives no effect to, each with the values
-/// that are accepted because nothing depends on them here.
+/// Options of RocksDB (7.8 to 11.8) that have no effect in Ironstone, each with the values that are
+/// accepted because nothing depends on them here.
 pub const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
     ("read_amp_bytes_per_bit", &["0"]),
     ("use_delta_encoding", &["true"]),
@@ -140,7 +140,7 @@ pub const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
     ("user_defined_index_factory", &["nullptr"]),
     ("use_udi_as_primary_index", &["false"]),
     ("fail_if_no_udi_on_open", &["false"]),
-    // What follows only tunes something that is absent while the above have these values.
+    // The options below only tune features that are absent while those above have these values.
     ("optimize_filters_for_memory", &["false", "true"]),
     ("decouple_partitioned_filters", &["false", "true"]),
     ("super_block_alignment_space_overhead_ratio", &["128"]),
@@ -167,8 +167,8 @@ impl TableOptions {
     /// Sets an option by RocksDB's name.
     ///
     /// # Errors
-    /// `NotSupported` for an option that RocksDB has and Ironstone does not, set to anything that
-    /// asks for an effect; `InvalidArgument` for unknown names and values of the wrong type.
+    /// `NotSupported` for an option without effect in Ironstone, if the value is not one of the
+    /// accepted ones; `InvalidArgument` for unknown names and values of the wrong type.
     pub fn apply(&mut self, name: &str, text: &str) -> Result<()> {
         let Some((_, accepted)) = WITHOUT_EFFECT.iter().find(|(n, _)| *n == name) else {
             return self.set(name, text);
@@ -181,7 +181,7 @@ impl TableOptions {
             .hint(format!("only {name}={} works", accepted.join(" or "))))
     }
 
-    /// Checks each option for itself.
+    /// Checks the range of each option.
     ///
     /// # Errors
     /// `InvalidArgument` for values out of range.

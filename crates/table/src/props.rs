@@ -1,13 +1,13 @@
-//! Properties: what a table says about itself.
+//! Table properties: metadata about a table.
 //!
-//! They stand in a block of their own, names and values, sorted by name. Numbers are varints,
-//! with a few fixed-width exceptions from before that rule; flags are `0`/`1` as a varint or as a
-//! digit. A reader needs three of them: the index type, and how index keys and values are
-//! encoded. The rest are statistics, the parts of the unique id, and what users' collectors add.
+//! They are stored in a separate block, as names and values, sorted by name. Numbers are varints,
+//! except for a few older properties of fixed width; flags are `0`/`1` as a varint or as a digit. A
+//! reader needs three of them: the index type, and how index keys and values are encoded. The rest are
+//! statistics, the parts of the unique id, and the properties of users' collectors.
 //!
 //! Each property is declared once, in the table below; names are RocksDB's
-//! (`table/table_properties.cc`). A property that is not declared is kept in
-//! [`Properties::other`] as it is.
+//! (`table/table_properties.cc`). A property that is not declared is kept unchanged in
+//! [`Properties::other`].
 #![deny(clippy::indexing_slicing)]
 
 use std::borrow::Cow;
@@ -185,7 +185,7 @@ properties! {
 }
 
 impl Properties {
-    /// The start for a new table: what RocksDB says where nothing is configured.
+    /// The initial properties of a new table: RocksDB's values if nothing is configured.
     pub fn for_new_table() -> Self {
         Self {
             merge_operator: "nullptr".to_owned(),
@@ -205,7 +205,7 @@ impl Properties {
     /// Reads the entries of a properties block, in any order.
     ///
     /// # Errors
-    /// `Corruption` if a declared property's value is not of its kind.
+    /// `Corruption` if a declared property has a malformed value.
     pub fn from_entries<'a>(
         entries: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<Self> {

@@ -1,16 +1,16 @@
 //! Reads a table.
 //!
-//! What is decoded once, at [`Reader::open`]: footer, metaindex, properties, the whole index, the
-//! filter, the compression dictionary. What is read on demand, through the block cache: data
-//! blocks, and range tombstones (not cached: their owner keeps them in its own form).
+//! [`Reader::open`] decodes once: footer, metaindex, properties, the whole index, the filter, the
+//! compression dictionary. Data blocks are read on demand through the block cache. Range tombstones
+//! are read on demand too, and not cached: the caller keeps them in its own form.
 //!
 //! ```text
 //!   get ─ filter ─ index ─┬─ cache hit: the block, pinned, no lock ─┬─ restart search, scan ─ visit
 //!                         └─ miss: read, verify, decompress, insert ┘
 //! ```
 //!
-//! A `get` allocates nothing when its block is in the cache: the one buffer it needs, for keys
-//! that are stored as differences, belongs to the thread.
+//! A `get` allocates nothing if its block is in the cache: the only buffer it needs, for delta-encoded
+//! keys, is kept per thread.
 
 mod fetch;
 mod filters;
@@ -44,19 +44,19 @@ pub use fetch::ReadAheadSizes;
 use filters::Filters;
 pub use meter::ReadMeter;
 
-/// What a reader needs to know beyond the file.
+/// Settings of a [`Reader`].
 #[derive(Clone, Debug)]
 pub struct ReaderOptions {
-    /// The order of user keys. A table that was written under another name is refused.
+    /// The order of user keys. A table that was written with another comparator is refused.
     pub comparator: Comparator,
-    /// Where data blocks are kept; `None` reads each from the file.
+    /// The cache for data blocks; with `None`, each is read from the file.
     pub block_cache: Option<Arc<BlockCache>>,
-    /// Where hits and misses are counted.
+    /// Statistics to which hits and misses are added.
     pub statistics: Option<Arc<Statistics>>,
-    /// The unique id that the MANIFEST has for the file; another table in its place is refused.
+    /// The unique id that the MANIFEST has for the file; a table with another id is refused.
     pub expected_unique_id: Option<[u8; 16]>,
-    /// The largest sequence number that the MANIFEST has for the file, which is the sequence of
-    /// every entry of an ingested file; `u64::MAX` if it is not known.
+    /// The largest sequence number that the MANIFEST has for the file; `u64::MAX` if it is not known.
+    /// In an ingested file, it is the sequence number of every entry.
     pub largest_seqno: u64,
     /// Charges the memory of index and filter to the block cache.
     pub cache_index_and_filter_blocks: bool,
@@ -64,16 +64,16 @@ pub struct ReaderOptions {
     pub metadata_bytes_max: usize,
     /// How iterators read ahead.
     pub read_ahead: ReadAheadSizes,
-    /// What is a prefix of a key; for tables whose filter was made with a transform that is not
-    /// built in.
+    /// Extracts the prefix of a key; needed for tables whose filter was made with a transform that
+    /// is not built in.
     pub prefix_extractor: Option<SliceTransform>,
-    /// The number of the file in the block cache if [`crate::builder::Prepopulate`] gave it one.
+    /// The cache id of the file, if [`crate::builder::Prepopulate`] gave it one.
     pub cache_id: Option<u64>,
-    /// Where reads of the file are counted.
+    /// Records statistics about reads of the file.
     pub meter: ReadMeter,
-    /// What the table is opened for.
+    /// The purpose of opening the table.
     pub activity: Activity,
-    /// Tells whether the deadline of a read has passed; without it there are no deadlines.
+    /// The clock for deadlines of reads; without it there are no deadlines.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
@@ -97,26 +97,27 @@ impl Default for ReaderOptions {
     }
 }
 
-/// How one read behaves.
+/// Settings of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
     /// Whether the checksums of blocks that come from the file are verified.
     pub verify_checksums: bool,
     /// Whether blocks that come from the file are put into the block cache.
     pub fill_cache: bool,
-    /// Bytes that an iterator reads at once from the start; 0 adapts to what it reads.
+    /// Bytes that an iterator reads ahead from the start; 0 adapts the read-ahead to the access pattern.
     pub readahead_bytes: usize,
-    /// Whether only blocks that are in the cache are looked at; for others reads fail with
+    /// Whether only blocks in the cache are used; a read that needs another block fails with
     /// `Incomplete`.
     pub cache_only: bool,
-    /// What the blocks are read for.
+    /// The purpose of the read.
     pub activity: Activity,
-    /// Microseconds since 1970 from which on no block is read from the file any more: reads fail
-    /// with `TimedOut`; 0 is never.
+    /// Deadline in microseconds since 1970, after which a read that needs a block from the file
+    /// fails with `TimedOut`; 0 is no deadline.
     pub deadline_micros: u64,
-    /// Whether an iterator keeps all blocks that it has been in.
+    /// Whether an iterator keeps all blocks that it has visited.
     pub pin: bool,
-    /// As what reads of the file are charged to [`ReadMeter::limiter`]; `None` is not at all.
+    /// The priority with which reads of the file are charged to [`ReadMeter::limiter`]; with `None`
+    /// they are not.
     pub rate_limiter_priority: Option<IoPriority>,
 }
 
@@ -143,7 +144,7 @@ pub struct RangeTombstone {
     pub start: Vec<u8>,
     /// The user key behind the last one.
     pub end: Vec<u8>,
-    /// When the deletion was written.
+    /// The sequence number of the deletion.
     pub sequence: SequenceNumber,
 }
 
@@ -156,9 +157,9 @@ pub struct Reader {
     file_size: u64,
     metaindex: Vec<(String, BlockHandle)>,
     properties: Arc<Properties>,
-    /// Where in the file the global sequence number stands.
+    /// File offset of the global sequence number.
     global_seqno_at: Option<u64>,
-    /// What the keys of data blocks are: in an ingested file all have one sequence.
+    /// The kind of keys in data blocks; in an ingested file all have the same sequence number.
     keys: Keys,
     index: Index,
     filters: Filters,
@@ -169,11 +170,11 @@ pub struct Reader {
 }
 
 thread_local! {
-    /// The cursor of this thread's gets; its buffer grows to the longest key and stays.
+    /// The cursor of this thread's gets; its buffer grows to the longest key and is kept.
     static CURSOR: Cell<Cursor> = Cell::new(Cursor::new(Keys::Internal));
 }
 
-/// A block, however it is held.
+/// A block, either pinned in the cache or owned.
 enum Held<'c> {
     Pinned(Pinned<'c>),
     Own(Block),
@@ -195,15 +196,15 @@ impl Reader {
     ///
     /// # Errors
     /// `Corruption` if the bytes are no table or damaged; `NotSupported`, naming the feature, for
-    /// other table formats and for format versions below 2; `InvalidArgument` if the table was
-    /// written under another comparator.
+    /// other table formats and for format versions other than 2 to 7; `InvalidArgument` if the table
+    /// was written with another comparator.
     pub fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) -> Result<Self> {
         let path = file.path().to_path_buf();
         open::open(file, file_size, options).map_err(|e| e.or_file(path))
     }
 
     /// Passes the entries with the user key of `seek_key` that are not before it, newest first,
-    /// to `visit`, until that returns false.
+    /// to `visit`, until `visit` returns false.
     ///
     /// # Errors
     /// Those of reading, with file and offset of the block; `InvalidArgument` if `seek_key` is no
@@ -257,7 +258,7 @@ impl Reader {
         passes
     }
 
-    /// [`Reader::get_from_blocks`] after a filter: counts whether it was right.
+    /// [`Reader::get_from_blocks`] after a filter has matched: counts whether the key was found.
     fn get_counted(
         &self,
         options: ReadOptions,
@@ -302,8 +303,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Visits entries from the cursor on as long as they have the target's user key. False if the
-    /// block ended first.
+    /// Visits entries from the cursor on while they have the target's user key. False if the block
+    /// ended first.
     #[inline]
     fn visit_key(
         &self,
@@ -433,7 +434,7 @@ impl Reader {
         }
     }
 
-    /// An iterator over the entries; it is nowhere until it is moved.
+    /// An iterator over the entries; it is invalid until the first seek.
     pub fn iter(self: &Arc<Self>, options: ReadOptions) -> Iter {
         Iter::new(Arc::clone(self), options)
     }
@@ -476,14 +477,14 @@ impl Reader {
         Ok(out)
     }
 
-    /// How the prefixes in the table's filter were taken; `None` if it has none, or if the
+    /// The transform of the prefixes in the table's filter; `None` if the filter has none, or if the
     /// transform is neither built in nor that of the options.
     pub fn prefix_extractor(&self) -> Option<&SliceTransform> {
         self.filters.prefixes.as_ref()
     }
 
-    /// False only if no key of the table has this prefix, which [`Reader::prefix_extractor`] must
-    /// have taken.
+    /// False only if no key of the table has this prefix, which must come from
+    /// [`Reader::prefix_extractor`].
     pub fn prefix_may_match(&self, prefix: &[u8]) -> bool {
         if self.filters.prefixes.is_none() || self.filters.is_none() {
             return true;
@@ -499,13 +500,13 @@ impl Reader {
         may
     }
 
-    /// False only if no key of the table has this prefix: asked before a seek of an iterator.
-    /// `last_level` says where the file lies, for the statistics.
+    /// False only if no key of the table has this prefix: to be called before a seek of an iterator.
+    /// `last_level` says whether the file is on the last level, for the statistics.
     pub fn seek_may_match(&self, prefix: Prefix<'_>, last_level: bool) -> bool {
         if self.filters.is_none() || self.filters.prefixes.as_ref() != Some(prefix.transform) {
             return true;
         }
-        // Which partition has a prefix is known only where a prefix comes before its keys.
+        // The partition of a prefix is known only if a prefix sorts before its keys.
         if self.filters.is_partitioned() && !self.comparator().is_bytewise() {
             return true;
         }
@@ -525,7 +526,7 @@ impl Reader {
         &self.properties
     }
 
-    /// With these the same table is opened again and finds its blocks in the cache.
+    /// Options to open the same table again, so that it finds its blocks in the cache.
     pub fn options_to_open_again(&self) -> ReaderOptions {
         ReaderOptions {
             cache_id: Some(self.cache_id),
@@ -545,7 +546,7 @@ impl Reader {
         &self.footer
     }
 
-    /// Names and places of the meta blocks.
+    /// Names and handles of the meta blocks.
     pub fn metaindex(&self) -> &[(String, BlockHandle)] {
         &self.metaindex
     }
@@ -570,8 +571,8 @@ impl Reader {
         self.index.handle(i)
     }
 
-    /// At most about `count` user keys, ascending, each with the bytes of data blocks up to it since
-    /// the one before: where the table can be cut into parts.
+    /// At most about `count` user keys, ascending, at which the table can be split into parts, each with
+    /// the bytes of the data blocks between the previous one and it.
     pub fn anchors(&self, count: usize) -> Vec<(Vec<u8>, u64)> {
         let blocks = self.index.len();
         let step = blocks.div_ceil(count.max(1)).max(1);
@@ -594,7 +595,7 @@ impl Reader {
         self.index.memory() + self.filters.memory()
     }
 
-    /// Offset in the file near which an entry with this internal key is, or would be.
+    /// File offset near which an entry with this internal key is, or would be.
     pub fn approximate_offset_of(&self, internal_key: &[u8]) -> u64 {
         let end_of_data = || {
             let last = self.index.len().checked_sub(1);
@@ -610,8 +611,8 @@ impl Reader {
         }
     }
 
-    /// About how many bytes of the file belong to the entries from one internal key to before
-    /// another. What is not data counts in proportion.
+    /// Estimated number of bytes of the file for the entries from internal key `start` to before `end`.
+    /// Blocks that are not data blocks are attributed in proportion.
     pub fn approximate_size(&self, start: &[u8], end: &[u8]) -> u64 {
         let last = self.index.len().checked_sub(1);
         let data = last.and_then(|i| self.index.handle(i));

@@ -1,8 +1,8 @@
-//! Unique ids of tables, and the session ids they are made from.
+//! Unique ids of tables, and the session ids from which they are made.
 //!
-//! A table names the database, the session (one open of the database) and the file number that
-//! made it. From these three a 128-bit id follows, which the MANIFEST repeats: a reader that
-//! finds another id in the table refuses to open it, because the file was exchanged.
+//! A table's properties name the database and the session (one opening of the database) that made it,
+//! and its file number. These three determine a 128-bit id, which the MANIFEST stores too: a reader
+//! refuses to open a table with another id, because the file was replaced.
 //!
 //! ```text
 //! session id   8 digits A | 12 digits B         base 36, upper case; 13 to 24 digits are read
@@ -19,8 +19,8 @@ const HIGH_DIGITS: usize = 8;
 const LOW_BITS: u32 = 62;
 const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
 
-/// The id that a table made by `session_id` of database `db_id` under `file_number` has, as the
-/// MANIFEST stores it; `None` if a part is missing or the session id is none.
+/// The id of the table that session `session_id` of database `db_id` made under `file_number`, as the
+/// MANIFEST stores it; `None` if a part is missing or the session id is malformed.
 ///
 /// ```
 /// use table::unique_id::internal_unique_id;
@@ -41,7 +41,7 @@ pub fn new_session_id(rng: &mut Rng) -> String {
     encode_session(rng.next_u64(), rng.next_u64())
 }
 
-/// The 20 digits for a session; of `upper` only as much is kept as 8 digits can say.
+/// The 20 digits for a session; of `upper` only the part that fits 8 digits is kept.
 pub fn encode_session(upper: u64, lower: u64) -> String {
     let a = (upper << 2) | (lower >> LOW_BITS);
     let b = lower & LOW_MASK;

@@ -3,12 +3,12 @@
 //! RocksDB adopted XXH3 for its filters before XXH3 was final (xxHash 0.7.2; RocksDB calls its
 //! copy XXPH3), and filters on disk have kept that form. It differs from the released XXH3 in
 //! the formulas for short inputs, in how long inputs are accumulated, and in the hash of the empty
-//! input, so that no library of today computes it. Block checksums use the released XXH3; see
+//! input, so current libraries do not implement it. Block checksums use the released XXH3; see
 //! [`crate::checksum`].
 //!
-//! By length: 0, 1–3, 4–8, 9–16, 17–128 and 129–240 bytes have closed formulas; longer input
-//! goes through eight accumulators, 64 bytes (a stripe) at a time, scrambled after each 1024
-//! bytes. Keys are short: the formulas up to 128 bytes are the hot part.
+//! Inputs of 0, 1–3, 4–8, 9–16, 17–128 and 129–240 bytes have a formula each; longer input is added
+//! to eight accumulators, 64 bytes (a stripe) at a time, which are scrambled after each 1024 bytes.
+//! Keys are short: the formulas up to 128 bytes are the hot part.
 
 const PRIME32_1: u64 = 0x9e37_79b1;
 const PRIME32_2: u64 = 0x85eb_ca77;
@@ -194,7 +194,7 @@ fn secret64(at: usize) -> u64 {
 }
 
 /// # Panics
-/// If the 8 bytes at `at` are not all there: callers have looked at the length.
+/// If there are fewer than 8 bytes at `at`; callers have checked the length.
 #[inline(always)]
 fn le64(data: &[u8], at: usize) -> u64 {
     let mut bytes = [0; 8];

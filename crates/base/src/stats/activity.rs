@@ -1,8 +1,8 @@
-//! What a file is read or written for.
+//! The purpose for which a file is read or written.
 
 use super::HistogramKind;
 
-/// What a table file is read for: times of reads are counted apart by it.
+/// The purpose for which a table file is read or written: each has histograms of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activity {
     /// None of the others.
@@ -27,7 +27,7 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// Where the times of reads are counted, besides in `rocksdb.sst.read.micros`.
+    /// The histogram for the times of reads, besides `rocksdb.sst.read.micros`.
     pub fn read_histogram(self) -> Option<HistogramKind> {
         Some(match self {
             Self::Unknown => return None,
@@ -42,7 +42,7 @@ impl Activity {
         })
     }
 
-    /// Where the times of writes are counted, besides in `rocksdb.sst.write.micros`.
+    /// The histogram for the times of writes, besides `rocksdb.sst.write.micros`.
     pub fn write_histogram(self) -> Option<HistogramKind> {
         match self {
             Self::Flush => Some(HistogramKind::FileWriteFlushMicros),

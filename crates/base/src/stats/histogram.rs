@@ -1,6 +1,6 @@
 //! Histograms with RocksDB's buckets, percentiles and layout.
 //!
-//! The bucket limits are 1, 2 and then each 1.5 times the one before, cut to its two leading
+//! The bucket limits are 1, 2 and then each 1.5 times the one before, truncated to the leading two
 //! digits; a bucket holds the values up to and including its limit.
 //!
 //! [`Histogram`] belongs to one thread, or is the sum of many; [`Shared`] is added to by several
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Number of buckets that values of 64 bits need.
 const BUCKETS: usize = 109;
 
-/// Counts of values: times in microseconds, sizes in bytes, numbers of things.
+/// A distribution of values: times in microseconds, sizes in bytes, numbers of things.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -209,7 +209,7 @@ pub struct Shared {
     min: AtomicU64,
     max: AtomicU64,
     sum: AtomicU64,
-    /// Of the values' squares; it wraps where RocksDB's does.
+    /// The sum of the values' squares; it wraps like RocksDB's.
     sum_of_squares: AtomicU64,
 }
 
@@ -239,7 +239,7 @@ impl Shared {
         self.sum_of_squares.fetch_add(square, Ordering::Relaxed);
     }
 
-    /// Adds what was counted so far to `out`.
+    /// Adds the counts so far to `out`.
     pub fn collect(&self, out: &mut Histogram) {
         for (mine, theirs) in out.counts.iter_mut().zip(&self.counts) {
             let n = theirs.load(Ordering::Relaxed);
@@ -252,7 +252,7 @@ impl Shared {
         out.sum_of_squares += self.sum_of_squares.load(Ordering::Relaxed) as f64;
     }
 
-    /// Forgets all values.
+    /// Removes all values.
     pub fn reset(&self) {
         for n in &self.counts {
             n.store(0, Ordering::Relaxed);

@@ -1,9 +1,10 @@
-//! Runs a test under many schedules, each drawn from a seed of its own.
+//! Runs a test under many random schedules, each with its own seed.
 //!
-//! Which thread goes on is decided in one of three ways, by the seed: any, with equal chances; mostly
-//! the one that runs, for as long as a drawn chance lets it; or by priorities that are drawn and change
-//! at a few drawn steps, which finds what needs few switches at the right places (Burckhardt and others,
-//! "A randomized scheduler with probabilistic guarantees of finding bugs").
+//! The seed selects one of three ways to choose the next thread: any thread with equal probability;
+//! mostly the current thread, which is replaced with a random probability at each step; or random
+//! priorities, which change at a few random steps. The last way finds bugs that need few switches at
+//! the right places (Burckhardt and others, "A randomized scheduler with probabilistic guarantees of
+//! finding bugs").
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -19,16 +20,16 @@ use crate::rng::Rng;
 
 /// The environment variable with the number of schedules of each test.
 pub const SCHEDULES_VARIABLE: &str = "IRONSTONE_SCHEDULES";
-/// The environment variable with the seed of the first.
+/// The environment variable with the seed of the first schedule.
 pub const SEED_VARIABLE: &str = "IRONSTONE_SCHEDULE_SEED";
-/// The environment variable that says that one test runs alone, with all schedules.
+/// The environment variable that makes a test run all schedules instead of its share.
 pub const ALONE_VARIABLE: &str = "IRONSTONE_SCHEDULES_ALONE";
 
-/// Schedules of a test of its usual size, if nobody says how many.
+/// Default number of schedules for a test with a share of 100 %.
 const SCHEDULES: u64 = 200;
-/// One in so many choices lets time move though threads could go on.
+/// One in this many choices lets time advance although threads could run.
 const TIME_RUNS_AHEAD: u64 = 300;
-/// A schedule with more steps than this goes round in circles.
+/// Maximum steps of a schedule: with more, it is in an endless loop.
 const STEPS_MAX: usize = 3_000_000;
 /// Bytes of each simulated thread's stack.
 const STACK_BYTES: usize = 256 << 10;
@@ -41,9 +42,10 @@ thread_local! {
 #[derive(Debug)]
 enum Way {
     Any,
-    /// The one that runs goes on, but in one of so many steps.
+    /// The current thread goes on, except in one of this many steps.
     Mostly(u64),
-    /// The one with the lowest number; at these steps the one that runs gets the highest.
+    /// The thread with the lowest number; at the steps in `changes` the current thread gets the
+    /// highest number.
     Priorities {
         of: BTreeMap<usize, u64>,
         last: u64,
@@ -69,7 +71,7 @@ impl Way {
     }
 }
 
-/// Draws one schedule after the other.
+/// Generates one random schedule after the other.
 struct Drawn {
     next: u64,
     step_by: u64,
@@ -136,7 +138,7 @@ impl Scheduler for Drawn {
         let keeper = time::keeper();
         let tasks = all.iter().map(|t| usize::from(t.id()));
         let others: Vec<usize> = tasks.filter(|t| Some(*t) != keeper).collect();
-        // A thread that is parked may wake without a reason: that alone does not make time stand.
+        // A parked thread may wake spuriously: that alone must not stop time.
         let awake = all
             .iter()
             .any(|t| t.runnable() && Some(usize::from(t.id())) != keeper);
@@ -163,13 +165,13 @@ fn number(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|e| panic!("{variable}={text}: {e}")))
 }
 
-/// The seed of the schedule that runs now.
+/// The seed of the current schedule.
 pub fn seed() -> u64 {
     SEED.get()
 }
 
-/// Runs `body` under `share` percent of as many schedules as [`SCHEDULES_VARIABLE`] says, at least one.
-/// Panics with the first that fails, after it has said how to run it again.
+/// Runs `body` under `share` percent of the schedules that [`SCHEDULES_VARIABLE`] says, at least one.
+/// If one fails, prints how to run it again, and panics.
 pub fn explore(name: &str, share: u64, body: fn(u64)) {
     let share = if number(ALONE_VARIABLE).is_some() {
         100
@@ -228,7 +230,7 @@ fn config() -> Config {
     config
 }
 
-/// Tells how many schedules took how long.
+/// Prints how many schedules were run in what time.
 #[expect(
     clippy::disallowed_methods,
     reason = "tells the tester how long it took"

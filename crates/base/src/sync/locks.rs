@@ -1,4 +1,4 @@
-//! A mutex and a condition variable whose waits can end because (simulated) time has passed.
+//! A mutex and a condition variable, whose waits can time out in simulated time.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,7 +18,7 @@ pub struct Mutex<T: ?Sized> {
     inner: shuttle::sync::Mutex<T>,
 }
 
-/// The right to use what a [`Mutex`] protects.
+/// A guard, as the standard library's.
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
     inner: shuttle::sync::MutexGuard<'a, T>,
@@ -98,7 +98,7 @@ const WAITING: u8 = 0;
 const TOLD: u8 = 1;
 const EXPIRED: u8 = 2;
 
-/// A thread that sleeps until somebody wakes it, or its time has come.
+/// A thread that sleeps until it is woken, or until its timeout.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     state: AtomicU8,
@@ -123,7 +123,7 @@ impl Sleeper {
         first.is_ok()
     }
 
-    /// Its time has come.
+    /// Wakes it because of its timeout.
     pub(super) fn expire(&self) {
         self.wake(EXPIRED);
     }
@@ -132,7 +132,7 @@ impl Sleeper {
         self.state.load(Ordering::SeqCst) != WAITING
     }
 
-    /// Sleeps; true if it was woken because the time had come.
+    /// Sleeps; true if it was woken by its timeout.
     pub(super) fn sleep(&self) -> bool {
         // It is never closed.
         drop(self.turn.acquire_blocking(1));
@@ -140,7 +140,7 @@ impl Sleeper {
     }
 }
 
-/// Whether a wait ended because of the time.
+/// Whether a wait timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
@@ -154,7 +154,7 @@ impl WaitTimeoutResult {
 /// A condition variable, as the standard library's.
 #[derive(Debug, Default)]
 pub struct Condvar {
-    /// Locked between two places to switch threads at.
+    /// Never locked across a point where threads are switched.
     sleepers: std::sync::Mutex<VecDeque<Arc<Sleeper>>>,
 }
 
@@ -207,7 +207,7 @@ impl Condvar {
         }
     }
 
-    /// See the standard library's: which of several is drawn.
+    /// See the standard library's. Wakes one of several waiters at random.
     pub fn notify_one(&self) {
         time::switch();
         loop {
@@ -220,7 +220,7 @@ impl Condvar {
                 };
                 sleepers.remove(at)
             };
-            // One whose time has just come does not take it from another.
+            // A waiter that has just timed out must not consume the notification.
             if chosen.is_some_and(|s| s.wake(TOLD)) {
                 return;
             }

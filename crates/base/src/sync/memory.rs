@@ -1,7 +1,7 @@
-//! Stands for memory that is not atomic where it is handed from one thread to another.
+//! A marker for non-atomic memory that is handed from one thread to another.
 
-/// Who reads the memory must come after who wrote it, by an order that atomics or locks make, and who
-/// writes it again after all who read it. Models check that; elsewhere this is nothing, without a size.
+/// Each read of the memory must happen after the write before it, and each write after all reads before
+/// it, ordered by atomics or locks. Models check that; otherwise this type is empty and does nothing.
 #[derive(Debug, Default)]
 pub struct Memory {
     #[cfg(loom)]
@@ -9,7 +9,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// It is read here.
+    /// Call this where the memory is read.
     #[inline(always)]
     #[cfg_attr(loom, track_caller)]
     pub fn read(&self) {
@@ -17,7 +17,7 @@ impl Memory {
         self.cell.with(|_| ());
     }
 
-    /// It was written here.
+    /// Call this where the memory was written.
     #[inline(always)]
     #[cfg_attr(loom, track_caller)]
     pub fn written(&self) {

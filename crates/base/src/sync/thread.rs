@@ -1,4 +1,4 @@
-//! Threads of a test's scheduler, with what of the standard library's builder they lack.
+//! Threads of the test scheduler, with the parts of the standard library's API that it lacks.
 
 use std::io;
 use std::time::Duration;

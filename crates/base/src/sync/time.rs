@@ -1,12 +1,11 @@
-//! Simulated time: it stands still while any thread can go on, and then moves to when the next of
-//! those who sleep wants to wake. So a wake-up that was forgotten, and that a timed wait would make up
-//! for sooner or later, shows as time that has passed while nobody did anything: [`watch`] says how
-//! much of that an operation may take.
+//! Simulated time: it stands still while any thread can run, and then advances to the next timeout of
+//! a sleeping thread. So a forgotten wake-up, which a timed wait would only hide, shows as idle time:
+//! time that passes while no thread can run. [`watch`] limits the idle time of an operation.
 //!
-//! Now and then the scheduler lets it move although threads could go on, as if those were slow.
+//! Now and then the scheduler lets time advance although threads could run, as if they were slow.
 //!
-//! Everything here is of one test's thread of the operating system, which runs all of its simulated
-//! threads. Without [`begin`] no time passes.
+//! All state here belongs to the operating system's thread of one test, which runs all of the test's
+//! simulated threads. Without [`begin`] no time passes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,17 +19,17 @@ use super::locks::Sleeper;
 #[derive(Default)]
 struct Time {
     now_nanos: u64,
-    /// How much of it passed because nobody could go on.
+    /// How much time passed because no thread could run.
     idle_nanos: u64,
-    /// Who sleeps until when.
+    /// The sleeping threads, by the time of their timeout and a number.
     alarms: BTreeMap<(u64, u64), Arc<Sleeper>>,
     last_alarm: u64,
-    /// The thread that moves time, and what it waits for when nobody sleeps.
+    /// The thread that advances time, and the semaphore on which it waits if no thread sleeps.
     keeper: Option<(usize, Arc<BatchSemaphore>)>,
-    /// The keeper runs because nobody else can.
+    /// The keeper runs because no other thread can.
     idle: bool,
     over: bool,
-    /// Operations under way: when they began, by `idle_nanos`, and their limit.
+    /// Watched operations: name, `idle_nanos` at their start, and their limit in nanoseconds.
     watched: BTreeMap<u64, (String, u64, u64)>,
 }
 
@@ -46,7 +45,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A place to switch threads at.
+/// A point at which the scheduler may switch threads.
 pub fn switch() {
     shuttle::thread::sleep(Duration::ZERO);
 }
@@ -77,8 +76,8 @@ pub fn begin() -> Passing {
         let anybody = Arc::clone(&anybody);
         move || keep(&anybody)
     });
-    // Before it first runs: the scheduler might leave that for last, and those who sleep until then
-    // would do so without time.
+    // Set here, not by the thread itself: the scheduler might run that thread last, and until then
+    // threads would sleep without time.
     let keeper = usize::from(keeper.thread().id());
     with(|time| time.keeper = Some((keeper, anybody)));
     Passing(())
@@ -114,13 +113,13 @@ fn keep(anybody: &BatchSemaphore) {
     }
 }
 
-/// The thread that moves time, for the scheduler: it goes on when nobody else can, or when the
-/// scheduler lets time run ahead.
+/// The thread that advances time, for the scheduler: it runs when no other thread can, or when the
+/// scheduler lets time advance early.
 pub fn keeper() -> Option<usize> {
     with(|time| time.keeper.as_ref().map(|(task, _)| *task))
 }
 
-/// The scheduler tells whether it lets the keeper run because nobody else can.
+/// Called by the scheduler before the keeper runs: `idle` says that no other thread can run.
 pub fn keeper_runs(idle: bool) {
     with(|time| time.idle = idle);
 }
@@ -130,7 +129,7 @@ pub fn now_nanos() -> u64 {
     with(|time| time.now_nanos)
 }
 
-/// Lets go of an alarm when it is dropped.
+/// An alarm, which is cancelled when this is dropped.
 pub(super) struct Alarm(u64, u64);
 
 impl Drop for Alarm {
@@ -140,7 +139,7 @@ impl Drop for Alarm {
     }
 }
 
-/// Wakes the sleeper after so much time.
+/// Wakes the sleeper after the time `after`.
 pub(super) fn alarm(after: Duration, sleeper: &Arc<Sleeper>) -> Alarm {
     let (alarm, keeper) = with(|time| {
         time.last_alarm += 1;
@@ -158,7 +157,7 @@ pub(super) fn alarm(after: Duration, sleeper: &Arc<Sleeper>) -> Alarm {
     Alarm(alarm.0, alarm.1)
 }
 
-/// Sleeps for so much time; without [`begin`] only lets others go on.
+/// Sleeps for `time`; without [`begin`] only lets other threads run.
 pub fn sleep(time: Duration) {
     if keeper().is_none() {
         switch();
@@ -170,7 +169,7 @@ pub fn sleep(time: Duration) {
     drop(alarm);
 }
 
-/// An operation is under way while this lives.
+/// Marks an operation as in progress while this lives.
 #[derive(Debug)]
 pub struct Watched(u64);
 
@@ -181,8 +180,7 @@ impl Drop for Watched {
     }
 }
 
-/// Ends the execution with a panic if more than `limit` passes in which nobody does anything, while
-/// what is returned lives.
+/// Ends the execution with a panic if more than `limit` of idle time passes while the result lives.
 pub fn watch(what: String, limit: Duration) -> Watched {
     with(|time| {
         time.last_alarm += 1;

@@ -1,6 +1,6 @@
-//! Locks, atomics and threads of loom, with what they lack of the standard library's.
+//! Locks, atomics and threads of loom, with the parts of the standard library's API that it lacks.
 //!
-//! They work inside of `loom::model` only, which runs a few threads in every order of their steps, and
+//! They work only inside of `loom::model`, which runs a few threads in every order of their steps, and
 //! lets a load return every value that the memory orders of loads and stores allow.
 
 use std::sync::Arc;
@@ -15,8 +15,8 @@ pub use loom::sync::{
 
 /// Hints.
 pub mod hint {
-    /// Nothing: whoever spins goes another way after a few times. Loom's own lets others go on first, and so
-    /// never tries what comes next before them.
+    /// Does nothing: code that spins gives up after a few times. Loom's own function always lets other
+    /// threads run first, and so never explores the case in which they do not.
     pub fn spin_loop() {}
 }
 
@@ -28,10 +28,11 @@ pub mod atomic {
     use loom::sync::atomic as weak;
     pub use loom::sync::atomic::{Ordering, fence};
 
-    /// An atomic of loom, in which each access depends on that before it. Loom tries two accesses in both
-    /// orders if they depend on each other, and remembers the last of each atomic only: a load of one thread
-    /// that another follows with a load and then a store would be tried in one order. To wake nobody is an
-    /// access that depends on the last like it, and has no other effect.
+    /// An atomic of loom in which each access depends on the one before it. Loom explores both orders of
+    /// two accesses only if they depend on each other, and remembers only the last access to each atomic:
+    /// a load of one thread, followed by a load and then a store of another, would be explored in one
+    /// order only. So each access also notifies a condition variable without waiters, which depends on the
+    /// previous notification and has no other effect.
     #[derive(Debug)]
     pub struct Atomic<T> {
         atomic: T,
@@ -62,8 +63,8 @@ pub mod atomic {
             pub type $name = Atomic<weak::$name>;
 
             impl $name {
-                /// To loom, a load that is sequentially consistent may still return what an atomic was made
-                /// with, as that is no such store. So it is stored once more.
+                /// In loom, a sequentially consistent load may return the initial value even after a later
+                /// store, because the initialization is no such store. So the value is stored once more.
                 #[track_caller]
                 pub fn new(value: $value) -> Self {
                     let atomic = weak::$name::new(value);
@@ -120,7 +121,7 @@ pub mod thread {
     };
     pub use std::thread::Result;
 
-    /// Others go on; no time passes in models.
+    /// Lets other threads run; no time passes in models.
     pub fn sleep(_: Duration) {
         yield_now();
     }
@@ -207,16 +208,16 @@ pub mod thread {
     }
 }
 
-/// Runs a model in every order, and tells in how many. Threads are interrupted at most so often, or as
-/// often as they can be; `LOOM_MAX_PREEMPTIONS` says otherwise. With `LOOM_LOG` all that happens is told, and
-/// only that variable counts.
+/// Runs a model in every order, and prints the number of orders. `preemptions` is the maximum number of
+/// preemptions of threads, `None` for no limit; `LOOM_MAX_PREEMPTIONS` overrides it. If `LOOM_LOG` is
+/// set, loom logs all steps, and `preemptions` is ignored.
 #[expect(
     clippy::disallowed_methods,
     reason = "tells the tester how long it took"
 )]
 pub fn model(name: &str, preemptions: Option<usize>, body: fn()) {
     if std::env::var_os("LOOM_LOG").is_some() {
-        loom::model(body); // it tells what happens
+        loom::model(body); // it logs the steps
         return;
     }
     let mut builder = loom::model::Builder::new();

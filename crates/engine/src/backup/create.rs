@@ -1,4 +1,4 @@
-//! Makes a backup.
+//! Creates backups.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,17 +15,17 @@ use crate::files::FileKind;
 use crate::live_files::{self, LiveFileStorageInfo, NoDeletions};
 
 impl BackupEngine {
-    /// Makes a backup of an open database, which goes on writing meanwhile; returns its id. Tables
-    /// that an earlier backup has are not copied again.
+    /// Makes a backup of an open database, which keeps accepting writes, and returns its id. Tables that an earlier
+    /// backup contains are not copied again.
     ///
-    /// Errors: `Incomplete` if it was stopped; what the files say. Nothing of it remains but what
-    /// the next [`BackupEngine::garbage_collect`] removes.
+    /// Errors: `Incomplete` if it was stopped; those of the file system. Files that a failed backup leaves are
+    /// removed by the next [`BackupEngine::garbage_collect`].
     pub fn create_new_backup(&mut self, db: &Db, options: CreateBackupOptions) -> Result<u32> {
         self.create_new_backup_with_metadata(db, &[], options)
     }
 
-    /// [`BackupEngine::create_new_backup`], with something of the application's that
-    /// [`BackupEngine::get_backup_info`] gives back.
+    /// [`BackupEngine::create_new_backup`] with application metadata, which [`BackupEngine::get_backup_info`]
+    /// returns.
     pub fn create_new_backup_with_metadata(
         &mut self,
         db: &Db,
@@ -42,7 +42,7 @@ impl BackupEngine {
                 Ok(id)
             }
             Err(e) => {
-                // Its list may be there, though that is not known to be durable. Files go after it.
+                // The list may exist although it is not known to be durable. Remove it before the files.
                 if self.remove_list(id).is_ok() {
                     drop(file_copies::remove_tree(self.fs(), &private));
                 }
@@ -60,7 +60,7 @@ impl BackupEngine {
         options: &mut CreateBackupOptions,
     ) -> Result<Backup> {
         let fs = self.fs();
-        file_copies::remove_tree(fs, private)?; // of a backup that was not finished
+        file_copies::remove_tree(fs, private)?; // left by an unfinished backup
         fs.create_dir(private)?;
         let guard = NoDeletions::begin(&db.shared);
         let flush = if options.flush_before_backup {
@@ -104,7 +104,7 @@ impl BackupEngine {
             sizes.push(size);
         }
         drop(guard);
-        // Files are copied by their paths: they must have been this database's.
+        // Files were copied by path: the directories must still be those that this database opened.
         db.shared.env().fs.check_held()?;
         for dir in [
             private,
@@ -120,7 +120,7 @@ impl BackupEngine {
         Ok(Backup { meta, sizes })
     }
 
-    /// Shared files of whole backups, with size and checksum.
+    /// The shared files of all complete backups, with size and checksum.
     fn known(&self) -> BTreeMap<String, (u64, Option<u32>)> {
         let mut out = BTreeMap::new();
         for backup in self.backups.values() {
@@ -134,7 +134,7 @@ impl BackupEngine {
     }
 }
 
-/// A backup that is being made.
+/// The state of a backup that is being made.
 struct Copying<'a> {
     engine: &'a BackupEngine,
     id: u32,
@@ -143,7 +143,7 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Copies a file, unless an earlier backup has it.
+    /// Copies a file, unless an earlier backup already has it.
     fn add(&mut self, file: &LiveFileStorageInfo, session: Option<&str>) -> Result<(File, u64)> {
         let options = &self.engine.options;
         if file.file_type != FileKind::Table || !options.share_table_files {
@@ -167,7 +167,7 @@ impl Copying<'_> {
         }
     }
 
-    /// A name that no other table has.
+    /// A file name that no other table has.
     fn shared_name(&mut self, file: &LiveFileStorageInfo, session: Option<&str>) -> Result<String> {
         let number = file.relative_filename.split('.').next().unwrap_or_default();
         let what = if let Some(session) = session {
@@ -186,7 +186,7 @@ impl Copying<'_> {
         let to = self.engine.path(&path);
         let (dir, name) = path.split_once('/').unwrap_or(("", &path));
         let temp = self.engine.path(&format!("{dir}/.{name}.tmp"));
-        drop(fs.remove(&temp)); // of a backup that was not finished
+        drop(fs.remove(&temp)); // left by an unfinished backup
         let copied = self.transfer(file, &temp)?;
         fs.rename(&temp, &to)
             .inspect_err(|_| drop(fs.remove(&temp)))?;

@@ -1,16 +1,16 @@
-//! The list of a backup's files, as it stands in `meta/<id>`.
+//! The list of a backup's files, as stored in `meta/<id>`.
 //!
 //! ```text
 //!   1795315228                        seconds since 1970
 //!   5                                 the last sequence number
-//!   metadata 6170706c65               the application's, in hex; only if there is any
-//!   2                                 files that follow
+//!   metadata 6170706c65               application metadata in hex; only if there is any
+//!   2                                 the number of files
 //!   shared_checksum/000034_sDWDO…_980.sst crc32 2223874451
 //!   private/2/CURRENT crc32 1085714998
 //! ```
 //!
-//! Source: RocksDB `utilities/backup/backup_engine.cc`, schema 1, and files that 7.8.3 and 11.8.1
-//! wrote. Paths are below the directory of the backups and never lead out of it.
+//! Source: RocksDB `utilities/backup/backup_engine.cc`, schema 1, and files written by 7.8.3 and 11.8.1. Paths are
+//! relative to the backup directory and never lead out of it.
 #![deny(clippy::indexing_slicing)]
 
 use std::fmt::Write as _;
@@ -21,20 +21,20 @@ use base::{Error, Result};
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
-    /// Below the directory of the backups.
+    /// The path, relative to the backup directory.
     pub(super) path: String,
-    /// CRC-32C of all of it; `None` if it was not written down.
+    /// The CRC-32C of the whole file; `None` if it was not recorded.
     pub(super) crc32c: Option<u32>,
 }
 
 impl File {
-    /// Its name in a database.
+    /// The name of the file in a database.
     pub(super) fn name_in_database(&self) -> String {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         if !self.path.starts_with("shared_checksum/") {
             return name.to_owned();
         }
-        // 000034_<what tells it from others>.sst
+        // 000034_<session id or checksum, and size>.sst
         let (number, rest) = name.split_once('_').unwrap_or((name, ""));
         match rest.rsplit_once('.') {
             Some((_, suffix)) => format!("{number}.{suffix}"),
@@ -42,16 +42,16 @@ impl File {
         }
     }
 
-    /// Whether other backups may have it too.
+    /// Whether other backups may use this file too.
     pub(super) fn is_shared(&self) -> bool {
         self.path.starts_with("shared")
     }
 }
 
-/// What a backup is.
+/// The content of a backup's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Meta {
-    /// Seconds since 1970.
+    /// When the backup was made, in seconds since 1970.
     pub(super) timestamp: i64,
     pub(super) sequence: u64,
     pub(super) app_metadata: Vec<u8>,
@@ -79,7 +79,7 @@ impl Meta {
         out
     }
 
-    /// Errors: Corruption saying what is wrong; `NotSupported` for the newer schema.
+    /// Errors: `Corruption`, with a description of the problem; `NotSupported` for a newer schema.
     pub(super) fn decode(text: &str) -> Result<Self> {
         let bad = |what: &str, line: &str| {
             let line: String = line.chars().take(60).collect();
@@ -140,7 +140,7 @@ impl Meta {
     }
 }
 
-/// Whether the path stays below where it starts: it may come from anywhere.
+/// Whether the path stays inside the backup directory. The list may come from an untrusted source.
 fn is_below(path: &str) -> bool {
     let parts = ["shared/", "shared_checksum/", "private/"];
     parts.iter().any(|p| path.starts_with(p))

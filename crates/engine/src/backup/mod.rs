@@ -1,15 +1,15 @@
-//! The backup engine: copies of a database in a directory of their own, where tables that did not
-//! change are kept once. The layout is RocksDB's, and its backup engine reads it:
+//! The backup engine: copies of a database in a separate directory, where unchanged tables are stored only once.
+//! The layout is RocksDB's, so RocksDB's backup engine can read it:
 //!
 //! ```text
-//!   meta/<id>                                   the list of files: a backup exists if it does
-//!   shared_checksum/<number>_s<session>_<size>.sst    tables, of any number of backups
+//!   meta/<id>                                   the list of files; it makes the backup exist
+//!   shared_checksum/<number>_s<session>_<size>.sst    tables, each used by any number of backups
 //!   private/<id>/                               CURRENT, MANIFEST, OPTIONS and logs
 //! ```
 //!
-//! A backup is made in the order files, directories, list: each durable before the next, so that a
-//! crash leaves a whole backup or remains that [`BackupEngine::garbage_collect`] removes.
-//! It is deleted in the opposite order.
+//! A backup is written in this order: files, directories, list. Each step is durable before the next one. A crash
+//! leaves either a complete backup or remains that [`BackupEngine::garbage_collect`] removes. A backup is deleted
+//! in the opposite order.
 
 mod create;
 mod meta;
@@ -33,7 +33,7 @@ use meta::{File, Meta};
 
 pub use restore::RestoreOptions;
 
-/// A list of files of more bytes is none.
+/// The largest list of files that is read, in bytes.
 const META_BYTES_MAX: u64 = 1 << 30;
 
 /// Where backups are, and how they are made. Names and defaults are RocksDB's.
@@ -45,23 +45,24 @@ const META_BYTES_MAX: u64 = 1 << 30;
 pub struct BackupEngineOptions {
     /// The directory of the backups; created if missing.
     pub backup_dir: PathBuf,
-    /// Whether backups share tables. Without it, each has all of its own.
+    /// Whether backups share tables. If not, each backup has copies of all its tables.
     pub share_table_files: bool,
-    /// Whether shared tables are named by what is in them. Without it they are named by their
-    /// number: then only one database may be backed up there, and never one that was restored.
+    /// Whether the name of a shared table contains a session id or checksum, and its size. If not, the name
+    /// contains only the file number: then only one database may be backed up to the directory, and it must never
+    /// have been restored.
     pub share_files_with_checksum: bool,
     /// Whether files are synced. Without it, a power cut may damage backups.
     pub sync: bool,
-    /// Whether all backups that are there are deleted when the engine opens.
+    /// Whether all existing backups are deleted when the engine is opened.
     pub destroy_old_data: bool,
-    /// Whether logs are backed up. Without it, what is only in memtables and logs is not in the
-    /// backup unless they are flushed before.
+    /// Whether logs are backed up. If not, data that is only in memtables and logs is not in the backup, unless it
+    /// is flushed first.
     pub backup_log_files: bool,
-    /// Bytes a second that a backup copies at most; 0 is no limit.
+    /// The most bytes per second that a backup copies; 0 means no limit.
     pub backup_rate_limit: u64,
-    /// Bytes a second that a restore copies at most; 0 is no limit.
+    /// The most bytes per second that a restore copies; 0 means no limit.
     pub restore_rate_limit: u64,
-    /// Bytes between two calls of a progress callback.
+    /// How many bytes are copied between two calls of the progress callback.
     pub callback_trigger_interval_size: u64,
 }
 
@@ -82,15 +83,15 @@ impl BackupEngineOptions {
     }
 }
 
-/// Is told that a backup goes on.
+/// Called while a backup makes progress.
 pub type Callback = dyn FnMut() + Send + 'static;
 
 /// How one backup is made.
 #[derive(Default)]
 pub struct CreateBackupOptions {
-    /// Whether memtables are flushed before, so that no log needs to be copied.
+    /// Whether memtables are flushed first, so that no log needs to be copied.
     pub flush_before_backup: bool,
-    /// Called as bytes are copied. A panic in it ends the backup.
+    /// Called regularly while bytes are copied. If it panics, the backup fails.
     pub progress_callback: Option<Box<Callback>>,
 }
 
@@ -103,22 +104,22 @@ impl fmt::Debug for CreateBackupOptions {
     }
 }
 
-/// A backup.
+/// Describes a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupInfo {
-    /// Its number; later ones have larger numbers.
+    /// Its id. Newer backups have larger ids.
     pub backup_id: u32,
-    /// When it was made, seconds since 1970.
+    /// When it was made, in seconds since 1970.
     pub timestamp: i64,
-    /// Bytes of its files, shared ones included.
+    /// The total size of its files in bytes, including shared ones.
     pub size: u64,
-    /// Its files.
+    /// The number of its files.
     pub number_files: u32,
-    /// What the application wanted to be kept with it.
+    /// The application metadata that was stored with it.
     pub app_metadata: Vec<u8>,
 }
 
-/// A whole backup, with the sizes of its files.
+/// A complete backup, with the sizes of its files.
 #[derive(Clone, Debug)]
 struct Backup {
     meta: Meta,
@@ -127,7 +128,7 @@ struct Backup {
 
 /// Makes, restores and deletes backups.
 ///
-/// One engine may have the directory open for changes at a time.
+/// Only one engine at a time may have a backup directory open for changes.
 ///
 /// ```
 /// use ironstone::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Db, Env, Options};
@@ -154,26 +155,25 @@ pub struct BackupEngine {
     options: BackupEngineOptions,
     env: Env,
     backups: BTreeMap<u32, Backup>,
-    /// Why a backup cannot be used.
+    /// Backups that cannot be used, and why.
     corrupt: BTreeMap<u32, Error>,
     stop: Arc<AtomicBool>,
 }
 
-/// Ends backups that are being made, from any thread.
+/// Stops backups that are being made; may be used from any thread.
 #[derive(Clone, Debug)]
 pub struct BackupStopper(Arc<AtomicBool>);
 
 impl BackupStopper {
-    /// The backup that is being made fails with `Incomplete`, and so does every later one of this
-    /// engine.
+    /// Makes the running backup, and every later one of this engine, fail with `Incomplete`.
     pub fn stop_backup(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
 impl BackupEngine {
-    /// Opens the directory of the backups, and looks at each of them: one with a damaged list, or
-    /// that lacks a file, is a corrupted one. Errors: the directory cannot be made or read.
+    /// Opens the backup directory and checks each backup: it is corrupted if its list is damaged or a file is
+    /// missing. Errors: the directory cannot be created or read.
     pub fn open(options: &BackupEngineOptions, env: &Env) -> Result<Self> {
         let mut me = Self {
             options: options.clone(),
@@ -195,7 +195,7 @@ impl BackupEngine {
         me.sync_dir(&options.backup_dir)?;
         for name in fs.list(&me.path("meta"))? {
             let Some(id) = name.to_str().and_then(|n| n.parse().ok()) else {
-                continue; // somebody else's, or of a backup that was not finished
+                continue; // not a backup list, or that of an unfinished backup
             };
             match me.load(id) {
                 Ok(backup) => drop(me.backups.insert(id, backup)),
@@ -205,7 +205,7 @@ impl BackupEngine {
         Ok(me)
     }
 
-    /// The whole backups, oldest first.
+    /// The usable backups, oldest first.
     pub fn get_backup_info(&self) -> Vec<BackupInfo> {
         let info = |(&backup_id, backup): (&u32, &Backup)| BackupInfo {
             backup_id,
@@ -223,9 +223,8 @@ impl BackupEngine {
         self.corrupt.iter().map(entry).collect()
     }
 
-    /// Checks that all files of a backup are there and have their size and, with
-    /// `verify_with_checksum`, their content. Errors: `NotFound` if there is no such backup;
-    /// `Corruption` naming the first bad file.
+    /// Checks that all files of a backup exist, have the right size and, with `verify_with_checksum`, the right
+    /// checksum. Errors: `NotFound` if there is no such backup; `Corruption`, naming the first bad file.
     pub fn verify_backup(&self, id: u32, verify_with_checksum: bool) -> Result<()> {
         let backup = self.backup(id)?;
         for (file, &size) in backup.meta.files.iter().zip(&backup.sizes) {
@@ -250,7 +249,8 @@ impl BackupEngine {
         Ok(())
     }
 
-    /// Deletes a backup, whole or corrupted, and what only it needed. Errors: `NotFound`.
+    /// Deletes a backup, usable or corrupted, and the files that only it needed. Errors: `NotFound` if there is no
+    /// such backup.
     pub fn delete_backup(&mut self, id: u32) -> Result<()> {
         if !self.backups.contains_key(&id) && !self.corrupt.contains_key(&id) {
             return Err(Error::not_found(format!("Backup not found: {id}")));
@@ -260,7 +260,7 @@ impl BackupEngine {
         self.garbage_collect()
     }
 
-    /// Deletes all whole backups but the newest `num_backups_to_keep`.
+    /// Deletes all usable backups except the newest `num_backups_to_keep`.
     pub fn purge_old_backups(&mut self, num_backups_to_keep: u32) -> Result<()> {
         let keep = num_backups_to_keep as usize;
         let old = self.backups.len().saturating_sub(keep);
@@ -283,7 +283,8 @@ impl BackupEngine {
         }
     }
 
-    /// Removes what makes files a backup. One that cannot be removed stays a backup, and keeps its files.
+    /// Removes the list, without which a backup does not exist. If this fails, the backup stays and keeps its
+    /// files.
     fn remove_meta(&mut self, id: u32) -> Result<()> {
         self.remove_list(id)?;
         self.backups.remove(&id);
@@ -291,12 +292,12 @@ impl BackupEngine {
         Ok(())
     }
 
-    /// Deletes files that no backup needs: remains of backups that were not finished. While the
-    /// list of a corrupted backup cannot be read, shared files stay.
+    /// Deletes files that no backup needs, such as remains of unfinished backups. While the list of a corrupted
+    /// backup cannot be read, shared files are kept.
     pub fn garbage_collect(&mut self) -> Result<()> {
         let fs = &*self.env.fs;
         let known = |id: &u32| self.backups.contains_key(id) || self.corrupt.contains_key(id);
-        // First the lists of backups that failed: without its list nobody takes files for one.
+        // First remove the lists of failed backups, so that their remaining files are not taken for a backup.
         for name in fs.list(&self.path("meta"))? {
             let id: Option<u32> = name.to_str().and_then(|n| n.parse().ok());
             if let Some(id) = id.filter(|id| !known(id)) {
@@ -333,7 +334,7 @@ impl BackupEngine {
         Ok(())
     }
 
-    /// What can end a backup that is being made.
+    /// A handle that can stop running backups.
     pub fn stopper(&self) -> BackupStopper {
         BackupStopper(Arc::clone(&self.stop))
     }
@@ -387,7 +388,7 @@ impl BackupEngine {
         self.path("meta").join(id.to_string())
     }
 
-    /// What `below` is in the directory of the backups.
+    /// A path inside the backup directory.
     fn path(&self, below: &str) -> PathBuf {
         self.options.backup_dir.join(below)
     }
@@ -405,7 +406,7 @@ impl BackupEngine {
     }
 }
 
-/// The bytes that a shared file's name says it has.
+/// The size in bytes that a shared file's name contains.
 fn size_in_name(file: &File) -> Option<u64> {
     let name = file.path.strip_prefix("shared_checksum/")?;
     let (name, _) = name.rsplit_once('.')?;
@@ -422,13 +423,13 @@ fn check_crc(expected: u32, found: u32, path: &Path) -> Result<()> {
     .file(path))
 }
 
-/// Spaces copies out in time, tells of progress, and ends when it is told to.
+/// Limits the copy rate, reports progress, and ends the copy when it is stopped.
 struct Pace<'a> {
     clock: &'a dyn Clock,
     bytes_per_second: u64,
     started: u64,
     copied: u64,
-    /// Bytes between two calls, bytes since the last, what is called.
+    /// Bytes between two calls, bytes since the last call, and the callback.
     callback: Option<(u64, u64, &'a mut Callback)>,
     stop: &'a AtomicBool,
 }

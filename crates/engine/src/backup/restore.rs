@@ -1,4 +1,4 @@
-//! Brings a backup back.
+//! Restores backups.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use crate::file_copies;
 use crate::files::{self, FileKind};
 use crate::wal::ARCHIVE;
 
-/// How a backup is restored. RocksDB's.
+/// How a backup is restored. RocksDB's `RestoreOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestoreOptions {
-    /// Whether logs stay that are there, archived ones too: the database then goes on from the
-    /// backup as far as they reach.
+    /// Whether existing logs are kept, including archived ones. The next open then replays them on top of the
+    /// backup.
     pub keep_log_files: bool,
 }
 
 impl BackupEngine {
-    /// Restores the newest whole backup; see [`BackupEngine::restore_db_from_backup`].
+    /// Restores the newest usable backup; see [`BackupEngine::restore_db_from_backup`].
     pub fn restore_db_from_latest_backup(
         &self,
         db_dir: impl AsRef<Path>,
@@ -33,11 +33,11 @@ impl BackupEngine {
         self.restore_db_from_backup(*id, db_dir, wal_dir, options)
     }
 
-    /// Makes `db_dir`, with logs in `wal_dir`, the database of a backup. What is there of a
-    /// database is deleted: not before the whole backup was verified. Other files stay.
+    /// Replaces the database in `db_dir`, with its logs in `wal_dir`, by a backup. The files of an existing
+    /// database are deleted, but only after the whole backup has been verified. Other files stay.
     ///
-    /// Errors: the database is open (`Busy`); the backup is damaged, and nothing was deleted. After
-    /// an error in the middle there is no database, and the restore is to be repeated.
+    /// Errors: the database is open (`Busy`); the backup is damaged, and nothing was deleted. After an error during
+    /// the restore there is no database; repeat the restore.
     pub fn restore_db_from_backup(
         &self,
         id: u32,
@@ -51,7 +51,7 @@ impl BackupEngine {
         io::create_dirs(fs, db_dir)?;
         io::create_dirs(fs, wal_dir)?;
         let _lock = fs.lock(&files::lock_path(db_dir))?;
-        // Where there is something to lose, nothing is deleted for a backup that is damaged.
+        // Verify checksums if there is a database to lose, so that a damaged backup deletes nothing.
         let all_of_it = fs.exists(&files::current_path(db_dir))?;
         self.verify_backup(id, all_of_it)?;
         clear(fs, db_dir, wal_dir, options)?;
@@ -95,7 +95,7 @@ impl BackupEngine {
             };
             let longer = |m: &io::Metadata| m.len >= size;
             if options.keep_log_files && fs.metadata(&to).as_ref().is_ok_and(longer) {
-                continue; // a log that went on since
+                continue; // the existing log is longer than the one in the backup
             }
             drop(fs.remove(&to));
             self.copy_back(file, &to, &mut pace)?;
@@ -103,7 +103,7 @@ impl BackupEngine {
         let current = current.ok_or_else(|| {
             Error::corruption("the backup has no CURRENT").file(&self.options.backup_dir)
         })?;
-        // Only now it is a database.
+        // CURRENT makes this a database, so it comes last.
         fs.sync_dir(wal_dir)?;
         fs.sync_dir(db_dir)?;
         let temp = files::temp_path(db_dir, base::FileNumber(0));
@@ -123,7 +123,7 @@ impl BackupEngine {
     }
 }
 
-/// Deletes what is there of a database; CURRENT first, so that the rest is none.
+/// Deletes the files of an existing database. CURRENT goes first: without it, the rest is not a database.
 fn clear(
     fs: &dyn FileSystem,
     db_dir: &Path,

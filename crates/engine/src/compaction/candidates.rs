@@ -1,4 +1,4 @@
-//! The tables of a Version as the picker sees them, and what follows from their sizes alone.
+//! The tables of a Version as the picker sees them, and what can be computed from their sizes alone.
 
 use crate::compaction::pick::score::{Targets, pending_compaction_bytes as pending};
 use crate::compaction::pick::{self, Candidate, Counts, Levels};
@@ -43,13 +43,13 @@ pub(crate) fn base_level(version: &Version, options: &CfOptions) -> usize {
     Targets::of(&levels(version), options).base_level
 }
 
-/// Bytes that compactions have yet to write until every level is within its target; 0 in other
-/// styles than level.
+/// Bytes that compactions have yet to write until every level is within its target; 0 in compaction styles
+/// other than level.
 pub(crate) fn pending_compaction_bytes(version: &Version, options: &CfOptions) -> u64 {
     pending(&levels(version), options)
 }
 
-/// Each level's score, by level.
+/// The scores of all levels, by level.
 pub(crate) fn scores(version: &Version, options: &CfOptions, now: u64) -> Vec<f64> {
     pick::scores(&levels(version), options, now)
 }

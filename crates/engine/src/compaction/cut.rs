@@ -1,8 +1,8 @@
-//! Where one output file of a compaction ends and the next begins.
+//! Decides where one output file of a compaction ends and the next begins.
 //!
-//! A file ends when it is large enough, when the files of the level behind overlap too much of it,
-//! and, a little early, where one of those files ends: the next compaction then has to merge less.
-//! All versions of a user key go to one file; who asks sees to that.
+//! A file ends when it is large enough, or when the files of the next level that it overlaps are too large.
+//! It may also end a little early, where one of those files ends: the next compaction then has to merge
+//! less. All versions of a user key go to one file; the caller ensures that.
 
 use std::sync::Arc;
 
@@ -11,33 +11,33 @@ use base::Comparator;
 use super::partitioner::{PartitionerRequest, SstPartitioner};
 use super::pick::Candidate;
 
-/// Sizes by which files are cut.
+/// The sizes at which files are cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Bytes that a file should have.
+    /// Intended size of a file in bytes.
     pub(crate) target: u64,
-    /// Bytes that it has at most, about.
+    /// Approximate maximum size of a file in bytes.
     pub(crate) max: u64,
-    /// Bytes of files of the level behind that one file may overlap, its own included.
+    /// Maximum for the bytes of a file plus the bytes of the next level's files that it overlaps.
     pub(crate) overlap_max: u64,
-    /// Whether files may end early, at the ends of those files.
+    /// Whether files may end early, where files of the next level end.
     pub(crate) early: bool,
 }
 
-/// Says before each entry whether a new file begins with it.
+/// Decides before each entry whether a new file begins with it.
 pub(crate) struct Cutter<F> {
     comparator: Comparator,
     sizes: Sizes,
-    /// Of the level behind, by key.
+    /// The files of the level after the output level, by key.
     behind: Vec<Arc<F>>,
-    /// The first of them that the keys have not left.
+    /// The first of these files that the keys have not passed.
     at: usize,
-    /// Whether the keys are in front of it.
+    /// Whether the keys are before the start of that file.
     in_gap: bool,
     started: bool,
-    /// Bytes of them that the file overlaps.
+    /// Bytes of these files that the current output file overlaps.
     overlap: u64,
-    /// Ends of them that the file has seen.
+    /// Number of starts and ends of these files within the current output file.
     boundaries: u64,
     partitioner: Option<Box<dyn SstPartitioner>>,
 }
@@ -62,14 +62,14 @@ impl<F: Candidate> Cutter<F> {
         }
     }
 
-    /// Whether [`Cutter::cuts_before`] is to be asked at all when the file has `size` bytes.
+    /// Whether [`Cutter::cuts_before`] must be called at all when the file has `size` bytes.
     #[inline]
     pub(crate) fn looks_at(&self, size: u64) -> bool {
         size >= self.sizes.max || !self.behind.is_empty() || self.partitioner.is_some()
     }
 
-    /// Whether a new file begins with `key`, another user key than the last one. `file` is the file
-    /// so far: its size and its last user key.
+    /// Whether a new file begins with `key`, which differs from the last user key. `file` is the current
+    /// file: its size and its last user key.
     #[inline]
     pub(crate) fn cuts_before(&mut self, key: &[u8], file: Option<(u64, &[u8])>) -> bool {
         let overlap_before = self.overlap;
@@ -113,17 +113,19 @@ impl<F: Candidate> Cutter<F> {
         if !early {
             return false;
         }
-        // Whole files behind lie between the last key and this one: apart, they can be left out.
+        // Whole files of the next level lie between the last key and this one. A cut here spares them the
+        // next compaction.
         let skippable = if self.in_gap { 2 } else { 3 };
         if crossed >= skippable && self.overlap - overlap_before > target / 8 {
             return true;
         }
-        // The more boundaries there were, the fuller the file should be.
+        // The more boundaries the file has passed, the fuller it should be.
         let percent = 50 + (self.boundaries * 5).min(40);
         size >= target.div_ceil(100) * percent
     }
 
-    /// Goes on to `key`; the number of ends of files behind that were passed.
+    /// Advances to `key`; returns the number of starts and ends of files of the next level that were
+    /// passed.
     fn advance(&mut self, key: &[u8]) -> u64 {
         let mut crossed = 0;
         while let Some(f) = self.behind.get(self.at) {

@@ -1,5 +1,5 @@
-//! Holds a column family free of compactions, for those who choose the place of files by hand: a
-//! compaction that ran meanwhile could put its output where they put theirs.
+//! Keeps a column family free of compactions, for callers that choose the level of files themselves: a
+//! concurrent compaction could put its output where they put their files.
 
 use base::Result;
 

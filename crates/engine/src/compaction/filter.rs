@@ -1,4 +1,4 @@
-//! Calls compaction filters, so that one that panics is an error of one compaction.
+//! Calls compaction filters. A panic in a filter becomes an error of that compaction only.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// The filter that the family's options ask for, if any. After one has panicked there is none.
+    /// The filter that the family's options ask for, if any. There is none after a filter of the family has
+    /// panicked.
     pub(crate) fn of(family: &Family, context: &FilterContext) -> Result<Option<Self>> {
         let options = family.options();
         if !options.has_compaction_filter() || family.filter_failed.load(Ordering::Relaxed) {
@@ -58,7 +59,7 @@ impl Filter {
         }
     }
 
-    /// What the filter says. Errors: `Aborted` naming it if it panics.
+    /// The filter's decision. Errors: `Aborted` with the filter's name if it panics.
     pub(crate) fn decide(&self, user_key: &[u8], value: FilterValue<'_>) -> Result<FilterDecision> {
         let call = || self.user.filter(self.level, user_key, value);
         catch_unwind(AssertUnwindSafe(call)).map_err(|_| panicked(&self.failed, self.user.name()))

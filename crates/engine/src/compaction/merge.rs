@@ -1,8 +1,8 @@
 //! Which versions of a key survive a flush or a compaction, and what becomes of them.
 //!
-//! The snapshots cut the sequence numbers into strata. Readers can see, of each stratum, only the
-//! newest version of a key; the others are dropped. What a range tombstone of the same stratum
-//! hides is left out of the input before any rule sees it.
+//! Snapshots divide the sequence numbers into strata. Of each stratum, readers can see only the newest
+//! version of a key; the others are dropped. Versions hidden by a range tombstone of the same stratum are
+//! removed from the input before any other rule applies.
 //!
 //! ```text
 //!   newest first, one key       what is written
@@ -14,12 +14,11 @@
 //!                               else one operand, if the operator can; else both
 //! ```
 //!
-//! A single deletion is never dropped because a newer version hides it: it would leave its value
-//! behind, which a later single deletion, gone together with the newer version, would bring to
-//! light again. A compaction filter comes before the rules: it may change what the newest version
-//! of a key is.
+//! A single deletion is not dropped merely because a newer version hides it. Otherwise its value would
+//! stay behind, and would reappear when a later single deletion is dropped together with that newer version. A
+//! compaction filter is asked before the rules apply: it may change the newest version of a key.
 //!
-//! An operator that fails loses nothing: operands, and what they lie on, stay as they are.
+//! If an operator fails, nothing is lost: the operands and the version under them stay as they are.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -44,9 +43,9 @@ pub(crate) type MayExistBelow = Box<dyn FnMut(&[u8]) -> bool>;
 /// The rules for one flush or compaction.
 pub(crate) struct DropRules {
     comparator: Comparator,
-    /// Ascending.
+    /// In ascending order.
     snapshots: Vec<SequenceNumber>,
-    /// `None`: deletions stay.
+    /// `None` keeps all deletions.
     may_exist_below: Option<MayExistBelow>,
     merge_operator: Option<Arc<dyn MergeOperator>>,
     filter: Option<Filter>,
@@ -54,14 +53,14 @@ pub(crate) struct DropRules {
     hidden: Option<Hidden>,
     enforce_single_del_contracts: bool,
     statistics: Option<Arc<Statistics>>,
-    /// Single deletions over what they are not for.
+    /// Number of single deletions over something that they must not delete.
     mismatches: Cell<u64>,
-    /// Single deletions over nothing.
+    /// Number of single deletions over nothing.
     fallthrough: u64,
 }
 
 impl DropRules {
-    /// For a flush: what a deletion hides may be in any table.
+    /// The rules of a flush: what a deletion hides may be in any table.
     pub(crate) fn keep_deletions(comparator: Comparator, snapshots: Vec<SequenceNumber>) -> Self {
         Self {
             comparator,
@@ -77,7 +76,7 @@ impl DropRules {
         }
     }
 
-    /// For a compaction.
+    /// The rules of a compaction.
     pub(crate) fn drop_deletions(
         comparator: Comparator,
         snapshots: Vec<SequenceNumber>,
@@ -89,8 +88,8 @@ impl DropRules {
         }
     }
 
-    /// With the operator and the settings of the family. Without an operator, operands stay as they
-    /// are.
+    /// Takes over the merge operator and the settings of the family. Without an operator, operands stay as
+    /// they are.
     pub(crate) fn family(mut self, ctx: &OutputContext<'_>) -> Self {
         self.merge_operator.clone_from(&ctx.family.merge_operator);
         self.enforce_single_del_contracts = ctx.enforce_single_del_contracts;
@@ -98,19 +97,19 @@ impl DropRules {
         self
     }
 
-    /// Leaves out what range tombstones hide.
+    /// Leaves out what these range tombstones hide.
     pub(crate) fn without(mut self, hidden: Option<Hidden>) -> Self {
         self.hidden = hidden;
         self
     }
 
-    /// Asks a compaction filter.
+    /// Sets the compaction filter to ask.
     pub(crate) fn filter(mut self, filter: Option<Filter>) -> Self {
         self.filter = filter;
         self
     }
 
-    /// The number of snapshots that are older than `seq`: equal numbers are one stratum.
+    /// The number of snapshots older than `seq`. Versions with equal numbers are in the same stratum.
     #[inline]
     fn stratum(&self, seq: SequenceNumber) -> usize {
         if self.snapshots.is_empty() {
@@ -120,12 +119,12 @@ impl DropRules {
         }
     }
 
-    /// Whether no level below the output has the key. Never known in a flush.
+    /// Whether no level below the output has the key; never known in a flush.
     fn nothing_below(&mut self, user_key: &[u8]) -> bool {
         self.may_exist_below.as_mut().is_some_and(|f| !f(user_key))
     }
 
-    /// What flushes drop is not counted, as in RocksDB.
+    /// Entries dropped by flushes are not counted, as in RocksDB.
     fn count(&self, t: Ticker, n: u64) {
         if self.may_exist_below.is_none() {
             return;
@@ -139,7 +138,7 @@ impl DropRules {
     }
 }
 
-/// An entry that was made here, or is kept while the input goes on.
+/// An entry that was created here, or that was saved while the input moved on.
 struct Entry {
     internal_key: Vec<u8>,
     value: Vec<u8>,
@@ -148,26 +147,26 @@ struct Entry {
 /// Where the current survivor is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// Under the input's cursor.
+    /// At the input's cursor.
     Input,
-    /// The first of `made`; the input is behind it already.
+    /// The first entry of `made`; the input has already moved past it.
     Made,
     End,
 }
 
-/// What becomes of the entry under the input's cursor.
+/// What happens to the entry at the input's cursor.
 enum Verdict {
     Survives,
     Dropped,
-    /// The input went on; `made` has what came of it, perhaps nothing.
+    /// The input has moved on; `made` has the result, which may be empty.
     Replaced,
 }
 
-/// How a run of versions in one stratum ended; the input's cursor is behind it.
+/// How a run of versions in one stratum ended; the input's cursor is after the run.
 enum RunEnd {
     /// At a version of the key in an older stratum.
     OlderStratum,
-    /// At a version of the key in the stratum that is no operand.
+    /// At a version of the key in the same stratum that is not an operand.
     Base(ValueType),
     /// There are no more versions in the input.
     NoMore,
@@ -175,16 +174,16 @@ enum RunEnd {
     Skipped,
 }
 
-/// Walks over the surviving entries of a sorted input.
+/// Iterates over the surviving entries of a sorted input.
 pub(crate) struct Merge {
     input: Input,
     rules: DropRules,
     at: At,
     made: VecDeque<Entry>,
-    /// The user key of the last entry that was looked at.
+    /// The user key of the last entry that was examined.
     user_key: Vec<u8>,
     have_key: bool,
-    /// The stratum whose older versions are hidden.
+    /// The stratum in which older versions of the current key are hidden.
     hidden_from: Option<usize>,
 }
 
@@ -201,28 +200,28 @@ impl Merge {
         }
     }
 
-    /// How many entries range tombstones have hidden so far.
+    /// Number of entries that range tombstones have hidden so far.
     pub(crate) fn num_hidden(&self) -> u64 {
         self.input.num_hidden()
     }
 
-    /// How many entries of the input were left behind so far.
+    /// Number of input entries passed so far.
     pub(crate) fn num_passed(&self) -> u64 {
         self.input.num_passed()
     }
 
-    /// Single deletions that met what they are not for, and those that met nothing.
+    /// Number of single deletions over something that they must not delete, and over nothing.
     pub(crate) fn single_deletions(&self) -> (u64, u64) {
         (self.rules.mismatches.get(), self.rules.fallthrough)
     }
 
-    /// To the first survivor.
+    /// Moves to the first survivor.
     pub(crate) fn start(&mut self) -> Result<()> {
         self.input.seek_to_first();
         self.settle()
     }
 
-    /// To the next survivor.
+    /// Moves to the next survivor.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<()> {
         match self.at {
@@ -259,7 +258,7 @@ impl Merge {
         }
     }
 
-    /// Goes on until there is a survivor.
+    /// Moves on until there is a survivor.
     #[inline]
     fn settle(&mut self) -> Result<()> {
         while self.input.valid() {
@@ -376,7 +375,7 @@ impl Merge {
         Ok(self.checked(decision))
     }
 
-    /// A decision that would not lead forward becomes `Keep`.
+    /// Replaces a decision that would not move forward by `Keep`.
     fn checked(&self, decision: FilterDecision) -> FilterDecision {
         match decision {
             FilterDecision::RemoveAndSkipUntil(until)
@@ -395,11 +394,11 @@ impl Merge {
         self.have_key = false;
     }
 
-    /// A deletion of a key that no deeper level has: it is needed only if an older version stays.
+    /// A deletion of a key that no deeper level has: it is needed only if an older version survives.
     fn bottom_deletion(&mut self, sequence: SequenceNumber, stratum: usize) -> Result<Verdict> {
         self.hidden_from = Some(stratum);
         self.input.next();
-        // What it hides goes first. In stratum 0 that is all there is.
+        // First drop what the deletion hides. In stratum 0, there are no other versions.
         let mut older = self.peek()?;
         while older.is_some_and(|(s, _)| s == stratum) {
             self.rules.count(Ticker::CompactionKeyDropNewerEntry, 1);
@@ -415,8 +414,8 @@ impl Merge {
         Ok(Verdict::Replaced)
     }
 
-    /// What a single deletion lies on counts though a range tombstone hides it: the tombstone between
-    /// them is not what the application wrote the single deletion for.
+    /// The version under a single deletion counts even if a range tombstone hides it: the application wrote
+    /// the single deletion for that version, not for the tombstone between them.
     fn single_deletion(&mut self, stratum: usize) -> Result<Verdict> {
         let internal_key = self.input.key().to_vec();
         let hidden = self.input.is_hidden();
@@ -425,12 +424,12 @@ impl Merge {
         match under {
             Some((s, kind)) if s == stratum => {
                 if is_deletion(kind) {
-                    // The older one decides what goes: it is looked at next.
+                    // The older deletion decides what is dropped; it is examined next.
                     self.rules.count(Ticker::CompactionKeyDropObsolete, 1);
                     self.input.pass_hidden();
                     return self.mismatch(kind).map(|()| Verdict::Replaced);
                 }
-                // They go together.
+                // Both are dropped.
                 if kind == ValueType::Merge {
                     self.rules.count(Ticker::CompactionSingleDelMismatch, 1);
                 }
@@ -455,7 +454,7 @@ impl Merge {
         Ok(Verdict::Replaced)
     }
 
-    /// A single deletion lies on a deletion, and not on the value that it was written for.
+    /// A single deletion meets a deletion instead of the value that it was written for.
     #[cold]
     fn mismatch(&self, kind: ValueType) -> Result<()> {
         self.rules.count(Ticker::CompactionSingleDelMismatch, 1);
@@ -473,15 +472,15 @@ impl Merge {
         ))
     }
 
-    /// The operands of a stratum, from the one under the cursor on.
+    /// Handles the operands of a stratum, beginning with the one at the cursor.
     fn operands(&mut self, stratum: usize) -> Result<Verdict> {
         let Some(operator) = self.rules.merge_operator.clone() else {
-            return Ok(Verdict::Survives); // and what is under it
+            return Ok(Verdict::Survives); // and so does the version under it
         };
         let mut run = Vec::new(); // newest first
         let end = self.collect(stratum, &mut run)?;
         let Some(newest) = run.first().map(|e| e.internal_key.clone()) else {
-            // Nothing is left that could hide what is under it.
+            // No operand is left, so nothing hides the version under them.
             self.have_key = false;
             return Ok(Verdict::Replaced);
         };
@@ -504,8 +503,8 @@ impl Merge {
                 Some(operand) => self.make(newest, operand),
                 None => self.made.extend(run),
             }
-            // As RocksDB does it: a filter is asked about what operands lie on, though a snapshot
-            // keeps them apart.
+            // As in RocksDB: the filter is asked about the version under the operands, even if a snapshot
+            // separates them.
             self.have_key = false;
             return Ok(Verdict::Replaced);
         };
@@ -526,7 +525,7 @@ impl Merge {
         Ok(Verdict::Replaced)
     }
 
-    /// Takes the operands of a stratum out of the input, as the filter leaves them.
+    /// Takes the operands of a stratum out of the input, after the filter has decided about them.
     fn collect(&mut self, stratum: usize, run: &mut Vec<Entry>) -> Result<RunEnd> {
         loop {
             match self.filtered_operand()? {
@@ -564,7 +563,7 @@ impl Merge {
         }
     }
 
-    /// What the filter says to the operand under the cursor: nothing if a snapshot shows it.
+    /// The filter's decision about the operand at the cursor; `Keep` if a snapshot shows the operand.
     fn filtered_operand(&self) -> Result<FilterDecision> {
         let Some(filter) = &self.rules.filter else {
             return Ok(FilterDecision::Keep);

@@ -12,11 +12,11 @@
 //!   install     makes the result part of the database (here)
 //! ```
 //!
-//! Several compactions of a family run at the same time. Each is registered, under the state lock,
-//! before it begins: its files are marked, and its keys and levels kept, so that the next one is
-//! picked beside it. What it installs is an edit of the Version that is current then: its inputs are
-//! still there, since nobody else takes marked files, and what was flushed or compacted meanwhile
-//! stays.
+//! Several compactions of a family may run at the same time. Each is registered under the state lock before
+//! it begins: its files are marked and its keys and levels recorded, so that the next pick avoids them. A
+//! compaction installs its result as an edit of the Version that is current at its end. Its inputs are
+//! still in that Version, because no other compaction takes marked files, and the results of flushes and
+//! compactions that ended meanwhile are kept.
 
 pub(crate) mod candidates;
 pub(crate) mod cut;
@@ -58,20 +58,20 @@ use pick::{Input, Kind, Plan, Range, Running};
 use report::Report;
 use run::Written;
 
-/// A compaction that is registered: nobody else takes its files.
+/// A registered compaction: no other one takes its files.
 pub(crate) struct Pick {
     plan: Plan<TableFile>,
-    /// Its number in LOG and among the running ones.
+    /// Its number in LOG and in the list of running compactions.
     pub(crate) id: u64,
-    /// The Version that the inputs are from.
+    /// The Version that contains the inputs.
     pub(crate) version: Arc<Version>,
-    /// Of the inputs.
+    /// The key range of the inputs.
     pub(crate) range: Range,
-    /// The family's, as they were when it was picked.
+    /// The family's options at the time of the pick.
     pub(crate) options: Arc<ColumnFamilyOptions>,
-    /// Whether somebody waits for it.
+    /// Whether a caller waits for it.
     pub(crate) manual: bool,
-    /// 0: as the database's options say.
+    /// 0 means the value in the database's options.
     pub(crate) max_subcompactions: u32,
     canceled: Option<Arc<AtomicBool>>,
 }
@@ -85,12 +85,12 @@ impl Deref for Pick {
 }
 
 impl Pick {
-    /// Errors: who asked for it does not want it any more.
+    /// Errors: its caller has canceled it.
     pub(crate) fn check_not_canceled(&self) -> Result<()> {
         check_not_canceled(self.canceled.as_ref())
     }
 
-    /// What the outputs are compressed with.
+    /// The compression of the outputs.
     pub(crate) fn compression(&self) -> (CompressionType, CompressionSettings) {
         let options = &self.options.cf;
         if !self.compress {
@@ -101,8 +101,8 @@ impl Pick {
         options.compression_of(self.output_level, self.base_level, lowest)
     }
 
-    /// Whether the SST partitioner lets the files stay as they are. It is the application's: not under
-    /// a lock.
+    /// Whether the SST partitioner allows moving the files as they are. It is the application's code: do
+    /// not call this under a lock.
     fn partitions_allow_move(&self) -> bool {
         let Some(factory) = &self.options.sst_partitioner_factory else {
             return true;
@@ -120,9 +120,9 @@ impl Pick {
         })
     }
 
-    /// The move becomes a merge. A move leaves files of the output level between its own as they are; one
-    /// table of a merge may reach over them: it takes as many of the inputs, the first of which alone has
-    /// none in its way, as have none between them.
+    /// Turns the move into a merge. A move may leave files of the output level between the moved files, but
+    /// a table written by a merge could overlap them. So the merge takes only as many of the inputs as have
+    /// no output file in their range; the first input alone has none.
     fn merge_instead(&mut self) {
         self.plan.kind = Kind::Merge;
         let levels = candidates::levels(&self.version);
@@ -139,7 +139,7 @@ impl Pick {
     }
 }
 
-/// The next compaction, if there is one to do: one that somebody waits for comes first.
+/// The next compaction, if there is one to do; one that a caller waits for comes first.
 pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     if let Some(work) = next_manual(db, state) {
         return Some(work);
@@ -152,7 +152,7 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
         return None;
     }
     let families = db.families.load();
-    // From the family behind the last one, so that none waits for ever.
+    // Begin with the family after the last one, so that none waits forever.
     let after = |id: u32| id > state.last_compacted;
     let mut order: Vec<&Arc<Family>> = families.iter().filter(|f| after(f.id)).collect();
     order.extend(families.iter().filter(|f| !after(f.id)));
@@ -165,14 +165,14 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     None
 }
 
-/// A compaction that could be done, and what it was found in.
+/// A compaction that could be done, and the Version and options that it was picked from.
 pub(crate) struct Found {
     version: Arc<Version>,
     options: Arc<ColumnFamilyOptions>,
     plan: Plan<TableFile>,
 }
 
-/// What a family needs now, without being asked.
+/// The compaction that a family needs now, apart from requests.
 pub(crate) fn automatic(db: &Shared, state: &State, family: &Arc<Family>) -> Option<Found> {
     let options = family.options_now();
     if family.is_dropped() || options.cf.disable_auto_compactions || state.held.contains(&family.id)
@@ -188,7 +188,7 @@ pub(crate) fn automatic(db: &Shared, state: &State, family: &Arc<Family>) -> Opt
     })
 }
 
-/// Calls `f` with what the picker is to know.
+/// Calls `f` with the picker's input.
 fn with_input<R>(
     db: &Shared,
     state: &State,
@@ -201,7 +201,7 @@ fn with_input<R>(
         .iter()
         .filter(|r| r.family == family.id)
         .collect();
-    // Where files may be ingested behind everything, no deletion ever goes: nothing would be freed.
+    // If files may be ingested behind everything, deletions are never dropped, so nothing would be freed.
     let frees = db.snapshots.any_released() && !db.options.db.allow_ingest_behind;
     let oldest_snapshot = frees.then(|| {
         let oldest = db.snapshots.oldest();
@@ -218,7 +218,7 @@ fn with_input<R>(
     })
 }
 
-/// The next step of a compaction that somebody asked for.
+/// The next step of a compaction that was requested by a call.
 fn next_manual(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     let mut at = 0;
     while let Some(manual) = state.manual.get(at).cloned() {
@@ -229,7 +229,7 @@ fn next_manual(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
             }
             Ok(Next::Run(family, found)) => {
                 let work = launch(state, &family, *found, Some(Arc::clone(&manual)));
-                // Not before: orders of the application were asked, and may have panicked.
+                // Not earlier: user-defined comparators were called, and may have panicked.
                 manual.running.store(true, Ordering::Relaxed);
                 return Some(work);
             }
@@ -272,7 +272,7 @@ fn manual_step(db: &Shared, state: &State, manual: &ManualCompaction) -> Result<
     })?;
     Ok(match step {
         Step::Run(mut plan) => {
-            // A filter sees what somebody asks to be compacted, also if it would only move.
+            // A filter sees everything that a caller asks to compact, even if it would only be moved.
             let refit = plan.reason == pick::manual::REFIT;
             if plan.kind == Kind::Move && !refit && options.has_compaction_filter() {
                 plan.kind = Kind::Merge;
@@ -289,7 +289,7 @@ fn manual_step(db: &Shared, state: &State, manual: &ManualCompaction) -> Result<
     })
 }
 
-/// Registers a compaction. The work ends its registration.
+/// Registers a compaction. The returned work ends the registration.
 fn launch(
     state: &mut State,
     family: &Arc<Family>,
@@ -337,7 +337,7 @@ fn launch(
     };
     let family = Arc::clone(family);
     Box::new(move |db| {
-        // First of all: what follows calls the application's code, which may panic.
+        // Do this first: what follows calls the application's code, which may panic.
         let registered = Registered {
             db,
             id,
@@ -387,8 +387,8 @@ impl Drop for Registered<'_> {
     }
 }
 
-/// Failures that concern nobody but the caller: of a compaction that the closing of the database
-/// or its caller cut short, or whose filter panicked. The filter is not called again.
+/// Forgives failures that concern only the caller: of a compaction that was cut short by its caller or by
+/// the closing of the database, or whose filter panicked. The filter is not called again.
 fn forgive(db: &Shared, result: Result<()>) -> Result<()> {
     result.or_else(|e| match e.kind() {
         ErrorKind::Aborted => {
@@ -400,8 +400,8 @@ fn forgive(db: &Shared, result: Result<()>) -> Result<()> {
     })
 }
 
-/// Has the database refuse writes, before the caller of a compaction hears of its failure: who resumes
-/// then must find it. That a device is full is left to whoever does the job.
+/// Makes the database refuse writes before the caller of a compaction hears of its failure: if the caller
+/// then resumes, it must find the failure. Lack of space is returned instead, for the job to handle.
 fn fail(db: &Shared, outcome: Result<()>) -> Result<()> {
     let Err(e) = outcome else { return Ok(()) };
     if lacks_space(&e) {
@@ -431,7 +431,7 @@ fn compact(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<()> {
     Ok(())
 }
 
-/// The inputs, on another level.
+/// The inputs, moved to another level.
 fn unchanged(pick: &Pick) -> Written {
     let moved = |f: &Arc<TableFile>| {
         let mut meta = f.meta.clone();
@@ -447,7 +447,7 @@ fn unchanged(pick: &Pick) -> Written {
     }
 }
 
-/// The tables that a compaction made.
+/// The tables that a compaction has written.
 fn made<'a>(
     db: &'a Shared,
     pick: &'a Pick,

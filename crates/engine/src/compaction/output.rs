@@ -20,10 +20,10 @@ use crate::version::edit::{FileMetaData, NewFile};
 use crate::version::set::{FileNumbers, Tables};
 use crate::write::admit::Stall;
 
-/// What every output of a job shares.
+/// What all outputs of a job share.
 pub(crate) struct OutputContext<'a> {
     pub(crate) family: &'a Family,
-    /// The family's, as they were when the job began.
+    /// The family's options when the job began.
     pub(crate) options: Arc<ColumnFamilyOptions>,
     pub(crate) tables: &'a Tables,
     pub(crate) numbers: &'a FileNumbers,
@@ -31,26 +31,27 @@ pub(crate) struct OutputContext<'a> {
     pub(crate) session_id: &'a str,
     /// Unix seconds.
     pub(crate) now: u64,
-    /// The age of the outputs among level 0 files.
+    /// The epoch of the outputs: their age among level 0 files.
     pub(crate) epoch: u64,
-    /// Unix seconds of the oldest data that goes in.
+    /// When the oldest of the input data was written, in Unix seconds.
     pub(crate) oldest_ancestor_time: u64,
     pub(crate) statistics: Option<Arc<Statistics>>,
-    /// Holds the writes of the outputs back.
+    /// Limits the rate at which the outputs are written.
     pub(crate) rate_limit: Option<(Arc<RateLimiter>, IoPriority)>,
     /// Whether a single deletion over a deletion is an error.
     pub(crate) enforce_single_del_contracts: bool,
-    /// Bytes after which writeback is started; 0 leaves it to the system.
+    /// Number of bytes after which writeback is started; 0 leaves writeback to the system.
     pub(crate) bytes_per_sync: u64,
-    /// Synced writes, which go first unless writers wait for the job; `None` if there are none yet.
+    /// Synced writes take precedence, unless writers are stalled until the job is done; `None` if there are
+    /// none yet.
     pub(crate) courtesy: Option<(&'a Courtesy, &'a Stall)>,
-    /// Codec of the blocks, and how it is run.
+    /// Codec of the blocks and its settings.
     pub(crate) compression: (table::CompressionType, table::CompressionSettings),
     pub(crate) teller: Teller<'a>,
 }
 
 impl<'a> OutputContext<'a> {
-    /// For the job with this number in LOG, of `family` with these options of it.
+    /// For the job with this number in LOG, of `family` with these options.
     pub(crate) fn of(
         db: &'a Shared,
         family: &'a Family,
@@ -93,15 +94,15 @@ impl<'a> OutputContext<'a> {
         &*self.tables.env.clock
     }
 
-    /// The synced writes that go first, if there are any.
+    /// The synced writes that take precedence now, if there are any.
     fn gives_way_to(&self) -> Option<&'a Courtesy> {
         let (courtesy, stall) = self.courtesy?;
-        // Whoever is held back until the job is done is not helped by a slower one.
+        // Writers that are stalled until the job is done gain nothing if it runs slower.
         let pressed = stall.writes_delayed() || stall.writes_stopped();
         (courtesy.is_wanted() && !pressed).then_some(courtesy)
     }
 
-    /// After how many bytes writeback is started.
+    /// Number of bytes after which writeback is started.
     #[inline]
     fn writeback_step(&self) -> u64 {
         match (self.courtesy, self.bytes_per_sync) {
@@ -111,7 +112,7 @@ impl<'a> OutputContext<'a> {
         }
     }
 
-    /// What files are written for.
+    /// The purpose that files are written for.
     fn activity(&self) -> Activity {
         match self.teller.reason {
             TableCreationReason::Flush => Activity::Flush,
@@ -122,7 +123,7 @@ impl<'a> OutputContext<'a> {
     }
 }
 
-/// A table that is being written. The file is created with the first entry.
+/// A table that is being written. The file is created when the first entry is added.
 pub(crate) struct Output<'a> {
     ctx: &'a OutputContext<'a>,
     level: usize,
@@ -138,7 +139,7 @@ struct Open {
     largest: Vec<u8>,
     smallest_seqno: u64,
     largest_seqno: u64,
-    /// Up to here writeback was started.
+    /// Writeback has been started up to this offset.
     writeback_from: u64,
 }
 
@@ -152,7 +153,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Adds an entry behind all earlier ones.
+    /// Adds an entry; it must come after all earlier ones.
     #[inline]
     pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         if self.open.is_none() {
@@ -174,8 +175,8 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Adds range tombstones behind all entries. The file's bounds cover them, so that whoever
-    /// looks for an overlap finds it; where a tombstone is the last, the bound is not included.
+    /// Adds range tombstones after all entries. The file's bounds include them, so that overlap checks find
+    /// them. If a tombstone is the last item, the upper bound is exclusive.
     pub(crate) fn add_tombstones<'t>(
         &mut self,
         tombstones: impl Iterator<Item = Tombstone<'t>>,
@@ -191,7 +192,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Bytes written so far, about.
+    /// Approximate number of bytes written so far.
     pub(crate) fn size(&self) -> u64 {
         self.open
             .as_ref()
@@ -203,7 +204,7 @@ impl<'a> Output<'a> {
         self.open.as_ref().map(|o| key::user_key(&o.largest))
     }
 
-    /// Completes the table and makes it durable, its name too; `None` if nothing was added.
+    /// Completes the table and makes it and its directory entry durable; `None` if nothing was added.
     pub(crate) fn finish(mut self) -> Result<Option<NewFile>> {
         let Some(open) = self.open.take() else {
             return Ok(None);
@@ -278,7 +279,7 @@ impl Drop for Output<'_> {
     }
 }
 
-/// What is there of a table that is no part of anything takes space for nothing.
+/// Hands the file of a failed table to the janitor when dropped: it would only take up space.
 struct GivenUp<'a>(&'a OutputContext<'a>, Option<&'a std::path::Path>);
 
 impl Drop for GivenUp<'_> {
@@ -289,9 +290,9 @@ impl Drop for GivenUp<'_> {
     }
 }
 
-/// Has the system write the range, piece by piece, as synced writes let it: one that finds all of a
-/// table in the device's cache waits until it is on the medium. Pieces smaller than `least` wait for
-/// more. Returns where it ended.
+/// Starts writeback of the range piece by piece, as synced writes permit: a synced write that finds a whole
+/// table in the device's cache would wait until all of it is on the medium. Fewer than `least` bytes are
+/// left for a later call. Returns the offset where it stopped.
 fn hand_over(
     file: &dyn io::File,
     courtesy: &Courtesy,
@@ -313,7 +314,7 @@ fn hand_over(
 }
 
 impl Open {
-    /// Has the system write what was written since the last call, `more` bytes.
+    /// Starts writeback of the `more` bytes that were written since the last call.
     #[cold]
     fn write_back(&mut self, ctx: &OutputContext<'_>, more: u64) -> Result<()> {
         let from = self.writeback_from;
@@ -364,7 +365,7 @@ impl Open {
                 } else {
                     options.cf.target_file_size_base
                 },
-                // Level 0 is where flushes write.
+                // Level 0 is where flushes write to.
                 level: if level == 0 { -1 } else { level as i32 },
                 prefix_extractor: options.prefix_extractor.clone(),
                 prepopulate: ctx.tables.prepopulate(number, level, options),

@@ -1,27 +1,27 @@
 //! SST partitioners: where an application wants table files to end.
 //!
-//! RocksDB's `SstPartitionerFactory`. A partitioner is asked between two keys that go to the same
-//! file, and before a file is moved a level down as it is.
+//! The equivalent of RocksDB's `SstPartitionerFactory`. A partitioner is asked between two keys that would
+//! go to the same file, and before a file is moved down a level unchanged.
 
 use std::fmt::Debug;
 
-/// Two keys that would go to one file.
+/// Two adjacent keys that would go to the same file.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionerRequest<'a> {
     /// The user key that was written last.
     pub prev_user_key: &'a [u8],
-    /// The user key that comes now.
+    /// The user key that is written next.
     pub current_user_key: &'a [u8],
-    /// Bytes of the file so far, about.
+    /// Approximate size of the file so far, in bytes.
     pub current_output_file_size: u64,
 }
 
-/// What a partitioner is made for.
+/// The compaction that a partitioner is created for.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionerContext<'a> {
-    /// Whether nothing but call asked for the compaction.
+    /// Whether the compaction was requested by a call alone.
     pub is_manual_compaction: bool,
-    /// The level that is written.
+    /// The output level.
     pub output_level: usize,
     /// The first user key of the inputs.
     pub smallest_user_key: &'a [u8],
@@ -29,12 +29,12 @@ pub struct PartitionerContext<'a> {
     pub largest_user_key: &'a [u8],
 }
 
-/// Says for one compaction where files end.
+/// Decides for one compaction where files end.
 pub trait SstPartitioner: Send {
-    /// Whether a file must end between the two keys.
+    /// Whether the file must end between the two keys.
     fn should_partition(&mut self, request: &PartitionerRequest<'_>) -> bool;
 
-    /// Whether a file with these first and last user keys may stay one.
+    /// Whether a file with these first and last user keys may be moved without being split.
     fn can_do_trivial_move(&mut self, smallest: &[u8], largest: &[u8]) -> bool;
 }
 
@@ -65,7 +65,7 @@ pub struct SstPartitionerFixedPrefix {
 }
 
 impl SstPartitionerFixedPrefix {
-    /// With prefixes of so many bytes; shorter keys are their own prefix.
+    /// Uses prefixes of `prefix_bytes` bytes; a shorter key is its own prefix.
     pub fn new(prefix_bytes: usize) -> Self {
         Self { prefix_bytes }
     }

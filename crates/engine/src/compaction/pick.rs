@@ -1,16 +1,16 @@
 //! Which files to compact: pure functions of the files, the options, the time and what is running.
 //!
 //! ```text
-//!   pick ─┬─ level      the level with the highest score into the next; then what is marked, what
-//!         │             snapshots held, what is old
-//!         ├─ universal  neighbouring sorted runs of similar size
-//!         └─ fifo       the oldest files go
+//!   pick ─┬─ level      the level with the highest score into the next; then marked files, files
+//!         │             with deletions that a released snapshot kept, and old files
+//!         ├─ universal  adjacent sorted runs of similar size
+//!         └─ fifo       deletes the oldest files
 //!   manual              a range level by level; files by number; files to another level
 //! ```
 //!
-//! Nothing here knows a thread, a lock or a table: files come as [`Candidate`]s, so that tests
-//! write them as text. A pick is safe beside the running compactions: none of its files is in one
-//! of them, and what it will write overlaps nothing that they will write to the same level.
+//! The code here uses no threads, locks or tables. Files are given as [`Candidate`]s, so that tests can
+//! write them as text. A pick is compatible with the running compactions: none of its files is in one of
+//! them, and its output overlaps nothing that they will write to the same level.
 
 pub(crate) mod fifo;
 pub(crate) mod files;
@@ -28,51 +28,51 @@ use crate::options::{CfOptions, CompactionStyle};
 use files::total;
 use score::Targets;
 
-/// What is picked from.
+/// What a compaction is picked from.
 pub(crate) struct Input<'a, F> {
     pub(crate) levels: Levels<'a, F>,
     pub(crate) options: &'a CfOptions,
     /// Seconds since 1970.
     pub(crate) now: u64,
-    /// Once a snapshot was released: the oldest sequence number that one still holds, or the newest
-    /// visible. What is older than it and hidden can go.
+    /// Set once a snapshot has been released: the oldest sequence number that a snapshot still holds, or
+    /// the newest visible one. Hidden versions older than this can be dropped.
     pub(crate) oldest_snapshot: Option<u64>,
-    /// Of this family.
+    /// The running compactions of this family.
     pub(crate) running: &'a [&'a Running],
-    /// By level: the key at which a compaction of the level starts next, with `kRoundRobin`.
+    /// By level, for `kRoundRobin`: the key at which the next compaction of the level starts.
     pub(crate) cursors: &'a [Option<Vec<u8>>],
 }
 
-/// A running compaction, as far as others have to keep out of its way.
+/// The properties of a running compaction that others must take into account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Running {
-    /// Tells it from others.
+    /// A unique id.
     pub(crate) id: u64,
     /// The column family.
     pub(crate) family: u32,
     /// The uppermost level of its inputs.
     pub(crate) start_level: usize,
     pub(crate) output_level: usize,
-    /// From the first to the last key of its inputs.
+    /// The range from the first to the last key of its inputs.
     pub(crate) range: Range,
-    /// Whether somebody asked for it.
+    /// Whether it was requested by a call.
     pub(crate) manual: bool,
-    /// Whether no other may run beside it.
+    /// Whether no other compaction may run at the same time.
     pub(crate) exclusive: bool,
 }
 
-/// What becomes of the inputs.
+/// What happens to the inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// They are merged into new files.
     Merge,
-    /// They change their level and stay as they are.
+    /// They move to another level unchanged.
     Move,
     /// They are deleted.
     Delete,
 }
 
-/// The reason of a compaction that somebody called for.
+/// The reason of a compaction that was requested by a call.
 pub(crate) const MANUAL: &str = "ManualCompaction";
 
 /// A compaction to do.
@@ -81,21 +81,21 @@ pub(crate) struct Plan<F> {
     pub(crate) inputs: Vec<(usize, Vec<Arc<F>>)>,
     pub(crate) output_level: usize,
     pub(crate) kind: Kind,
-    /// RocksDB's word for why.
+    /// RocksDB's name of the reason.
     pub(crate) reason: &'static str,
     /// The score of the uppermost input level.
     pub(crate) score: f64,
-    /// Bytes of an output file, about.
+    /// Approximate size of an output file in bytes.
     pub(crate) target_file_bytes: u64,
-    /// Files of the level behind the output level that the inputs overlap, by key.
+    /// Files of the level after the output level that the inputs overlap, by key.
     pub(crate) grandparents: Vec<Arc<F>>,
     /// Bytes of grandparents that one output file may overlap.
     pub(crate) grandparent_bytes_max: u64,
-    /// Whether the outputs are compressed as the options say; else not at all.
+    /// Whether the outputs are compressed according to the options; otherwise they are not compressed.
     pub(crate) compress: bool,
     /// The level that level 0 is compacted into.
     pub(crate) base_level: usize,
-    /// The key at which the next compaction of a level starts: level and key.
+    /// Where the next compaction of a level starts: level and key.
     pub(crate) cursor: Option<(usize, Vec<u8>)>,
 }
 
@@ -116,7 +116,7 @@ impl<F: Candidate> Plan<F> {
     }
 }
 
-/// The compaction that is needed most, if one is needed and can run now.
+/// The compaction that is needed most, if any is needed and can run now.
 pub(crate) fn automatic<F: Candidate>(input: &Input<'_, F>) -> Option<Plan<F>> {
     match input.options.compaction_style {
         CompactionStyle::Level => level::pick(input),
@@ -143,7 +143,7 @@ pub(crate) fn scores<F: Candidate>(
 }
 
 impl<F: Candidate> Input<'_, F> {
-    /// Whether what a compaction of `range` writes to `level` may overlap what a running one does.
+    /// Whether a compaction of `range` into `level` could overlap the output of a running one.
     fn conflicts(&self, range: &Range, level: usize) -> bool {
         let cmp = self.levels.comparator;
         self.running
@@ -156,7 +156,7 @@ impl<F: Candidate> Input<'_, F> {
         self.running.iter().any(|r| r.start_level == 0)
     }
 
-    /// Bytes of an output file on a level.
+    /// Size in bytes of an output file on a level.
     fn target_file_bytes(&self, level: usize, base_level: usize) -> u64 {
         let options = self.options;
         let relative = match options.compaction_style {
@@ -201,7 +201,7 @@ impl<F: Candidate> Input<'_, F> {
         }
     }
 
-    /// Whether the files can go to `output_level` as they are.
+    /// Whether the files can be moved to `output_level` unchanged.
     fn can_move(
         &self,
         start_level: usize,
@@ -218,7 +218,8 @@ impl<F: Candidate> Input<'_, F> {
             return false;
         }
         files.iter().all(|f| {
-            // What a move would put above two levels down is bounded, or the next compaction is huge.
+            // Limits the overlap of a moved file with the level after the output level, so that the next
+            // compaction is not huge.
             let grandparents = self.levels.range([f]).map_or(0, |range| {
                 total(self.levels.sorted_overlapping(output_level + 1, &range))
             });

@@ -1,20 +1,21 @@
-//! How far a compaction of level 0 is: files that it is nearly through with are no debt any more.
+//! Progress of a compaction of level 0: input files that are nearly done no longer count as compaction
+//! debt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::version::TableFile;
 
-/// Counts what the parts of a compaction have read.
+/// Counts the entries that the parts of a compaction have read.
 pub(super) struct Progress {
     level0: Vec<Arc<TableFile>>,
-    /// Entries of all inputs.
+    /// Number of entries of all inputs.
     all: u64,
     read: AtomicU64,
 }
 
 impl Progress {
-    /// Of a compaction with these files of level 0, and with so many entries in all its files.
+    /// For a compaction with these level 0 files, and `all` entries in all its input files.
     pub(super) fn new(level0: Vec<Arc<TableFile>>, all: u64) -> Self {
         Self {
             level0,
@@ -23,7 +24,7 @@ impl Progress {
         }
     }
 
-    /// So many entries more were read.
+    /// Adds `entries` entries that were read.
     pub(super) fn add(&self, entries: u64) {
         let read = self.read.fetch_add(entries, Ordering::Relaxed) + entries;
         let part = read as f64 / self.all as f64;

@@ -1,4 +1,4 @@
-//! What is told of a compaction: event lines in LOG, tickers, and the family's numbers by level.
+//! Reports of compactions: event lines in LOG, tickers, and the family's statistics by level.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Tells that it begins.
+    /// Reports that the compaction begins.
     pub(crate) fn begin(db: &Shared, family: &Family, pick: &Pick) -> Self {
         let report = Self {
             start_nanos: db.env().clock.monotonic_nanos(),
@@ -49,7 +49,7 @@ impl Report {
         report
     }
 
-    /// Tells what it did, once that is part of the database.
+    /// Reports what the compaction did, once its result is part of the database.
     pub(crate) fn end(self, db: &Shared, family: &Arc<Family>, pick: &Pick, written: &Written) {
         let now = db.env().clock.monotonic_nanos();
         let micros = now.saturating_sub(self.start_nanos) / 1000;
@@ -125,7 +125,7 @@ fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: 
     finished_event(db, family, pick, written, (micros, cpu_micros));
 }
 
-/// Keys and values of the new tables before compression.
+/// Bytes of keys and values in the new tables before compression.
 fn uncompressed(version: &Version, written: &Written) -> u64 {
     let ours = |number| written.files.iter().any(|n| n.meta.number == number);
     let files = version.files().filter(|(_, f)| ours(f.number()));

@@ -1,4 +1,4 @@
-//! Merges the inputs of a compaction into new tables, in one part or several at the same time.
+//! Merges the inputs of a compaction into new tables, in one part or in several at the same time.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ use crate::shared::Shared;
 use crate::version::TableFile;
 use crate::version::edit::NewFile;
 
-/// Bytes that a compaction reads at once from each input: RocksDB's default since 8.7.
+/// Bytes that a compaction reads at a time from each input: RocksDB's default since 8.7.
 const READAHEAD_BYTES: usize = 2 << 20;
 
-/// Entries between two looks at whether the compaction should end, or step aside.
+/// Number of entries between two checks whether the compaction should end or step aside.
 const CHECK_EVERY: u64 = 512;
 
-/// How long a compaction steps aside before it looks around again.
+/// How long a compaction steps aside before it checks again.
 const ASIDE_AT_MOST: Duration = Duration::from_millis(50);
 
 /// What a compaction wrote.
@@ -49,15 +49,15 @@ pub(crate) struct Written {
     pub(crate) files: Vec<NewFile>,
     pub(crate) records: u64,
     pub(crate) subcompactions: usize,
-    /// Time of processors.
+    /// CPU time in nanoseconds.
     pub(crate) cpu_nanos: u64,
-    /// Single deletions that met what they are not for, and those that met nothing.
+    /// Number of single deletions over something that they must not delete, and over nothing.
     pub(crate) single_deletions: (u64, u64),
 }
 
 /// Writes the survivors of the inputs to new tables.
 ///
-/// Errors leave the database as it was; what was written is removed.
+/// If it fails, the database is unchanged, and the files written are removed.
 pub(crate) fn run(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<Written> {
     let snapshots = db.snapshots.sequences();
     let level0 = pick.files().filter(|(level, _)| *level == 0);
@@ -77,7 +77,7 @@ pub(crate) fn run(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result
     Ok(written)
 }
 
-/// Without success, whoever panicked, nothing that was made is part of anything.
+/// Without success, even after a panic, no file that was made belongs to the database: all are deleted.
 impl Drop for Job<'_> {
     fn drop(&mut self) {
         for &number in self.made().iter() {
@@ -87,14 +87,14 @@ impl Drop for Job<'_> {
     }
 }
 
-/// User keys from one to before another; `None` is open.
+/// User keys from `from` (inclusive) to the end (exclusive); `None` is unbounded.
 #[derive(Clone, Default)]
 struct Part {
     from: Option<Vec<u8>>,
     to: Option<Vec<u8>>,
 }
 
-/// How long one part has stepped aside.
+/// How long one part of a compaction has stepped aside.
 struct Courtesy {
     began: u64,
     waited: u64,
@@ -119,10 +119,10 @@ struct Job<'a> {
     family: &'a Arc<Family>,
     pick: &'a Pick,
     snapshots: Vec<SequenceNumber>,
-    /// Those that go on.
+    /// The range tombstones that are written again.
     tombstones: Option<Arc<Tombstones>>,
     progress: Progress,
-    /// A part has failed: the others end too.
+    /// A part has failed: the others must end too.
     failed: AtomicBool,
     /// Every file that was begun.
     made: Mutex<Vec<FileNumber>>,
@@ -159,7 +159,7 @@ impl Job<'_> {
                     out.single_deletions.0 += part.single_deletions.0;
                     out.single_deletions.1 += part.single_deletions.1;
                 }
-                // Those that ended because of another say so.
+                // Parts that ended because of another one report that as their error.
                 Err(e) if failure.is_none() || is_consequence(failure.as_ref()) => {
                     failure = Some(e);
                 }
@@ -174,7 +174,7 @@ impl Job<'_> {
             0 => self.db.db_options().max_subcompactions,
             n => n,
         };
-        // Level 0 in level style may get one file only: its files are sorted by age.
+        // Level 0 in level style may get only one file: its files are sorted by age.
         let several = set > 1 && self.pick.output_level > 0;
         let cuts = if several {
             split::boundaries(self.family.comparator(), self.pick, set as usize)
@@ -194,7 +194,7 @@ impl Job<'_> {
         parts
     }
 
-    /// Writes one part, and tells listeners if it is one of several.
+    /// Writes one part, and informs listeners if it is one of several.
     fn told_part(&self, nth: usize, part: &Part, of: usize) -> Result<Written> {
         let clock = &self.db.env().clock;
         let cpu = clock.thread_cpu_nanos();
@@ -242,7 +242,7 @@ impl Job<'_> {
         let mut done = Vec::new();
         let mut output = Output::new(&ctx, pick.output_level, self.number());
         let (mut entries, mut read) = (0u64, 0u64);
-        // Where the output begins; `None` is open.
+        // Where the output file begins; `None` is unbounded.
         let mut from = part.from.clone();
         let mut courtesy = Courtesy::beginning(clock.monotonic_nanos());
         merge.start()?;
@@ -298,7 +298,7 @@ impl Job<'_> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Errors: nobody wants the result any more.
+    /// Errors: the result is no longer wanted.
     fn check_wanted(&self) -> Result<()> {
         if self.db.is_closing() || self.db.background_canceled() {
             return Err(Error::new(
@@ -312,8 +312,8 @@ impl Job<'_> {
         self.pick.check_not_canceled()
     }
 
-    /// Lets a flush have the processor, for at most half of the time that the part takes. Not where
-    /// somebody waits for the compaction: its caller, or writers.
+    /// Lets a flush have the processor, for at most half of the time that the part takes. Does nothing if
+    /// the compaction's caller or writers wait for it.
     #[cold]
     fn step_aside(&self, courtesy: &mut Courtesy) {
         let stall = &self.db.stall;
@@ -332,7 +332,8 @@ impl Job<'_> {
         courtesy.waited += clock.monotonic_nanos().saturating_sub(now);
     }
 
-    /// Whether the files of level 0 that wait are half way from its trigger to the slowdown of writers.
+    /// Whether the number of waiting level 0 files is at least halfway from the compaction trigger to the
+    /// slowdown trigger.
     fn is_pressed(&self) -> bool {
         let view = self.family.view.load();
         let files = view.version.level(0);
@@ -443,7 +444,7 @@ impl Job<'_> {
     }
 }
 
-/// The range tombstones of the inputs, without those that have nothing below to hide.
+/// The range tombstones of the inputs. Those with nothing below to hide are not written again.
 fn tombstones(
     family: &Family,
     pick: &Pick,
@@ -453,7 +454,7 @@ fn tombstones(
     let mut all = Tombstones::of_files(family.comparator(), inputs, snapshots)?;
     if let Some(all) = &mut all {
         let version = &pick.version;
-        // Level 0 is no order by itself: what is written there may lie above any other of its files.
+        // Level 0 is not one sorted run: a table written there may lie above any of its other files.
         let first = match pick.output_level {
             0 => 0,
             level => level + 1,
@@ -472,9 +473,9 @@ fn is_consequence(e: Option<&Error>) -> bool {
     e.is_some_and(|e| e.to_string().contains(ANOTHER_PART))
 }
 
-/// Whether a key may be anywhere but in the inputs and in what is newer than them. Asked with
-/// ascending keys, so each sorted level keeps a position and the whole compaction walks over it
-/// once. Where files may be ingested behind everything, any key may still come.
+/// Whether a key may exist outside of the inputs and of newer data. Keys must be asked for in ascending
+/// order: each sorted level keeps a position, so the whole compaction passes over it once. If files may be
+/// ingested behind everything, any key may still appear.
 fn below(pick: &Pick, ingest_behind: bool) -> MayExistBelow {
     if ingest_behind {
         return Box::new(|_| true);
@@ -482,7 +483,7 @@ fn below(pick: &Pick, ingest_behind: bool) -> MayExistBelow {
     let version = Arc::clone(&pick.version);
     let output = pick.output_level;
     let inputs: Vec<FileNumber> = pick.files().map(|(_, f)| f.number()).collect();
-    // Files of level 0 that are older than the inputs stay there if the inputs do.
+    // Level 0 files older than the inputs stay in level 0 if the output does.
     let old: Vec<_> = if output == 0 {
         let all = version.level(0).iter();
         all.filter(|f| !inputs.contains(&f.number()))
@@ -514,7 +515,7 @@ fn below(pick: &Pick, ingest_behind: bool) -> MayExistBelow {
     })
 }
 
-/// A cursor that begins at the first entry of a part and ends behind its last one. Only forward.
+/// A cursor that begins at the first entry of a part and ends after its last one. Forward only.
 struct Clipped {
     inner: MergingIter,
     comparator: base::Comparator,
@@ -574,7 +575,7 @@ impl InternalIterator for Clipped {
     }
 }
 
-/// What the inputs hold together, for the numbers in LOG.
+/// The number of entries in all inputs, for LOG.
 pub(crate) fn records(pick: &Pick) -> u64 {
     pick.files().map(|(_, f)| f.counts().entries).sum()
 }

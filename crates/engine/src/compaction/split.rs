@@ -1,18 +1,18 @@
-//! Cuts the key range of a compaction into parts of about equal size, one for each thread.
+//! Divides the key range of a compaction into parts of about equal size, one for each thread.
 //!
-//! The boundaries are separators of the inputs' indexes: each stands for the bytes in front of it,
-//! so that no data is read to find them.
+//! The boundaries are separator keys of the inputs' indexes. Each represents the bytes before it, so no
+//! data is read to find them.
 
 use base::Comparator;
 
 use super::pick::{Candidate, Plan};
 use crate::version::TableFile;
 
-/// Anchors that one file gives.
+/// Number of anchors taken from one file.
 const ANCHORS_PER_FILE: usize = 128;
 
-/// The user keys at which parts begin, without the first; at most `parts_max - 1`. A part is not
-/// much smaller than one output file.
+/// The user keys at which the parts after the first begin; at most `parts_max - 1`. A part is not much
+/// smaller than one output file.
 pub(crate) fn boundaries(
     cmp: &Comparator,
     plan: &Plan<TableFile>,
@@ -28,7 +28,7 @@ pub(crate) fn boundaries(
     }
     let mut anchors: Vec<(Vec<u8>, u64)> = plan
         .files()
-        .filter_map(|(_, f)| f.reader().ok()) // the compaction will meet the error
+        .filter_map(|(_, f)| f.reader().ok()) // the compaction will report the error
         .flat_map(|r| r.anchors(ANCHORS_PER_FILE))
         .collect();
     anchors.sort_by(|a, b| cmp.compare(&a.0, &b.0));
@@ -39,7 +39,7 @@ pub(crate) fn boundaries(
     cut(cmp, &anchors, parts, last.unwrap_or_default())
 }
 
-/// The anchors behind which each further share of the bytes begins; all before `last`.
+/// The anchors after which each further share of the bytes begins; all are before `last`.
 fn cut(cmp: &Comparator, anchors: &[(Vec<u8>, u64)], parts: usize, last: &[u8]) -> Vec<Vec<u8>> {
     let all: u64 = anchors.iter().map(|a| a.1).sum();
     let share = (all / parts as u64).max(1);

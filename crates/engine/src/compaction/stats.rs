@@ -1,31 +1,31 @@
-//! What flushes, compactions and ingestions of a family did: the numbers behind `rocksdb.cfstats`.
+//! Statistics of a family's flushes, compactions and ingestions: the numbers behind `rocksdb.cfstats`.
 //!
-//! Everything counts from the opening of the database. What happened in an interval is the
-//! difference to what was told last, which [`Compactions::told`] remembers.
+//! Everything counts from the opening of the database. An interval's numbers are the difference from the
+//! last report, which [`Compactions::told`] remembers.
 
 use std::collections::BTreeMap;
 
 use base::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What was done with a level as output.
+/// The work that had a level as output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LevelStats {
-    /// Flushes and compactions, trivial moves not counted.
+    /// Number of flushes and compactions; trivial moves are not counted.
     pub(crate) count: u64,
-    /// Why they were, and how often.
+    /// Their reasons, and how often each occurred.
     pub(crate) reasons: BTreeMap<&'static str, u64>,
     /// Wall time.
     pub(crate) micros: u64,
-    /// Time of processors.
+    /// CPU time.
     pub(crate) cpu_micros: u64,
     /// Bytes of inputs on levels above.
     pub(crate) bytes_read_upper: u64,
     /// Bytes of inputs on the output level.
     pub(crate) bytes_read_output: u64,
     pub(crate) bytes_written: u64,
-    /// Of what was written: keys and values as they were before compression.
+    /// Bytes of keys and values written, before compression.
     pub(crate) bytes_uncompressed: u64,
-    /// Bytes of files that changed their level as they were.
+    /// Bytes of files that were moved to another level unchanged.
     pub(crate) bytes_moved: u64,
     pub(crate) files_in_upper: u64,
     pub(crate) files_in_output: u64,
@@ -35,7 +35,7 @@ pub(crate) struct LevelStats {
 }
 
 impl LevelStats {
-    /// Adds what another has.
+    /// Adds the numbers of another.
     pub(crate) fn add(&mut self, other: &Self) {
         for (reason, n) in &other.reasons {
             *self.reasons.entry(reason).or_default() += n;
@@ -43,7 +43,7 @@ impl LevelStats {
         self.numbers(other, |mine, n| *mine += n);
     }
 
-    /// What happened since `earlier`; without reasons.
+    /// The numbers since `earlier`, without reasons.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let mut out = Self {
             reasons: BTreeMap::new(),
@@ -74,17 +74,17 @@ impl LevelStats {
         self.bytes_read_upper + self.bytes_read_output
     }
 
-    /// Whether anything was done.
+    /// Whether nothing was done.
     pub(crate) fn is_nothing(&self) -> bool {
         self.micros == 0 && self.count == 0
     }
 }
 
-/// What came into the family's tables from outside of them.
+/// Data that came into the family's tables from outside of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Incoming {
     pub(crate) flushed_bytes: u64,
-    /// Of files that were made elsewhere.
+    /// Bytes of files that were made elsewhere.
     pub(crate) added_bytes: u64,
     pub(crate) added_files: u64,
     pub(crate) added_l0_files: u64,
@@ -100,7 +100,7 @@ impl Incoming {
         self.added_keys += other.added_keys;
     }
 
-    /// What came since `earlier`.
+    /// The data that came since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             flushed_bytes: self.flushed_bytes - earlier.flushed_bytes,
@@ -117,20 +117,20 @@ impl Incoming {
     }
 }
 
-/// Everything that was counted up to one moment.
+/// All numbers up to one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Work {
-    /// By output level; levels behind the last have nothing.
+    /// By output level; levels after the last entry have done nothing.
     pub(crate) levels: Vec<LevelStats>,
-    /// By the threads of low priority: compactions.
+    /// Work of the low-priority threads: compactions.
     pub(crate) low: LevelStats,
-    /// By the threads of high priority: flushes.
+    /// Work of the high-priority threads: flushes.
     pub(crate) high: LevelStats,
     pub(crate) incoming: Incoming,
 }
 
 impl Work {
-    /// Of all levels.
+    /// The sum over all levels.
     pub(crate) fn sum(&self) -> LevelStats {
         let mut out = LevelStats::default();
         self.levels.iter().for_each(|l| out.add(l));
@@ -145,7 +145,7 @@ impl Work {
     }
 }
 
-/// What was told last, and when.
+/// What was reported last, and when.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) nanos: u64,
@@ -153,12 +153,12 @@ pub(crate) struct Told {
     pub(crate) incoming: Incoming,
 }
 
-/// What a family remembers of its flushes and compactions.
+/// The statistics of a family's flushes and compactions.
 #[derive(Debug, Default)]
 pub(crate) struct Compactions {
     work: Mutex<Work>,
     told: Mutex<Told>,
-    /// By level: where the next compaction of the level starts, with `kRoundRobin`.
+    /// By level, for `kRoundRobin`: where the level's next compaction starts.
     cursors: Mutex<Vec<Option<Vec<u8>>>>,
 }
 
@@ -192,12 +192,12 @@ impl Compactions {
         self.lock().clone()
     }
 
-    /// What was told last, which is where the interval begins.
+    /// What was reported last: the beginning of the current interval.
     pub(crate) fn told(&self) -> Told {
         self.lock_told().clone()
     }
 
-    /// The interval begins now.
+    /// Begins a new interval.
     pub(crate) fn tell(&self, now: Told) {
         *self.lock_told() = now;
     }

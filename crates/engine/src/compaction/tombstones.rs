@@ -1,13 +1,13 @@
-//! Range tombstones in a flush or a compaction: what they hide goes, and they go where they have
-//! nothing left to hide.
+//! Range tombstones in a flush or compaction: what they hide is dropped, and they are dropped themselves
+//! once they have nothing left to hide.
 //!
-//! The tombstones of all inputs are cut into pieces that do not overlap. As with versions of a key,
-//! the snapshots cut the sequence numbers into strata, and of each stratum only the newest
-//! tombstone over a piece is kept. An entry is dropped if a newer tombstone of its own stratum is
-//! over it: no reader can tell them apart.
+//! The tombstones of all inputs are cut into pieces that do not overlap. As for versions of a key,
+//! snapshots divide the sequence numbers into strata, and of each stratum only the newest tombstone over a
+//! piece is kept. An entry is dropped if a newer tombstone of its own stratum covers it: no reader can see
+//! the entry without the tombstone.
 //!
-//! A tombstone of the oldest stratum is not written again if no file below the output has anything
-//! in its range. It still hides the inputs' own entries here.
+//! A tombstone of the oldest stratum is not written again if no file below the output has anything in its
+//! range. It still hides entries of the inputs.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use table::InternalIterator;
 use crate::read::range_del::{FileTombstones, Span, sweep};
 use crate::version::TableFile;
 
-/// Whether a file below the output may have a user key in the range; the second is not included.
+/// Whether a file below the output may have a user key in the range, whose end is exclusive.
 pub(crate) type RangeExistsBelow<'a> = &'a dyn Fn(&[u8], &[u8]) -> bool;
 
-/// A tombstone between user keys, to be written; the second is not included.
+/// A tombstone between user keys that is to be written; the end is exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tombstone<'a> {
     pub(crate) begin: &'a [u8],
@@ -33,7 +33,7 @@ struct Piece {
     end: Vec<u8>,
     /// The newest tombstone of each stratum that has one, newest first.
     numbers: Vec<u64>,
-    /// How many of them are written.
+    /// How many of these numbers are written.
     written: usize,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Tombstones {
 }
 
 impl Tombstones {
-    /// Cuts tombstones into pieces. `snapshots` ascend. `None` if there is nothing.
+    /// Cuts tombstones into pieces. `snapshots` are in ascending order. `None` if there are no tombstones.
     pub(crate) fn new(
         comparator: &Comparator,
         spans: &[Span],
@@ -101,7 +101,7 @@ impl Tombstones {
         Ok(Self::new(comparator, &spans, snapshots))
     }
 
-    /// Does not write again what hides nothing below the output.
+    /// Marks tombstones that hide nothing below the output as not to be written.
     pub(crate) fn drop_obsolete(
         &mut self,
         snapshots: &[SequenceNumber],
@@ -109,7 +109,7 @@ impl Tombstones {
     ) {
         let oldest = snapshots.first().map_or(SequenceNumber::MAX.0, |s| s.0);
         for piece in &mut self.pieces {
-            // Not newer than any snapshot: every reader has it behind itself.
+            // The tombstone is not newer than any snapshot, so every reader sees it.
             if piece.numbers.last().is_some_and(|&n| n <= oldest)
                 && !exists_below(&piece.begin, &piece.end)
             {
@@ -118,8 +118,8 @@ impl Tombstones {
         }
     }
 
-    /// What is to be written to a table that begins with the user key `from` and ends before `to`;
-    /// `None` is open.
+    /// The tombstones to be written to a table that begins with the user key `from` (inclusive) and ends at
+    /// `to` (exclusive); `None` is unbounded.
     pub(crate) fn between<'a>(
         &'a self,
         from: Option<&'a [u8]>,
@@ -152,10 +152,10 @@ impl Tombstones {
     }
 }
 
-/// Asks of each entry, in ascending order of user keys, whether a tombstone hides it.
+/// Tells for each entry, in ascending order of user keys, whether a tombstone hides it.
 pub(crate) struct Hidden {
     tombstones: Arc<Tombstones>,
-    /// Ascending.
+    /// In ascending order.
     snapshots: Vec<SequenceNumber>,
     /// The first piece that does not end before the last key.
     at: usize,
@@ -172,13 +172,13 @@ impl Hidden {
         }
     }
 
-    /// Whether a newer tombstone of the entry's stratum is over it.
+    /// Whether a newer tombstone of the entry's stratum covers it.
     fn hides(&mut self, internal_key: &[u8]) -> bool {
         let Some((user_key, packed)) = key::split(internal_key) else {
             return false;
         };
         let sequence = key::packed_sequence(packed);
-        // Whoever sees the entry and not the tombstone is at a snapshot between them.
+        // A reader that sees the entry but not the tombstone is at a snapshot between them.
         let older = self.snapshots.partition_point(|&s| s < sequence);
         let next = self.snapshots.get(older).copied();
         let stratum_end = next.unwrap_or(SequenceNumber::MAX);
@@ -205,9 +205,9 @@ pub(crate) struct Input {
     iter: Box<dyn InternalIterator>,
     /// `None` if there are no tombstones, the usual case.
     hidden: Option<Hidden>,
-    /// Entries that were left behind and had not been hidden.
+    /// Number of entries that were passed and not hidden.
     passed: u64,
-    /// The current entry is a single deletion, and hidden.
+    /// The current entry is a single deletion that is hidden.
     at_hidden: bool,
 }
 
@@ -221,12 +221,12 @@ impl Input {
         }
     }
 
-    /// How many entries were hidden so far.
+    /// Number of entries hidden so far.
     pub(crate) fn num_hidden(&self) -> u64 {
         self.hidden.as_ref().map_or(0, |h| h.count)
     }
 
-    /// How many entries were left behind so far.
+    /// Number of entries passed so far.
     pub(crate) fn num_passed(&self) -> u64 {
         self.passed + self.num_hidden()
     }
@@ -241,7 +241,7 @@ impl Input {
         self.pass_hidden();
     }
 
-    /// Forward only.
+    /// Seeks forward only.
     pub(crate) fn seek(&mut self, target: &[u8]) {
         self.iter.seek(target);
         self.pass_hidden();
@@ -255,14 +255,14 @@ impl Input {
         }
     }
 
-    /// To the next entry, hidden or not; [`Input::pass_hidden`] goes on to one that counts.
+    /// Moves to the next entry, hidden or not. [`Input::pass_hidden`] then moves on to one that counts.
     #[inline]
     pub(crate) fn step(&mut self) {
         self.passed += 1;
         self.iter.next();
     }
 
-    /// To the first entry from here on that is not hidden, or is a single deletion.
+    /// Moves to the first entry from here on that is not hidden or is a single deletion.
     pub(crate) fn pass_hidden(&mut self) {
         self.at_hidden = false;
         if let Some(hidden) = &mut self.hidden {
@@ -277,8 +277,8 @@ impl Input {
         }
     }
 
-    /// Whether the current entry is hidden: a single deletion is shown all the same, because it must
-    /// meet what it was written for.
+    /// Whether the current entry is hidden. A hidden single deletion is shown all the same, because it must
+    /// meet the version that it was written for.
     #[inline]
     pub(crate) fn is_hidden(&self) -> bool {
         self.at_hidden
@@ -367,7 +367,7 @@ mod tests {
             // A snapshot is older: what is under the tombstones must stay hidden.
             (&[5], "a-e@7 g-k@9"),
             (&[7], "a-e@7 g-k@9"),
-            // It has both behind it.
+            // The snapshot sees both tombstones.
             (&[9], "a-e@7"),
         ] {
             let mut t = tombstones("a-e@7 g-k@9", snapshots);

@@ -1,6 +1,6 @@
-//! Whether a range of user keys has anything in a source: the bounds of a file say where it may have
-//! keys, this says where it has some. For compactions by call, which leave alone what they would only
-//! write again.
+//! Whether a source has anything in a range of user keys. A file's bounds tell where it may have keys; the
+//! checks here tell whether it has any. Used by compactions on request, which leave alone what they would
+//! only rewrite.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::read::range_del::{Span, before_versions};
 use crate::read::view::View;
 use crate::version::{TableFile, Version};
 
-/// User keys, both ends included; `None` is open.
+/// User keys, both ends inclusive; `None` is unbounded.
 struct Keys<'a> {
     comparator: &'a Comparator,
     begin: Option<&'a [u8]>,
@@ -33,7 +33,7 @@ impl Keys<'_> {
         cursor.valid() && !self.end_before(key::user_key(cursor.key()))
     }
 
-    /// Whether a tombstone hides some of them.
+    /// Whether a tombstone covers any of the keys.
     fn meet_any(&self, spans: &[Span]) -> bool {
         let cmp = self.comparator;
         spans.iter().any(|s| {
@@ -48,7 +48,7 @@ impl Keys<'_> {
     }
 }
 
-/// Whether a memtable has anything between two user keys.
+/// Whether a memtable has anything between two user keys, both inclusive.
 pub(crate) fn in_memory(view: &View, begin: Option<&[u8]>, end: Option<&[u8]>) -> bool {
     let keys = Keys {
         comparator: &view.version.comparator,
@@ -61,12 +61,12 @@ pub(crate) fn in_memory(view: &View, begin: Option<&[u8]>, end: Option<&[u8]>) -
     std::iter::once(&view.mem).chain(&view.imm).any(touches)
 }
 
-/// The uppermost level that has anything between two user keys, or may have; the number of levels if
-/// none has. Only in level style, where a compaction goes down from there, and for ranges with two ends,
-/// as in RocksDB.
+/// The uppermost level that has, or may have, anything between two user keys; the number of levels if none
+/// has. As in RocksDB, only in level style, where a compaction goes down from that level, and for ranges
+/// with two ends; otherwise 0.
 pub(crate) fn first_level(family: &Family, begin: Option<&[u8]>, end: Option<&[u8]>) -> usize {
     let options = family.options();
-    // A partitioner may want a file cut where it has no keys.
+    // A partitioner may want a file to be cut where the file has no keys.
     let looks = options.cf.compaction_style == CompactionStyle::Level
         && begin.is_some()
         && end.is_some()
@@ -80,7 +80,7 @@ pub(crate) fn first_level(family: &Family, begin: Option<&[u8]>, end: Option<&[u
         begin,
         end,
     };
-    // What cannot be read is left to the compaction, which tells why.
+    // If a table cannot be read, the compaction will report why.
     let touched = |level: &usize| has_keys(&version, *level, &keys).unwrap_or(true);
     let levels = version.num_levels();
     (0..levels).find(touched).unwrap_or(levels)
@@ -97,7 +97,7 @@ fn has_keys(version: &Version, level: usize, keys: &Keys<'_>) -> Result<bool> {
             return Ok(true);
         }
     }
-    // Those of level 0 overlap: each is a run of its own.
+    // Level 0 files overlap: each is a run of its own.
     let runs: Vec<Vec<Arc<TableFile>>> = match level {
         0 => files.into_iter().map(|f| vec![f]).collect(),
         _ => vec![files],

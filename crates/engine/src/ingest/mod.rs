@@ -1,16 +1,16 @@
 //! Ingestion: tables made by an `SstFileWriter` become part of a database.
 //!
 //! ```text
-//!   look      is each file whole, and of the right kind?            nothing is written
-//!   bring in  a link or copy under a number of the database's own   files that nothing names
-//!   flush     memtables that hold keys of the files                 writers go on
-//!   commit    writers wait: place, sequence numbers, one group of edits in the MANIFEST, new Views
-//!   tidy      files that were moved lose their old names
+//!   look      check that each file is complete and of the right kind   nothing is written
+//!   bring in  link or copy it under a number of this database          no MANIFEST names it yet
+//!   flush     memtables that contain keys of the files                 writers continue
+//!   commit    writers wait: levels, sequence numbers, one group of MANIFEST edits, new Views
+//!   tidy      remove the old names of moved files
 //! ```
 //!
-//! All files of a call, over all families, come or none does. An error before the commit removes
-//! what was brought in. What was written before is made durable before the MANIFEST names the
-//! files, so that a crash never takes an older write and leaves an ingested file.
+//! Each call is atomic: either all of its files, in all families, are ingested or none. An error before the commit
+//! removes what was brought in. Earlier writes are made durable before the MANIFEST names the files, so that a
+//! crash never loses an earlier write but keeps an ingested file.
 
 mod place;
 mod prepare;
@@ -40,42 +40,42 @@ use crate::write::{admit, submit};
 use place::Place;
 use prepare::Incoming;
 
-/// The epoch of files that are ingested behind everything: RocksDB's.
+/// The epoch number of files that were ingested with `ingest_behind`, as in RocksDB.
 const EPOCH_BEHIND: u64 = 1;
 
-/// So often memtables are flushed beside writers, before writers wait for it.
+/// How often memtables are flushed while writers continue, before writers are made to wait for a flush.
 const TRIES_BESIDE_WRITERS: u32 = 2;
-/// So long writers wait for a flush.
+/// How long writers are made to wait for a flush at most.
 const WITHOUT_WRITERS_MAX: Duration = Duration::from_millis(500);
 
-/// How files are ingested. Names and defaults are RocksDB's.
+/// Options of an ingestion. Names and defaults are RocksDB's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "RocksDB's options, each a switch of its own"
 )]
 pub struct IngestExternalFileOptions {
-    /// Whether the files are moved into the database, by hard links, instead of copied. They must
-    /// not be changed afterwards. Their old names are removed in the end.
+    /// Whether the files are moved into the database by hard links instead of being copied. They must not be
+    /// changed afterwards. Their old names are removed at the end.
     pub move_files: bool,
-    /// Whether a file that cannot be linked is copied.
+    /// Whether a file that cannot be hard-linked is copied instead.
     pub failed_move_fall_back_to_copy: bool,
-    /// Whether snapshots that exist do not see the files.
+    /// Whether the files are hidden from snapshots that already exist.
     pub snapshot_consistency: bool,
-    /// Whether the files may get a sequence number. Without it, they are refused if the database
-    /// has any of their keys, or a snapshot that must not see them.
+    /// Whether the files may be assigned a sequence number. If not, the ingestion fails if the database has any of
+    /// their keys, or a snapshot that must not see them.
     pub allow_global_seqno: bool,
-    /// Whether memtables that have keys of the files may be flushed.
+    /// Whether memtables that contain keys of the files may be flushed.
     pub allow_blocking_flush: bool,
-    /// Whether the files go behind everything that the database has, to the last level: keys that
-    /// exist hide theirs. The database must have been opened with `allow_ingest_behind` all along.
+    /// Whether the files are placed below all existing data, on the last level, so that existing keys hide theirs.
+    /// The database must always have been opened with `allow_ingest_behind`.
     pub ingest_behind: bool,
-    /// Whether a sequence number is written into the file too, for RocksDB before 5.16. It is
-    /// always in the MANIFEST.
+    /// Whether an assigned sequence number is also written into the file, for RocksDB before 5.16. It is always
+    /// stored in the MANIFEST.
     pub write_global_seqno: bool,
-    /// Whether every block of the files is checked before.
+    /// Whether the checksum of every block is verified first.
     pub verify_checksums_before_ingest: bool,
-    /// Whether files that do not fit in the last level are refused, with `TryAgain`.
+    /// Whether the ingestion fails with `TryAgain` if a file does not fit into the last level.
     pub fail_if_not_bottommost_level: bool,
 }
 
@@ -98,11 +98,11 @@ impl Default for IngestExternalFileOptions {
 /// Files for one column family.
 #[derive(Clone, Debug)]
 pub struct IngestExternalFileArg {
-    /// Where they go.
+    /// The column family that receives the files.
     pub column_family: ColumnFamily,
-    /// The files. Where keys of several overlap, later ones hide earlier ones.
+    /// The files. If several have the same key, the later file wins.
     pub external_files: Vec<PathBuf>,
-    /// How.
+    /// The options of the ingestion.
     pub options: IngestExternalFileOptions,
 }
 
@@ -111,11 +111,12 @@ struct Job<'a> {
     family: &'a Arc<Family>,
     options: &'a IngestExternalFileOptions,
     files: Vec<Incoming>,
-    /// Some of the files share keys.
+    /// Whether key ranges of the files overlap.
     overlap: bool,
 }
 
-/// Where a file goes, and its sequence number, counted from the last one that was used; 0 is 0.
+/// The level of a file, and its sequence number as an offset from the last used one; 0 stands for sequence number
+/// 0.
 struct Assigned {
     level: usize,
     nth: u64,
@@ -123,13 +124,13 @@ struct Assigned {
 
 /// What a commit did.
 struct Committed {
-    /// By job and file.
+    /// By index of the job and of the file.
     assigned: Vec<Vec<Assigned>>,
-    /// The last sequence number that was used before.
+    /// The last sequence number that was used before the commit.
     before: u64,
 }
 
-/// Ingests files into families. Errors leave the database as it was.
+/// Ingests files into families. An error leaves the database unchanged.
 pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> {
     db.check_writable()?;
     check(db, args)?;
@@ -149,14 +150,14 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
     db.timed(HistogramKind::IngestExternalFilePrepareMicros, preparing);
     let mut tries = 0;
     let (began, done) = loop {
-        // Most of what must be flushed and synced is so before writers wait.
+        // Most flushing and syncing is done before writers have to wait.
         for job in &jobs {
             if job.needs_flush()? {
                 let one = std::slice::from_ref(job.family);
                 maintenance::flush(db, one, &FlushOptions::default())?;
             }
         }
-        // What is to be told is told when the families are free again: who hears it may want them compacted.
+        // Listeners are called only after the families are released, because they may want to compact them.
         let _courier = db.courier();
         let exclusives = exclusives(db, &jobs)?;
         submit::flush_wal(db, true)?;
@@ -172,7 +173,7 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
             Some(Some(done)) => break (began, done),
             Some(None) => tries += 1,
             None => {
-                // Who has locked the WAL may compact one of the families, and wait for it.
+                // The thread that has locked the WAL may compact one of the families and wait for that.
                 drop(exclusives);
                 db.wait_for_gate()?;
             }
@@ -186,7 +187,8 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
     Ok(())
 }
 
-/// What each job holds, taken in the order of the families: of two calls none waits for the other.
+/// Takes what each job needs to keep compactions away, in the order of the family ids, so that two calls cannot
+/// deadlock.
 fn exclusives<'db>(db: &'db Shared, jobs: &[Job<'_>]) -> Result<Vec<Option<Exclusive<'db>>>> {
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|i| jobs[*i].family.id);
@@ -197,15 +199,15 @@ fn exclusives<'db>(db: &'db Shared, jobs: &[Job<'_>]) -> Result<Vec<Option<Exclu
     Ok(all)
 }
 
-/// Whether no memtable has keys of the files; nobody writes meanwhile. If need be, waits a little for
-/// flushes: no longer, since a listener that the flush tells may write, and not while background work
-/// is paused, since whoever paused it may.
+/// Whether no memtable contains keys of the files; no writer is active meanwhile. With `wait`, waits for flushes if
+/// needed, but only for a short time, because a listener that the flush calls may write. Does not wait while
+/// background work is paused, because the thread that paused it may write.
 fn flushed(db: &Shared, jobs: &[Job<'_>], wait: bool) -> Result<bool> {
     for job in jobs {
         if !job.needs_flush()? {
             continue;
         }
-        // One more memtable where there is no room would stop writers until background work goes on.
+        // Another memtable, without room for it, would stall writers until background work continues.
         if !wait || !(job.family.view.load().mem.is_empty() || admit::has_room(job.family)) {
             return Ok(false);
         }
@@ -272,7 +274,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Whether a memtable has keys of the files. Errors: it has, and must not be flushed.
+    /// Whether a memtable contains keys of the files. Errors: it does, but must not be flushed.
     fn needs_flush(&self) -> Result<bool> {
         if self.options.ingest_behind {
             return Ok(false);
@@ -292,8 +294,8 @@ impl<'a> Job<'a> {
         Ok(false)
     }
 
-    /// Keeps compactions of the family away. If one is running, the files can still go on top of
-    /// everything, which needs a sequence number; without that it is waited for.
+    /// Keeps compactions away from the family. If one is running, returns `None` if the files may go to level 0,
+    /// which needs a sequence number; otherwise waits for it.
     fn exclusive<'db>(&self, db: &'db Shared) -> Result<Option<Exclusive<'db>>> {
         let o = self.options;
         let must = o.ingest_behind || !o.allow_global_seqno || o.fail_if_not_bottommost_level;
@@ -304,8 +306,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// A place and a sequence number for each file. `hidden`: the sequence number is needed for
-    /// snapshots.
+    /// Assigns a level and a sequence number to each file. `free`: no compaction is running. `hidden`: a sequence
+    /// number is needed to hide the files from snapshots.
     fn assign(
         &self,
         db: &Shared,
@@ -357,7 +359,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// The place behind everything.
+    /// The place of a file that is ingested behind existing data.
     fn behind(&self, version: &Version, file: &Incoming) -> Result<Place> {
         let cmp = self.family.comparator();
         let last = version.num_levels() - 1;
@@ -380,7 +382,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The edit that adds the files; `last` is the last sequence number that was used.
+    /// The edit that adds the files. `last` is the last sequence number that was used before.
     fn edit(&mut self, db: &Shared, assigned: &[Assigned], last: u64) -> Result<VersionEdit> {
         let now = db.env().clock.wall_micros() / 1_000_000;
         let mut edit = VersionEdit {
@@ -402,7 +404,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Makes the files part of the database. Nobody is inside the order of writes.
+/// Makes the files part of the database. No writer may be inside the order of writes.
 fn commit(
     db: &Shared,
     jobs: &mut [Job<'_>],
@@ -414,7 +416,7 @@ fn commit(
     for job in &*jobs {
         change.families().require(job.family.id)?;
     }
-    // Files at sequence 0 are seen by every snapshot: none may be taken until they are there.
+    // Files at sequence number 0 are visible to every snapshot: none may be taken until the files are there.
     let snapshots = db.snapshots.hold();
     let hidden = |job: &Job<'_>| job.options.snapshot_consistency && !snapshots.is_empty();
     let mut all = Vec::with_capacity(jobs.len());
@@ -435,8 +437,8 @@ fn commit(
         // From here on the MANIFEST may name the files.
         change.makes(made.take());
         let logged = change.refuse_writes_if_it_fails().log()?;
-        // Compactions see the files from here on: until their numbers are visible, no snapshot may be taken
-        // that a compaction has not seen and that must not see them.
+        // Compactions see the files from here on. Until their sequence numbers are visible, no snapshot may be
+        // taken: a compaction would not know about it, but it must not see the files.
         let held = match snapshots {
             Some(held) => held,
             None => db.snapshots.hold(),
@@ -448,7 +450,7 @@ fn commit(
     drop(applied);
     drop(held);
     if used > 0 {
-        // All logged writes before were made durable while nobody wrote.
+        // The log was synced before, while writers were kept out: all earlier logged writes are durable.
         db.is_durable_through(ticket.last);
     }
     Ok(Committed {
@@ -457,14 +459,14 @@ fn commit(
     })
 }
 
-/// Whether a snapshot taken now could see a file that it must not.
+/// Whether a snapshot that is taken now could see a file that it must not see.
 fn needs_hold(jobs: &[Job<'_>], all: &[Vec<Assigned>]) -> bool {
     jobs.iter().zip(all).any(|(job, assigned)| {
         job.options.snapshot_consistency && assigned.iter().any(|a| a.nth == 0)
     })
 }
 
-/// Tells what became part of the database.
+/// Reports the ingested files in LOG and to listeners.
 fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
     for (job, assigned) in jobs.iter().zip(&done.assigned) {
         let version = Arc::clone(&job.family.view.load().version);
@@ -513,7 +515,7 @@ fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
     }
 }
 
-/// The old names of files that were moved.
+/// Removes the old names of files that were moved.
 fn remove_moved(db: &Shared, jobs: &[Job<'_>]) {
     let fs = &*db.env().fs;
     let mut dirs: BTreeSet<&Path> = BTreeSet::new();

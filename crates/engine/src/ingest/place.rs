@@ -1,5 +1,5 @@
-//! Where an ingested file goes: the lowest level that it fits in without being below anything that
-//! it must hide. RocksDB's rules.
+//! Chooses the level of an ingested file: the lowest level that it fits in, but above everything that it must hide.
+//! These are RocksDB's rules.
 
 use base::{Comparator, Result, key};
 use table::InternalIterator;
@@ -8,7 +8,7 @@ use crate::read::range_del::{Span, before_versions};
 use crate::read::view::View;
 use crate::version::Version;
 
-/// A level, and whether the file must hide something older.
+/// A level, and whether the file hides older data there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) level: usize,
@@ -40,15 +40,15 @@ pub(super) fn place(
     })
 }
 
-/// Whether no file of a sorted level reaches into the range.
+/// Whether no file of a sorted level overlaps the range.
 pub(super) fn fits(version: &Version, level: usize, smallest: &[u8], largest: &[u8]) -> bool {
     version
         .overlapping(level, Some(smallest), Some(largest))
         .is_empty()
 }
 
-/// Whether the level has an entry between the two user keys, both included. A file with range
-/// deletions counts with all that it spans.
+/// Whether the level has an entry between the two user keys, both inclusive. A file with range deletions counts as
+/// soon as it overlaps the range.
 fn level_has_keys(
     version: &Version,
     level: usize,
@@ -72,8 +72,8 @@ fn level_has_keys(
     Ok(false)
 }
 
-/// Whether a memtable has an entry between the two user keys, both included, or deletes a range that
-/// reaches there.
+/// Whether a memtable has an entry between the two user keys, both inclusive, or a range deletion that overlaps
+/// them.
 pub(super) fn memory_has_keys(view: &View, smallest: &[u8], largest: &[u8]) -> Result<bool> {
     let cmp = &view.version.comparator;
     for mem in std::iter::once(&view.mem).chain(&view.imm) {

@@ -1,5 +1,5 @@
-//! Looks at a file that is to be ingested, and brings it into the database's directory under a
-//! number of its own. Nothing names it there yet.
+//! Checks a file that is to be ingested, and brings it into the database's directory under a file number of its
+//! own. No MANIFEST names it there yet.
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -17,37 +17,37 @@ use crate::read::range_del::sentinel;
 use crate::shared::Shared;
 use crate::version::edit::FileMetaData;
 
-/// The first or last point of a file: user key and type.
+/// The first or last entry of a file: user key and type.
 type Point = (Vec<u8>, u8);
 
 /// A file to ingest.
 pub(super) struct Incoming {
-    /// What the caller named.
+    /// The path that the caller gave.
     pub(super) external: PathBuf,
-    /// In the database's directory.
+    /// The path in the database's directory.
     pub(super) path: PathBuf,
     pub(super) number: FileNumber,
-    /// It and `external` are one file.
+    /// Whether `path` is a hard link to `external`.
     pub(super) linked: bool,
     size: u64,
     /// The first and the last entry.
     points: Option<(Point, Point)>,
-    /// From where to before where range deletions reach.
+    /// The smallest start key and the largest end key (exclusive) of the range deletions.
     ranges: Option<(Vec<u8>, Vec<u8>)>,
     unique_id: Option<[u8; 16]>,
     tail_size: Option<u64>,
-    /// Where in the file the global sequence number stands, and what it is.
+    /// The file offset of the global sequence number, and its value.
     seqno: Option<(u64, u64)>,
 }
 
 impl Incoming {
-    /// Its bytes.
+    /// The size of the file in bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Errors: `Corruption` if it is damaged or was not made by an `SstFileWriter`;
-    /// `InvalidArgument` if it is empty, or of another comparator.
+    /// Opens and checks a file. Errors: `Corruption` if it is damaged or was not made by an `SstFileWriter`;
+    /// `InvalidArgument` if it is empty or was written with another comparator.
     pub(super) fn look(
         db: &Shared,
         family: &Family,
@@ -106,7 +106,7 @@ impl Incoming {
         Ok(me)
     }
 
-    /// Links or copies the file into the database's directory; the directory is not synced.
+    /// Links or copies the file into the database's directory. The directory is not synced.
     pub(super) fn bring_in(
         &mut self,
         db: &Shared,
@@ -151,8 +151,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Gives all entries the sequence number `seqno`: writes it into the file if that is asked for,
-    /// or if another one stands there. Errors: the file has no place for it.
+    /// Gives all entries the sequence number `seqno`. With `write`, the number is also written into the file.
+    /// Without it, a different number in the file is replaced by 0. Errors: the file has no place for the number.
     pub(super) fn assign(&mut self, db: &Shared, seqno: u64, write: bool) -> Result<()> {
         let Some((at, old)) = self.seqno else {
             return if seqno == 0 {
@@ -164,7 +164,7 @@ impl Incoming {
                 .file(&self.external))
             };
         };
-        // With 0 in the file, the MANIFEST's number counts.
+        // If the file says 0, the number in the MANIFEST counts.
         if old == seqno || (old == 0 && !write) {
             return Ok(());
         }
@@ -185,7 +185,7 @@ impl Incoming {
         }
     }
 
-    /// The largest user key. A range deletion's end counts as one.
+    /// The largest user key. The end of a range deletion counts as a key.
     pub(super) fn largest(&self, cmp: &Comparator) -> &[u8] {
         let point = self.points.as_ref().map(|(_, last)| &last.0[..]);
         let range = self.ranges.as_ref().map(|(_, end)| &end[..]);
@@ -196,7 +196,7 @@ impl Incoming {
         }
     }
 
-    /// What the MANIFEST says about the file, with its entries at `seqno`.
+    /// The file's metadata for the MANIFEST, with all entries at `seqno`.
     pub(super) fn meta(&self, cmp: &Comparator, seqno: u64, epoch: u64, now: u64) -> FileMetaData {
         let packed = |kind: u8| (seqno << 8) | u64::from(kind);
         let internal = |user: &[u8], packed: u64| [user, &packed.to_le_bytes()].concat();
@@ -234,7 +234,7 @@ impl Incoming {
     }
 }
 
-/// Place and value of the global sequence number; `None` in a file of version 1.
+/// Offset and value of the global sequence number; `None` in a file of version 1.
 fn external_seqno(reader: &Reader) -> Result<Option<(u64, u64)>> {
     let p = reader.properties();
     match p.external_sst_file_version {

@@ -1,7 +1,7 @@
 //! The threads that compress the blocks of new tables, for `compression_opts.parallel_threads`.
 //!
-//! They are started when there is work for one more, up to a bound, and end with the database. A
-//! job for which no thread can be had runs on the thread that brings it.
+//! A thread is started when all others are busy, up to a limit, and runs until the database closes. If there is no
+//! thread at all, a job runs on the thread that submits it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,7 +15,7 @@ use base::threads::Threads;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The pool of threads.
+/// A pool of threads.
 pub(crate) struct CompressionPool {
     shared: Arc<Shared>,
     threads_max: usize,
@@ -31,7 +31,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// Threads that wait for a job.
+    /// The number of threads that wait for a job.
     idle: usize,
     threads: Vec<JoinHandle<()>>,
     closing: bool,
@@ -42,13 +42,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each thread does.
+    /// The main loop of each thread.
     fn work(&self) {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // The table whose job panics finds that it has no result.
+                // After a panic the table finds that this job has no result.
                 drop(catch_unwind(AssertUnwindSafe(job)));
                 state = self.lock();
                 continue;
@@ -67,7 +67,7 @@ impl Shared {
 }
 
 impl CompressionPool {
-    /// A pool of at most `threads_max` threads, none of them running yet.
+    /// Creates a pool of at most `threads_max` threads. None runs yet.
     pub(crate) fn new(threads_max: usize, starter: Arc<dyn Threads>) -> Self {
         Self {
             shared: Arc::default(),
@@ -76,7 +76,7 @@ impl CompressionPool {
         }
     }
 
-    /// Starts a thread if every one that runs has work; false if there is none at all.
+    /// Starts a thread if all running ones are busy. Returns false if there is no thread at all.
     fn grow(&self, state: &mut State) -> bool {
         if state.jobs.len() >= state.idle && state.threads.len() < self.threads_max {
             let shared = Arc::clone(&self.shared);

@@ -1,13 +1,13 @@
-//! A bump allocator that many threads may use at once and that frees everything at its end.
+//! A bump allocator that many threads may use at once. All its memory is freed together when it is dropped.
 //!
-//! Memory comes in chunks that grow to `arena_block_size`; an allocation larger than a quarter of that gets
-//! a chunk of its own, so that little is wasted at the end of the current one. The fast path is
-//! one `fetch_add` on the current chunk; only a full chunk takes the mutex. Large chunks are cut from
-//! [slabs](crate::memtable_pool) that earlier memtables have left. Where there is none, they come from the
-//! operating system, to a large arena as a slab.
+//! Memory comes in chunks that grow up to `arena_block_size`. An allocation larger than a quarter of that
+//! gets a chunk of its own, so that little is wasted at the end of the current chunk. The fast path is one
+//! `fetch_add` on the current chunk; only a full chunk takes the mutex. Large chunks are cut from
+//! [slabs](crate::memtable_pool) that earlier memtables have left. If there are none, the operating system
+//! provides the memory; a large arena takes it as a new slab.
 //!
 //! Invariants: memory handed out is aligned to [`ALIGN`], never moves, and lives until the arena is
-//! dropped. What is in it at first is anything.
+//! dropped. It is not initialised.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -25,10 +25,10 @@ pub(crate) const ALIGN: usize = 8;
 /// Bytes of the first chunk.
 const FIRST_CHUNK: usize = 4096;
 
-/// Chunks from this size on are mappings of their own.
+/// Chunks of at least this many bytes are memory mappings of their own.
 const MAPPED_MIN: usize = 256 << 10;
 
-/// An arena with so many bytes takes new slabs from then on.
+/// An arena with at least this many bytes takes new slabs.
 const SLABS_FROM: usize = 4 << 20;
 
 struct Chunk {
@@ -36,17 +36,17 @@ struct Chunk {
     size: usize,
     used: AtomicUsize,
     memory: Memory,
-    /// `base` and `size`.
+    /// Stands for `base` and `size` in models.
     bounds: sync::Memory,
 }
 
-/// Whose memory a chunk is.
+/// Where a chunk's memory comes from.
 enum Memory {
     Allocator,
-    /// Unmapped with the chunk.
+    /// Unmapped when the chunk is dropped.
     #[expect(dead_code, reason = "it is there to be dropped")]
     Mapping(Mapping),
-    /// The arena's.
+    /// Part of a slab of the arena.
     Slab,
 }
 
@@ -113,13 +113,13 @@ struct Chunks {
     )]
     all: Vec<Box<Chunk>>,
     slabs: Vec<Mapping>,
-    /// Bytes of the last slab that are in chunks.
+    /// How many bytes of the last slab have been cut into chunks.
     cut: usize,
 }
 
 impl Chunks {
-    /// A chunk of at least `size` bytes from the slabs, which it takes one more of if need be. What is
-    /// left of a slab and would be too small for the next chunk belongs to this one.
+    /// A chunk of at least `size` bytes, cut from the slabs; `more` provides another slab if needed. If the
+    /// rest of a slab would be too small for the next chunk, this chunk takes it too.
     fn cut_slab(&mut self, size: usize, more: impl FnOnce() -> Option<Mapping>) -> Option<Chunk> {
         let size = size.next_multiple_of(ALIGN);
         if self.slabs.is_empty() || self.cut == self.slabs.last()?.len() {
@@ -129,14 +129,14 @@ impl Chunks {
         let slab = self.slabs.last()?;
         let left = slab.len() - self.cut;
         let size = if left < 2 * size { left } else { size };
-        // SAFETY: `cut` is inside the slab, as there is something left of it.
+        // SAFETY: `cut` is inside the slab, because part of the slab is left.
         let base = unsafe { slab.as_ptr().add(self.cut) };
         self.cut += size;
         Some(Chunk::at(base, size, Memory::Slab))
     }
 }
 
-/// The allocator.
+/// The arena.
 pub(crate) struct Arena {
     current: AtomicPtr<Chunk>,
     chunks: Mutex<Chunks>,
@@ -152,7 +152,7 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena that grows by `block_size` bytes at a time; `tracker` counts them.
+    /// An arena that grows by `block_size` bytes at a time; `tracker` counts its memory.
     pub(crate) fn new(block_size: usize, tracker: Option<Tracker>) -> Self {
         Self {
             current: AtomicPtr::new(std::ptr::null_mut()),
@@ -163,14 +163,14 @@ impl Arena {
         }
     }
 
-    /// Nothing is allocated any more.
+    /// From now on, nothing is allocated any more.
     pub(crate) fn seal(&self) {
         if let Some(tracker) = &self.tracker {
             tracker.seal();
         }
     }
 
-    /// What was sealed is kept: nobody waits for its memory.
+    /// The sealed memory is kept: nobody should wait for it to be freed.
     pub(crate) fn keep(&self) {
         if let Some(tracker) = &self.tracker {
             tracker.keep();
@@ -201,14 +201,14 @@ impl Arena {
             if let Some(chunk) = unsafe { self.current.load(Ordering::Acquire).as_ref() }
                 && let Some(p) = chunk.take(n)
             {
-                return p; // another thread was here first
+                return p; // another thread has added a chunk meanwhile
             }
         }
         // Chunks double up to the block size, so that an idle memtable is small.
         let next = self.reserved().clamp(FIRST_CHUNK, self.block_size);
         let size = if alone { n } else { next.max(n) };
         let tracker = self.tracker.as_ref();
-        // Small chunks would not use a huge page well.
+        // Small chunks would waste most of a huge page.
         let fits = !alone && size >= MAPPED_MIN && MAPPINGS_ARE_USED;
         let chunk = tracker.filter(|_| fits).and_then(|tracker| {
             chunks.cut_slab(size, || match self.reserved() {
@@ -227,7 +227,7 @@ impl Arena {
             tracker.reserve(size);
         }
         chunks.all.push(chunk);
-        // A pointer from before the push would not be one to the box that was moved.
+        // Take the pointer after the push: moving the box would invalidate an earlier one.
         if !alone && let Some(chunk) = chunks.all.last() {
             let raw = std::ptr::from_ref::<Chunk>(chunk).cast_mut();
             self.current.store(raw, Ordering::Release);
@@ -235,7 +235,7 @@ impl Arena {
         p
     }
 
-    /// Bytes taken from the system.
+    /// Bytes taken from the system or the pool.
     pub(crate) fn reserved(&self) -> usize {
         self.reserved.load(Ordering::Relaxed)
     }

@@ -1,14 +1,14 @@
-//! A Bloom filter over the keys of a memtable: which it surely does not have.
+//! A Bloom filter over the keys of a memtable. It says which keys the memtable certainly does not have.
 //!
-//! One cache line per key, six bits in it. Bits are set with relaxed atomics before the key is
-//! linked into the list: whoever may see the key by its sequence number sees the bits too, since
-//! becoming visible is what orders both.
+//! Each key sets six bits in one cache line. Bits are set with relaxed atomics before the key is linked
+//! into the list. A reader that may see the key by its sequence number sees the bits too, because
+//! publishing the sequence number orders both.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words of 64 bits in a cache line.
 const LINE_WORDS: usize = 8;
-/// Bits that a key sets.
+/// Number of bits that a key sets.
 const PROBES: u32 = 6;
 
 /// The filter.
@@ -17,7 +17,7 @@ pub(crate) struct Bloom {
 }
 
 impl Bloom {
-    /// A filter of about `bytes`.
+    /// A filter of about `bytes` bytes.
     pub(crate) fn new(bytes: usize) -> Self {
         let lines = (bytes / (LINE_WORDS * 8)).max(1);
         Self {
@@ -25,12 +25,12 @@ impl Bloom {
         }
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory that it takes.
     pub(crate) fn memory(&self) -> usize {
         self.words.len() * 8
     }
 
-    /// The line of a hash, and the bits that pick places in it.
+    /// The cache line for a hash, and the bits of the hash that choose positions in it.
     #[inline]
     fn line(&self, hash: u64) -> (&[AtomicU64], u64) {
         let lines = (self.words.len() / LINE_WORDS) as u64;
@@ -53,7 +53,7 @@ impl Bloom {
         }
     }
 
-    /// False if the key was surely not added.
+    /// False only if the key was not added.
     #[inline]
     pub(crate) fn may_contain(&self, key: &[u8]) -> bool {
         let (words, mut bits) = self.line(hash(key));
@@ -68,7 +68,7 @@ impl Bloom {
     }
 }
 
-/// A hash for this process alone: eight bytes at a time, folded.
+/// A hash used only within this process: it folds eight bytes at a time.
 #[inline]
 fn hash(key: &[u8]) -> u64 {
     let fold = |a: u64, b: u64| {

@@ -1,9 +1,9 @@
-//! Memtables that are in tables already, kept for a while: a transaction that began before they
-//! were flushed can see in them whether a key was written since, without reading a file.
+//! Flushed memtables that are kept for a while: a transaction that began before their flush can check in
+//! them, without reading a file, whether a key has been written since.
 //!
-//! Reads do not look at them. How many are kept is limited by `max_write_buffer_size_to_maintain`
-//! (bytes of all memtables of the family, living ones included) or, if that is 0, by
-//! `max_write_buffer_number_to_maintain` (memtables, likewise).
+//! Reads do not use them. `max_write_buffer_size_to_maintain` limits how many are kept (bytes of all
+//! memtables of the family, including those not flushed yet), or, if that is 0,
+//! `max_write_buffer_number_to_maintain` (a number of memtables, counted in the same way).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Keeps memtables that were flushed, given from old to new, and gives up what is too much
-    /// beside `living`.
+    /// Keeps flushed memtables, given from old to new, and drops the oldest ones that exceed the limit.
+    /// `living` are the memtables not flushed yet; they count too.
     pub(crate) fn add(
         &mut self,
         flushed: &[Arc<Memtable>],
@@ -37,7 +37,7 @@ impl History {
         let used: usize = living.iter().map(|m| m.memory_usage()).sum();
         let mut total = used + self.memory_usage();
         while let Some(oldest) = self.kept.back() {
-            // With the oldest gone, what is left must still fill the limit.
+            // The oldest goes only if the others still fill the limit without it.
             let too_much = if bytes > 0 {
                 total.saturating_sub(oldest.memory_usage()) >= bytes
             } else {
@@ -51,7 +51,7 @@ impl History {
         }
     }
 
-    /// Memtables that are kept.
+    /// Number of memtables that are kept.
     pub(crate) fn len(&self) -> usize {
         self.kept.len()
     }
@@ -62,7 +62,7 @@ impl History {
     }
 }
 
-/// Bytes and memtables; -1 is as many as may be written to.
+/// The limits in bytes and in memtables; -1 means as much as the write buffers may have.
 fn limits(options: &CfOptions) -> (usize, usize) {
     let writable = options.max_write_buffer_number.unsigned_abs() as usize;
     let bytes = match options.max_write_buffer_size_to_maintain {

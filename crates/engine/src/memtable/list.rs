@@ -1,27 +1,27 @@
 //! A sorted list of internal keys under an index of blocks: lock-free reads, inserts one at a time.
 //!
-//! One allocation per entry; nothing is ever removed or moved, so a reader needs no protection
-//! but the list's lifetime.
+//! There is one allocation per entry. Nothing is ever removed or moved, so readers need no protection other
+//! than that the list stays alive.
 //!
 //! ```text
 //!   | next entry | key_len u32 | value_len u32 | key | value |
 //!                                                └ internal key
 //! ```
 //!
-//! The entries are linked in their order, so that a cursor steps without a search and stays valid
-//! whatever is added. Where a key belongs tells the [`index`], a B+ tree over all entries: of a search
-//! nearly all is waiting for memory, and it waits for one block of the lowest level and for one entry
-//! (ADR 0019).
+//! The entries are linked in key order, so a cursor steps without searching and stays valid while entries
+//! are added. The [`index`], a B+ tree over all entries, finds the place of a key. A search spends nearly
+//! all its time waiting for memory: here it waits for one block of the lowest level and for one entry (ADR
+//! 0019).
 //!
-//! An insert searches without a lock, which brings what it needs into the cache, and then takes
-//! the index's lock for as long as it takes to write an entry's place down. Entries that come together
-//! are searched for side by side: [`together`].
+//! An insert first searches without a lock, which brings the needed memory into the cache. It then holds
+//! the index's lock only while it adds the entry. The searches for entries that are inserted together run
+//! side by side: [`together`].
 //!
-//! Casts from bytes to entries are to multiples of 8 from an 8-aligned allocation.
+//! Casts from bytes to entries are sound: allocations are 8-aligned, and entries lie at multiples of 8.
 //!
-//! Invariants: keys are unique (each sequence number is used once per user key); an entry is fully
-//! written before it is in the index or linked (release), and read after its pointer was loaded
-//! (acquire); what is linked is in the index.
+//! Invariants: keys are unique (each sequence number is used once per user key). An entry is fully written
+//! before it is added to the index or linked (release), and is read only after its pointer was loaded
+//! (acquire). Every linked entry is in the index.
 
 #![expect(
     clippy::cast_ptr_alignment,
@@ -48,9 +48,9 @@ pub(super) struct Entry {
     next: AtomicPtr<Entry>,
     key_len: u32,
     value_len: u32,
-    /// All but the link.
+    /// Stands for all fields but the link in models.
     memory: Memory,
-    // Key and value stand behind: see the module's picture.
+    // Key and value follow the header: see the picture in the module's documentation.
 }
 
 const HEADER: usize = size_of::<Entry>();
@@ -62,7 +62,7 @@ impl Entry {
     /// `entry` must be a live entry, and its list must outlive `'a`.
     #[inline]
     unsafe fn key<'a>(entry: *const Entry) -> &'a [u8] {
-        // SAFETY: `List::new_entry` put `key_len` bytes behind the header.
+        // SAFETY: `List::new_entry` put `key_len` bytes after the header.
         unsafe {
             (*entry).memory.read();
             std::slice::from_raw_parts(entry.byte_add(HEADER).cast(), (*entry).key_len as usize)
@@ -75,7 +75,7 @@ impl Entry {
     /// As for [`Entry::key`].
     #[inline]
     unsafe fn value<'a>(entry: *const Entry) -> &'a [u8] {
-        // SAFETY: `List::new_entry` put `value_len` bytes behind the key.
+        // SAFETY: `List::new_entry` put `value_len` bytes after the key.
         unsafe {
             (*entry).memory.read();
             let at = entry.byte_add(HEADER + (*entry).key_len as usize);
@@ -98,12 +98,12 @@ impl Entry {
     }
 }
 
-/// Cache lines begin here.
+/// The size of a cache line in bytes.
 const LINE: usize = 64;
-/// So many bytes before they are written lines of the arena are asked for: some entries.
+/// Arena memory is prefetched this many bytes (some entries) before it is written.
 const AHEAD: usize = 1024;
 
-/// Asks for a cache line: most of a search is waiting for memory.
+/// Prefetches a cache line: most of a search is waiting for memory.
 #[inline]
 fn prefetch<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -141,7 +141,7 @@ pub(super) struct List {
     entries: AtomicUsize,
 }
 
-// SAFETY: entries are reached through atomics only and are immutable once linked, but for their link.
+// SAFETY: entries are reached through atomics only, and are immutable once linked except for their link.
 unsafe impl Send for List {}
 // SAFETY: as above.
 unsafe impl Sync for List {}
@@ -149,7 +149,7 @@ unsafe impl Sync for List {}
 impl List {
     pub(super) fn new(comparator: Comparator, arena: Arena) -> Self {
         Self {
-            // SAFETY: the list has both, and nobody else has either.
+            // SAFETY: the list owns both the index and the arena.
             index: unsafe { Index::new(&arena) },
             arena,
             comparator,
@@ -178,12 +178,13 @@ impl List {
         let key_len = target.user_key.len() + key::TRAILER_LEN;
         let size = HEADER + key_len + value.len();
         let entry = self.arena.alloc(size).as_ptr().cast::<Entry>();
-        // The next entries' memory: else whatever waits for what was written waits for it too.
+        // Prefetch the memory of later entries. Otherwise, whatever waits for earlier stores to complete
+        // would also wait for these cache misses.
         for line in 0..2 {
             prefetch(entry.wrapping_byte_add(AHEAD + line * LINE));
         }
         // SAFETY: the arena gave `size` bytes, 8-aligned, to this thread alone; header and the three
-        // copies lie inside them one behind the other.
+        // copies lie inside them one after the other.
         unsafe {
             entry.write(Entry {
                 next: AtomicPtr::default(),
@@ -202,7 +203,7 @@ impl List {
         entry
     }
 
-    /// Puts a new entry into the index and links it; `place` may be out of date.
+    /// Adds a new entry to the index and links it; `place` may be out of date.
     fn link(&self, entry: *mut Entry, target: &Target<'_>, place: Option<index::Place<'_>>) {
         let mut index = self.index.lock(&self.arena, &self.comparator);
         let place = index.room(target, place);
@@ -215,7 +216,7 @@ impl List {
         self.entries.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The link to what follows an entry, or to the first if it is null.
+    /// The link to the entry after `entry`, or to the first entry if `entry` is null.
     #[inline]
     fn behind(&self, entry: *mut Entry) -> &AtomicPtr<Entry> {
         if entry.is_null() {
@@ -225,14 +226,14 @@ impl List {
         unsafe { &(*entry).next }
     }
 
-    /// The first entry at or behind the target; null if there is none.
+    /// The first entry at or after the target; null if there is none.
     #[inline]
     fn lower_bound(&self, target: &Target<'_>) -> *mut Entry {
         let place = self.index.find_for_sure(target, &self.comparator);
         if !place.at_or_behind.is_null() {
             return place.at_or_behind;
         }
-        // It is in the next block of the index. What was added meanwhile may be before the target.
+        // The entry is in the next block of the index. Entries added meanwhile may lie before the target.
         let mut at = self.behind(place.before).load(Ordering::Acquire);
         let is_before = |at: *mut Entry| {
             // SAFETY: a linked entry of this list.
@@ -249,12 +250,12 @@ impl List {
         self.index.find_for_sure(target, &self.comparator).before
     }
 
-    /// Asks for the first entries, for a cursor that goes through all of them.
+    /// Begins to prefetch entries, for a cursor that will pass through all of them.
     pub(super) fn ahead(&self) -> Ahead {
         self.index.ahead()
     }
 
-    /// A cursor that is nowhere yet.
+    /// A cursor without a position.
     #[cfg(test)]
     pub(super) fn cursor(&self) -> Cursor<'_> {
         Cursor {
@@ -263,7 +264,7 @@ impl List {
         }
     }
 
-    /// A cursor at the first entry at or behind the target.
+    /// A cursor at the first entry at or after the target.
     #[inline]
     pub(super) fn cursor_at(&self, target: &Target<'_>) -> Cursor<'_> {
         Cursor {
@@ -299,22 +300,23 @@ impl<'a> Cursor<'a> {
         self.at = self.list.index.last();
     }
 
-    /// To the first entry at or behind the internal key.
+    /// Moves to the first entry at or after the internal key.
     pub(super) fn seek(&mut self, internal: &[u8]) {
         self.at = self.list.lower_bound(&Target::new(internal));
     }
 
-    /// To the last entry at or before the internal key.
+    /// Moves to the last entry at or before the internal key.
     pub(super) fn seek_for_prev(&mut self, internal: &[u8]) {
         let target = Target::new(internal);
         self.at = self.list.lower_bound(&target);
-        // What is before the target: what was before this entry may be behind the target by now.
+        // Search for what is before the target. The predecessor of the entry found may by now be an entry
+        // after the target.
         if self.entry().is_none_or(|(key, _)| key != internal) {
             self.at = self.list.before(&target);
         }
     }
 
-    /// To the next entry.
+    /// Moves to the next entry.
     ///
     /// # Panics
     /// If there is no entry under the cursor.
@@ -324,7 +326,7 @@ impl<'a> Cursor<'a> {
         self.at = self.list.behind(self.at).load(Ordering::Acquire);
     }
 
-    /// To the previous entry. A search: entries have no back pointers.
+    /// Moves to the previous entry by a search, because entries have no back pointers.
     pub(super) fn prev(&mut self) {
         if let Some((internal, _)) = self.entry() {
             self.at = self.list.before(&Target::new(internal));
@@ -337,7 +339,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A saved position of a [`Cursor`]; meaningful for the list it came from only.
+/// A saved position of a [`Cursor`]; only valid for the list it came from.
 #[derive(Clone, Copy)]
 pub(super) struct Position(*mut Entry);
 

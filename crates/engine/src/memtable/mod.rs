@@ -1,12 +1,11 @@
 //! The memtable: recent writes, sorted, in memory.
 //!
-//! How the entries lie there is the representation's matter: a list under an index of blocks (it goes
-//! by RocksDB's name for the default, `SkipListFactory`), or for bulk loads a vector that is sorted when
-//! it is read. It is an enum, not a trait object: an insert and a lookup cost one predictable branch
-//! more, and the search stays inlined.
+//! The representation determines how entries are stored: a list under an index of blocks (named
+//! `SkipListFactory`, as RocksDB's default), or for bulk loads a vector that is sorted when it is read. It
+//! is an enum, not a trait object: inserts and lookups cost only one more predictable branch, and searches
+//! can be inlined.
 //!
-//! `unsafe` lives in [`arena`], [`list`] and [`vector`], and in the calls here that resume a
-//! cursor of theirs.
+//! `unsafe` code is in [`arena`], [`list`] and [`vector`], and in the calls here that resume their cursors.
 #![expect(
     unsafe_code,
     reason = "the memtable is one of the project's unsafe islands"
@@ -42,9 +41,10 @@ pub(crate) struct Memtable {
     filter: Option<Filter>,
     comparator: Comparator,
     tombstones: Tombstones,
-    /// Identifies the memtable in order of creation.
+    /// Memtables are numbered in order of creation.
     id: u64,
-    /// The log that was active when this memtable became active: nothing in it is older.
+    /// The log that was active when this memtable became active: nothing in the memtable is in an older
+    /// log.
     log_number: FileNumber,
     /// The log that became active when this memtable stopped being active; 0 while it is active.
     next_log_number: AtomicU64,
@@ -77,7 +77,7 @@ impl Rep {
     }
 }
 
-/// Which keys the memtable surely does not have.
+/// Says which keys the memtable certainly does not have.
 struct Filter {
     bloom: Bloom,
     whole_keys: bool,
@@ -115,22 +115,22 @@ impl Filter {
     }
 }
 
-/// What a memtable is made with.
+/// The settings of a new memtable.
 pub(crate) struct Settings {
     pub(crate) comparator: Comparator,
     pub(crate) arena_block_size: usize,
     pub(crate) factory: MemtableFactory,
-    /// Bytes of the filter; 0 is none.
+    /// Bytes of the filter; 0 for none.
     pub(crate) bloom_bytes: usize,
-    /// Whether the filter has the keys, beside their prefixes.
+    /// Whether the filter contains whole keys besides their prefixes.
     pub(crate) whole_keys: bool,
     pub(crate) prefixes: Option<SliceTransform>,
-    /// Counts the memory.
+    /// Counts the memory that the memtable takes.
     pub(crate) tracker: Option<Tracker>,
 }
 
 impl Settings {
-    /// A sorted list without a filter that nobody counts.
+    /// A sorted list without a filter, whose memory is not counted.
     #[cfg(test)]
     pub(crate) fn plain(comparator: Comparator, arena_block_size: usize) -> Self {
         Self {
@@ -155,7 +155,7 @@ impl Settings {
 }
 
 impl Memtable {
-    /// A sorted list without a filter that nobody counts.
+    /// A sorted list without a filter, whose memory is not counted.
     #[cfg(test)]
     pub(crate) fn new(
         id: u64,
@@ -196,7 +196,7 @@ impl Memtable {
         self.id
     }
 
-    /// The oldest log that may hold something of this memtable.
+    /// The oldest log that may contain anything of this memtable.
     pub(crate) fn log_number(&self) -> FileNumber {
         self.log_number
     }
@@ -206,13 +206,13 @@ impl Memtable {
         FileNumber(self.next_log_number.load(Ordering::Relaxed))
     }
 
-    /// It stops being active: the log `n` takes what is written from now on.
+    /// The memtable stops being active; new writes go to log `n`.
     pub(crate) fn seal(&self, n: FileNumber) {
         self.next_log_number.store(n.0, Ordering::Release);
         self.rep.arena().seal();
     }
 
-    /// It stays in memory behind its flush.
+    /// The memtable stays in memory after its flush.
     fn keep(&self) {
         self.rep.arena().keep();
     }
@@ -231,7 +231,8 @@ impl Memtable {
         }
     }
 
-    /// Begins to add a version of a key: [`link_all`] goes on with it. `None`: it is added already.
+    /// Begins to add a version of a key; [`link_all`] completes it. `None` if the version has already been
+    /// added.
     #[inline]
     pub(crate) fn prepare(
         &self,
@@ -253,7 +254,7 @@ impl Memtable {
         }
     }
 
-    /// Counts a version that is being added, and tells the filter.
+    /// Counts a version that is being added, and adds its key to the filter.
     #[inline]
     fn note(&self, user_key: &[u8], t: ValueType, value: &[u8]) {
         if let Some(filter) = &self.filter {
@@ -268,8 +269,8 @@ impl Memtable {
         }
     }
 
-    /// Passes the versions of the user key in `seek_key` that are not newer than its sequence,
-    /// newest first, to `visit`, until that returns false.
+    /// Calls `visit` with the versions of the user key in `seek_key` that are not newer than its sequence
+    /// number, newest first, until `visit` returns false.
     #[inline]
     pub(crate) fn versions(
         &self,
@@ -287,7 +288,7 @@ impl Memtable {
             }
             perf::count(PerfCounter::BloomMemtableHitCount, 1);
         }
-        // False where the key's versions end, or the caller has enough.
+        // Returns false where the key's versions end, or when the caller has seen enough.
         let mut goes_on = |internal: &[u8], value: &[u8]| match key::parse(internal) {
             Some(found) if found.user_key == user_key => visit(found, value),
             _ => false,
@@ -306,7 +307,8 @@ impl Memtable {
         }
     }
 
-    /// Removes the user keys from `begin` up to, and without, `end`; nothing if that is no range.
+    /// Removes the user keys from `begin` (inclusive) to `end` (exclusive); does nothing if the range is
+    /// empty or inverted.
     pub(crate) fn delete_range(&self, begin: &[u8], end: &[u8], seq: SequenceNumber) {
         if self.comparator.compare(begin, end).is_lt() {
             self.tombstones.insert(begin, end, seq);
@@ -317,8 +319,8 @@ impl Memtable {
         }
     }
 
-    /// The newest range tombstone over the user key in `seek_key` that is not newer than its
-    /// sequence; 0 if there is none.
+    /// The sequence number of the newest range tombstone that covers the user key in `seek_key` and is not
+    /// newer than its sequence number; 0 if there is none.
     #[inline]
     pub(crate) fn covering_tombstone(&self, seek_key: &[u8]) -> u64 {
         if self.tombstones.len() == 0 {
@@ -337,7 +339,7 @@ impl Memtable {
         }
     }
 
-    /// The range tombstones as they came.
+    /// The range tombstones in the order of insertion.
     pub(crate) fn tombstone_spans(&self) -> Vec<Span> {
         self.tombstones.spans()
     }
@@ -355,7 +357,7 @@ impl Memtable {
         }
     }
 
-    /// Whether it has entries other than range tombstones.
+    /// Whether the memtable has entries other than range tombstones.
     pub(crate) fn has_points(&self) -> bool {
         self.points() > 0
     }
@@ -365,7 +367,7 @@ impl Memtable {
         self.points() + self.tombstones.len()
     }
 
-    /// Deletions of single keys.
+    /// Number of deletions of single keys.
     pub(crate) fn num_deletes(&self) -> u64 {
         self.deletes.load(Ordering::Relaxed)
     }
@@ -374,21 +376,21 @@ impl Memtable {
         self.tombstones.len() as u64
     }
 
-    /// Key and value bytes, without the structure around them.
+    /// Bytes of keys and values, without overhead.
     pub(crate) fn data_bytes(&self) -> u64 {
         self.data_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory that it holds.
+    /// Bytes of memory that the memtable holds.
     pub(crate) fn memory_usage(&self) -> usize {
         let filter = self.filter.as_ref().map_or(0, |f| f.bloom.memory());
         self.rep.reserved() + filter + self.tombstones.bytes()
     }
 
-    /// True once it has as much data as the write buffer may have: it then becomes immutable.
+    /// True once the memtable has reached the write buffer size and should become immutable.
     ///
-    /// A chunk that would overshoot the limit by more than 60 % of its size is not begun, and one
-    /// that was begun is used up to three quarters: RocksDB's rule of thumb.
+    /// RocksDB's heuristic: no chunk is begun that would exceed the limit by more than 60 % of the chunk's
+    /// size, and the last chunk is used up to three quarters.
     pub(crate) fn should_flush(&self, write_buffer_size: usize, arena_block_size: usize) -> bool {
         let reserved = self.rep.reserved() + self.tombstones.bytes();
         if reserved + arena_block_size < write_buffer_size + arena_block_size * 3 / 5 {
@@ -405,7 +407,7 @@ impl Memtable {
         matches!(self.rep, Rep::List(_))
     }
 
-    /// A cursor over everything in it. That of a vector shows what was there when it was made.
+    /// A cursor over all entries. A vector's cursor shows what was there when the cursor was created.
     pub(crate) fn iter(self: &Arc<Self>) -> Iter {
         Iter {
             at: match &self.rep {
@@ -417,7 +419,7 @@ impl Memtable {
         }
     }
 
-    /// The same for one pass from the first entry to the last: they are asked for ahead, as most of the
+    /// The same for one pass from the first entry to the last: entries are prefetched, because most of a
     /// pass is waiting for memory.
     pub(crate) fn pass(self: &Arc<Self>) -> Iter {
         let mut iter = self.iter();
@@ -428,18 +430,18 @@ impl Memtable {
     }
 }
 
-/// A version that has its memory in a memtable, and cannot be read yet.
+/// A version that has been allocated in a memtable, but cannot be read yet.
 pub(crate) struct Prepared(Unlinked);
 
-/// As many versions as are worth collecting for [`link_all`].
+/// The number of versions worth collecting for [`link_all`].
 pub(crate) const TOGETHER: usize = together::WIDTH;
 
-/// Adds what [`Memtable::prepare`] gave for each memtable.
+/// Adds the results of [`Memtable::prepare`], each with its memtable.
 pub(crate) fn link_all<'a>(versions: impl Iterator<Item = (&'a Memtable, Prepared)>) {
     together::link_all(
         versions.filter_map(|(memtable, version)| match &memtable.rep {
             Rep::List(list) => Some((list, version.0)),
-            Rep::Vector(_) => None, // has prepared nothing
+            Rep::Vector(_) => None, // prepares nothing
         }),
     );
 }
@@ -451,15 +453,15 @@ pub(crate) struct Iter {
     memtable: Arc<Memtable>,
 }
 
-/// Where a cursor is, in the memtable's representation.
+/// The position of a cursor, depending on the memtable's representation.
 enum At {
     List(Position),
-    /// Behind the last entry it is nowhere.
+    /// An index; beyond the last entry, the cursor has no position.
     Vector(Sorted, usize),
 }
 
 impl Iter {
-    /// Whether the memtable may have keys with the prefix; if not, it is nowhere.
+    /// Whether the memtable may have keys with the prefix; if not, the cursor loses its position.
     fn may_find(&mut self, prefix: Prefix<'_>) -> bool {
         let filter = self.memtable.filter.as_ref();
         let may = filter.is_none_or(|f| f.may_contain_prefix(prefix));
@@ -487,7 +489,7 @@ impl Iter {
         }
     }
 
-    /// Moves the cursor: `step` by a cursor of the list, `place` to a place in the vector.
+    /// Moves the cursor: `step` moves a cursor of the list, `place` returns a position in the vector.
     #[inline]
     fn go(
         &mut self,
@@ -513,7 +515,7 @@ impl Iter {
     }
 }
 
-/// The place before `at`; none before the first.
+/// The position before `at`; before the first, an invalid one.
 fn before(at: usize) -> usize {
     at.checked_sub(1).unwrap_or(usize::MAX)
 }
@@ -574,7 +576,7 @@ impl InternalIterator for Iter {
         perf::count(PerfCounter::NextOnMemtableCount, 1);
         self.go(|c| c.next(), |_, _, at| at + 1);
         if let Some(ahead) = &mut self.ahead {
-            // SAFETY: it came from this memtable, which is kept alive.
+            // SAFETY: `ahead` came from this memtable, which is kept alive.
             unsafe { ahead.go_on() };
         }
     }

@@ -1,8 +1,8 @@
 //! The range tombstones of a memtable.
 //!
-//! They are kept as they came, and cut into fragments when somebody reads. Readers share the
-//! fragments until the next tombstone comes; then only those that came since the last full run are
-//! cut anew, so that reads between many range deletions stay cheap.
+//! Tombstones are stored in the order of insertion, and cut into fragments when a reader needs them.
+//! Readers share the fragments until the next tombstone is inserted. Then only the tombstones since the
+//! last full run are cut again, so that reads between many range deletions stay cheap.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use base::{Comparator, SequenceNumber};
 
 use crate::read::range_del::{self, Fragments, Span};
 
-/// So many tombstones make a run that is not cut again.
+/// This many tombstones make up a run that is not cut again.
 const RUN: usize = 256;
 
-/// So many runs are made into one.
+/// After this many runs, all tombstones are cut together again.
 const RUNS_MAX: usize = 16;
 
 #[derive(Default)]
 struct State {
     all: Vec<Span>,
-    /// Fragments of the first `cut` tombstones.
+    /// The number of tombstones that `lists` covers.
     cut: usize,
     lists: Vec<Arc<Fragments>>,
-    /// Runs that were cut since all were.
+    /// The number of runs since all tombstones were last cut together.
     runs: usize,
 }
 
@@ -38,7 +38,7 @@ struct Cut {
 /// The tombstones. Inserts and reads may run at the same time.
 #[derive(Default)]
 pub(super) struct Tombstones {
-    /// 0: nobody needs to look any further.
+    /// The number of tombstones; if it is 0, readers need not look any further.
     count: AtomicUsize,
     bytes: AtomicUsize,
     state: Mutex<State>,
@@ -60,18 +60,19 @@ impl Tombstones {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Bytes of memory, without the fragments that readers made.
+    /// Bytes of memory, without the fragments made for readers.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// All of them, in the order in which they came.
+    /// All tombstones in the order of insertion.
     pub(super) fn spans(&self) -> Vec<Span> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.all.clone()
     }
 
-    /// The newest that is over the internal key `at` and not newer than `limit`; 0 if none is.
+    /// The sequence number of the newest tombstone that covers the internal key `at` and is not newer than
+    /// `limit`; 0 if there is none.
     #[cold]
     pub(super) fn covering(&self, cmp: &Comparator, at: &[u8], limit: SequenceNumber) -> u64 {
         let count = self.len();
@@ -81,7 +82,7 @@ impl Tombstones {
         }
     }
 
-    /// As fragments.
+    /// All tombstones as fragments.
     pub(super) fn lists(&self, cmp: &Comparator) -> Vec<Arc<Fragments>> {
         let count = self.len();
         match &*self.cut.load() {
@@ -94,7 +95,7 @@ impl Tombstones {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let count = state.all.len();
         if let Some(cut) = self.cut.load_full().filter(|c| c.count == count) {
-            return cut; // another reader was here first
+            return cut; // another reader has cut them meanwhile
         }
         let from = if state.runs >= RUNS_MAX { 0 } else { state.cut };
         let new = range_del::fragment(cmp, &state.all[from..]);

@@ -1,17 +1,17 @@
 //! The memtable representation for bulk loads: entries are appended, and sorted when they are read.
 //!
-//! An insert costs a copy and a push. The price is paid by readers: while the memtable is active, a
-//! lookup walks over all of it and an iterator sorts a copy; once it is immutable, it is sorted one
-//! time for all. RocksDB's `VectorRepFactory`.
+//! This is RocksDB's `VectorRepFactory`. An insert costs a copy and a push; reads are expensive. While the
+//! memtable is active, a lookup scans all of it, and an iterator sorts a copy. Once it is immutable, it is
+//! sorted once.
 //!
 //! ```text
 //!   | key_len u32 | value_len u32 | internal key | value |      one allocation of the arena
 //! ```
 //!
-//! Threads may insert at the same time: they copy side by side, and push one after the other.
+//! Threads may insert at the same time: they copy in parallel and push one at a time.
 //!
-//! Invariant: an [`Entry`] points at what the arena gave and `insert` has written; it is not written
-//! to again, and lives as long as the arena.
+//! Invariant: an [`Entry`] points at memory that the arena provided and `insert` has written. The memory is
+//! not written again and lives as long as the arena.
 
 use std::cmp::Ordering;
 use std::ptr::{self, NonNull};
@@ -24,11 +24,11 @@ use super::arena::Arena;
 
 const HEADER: usize = 8;
 
-/// Where an entry lies.
+/// The address of an entry.
 #[derive(Clone, Copy)]
 pub(super) struct Entry(NonNull<u8>);
 
-// SAFETY: what it points at is not written to any more.
+// SAFETY: the memory that it points at is not written any more.
 unsafe impl Send for Entry {}
 // SAFETY: as above.
 unsafe impl Sync for Entry {}
@@ -37,9 +37,9 @@ impl Entry {
     /// The internal key and the value.
     ///
     /// # Safety
-    /// The vector that made it must outlive `'a`.
+    /// The vector that created it must outlive `'a`.
     unsafe fn parts<'a>(self) -> (&'a [u8], &'a [u8]) {
-        // SAFETY: `insert` wrote header, key and value one behind the other, with these lengths.
+        // SAFETY: `insert` wrote header, key and value one after the other, with these lengths.
         unsafe {
             let [key_len, value_len] = self.0.cast::<[u32; 2]>().read();
             let at = self.0.add(HEADER).as_ptr();
@@ -50,7 +50,7 @@ impl Entry {
     }
 }
 
-/// Entries in order of their keys.
+/// Entries in key order.
 pub(super) type Sorted = Arc<[Entry]>;
 
 /// The representation.
@@ -58,7 +58,7 @@ pub(super) struct Vector {
     arena: Arena,
     comparator: Comparator,
     entries: Mutex<Vec<Entry>>,
-    /// Made once nothing is added any more.
+    /// Created once nothing is added any more.
     sorted: OnceLock<Sorted>,
 }
 
@@ -84,7 +84,7 @@ impl Vector {
         self.entries().len()
     }
 
-    /// Bytes beside the arena.
+    /// Bytes of memory besides the arena's.
     pub(super) fn overhead(&self) -> usize {
         self.entries().capacity() * size_of::<Entry>()
     }
@@ -94,7 +94,7 @@ impl Vector {
         let key_len = user_key.len() + key::TRAILER_LEN;
         let at = self.arena.alloc(HEADER + key_len + value.len());
         // SAFETY: the arena gave this many bytes, 8-aligned, to this thread alone; header and the
-        // three copies lie inside them one behind the other.
+        // three copies lie inside them one after the other.
         unsafe {
             at.cast::<[u32; 2]>()
                 .write([key_len as u32, value.len() as u32]);
@@ -117,7 +117,8 @@ impl Vector {
         key::compare(&self.comparator, self.entry(a).0, b)
     }
 
-    /// Passes the entries from an internal key on, in order, to `visit`, until that returns false.
+    /// Calls `visit` with the entries from an internal key on, in order, until `visit` returns false. While
+    /// the vector is not sorted, only with those of the same user key.
     pub(super) fn walk(&self, target: &[u8], mut visit: impl FnMut(&[u8], &[u8]) -> bool) {
         let mut passed = |e: Entry| {
             let (key, value) = self.entry(e);
@@ -132,7 +133,7 @@ impl Vector {
             }
             return;
         }
-        // Only what has the same user key: the caller wants no other.
+        // Only the entries with the same user key: the caller needs no others.
         let same = |e: &Entry| {
             let (key, _) = self.entry(*e);
             let user_key = self
@@ -149,12 +150,12 @@ impl Vector {
         }
     }
 
-    /// The place of the first entry at or behind an internal key.
+    /// The position of the first entry at or after an internal key.
     pub(super) fn position(&self, sorted: &Sorted, target: &[u8]) -> usize {
         sorted.partition_point(|e| self.compare(*e, target) == Ordering::Less)
     }
 
-    /// The entry at a place of [`Vector::sorted`].
+    /// The entry at a position in [`Vector::sorted`].
     ///
     /// # Safety
     /// `sorted` must come from this vector.
@@ -162,7 +163,7 @@ impl Vector {
         sorted.get(i).map(|e| self.entry(*e))
     }
 
-    /// What is here now, in order. With `sealed`, nothing is added any more.
+    /// All current entries in order. `sealed` promises that nothing is added any more.
     pub(super) fn sorted(&self, sealed: bool) -> Sorted {
         let sort = || {
             let mut entries = self.entries().clone();

@@ -1,11 +1,11 @@
-//! A database that does not exist yet.
+//! Creating a new database.
 
 use crate::families;
 use crate::open::Wanted;
 use crate::options::Options;
 use crate::version::manifest::{Recovered, RecoveredFamily};
 
-/// What the MANIFEST of a new database would say: the default family and nothing in it.
+/// The recovered state of a new database: only the default family, without any tables.
 pub(super) fn blank(options: &Options, wanted: &Wanted<'_>) -> Recovered {
     let comparator = match wanted {
         Wanted::Listed(list) => list.iter().find(|d| d.name == families::DEFAULT),

@@ -1,4 +1,4 @@
-//! From recovered data to a running database.
+//! Makes a running database from recovered data.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,20 +32,21 @@ use crate::write::admit;
 use crate::write::log_files::{LogFiles, LogKind, NewLog};
 use crate::write::wal::ActiveLog;
 
-/// What has become too large during recovery.
+/// Which memory limit a family has exceeded during recovery.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Excess {
     None,
-    /// The active memtable: another one is begun.
+    /// The active memtable is full: a new one is begun.
     Memtable,
-    /// All that is in memory of the family: it goes to a table.
+    /// The family's memtables are too large in total: all of them are flushed.
     All,
 }
 
-/// With more logs than this, what they held is flushed before the open returns: a program that opens
-/// and closes the database again and again must not gather them.
+/// If there are more logs than this, recovered data is flushed before the open returns. Otherwise a program that
+/// opens and closes the database repeatedly would accumulate logs.
 const LOGS_KEPT: usize = 32;
-/// The same if what they held is less than this part of each family's write buffer: that takes no time.
+/// Recovered data is also flushed before the open returns if each family has less of it than its write buffer size
+/// divided by this, because that takes little time.
 const MUCH: u64 = 4;
 
 /// The outcome of a recovery.
@@ -58,7 +59,7 @@ struct Installed {
 }
 
 impl Opening {
-    /// Recovers and, unless the database is opened for reading only, makes the result durable.
+    /// Recovers the database and, unless it is opened read-only, makes the result durable.
     pub(super) fn run(
         self,
         recovered: &Recovered,
@@ -113,7 +114,7 @@ impl Opening {
         Ok(shared)
     }
 
-    /// The id of the database: the MANIFEST's, IDENTITY's, or a new one.
+    /// The id of the database: from the MANIFEST, from IDENTITY, or a new one.
     fn db_id(&self, recovered: &Recovered) -> Result<String> {
         if let Some(id) = recovered.db_id.as_ref().filter(|id| !id.is_empty()) {
             return Ok(id.clone());
@@ -195,9 +196,9 @@ impl Opening {
         })
     }
 
-    /// Sets memtables aside that are too large, or flushes them. `begun`: families of which a part went
-    /// to a table. The rest must follow, or the next recovery would find that part both there and in the
-    /// logs.
+    /// Sets full memtables aside, or flushes them if there are too many. `begun` collects the families of which a
+    /// part was flushed. The rest of such a family must be flushed too, or the next recovery would find that part
+    /// both in a table and in the logs.
     fn relieve(
         &self,
         families: &FamilySet,
@@ -220,8 +221,8 @@ impl Opening {
         Ok(())
     }
 
-    /// The log to begin with, and the secret of this opening. The log's name is durable, and those of
-    /// logs that are kept.
+    /// Creates the first log of this run and returns it with the secret of this open. The names of this log and of
+    /// the logs that are kept are durable.
     fn first_log(&self, number: FileNumber) -> Result<(LogFiles, NewLog, u64)> {
         let secret = new_secret(&self.options.env);
         let dir = self.logs.dir().to_path_buf();
@@ -234,7 +235,7 @@ impl Opening {
         Ok((files, log, secret))
     }
 
-    /// Tells that the recovery of the logs has ended.
+    /// Logs that the recovery of the logs has ended.
     fn recovery_finished(&self, status: &str) {
         self.info_log.event(
             &Event::new("recovery_finished")
@@ -243,7 +244,7 @@ impl Opening {
         );
     }
 
-    /// What has become too large, with what was recovered of a family so far.
+    /// Which limit the recovered data of a family has exceeded.
     fn excess_of(&self, family: &Family) -> Excess {
         let view = family.view.load();
         let memory = &self.write_buffers;
@@ -264,17 +265,18 @@ impl Opening {
         }
     }
 
-    /// Whether the logs stay in use. What was given up must not come back: then nothing of them does.
+    /// Whether the logs stay in use. They must not if data in them was given up, because it would come back.
     fn keeps_logs(&self, replayed: &Replayed, families: &FamilySet) -> bool {
         let later =
             replayed.logs.len() <= LOGS_KEPT && families.iter().any(|family| is_much(family));
         !replayed.cut && (self.options.db.avoid_flush_during_recovery || later)
     }
 
-    /// Leaves what was recovered of a family in memory, to be flushed in the background unless
-    /// `avoid_flush_during_recovery` says otherwise. False if there is nothing.
+    /// Leaves the recovered data of a family in memory. It is flushed in the background, unless
+    /// `avoid_flush_during_recovery` is set and a single memtable holds it. Returns false if there is no such data.
     ///
-    /// All of it goes to one table: a part would be found there and in the logs.
+    /// All of it goes to one table: the next recovery would otherwise find a part of it both in a table and in the
+    /// logs.
     fn keep_recovered(&self, family: &Arc<Family>, log: FileNumber) -> bool {
         let view = family.view.load_full();
         if view.mem.is_empty() && view.imm.is_empty() {
@@ -286,9 +288,9 @@ impl Opening {
         true
     }
 
-    /// Makes the logs durable that stay in use. A process that was killed left them in the page
-    /// cache, and nothing in a later log may be durable before they are. Returns number and end of
-    /// the last, 0 if none stays in use.
+    /// Syncs the logs that stay in use. A killed process may have left them in the page cache, and nothing in a
+    /// later log may become durable before them. Returns the number and end of the last one; 0 if none stays in
+    /// use.
     fn sync_kept_logs(&self, replayed: &Replayed, any: bool) -> Result<(u64, u64)> {
         if !any {
             return Ok((0, 0));
@@ -302,7 +304,7 @@ impl Opening {
         Ok(replayed.ends.last().copied().unwrap_or_default())
     }
 
-    /// Writes what was recovered of a family, if anything was, to a table that no MANIFEST names yet.
+    /// Writes the recovered data of a family, if there is any, to a table that no MANIFEST names yet.
     fn flush_recovered(
         &self,
         family: &Arc<Family>,
@@ -360,10 +362,10 @@ impl Opening {
         Ok(())
     }
 
-    /// Removes the files that a failed open made; what was there before stays.
+    /// Removes the files that a failed open created. Files that existed before stay.
     ///
-    /// An open may fail after CURRENT was renamed (the sync of the directory is what failed): then
-    /// either state may be the one that a crash leaves, and the files of both must stay.
+    /// An open may fail after CURRENT was renamed, in the sync of the directory. A crash may then leave either the
+    /// old or the new state, so the files of both must stay.
     fn remove(&self, made: &[PathBuf]) {
         let fs = &*self.options.env.fs;
         let named = match files::read_current(fs, &self.dir) {
@@ -383,7 +385,7 @@ impl Opening {
     }
 }
 
-/// Whether so much was recovered that its flush would take long.
+/// Whether so much data was recovered that a flush would take long.
 fn is_much(family: &Family) -> bool {
     let view = family.view.load();
     let memtables = view.imm.iter().chain([&view.mem]);
@@ -391,15 +393,14 @@ fn is_much(family: &Family) -> bool {
     bytes >= family.write_buffer_size() / MUCH
 }
 
-/// The family's memtable is full: recovery goes on with another one.
+/// Makes the family's full memtable immutable and begins a new one.
 fn set_aside(family: &Family) {
     let view = family.view.load_full();
     let next = family.new_memtable(family.log_number());
     family.view.store(Arc::new(view.rotated(next)));
 }
 
-/// The family's memtables are flushed in the background, in one go; what is written from now on is in
-/// the log `number`.
+/// Schedules one background flush for all of the family's memtables. Later writes go to the log `number`.
 fn flush_soon(family: &Family, number: FileNumber) {
     let view = family.view.load_full();
     for memtable in view.imm.iter().chain([&view.mem]) {
@@ -411,7 +412,7 @@ fn flush_soon(family: &Family, number: FileNumber) {
     family.want_flush();
 }
 
-/// The family's data is all in tables: it starts anew with the log `number`.
+/// All data of the family is in tables: continues with an empty memtable and the log `number`.
 fn start_on_log(family: &Family, number: FileNumber) {
     let view = family.view.load_full();
     family.set_log_number(number);
@@ -422,7 +423,7 @@ fn start_on_log(family: &Family, number: FileNumber) {
     }));
 }
 
-/// The oldest log that a family needs.
+/// The number of the oldest log that any family needs.
 fn oldest_log(families: &FamilySet, active: FileNumber) -> u64 {
     let numbers = families.iter().map(|f| f.log_number().0);
     numbers.min().unwrap_or(active.0)
@@ -443,7 +444,7 @@ fn new_uuid(rng: &mut Rng) -> String {
     format!("{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
 }
 
-/// Deletes files that an earlier process left behind and that no MANIFEST names any more.
+/// Deletes files of earlier runs that no MANIFEST names any more.
 fn remove_leftovers(db: &Shared) -> Result<()> {
     let families = db.families.load();
     let oldest_log = families

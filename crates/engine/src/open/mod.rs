@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!   look      is there a database, may it be opened?            nothing is written
-//!   lock      LOCK: one opener                                  the LOCK file, if missing
+//!   lock      LOCK: only one process may open it                the LOCK file, if missing
 //!   recover   CURRENT → MANIFEST → tables → logs → memtables    tables, if memtables overflow
 //!   install   new log, new MANIFEST, CURRENT                    the point of no return
 //!   tidy      OPTIONS file, obsolete files                      deletions
 //! ```
 //!
-//! What the logs held is flushed before the new MANIFEST if it is little, does not fit the write
-//! buffers, or some of it was given up as damaged. Else it is flushed in the background afterwards, and
-//! the logs stay until then.
+//! Recovered data is flushed before the new MANIFEST is written if there is little of it, if it does not fit into
+//! the write buffers, or if part of the logs was given up as damaged. Otherwise it is flushed later in the
+//! background, and the logs stay until then.
 //!
-//! Everything that can be wrong with what is there shows before the point of no return: a failed
-//! open deletes nothing and overwrites nothing.
+//! All problems with existing files are found before the point of no return. A failed open deletes nothing and
+//! overwrites nothing.
 
 mod create;
 mod install;
@@ -54,20 +54,20 @@ use crate::write_buffer_manager::WriteBufferManager;
 
 pub(crate) use secondary::{catch_up, check_no_logs, open_secondary};
 
-/// The RocksDB whose formats and options are followed.
+/// The RocksDB version whose formats and options Ironstone follows.
 const ROCKSDB_VERSION: &str = "11.8.1";
 
-/// Which column families the caller opens.
+/// The column families to open.
 pub(crate) enum Wanted<'a> {
-    /// These; a writer must name all that exist.
+    /// These families; a writer must list all that exist.
     Listed(&'a [ColumnFamilyDescriptor]),
-    /// Every one that exists, with the options for the default family.
+    /// All existing families, each with the options of the default family.
     All,
 }
 
-/// Bytes of block cache for a database that is given none: RocksDB's default.
+/// The size in bytes of the block cache if none is configured: RocksDB's default.
 const DEFAULT_CACHE_BYTES: usize = 32 << 20;
-/// Threads that compress blocks, of all tables that are written at a time.
+/// The most threads that compress blocks, over all tables that are being written.
 const COMPRESSION_THREADS_MAX: usize = 64;
 
 /// Opens or creates the database in `dir`.
@@ -117,7 +117,7 @@ pub(crate) fn open(
     Db::started(shared, lock)
 }
 
-/// Makes the directory of a new database, durably. It may be there, made a moment ago.
+/// Creates the directory of a new database durably. The directory may already exist, created a moment ago.
 fn make_dir(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     if fs.exists(dir)? {
         return fs.sync_dir(parent(dir));
@@ -125,7 +125,7 @@ fn make_dir(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     io::create_dirs(fs, dir)
 }
 
-/// The first log that recovery reads.
+/// The number of the first log that recovery reads.
 fn oldest_log(recovered: &Recovered) -> FileNumber {
     let families = recovered.families.values().map(|f| f.log_number);
     FileNumber(
@@ -137,8 +137,8 @@ fn oldest_log(recovered: &Recovered) -> FileNumber {
 
 /// Whether there is a database in `dir`.
 ///
-/// Errors: there is none and none is to be made; there is one and none may be; files of a
-/// database without CURRENT.
+/// Errors: there is none, and none may be created; there is one, and `error_if_exists` is set; there are files of a
+/// database, but no CURRENT.
 fn look(dir: &Path, options: &Options, read_only: bool) -> Result<bool> {
     let fs = &*options.env.fs;
     if fs.exists(&files::current_path(dir))? {
@@ -152,8 +152,8 @@ fn look(dir: &Path, options: &Options, read_only: bool) -> Result<bool> {
         Err(e) if e.is_not_found() => Vec::new(),
         Err(e) => return Err(e),
     };
-    // The remains of a database are not an empty directory: a new database would bury them. A
-    // MANIFEST without data is what a crash leaves while a database is being created.
+    // If parts of a database are left, a new database must not be created on top of them. A MANIFEST without data
+    // is ignored: a crash while a database is being created leaves one.
     if let Some(left) = entries.iter().find(|e| match e.kind {
         FileKind::Table | FileKind::Blob => true,
         FileKind::Wal => !matches!(fs.metadata(&dir.join(&e.name)), Ok(m) if m.len == 0),
@@ -195,21 +195,21 @@ fn check_descriptors(list: &[ColumnFamilyDescriptor], options: &Options) -> Resu
     )
 }
 
-/// What an open in progress knows.
+/// The state of an open in progress.
 struct Opening {
     dir: PathBuf,
     options: Options,
     read_only: bool,
     info_log: InfoLog,
-    /// Where the logs lie.
+    /// The directories of the logs.
     logs: Location,
     tables: Tables,
     session_id: String,
     instance: u64,
     write_buffers: Arc<WriteBufferManager>,
-    /// Tables that are open already, by number.
+    /// Tables that are already open, by file number.
     reused: BTreeMap<u64, Arc<TableFile>>,
-    /// What the device and the file system can do; `None` if that could not be found out.
+    /// The capabilities of the device and the file system; `None` if they could not be determined.
     probe: Option<io::Probe>,
 }
 
@@ -280,14 +280,14 @@ impl Opening {
         me
     }
 
-    /// The first lines of the LOG: what opens what, on what.
+    /// Writes the first lines of LOG: the versions, the database and the device.
     fn log_header(&self) {
         let log = &self.info_log;
         log.header(format_args!(
             "Ironstone version {}",
             env!("CARGO_PKG_VERSION")
         ));
-        // What tools look for in a RocksDB's LOG. The commit is known where the build was told it.
+        // Tools look for this line in RocksDB's LOG. The commit is known only if the build sets it.
         log.header(format_args!(
             "RocksDB version: {ROCKSDB_VERSION}-ironstone-{}",
             env!("CARGO_PKG_VERSION")
@@ -306,7 +306,7 @@ impl Opening {
         }
     }
 
-    /// Tells which values of options were replaced, and which have no effect.
+    /// Logs which option values were replaced and which have no effect.
     fn tell(&self, replaced: &[String]) {
         for line in replaced {
             self.info_log.warn(format_args!("{line}"));
@@ -314,7 +314,7 @@ impl Opening {
         dump::kept(&self.info_log, "the database", &self.options.db.kept);
     }
 
-    /// Column families as the caller wants them, with their tables open.
+    /// The column families that the caller wants, with their tables open.
     fn families(&self, recovered: &Recovered, wanted: &Wanted<'_>) -> Result<FamilySet> {
         if let Wanted::Listed(list) = wanted {
             self.check_all_listed(recovered, list)?;
@@ -325,7 +325,7 @@ impl Opening {
                 Wanted::All => self.options_for_any(family)?,
                 Wanted::Listed(list) => match list.iter().find(|d| d.name == family.name) {
                     Some(d) => d.options.clone(),
-                    None => continue, // reading only: the caller does not want it
+                    None => continue, // read-only: the caller does not want this family
                 },
             };
             let replaced = sanitize::family(&mut options, &self.options.db);
@@ -371,7 +371,7 @@ impl Opening {
         .hint("name them with Db::open_cf, or use Db::open_all"))
     }
 
-    /// The options for families without their own, with the comparator that the family has.
+    /// The default options, with the comparator that the family was written with.
     fn options_for_any(&self, family: &RecoveredFamily) -> Result<ColumnFamilyOptions> {
         let mut options = self.options.cf.clone();
         if !family.comparator.is_empty() && family.comparator != options.comparator.name() {
@@ -422,7 +422,7 @@ impl Opening {
             .apply(&VersionEdit::default(), added)
             .map_err(|e| e.or_file(manifest))?
             .version;
-        // Its own record may be older: it had nothing in the logs that went since.
+        // The family's own record may be older, because the family had no data in logs that were deleted since.
         let log_number = family.log_number.max(recovered.min_log_number_to_keep);
         let log_number = FileNumber(log_number);
         let opened = Family::new(
@@ -440,7 +440,7 @@ impl Opening {
         Ok(opened)
     }
 
-    /// The family's tables with their levels, opened by several threads.
+    /// Opens the family's tables on several threads, and returns them with their levels.
     fn open_tables(
         &self,
         (id, family): (u32, &RecoveredFamily),
@@ -490,13 +490,13 @@ impl Opening {
     }
 }
 
-/// A generator that differs between processes and moments.
+/// A generator whose seed differs between processes and over time.
 fn seeded(env: &Env) -> Rng {
     let time = env.clock.wall_micros();
     Rng::new(time.rotate_left(24) ^ u64::from(std::process::id()) ^ env.clock.monotonic_nanos())
 }
 
-/// What nobody can know who only writes values: from the operating system's random numbers.
+/// A secret from the operating system's random numbers, which a client that only writes values cannot know.
 fn new_secret(env: &Env) -> u64 {
     let keyed = std::hash::RandomState::new();
     std::hash::BuildHasher::hash_one(&keyed, seeded(env).next_u64())

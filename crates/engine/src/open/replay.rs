@@ -1,15 +1,14 @@
-//! Recovery of the logs: what was written but is in no table goes into memtables again.
+//! Recovery of the logs: writes that are in no table yet go into memtables again.
 //!
-//! Logs are read in the order of their numbers. Damage ends a log as the recovery mode says; in
-//! point-in-time mode it ends the recovery, unless the next log goes on with exactly the sequence
-//! number that comes next: that is what a database that was reopened after damage looks like.
+//! Logs are read in the order of their numbers. The recovery mode decides how damage ends a log. In point-in-time
+//! mode, damage ends the whole recovery, unless the next log begins with exactly the next sequence number: this is
+//! the case if the database was reopened after the damage.
 //!
-//! Each log that Ironstone wrote says where the one before it ended (`log::note`). A log that is
-//! missing, or ends before that place, has lost writes. If a fence in a later log proves that they
-//! were durable, that is corruption, and the open fails. If not, a crash took them before anybody
-//! was promised them: recovery stops there, so that what is found is a prefix of what was written,
-//! and what later logs hold is given up. The open that finds this moves every family to a new log:
-//! the old ones do not come back.
+//! Each log that Ironstone wrote records where the previous one ended (`log::note`). A log that is missing, or that
+//! ends before that place, has lost writes. If a fence in a later log proves that these writes were durable, this
+//! is corruption, and the open fails. Otherwise a crash lost them before they were promised to be durable. Recovery
+//! then stops there, so that the recovered data is a prefix of what was written; later logs are ignored. The open
+//! that finds this moves every family to a new log, so that the ignored data does not come back.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,49 +27,49 @@ use crate::write::apply::{Inserter, Replay};
 use log::chain::Stage;
 use log::{Chain, RecoveryMode};
 
-/// A batch begins with its sequence number and its count.
+/// A batch begins with its sequence number and its record count.
 const BATCH_HEADER: usize = 12;
 
-/// Bytes of batches that are put into memtables together, at least and at most, and the part of the
-/// smallest write buffer that they are between: after each such part memtables may be too large.
+/// How many bytes of batches are inserted at once: the smallest write buffer divided by `PART_OF_BUFFER`, but at
+/// least `PART_MIN` and at most `PART_MAX`. After each part it is checked whether memtables are too large.
 const PART_MIN: usize = 64 << 10;
 const PART_MAX: usize = 1 << 20;
 const PART_OF_BUFFER: usize = 8;
-/// Threads that insert, at most.
+/// The most threads that insert.
 const SHARES_MAX: usize = 4;
 
-/// How an open goes on without what is lost.
+/// The hint on how to open the database without the lost data.
 const WAY_OUT: &str = "this is no torn tail. Restore the file, or open with \
      wal_recovery_mode=kSkipAnyCorruptedRecords to keep what can still be read";
 
-/// What the logs gave.
+/// The outcome of the replay.
 #[derive(Debug, Default)]
 pub(super) struct Replayed {
     /// The last sequence number used.
     pub(super) last_sequence: u64,
-    /// The one that follows the last record read, which is what a log that goes on behind damage
-    /// begins with. Not the MANIFEST's: its numbers may already be those of later logs.
+    /// The sequence number after the last record read. A log that was begun after damage starts with it. It does
+    /// not come from the MANIFEST, whose number may already include later logs.
     next_in_logs: Option<u64>,
-    /// The logs that were read, with their sizes.
+    /// The logs that were read, with their sizes in bytes.
     pub(super) logs: Vec<(FileNumber, u64)>,
-    /// Numbers and ends of the logs that hold anything.
+    /// Number and end offset of each log that holds records.
     pub(super) ends: Vec<(u64, u64)>,
-    /// Whether the logs hold something that was given up, or lack something.
+    /// Whether something in the logs was given up, or something is missing.
     pub(super) cut: bool,
 }
 
 impl Replayed {
-    /// Ends of the logs from number `first` on, by their numbers.
+    /// The end offsets of the logs from number `first` on, by log number.
     pub(super) fn ends_from(&self, first: u64) -> BTreeMap<u64, u64> {
         let needed = self.ends.iter().filter(|(n, _)| *n >= first);
         needed.copied().collect()
     }
 }
 
-/// Where recovery stopped, and the sequence number with which a later log goes on.
+/// The log in which recovery stopped, and the sequence number with which a later log must begin to continue it.
 type Stop = (FileNumber, Option<u64>);
 
-/// Called when memtables may have become too large to go on; gets the number of the log.
+/// Called when memtables may have become too large.
 pub(super) type Overflow<'a> = &'a mut dyn FnMut() -> Result<()>;
 
 impl Opening {
@@ -107,7 +106,7 @@ impl Opening {
         Ok(out)
     }
 
-    /// Tells which logs are recovered, if there are any.
+    /// Logs which logs are being recovered, if there are any.
     fn tell_started(&self, chain: &Chain, first: FileNumber) {
         let logs: Vec<u64> = chain.stages(first.0).iter().map(|s| s.number).collect();
         if !logs.is_empty() {
@@ -119,7 +118,7 @@ impl Opening {
         }
     }
 
-    /// Replays one log, or notes that it is not there.
+    /// Replays one log, or handles a missing one.
     fn replay_stage(
         &self,
         chain: &Chain,
@@ -183,7 +182,7 @@ impl Opening {
         }
     }
 
-    /// Errors: a log that the MANIFEST tracks is missing or short.
+    /// Errors: a log that the MANIFEST tracks is missing or too short.
     fn check_tracked(&self, recovered: &Recovered, first: FileNumber) -> Result<()> {
         if self.salvages() {
             return Ok(());
@@ -226,7 +225,7 @@ impl Opening {
                 let path: PathBuf = self.logs.dir().join(&entry.name);
                 let file = fs.open(&path, OpenHow::READ)?;
                 if !self.read_only {
-                    // Logs that stay in use are made durable at the end: the device works meanwhile.
+                    // A log that stays in use is synced at the end of recovery; the device can start writing now.
                     file.start_writeback(0, file.len()?)?;
                 }
                 logs.push((entry.number.0, file));
@@ -238,12 +237,12 @@ impl Opening {
         Ok(Chain::read(logs, &recovered.log_secrets)?.marked(marks))
     }
 
-    /// Whether damage is stepped over and everything that can be read is kept.
+    /// Whether damage is skipped and everything that can be read is kept.
     fn salvages(&self) -> bool {
         self.options.db.wal_recovery_mode == RecoveryMode::SkipAnyCorruptedRecords
     }
 
-    /// Recovery stopped in log `at`: no family may have data in tables that is newer than that.
+    /// Recovery stopped in log `at`. Errors: a family has tables with newer data than that.
     fn check_consistent(&self, families: &FamilySet, at: FileNumber) -> Result<()> {
         let ahead = families
             .iter()
@@ -259,7 +258,7 @@ impl Opening {
     }
 }
 
-/// A log that lacks something of what a later one says was in it.
+/// A log that lacks data which a later log or the MANIFEST says it had.
 struct Short<'a> {
     opening: &'a Opening,
     chain: &'a Chain,
@@ -268,8 +267,7 @@ struct Short<'a> {
 }
 
 impl Short<'_> {
-    /// The log is missing, or ends at `end` where it should at `noted`: an error, or the end of
-    /// the recovery.
+    /// The log is missing, or ends at `end` instead of `noted`. Either returns an error or stops the recovery.
     fn found(
         &self,
         end: u64,
@@ -335,17 +333,17 @@ struct OneLog<'a> {
     reader: log::Reader,
 }
 
-/// Batches of a log, one after the other, with where their records begin in the file.
+/// Consecutive batches of a log, each with the file offset of its record.
 #[derive(Default)]
 struct Part {
     batches: Vec<(u64, WriteBatch)>,
     bytes: usize,
-    /// The log ends with it.
+    /// Whether the log ends after this part.
     last: bool,
 }
 
 impl OneLog<'_> {
-    /// Replays the log; false if it does not go on where recovery stopped.
+    /// Replays the log. Returns false if it does not continue where recovery stopped.
     fn replay(
         &mut self,
         out: &mut Replayed,
@@ -359,7 +357,7 @@ impl OneLog<'_> {
             return Ok(false);
         };
         loop {
-            // While one part is inserted, the next one is read.
+            // The next part is read while this one is inserted.
             let next = base::sync::thread::scope(|scope| {
                 let mut inserting = Vec::new();
                 let (part, insert) = (&part, &insert);
@@ -396,7 +394,7 @@ impl OneLog<'_> {
         Ok(true)
     }
 
-    /// Bytes of a part.
+    /// How many bytes a part has.
     fn part_bytes(&self) -> usize {
         let buffers = self.families.iter();
         let smallest = buffers
@@ -405,8 +403,8 @@ impl OneLog<'_> {
         (smallest.unwrap_or(0) / PART_OF_BUFFER).clamp(PART_MIN, PART_MAX)
     }
 
-    /// How many threads insert, each the records of its families: two threads in one list would
-    /// take as long as one, waiting for each other's cache lines.
+    /// How many threads insert. Each handles the records of its own families: two threads that insert into the same
+    /// memtable would be no faster than one, because they wait for each other's cache lines.
     fn shares(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let wanted = self
@@ -419,7 +417,7 @@ impl OneLog<'_> {
         processors.min(wanted).min(families).min(SHARES_MAX)
     }
 
-    /// Reads about `bytes`; `None` if the log does not go on where recovery stopped.
+    /// Reads a part of about `bytes` bytes; `None` if the log does not continue where recovery stopped.
     fn read_part(
         &mut self,
         bytes: usize,
@@ -466,7 +464,7 @@ impl OneLog<'_> {
         Ok(Some(part))
     }
 
-    /// Notes how the log ended.
+    /// Records how the log ended.
     fn ended(&self, out: &mut Replayed, stopped: &mut Option<Stop>) {
         let (damages, bytes) = self.reader.damage_totals();
         if damages > 0 {
@@ -495,7 +493,7 @@ impl OneLog<'_> {
     }
 }
 
-/// Puts what the batches of a part have for the families of a share into their memtables.
+/// Inserts a part's records for the families of one share into their memtables.
 fn insert(
     part: &Part,
     share: (usize, usize),

@@ -1,11 +1,12 @@
-//! Instances that only read what another instance, the primary, writes: opening one, and seeing
-//! what the primary has written since.
+//! Secondary instances, which only read what another instance, the primary, writes: opening one, and catching up
+//! with the primary.
 //!
-//! Nothing holds the primary back: it may delete a table, a log or the MANIFEST between the moment
-//! in which it is found and the one in which it is opened. Every such deletion comes after a record
-//! in a MANIFEST. So what is read counts only if the MANIFEST changed by compactions at most
-//! meanwhile, and an error only if it did not change at all, a few times; otherwise it is read again. A table that
-//! is open stays readable, whatever becomes of its name; so all are open, whatever `max_open_files` says.
+//! The primary does not know about them. It may delete a table, a log or the MANIFEST between the moment in which a
+//! secondary finds the file and the moment in which it opens it. Each such deletion comes after a record in a
+//! MANIFEST. So a state that was read counts only if meanwhile the MANIFEST changed through compactions at most. An
+//! error counts only if the MANIFEST did not change at all, several times in a row. Otherwise the state is read
+//! again. An open table stays readable even if its name is deleted, so all tables are kept open, whatever
+//! `max_open_files` says.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,22 +24,22 @@ use crate::shared::Shared;
 use crate::version::manifest::{self, Recovered, RecoveredFamily};
 use crate::wal::location::Location;
 
-/// How often, and for how many nanoseconds, a state is read before it is given up, because the
-/// primary changes it too fast.
+/// How many attempts are made to read a state, and for how many nanoseconds at least, before it is given up because
+/// the primary changes it too fast.
 const ATTEMPTS_MIN: usize = 50;
 const ATTEMPTS_NANOS: u64 = 10_000_000_000;
-/// However slowly time passes.
+/// The most attempts, even if the clock advances slowly.
 const ATTEMPTS_MAX: usize = 10_000;
-/// So often in a row the same place is wrong although the MANIFEST stands still, before that is believed: the
-/// primary writes to its log meanwhile, side by side, and what is read of the end of a log may be of two
-/// moments. Then another place is wrong the next time, if any.
+/// How many times in a row the same error must occur while the MANIFEST does not change, before it counts. The
+/// primary writes to its log meanwhile, so the end of a log may be read in a mixture of two states. The next
+/// attempt then finds no error, or one at another place.
 const ERRORS: usize = 4;
 
-/// Opens a database that another instance may have open, with messages to `own`.
+/// Opens a database that another instance may have open. Messages go to LOG in `own`.
 pub(crate) fn open_secondary(dir: &Path, own: &Path, options: &Options) -> Result<Db> {
     options.validate()?;
     let (mut options, _) = options.sanitized();
-    options.db.max_open_files = -1; // a table that is closed may be gone when it is needed
+    options.db.max_open_files = -1; // a closed table may have been deleted when it is needed again
     let options = &options;
     look(dir, options, true)?;
     io::create_dirs(&*options.env.fs, own)?;
@@ -55,20 +56,20 @@ pub(crate) fn open_secondary(dir: &Path, own: &Path, options: &Options) -> Resul
     Db::started(shared, None)
 }
 
-/// Shows what the primary has written since the database was opened or last caught up.
+/// Makes visible what the primary has written since the database was opened or last caught up.
 pub(crate) fn catch_up(db: &Shared) -> Result<()> {
     if !db.read_only {
         return Err(Error::not_supported(
             "try_catch_up_with_primary of a database that is open for writing",
         ));
     }
-    // One at a time.
+    // Only one thread catches up at a time.
     let _versions = db.lock_versions();
     let mut options = db.options.clone();
     options.env.block_cache = Some(Arc::clone(&db.tables.cache));
     let (families, last) = settled(&db.dir, &options, || read(db, &options))?;
-    // In this order: a reader takes the tables first, then the sequence number. With new tables and an old
-    // number it would miss keys whose older versions are gone.
+    // This order matters, because a reader first loads the tables, then the sequence number. With new tables and an
+    // old number it would miss keys whose older versions are gone.
     db.order.visible.raise(last);
     install(db, &families);
     db.info_log
@@ -76,7 +77,7 @@ pub(crate) fn catch_up(db: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// The families as they are now, and the last sequence number. Tables that are open are used again.
+/// Reads the current families and the last sequence number. Open tables are reused.
 fn read(db: &Shared, options: &Options) -> Result<(FamilySet, u64)> {
     let logs = Location::of(&db.dir, options)?;
     let mut opening = Opening::new(&db.dir, options, true, logs);
@@ -92,7 +93,7 @@ fn read(db: &Shared, options: &Options) -> Result<(FamilySet, u64)> {
     Ok((families, replayed.last_sequence))
 }
 
-/// Lets readers see the families. Those that are there keep their handles.
+/// Makes the families visible to readers. Families that already exist keep their handles.
 fn install(db: &Shared, new: &FamilySet) {
     let old = db.families.load();
     let mut set = FamilySet::default();
@@ -111,17 +112,17 @@ fn install(db: &Shared, new: &FamilySet) {
     db.families.store(Arc::new(set));
 }
 
-/// What the primary must not have changed while its files were read.
+/// The state of the primary that must not change while its files are read.
 #[derive(PartialEq)]
 struct Stand {
-    /// The MANIFEST and its length.
+    /// The number of the MANIFEST and its length in bytes.
     manifest: (FileNumber, u64),
-    /// Of each family the first log that it needs and the last epoch of a table that was flushed or
-    /// ingested, and the first log of all; none if the MANIFEST cannot be read.
+    /// For each family, the first log that it needs and the largest epoch of its tables; and the first log that any
+    /// family needs. `None` if the MANIFEST cannot be read.
     came: Option<(Came, u64)>,
 }
 
-/// By family: the first log and the last epoch.
+/// By family id: the first log and the largest epoch.
 type Came = BTreeMap<u32, (u64, u64)>;
 
 impl Stand {
@@ -142,13 +143,13 @@ impl Stand {
         })
     }
 
-    /// Whether what was read between the two belongs together: at most, compactions replaced tables.
+    /// Whether the files read between the two states are consistent: at most, compactions have replaced tables.
     fn has_what_came_to(&self, other: &Self) -> bool {
         self.came.is_some() && self.came == other.came
     }
 }
 
-/// The place that was wrong the last time, and how often in a row it was.
+/// The last error's place, and how many times in a row it occurred.
 #[derive(Default)]
 struct Wrong {
     place: Option<(ErrorKind, Option<PathBuf>, Option<u64>)>,
@@ -156,7 +157,7 @@ struct Wrong {
 }
 
 impl Wrong {
-    /// Counts an error; how often the same place has been wrong.
+    /// Counts an error, and returns how many times in a row it occurred at the same place.
     fn again(&mut self, e: &Error) -> usize {
         let place = (e.kind(), e.path().map(Path::to_path_buf), e.at());
         if self.place.as_ref() != Some(&place) {
@@ -168,7 +169,7 @@ impl Wrong {
     }
 }
 
-/// What `read` gives, once the primary leaves it alone for as long as that takes.
+/// Calls `read` until the primary did not interfere, and returns its result.
 fn settled<T>(dir: &Path, options: &Options, read: impl Fn() -> Result<T>) -> Result<T> {
     let clock = &options.env.clock;
     let began = clock.monotonic_nanos();

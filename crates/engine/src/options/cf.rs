@@ -1,5 +1,5 @@
-//! Options of a column family, without those of its tables. Names and defaults are RocksDB
-//! 7.8.3's.
+//! Options of a column family, without its table options. Names are RocksDB's. Defaults are those of 7.8.3, except
+//! that `level_compaction_dynamic_level_bytes` is true, as it has been since 8.4.
 
 use base::options::OptionValue;
 use base::{Error, Result};
@@ -13,29 +13,29 @@ use super::compaction::{
 /// How blocks are compressed: the nested `compression_opts={…}` of an OPTIONS file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompressionOptions {
-    /// zlib's window as a power of two, negative for no header. Only zlib has it.
+    /// zlib's window size as a power of two; negative for data without a header. Only for zlib.
     pub window_bits: i32,
-    /// The level that the algorithm is given; [`CompressionOptions::DEFAULT_LEVEL`] is the
-    /// algorithm's own default.
+    /// The compression level. [`CompressionOptions::DEFAULT_LEVEL`] selects the algorithm's default.
     pub level: i32,
-    /// zlib's strategy. Only zlib has it.
+    /// zlib's strategy. Only for zlib.
     pub strategy: i32,
-    /// Bytes of dictionary a table gets; 0 is no dictionary.
+    /// The size in bytes of the dictionary of a table; 0 means no dictionary.
     pub max_dict_bytes: u32,
-    /// Bytes of sample data that a ZSTD dictionary is trained from; 0 uses the samples as they are.
+    /// How many bytes of samples a ZSTD dictionary is trained from; 0 uses the samples themselves as the
+    /// dictionary.
     pub zstd_max_train_bytes: u32,
-    /// Threads that compress the blocks of one table.
+    /// The number of threads that compress the blocks of one table.
     pub parallel_threads: u32,
-    /// In `bottommost_compression_opts`: whether the struct is used.
+    /// In `bottommost_compression_opts`: whether these settings are used.
     pub enabled: bool,
-    /// Bytes of data that may be held back while the dictionary is made; 0 is one table.
+    /// How many bytes of data may be buffered until the dictionary is made; 0 means one table.
     pub max_dict_buffer_bytes: u64,
-    /// Whether ZSTD's trainer makes the dictionary.
+    /// Whether ZSTD's trainer creates the dictionary.
     pub use_zstd_dict_trainer: bool,
 }
 
 impl CompressionOptions {
-    /// The level that stands for "the algorithm's default".
+    /// The level that selects the algorithm's default.
     pub const DEFAULT_LEVEL: i32 = 32767;
 
     /// The level, or `None` for the algorithm's default.
@@ -43,8 +43,8 @@ impl CompressionOptions {
         (self.level != Self::DEFAULT_LEVEL).then_some(self.level)
     }
 
-    /// These with the members of `{a=1;b=2;}`; the second result lists members and values that are
-    /// not known here. Errors: a shape or value that is none.
+    /// Sets the members of `{a=1;b=2;}`. The second result lists unknown members and values. Errors: a
+    /// malformed text or an invalid value.
     pub fn parse_members<'t>(&self, text: &'t str) -> Result<(Self, Vec<(&'t str, &'t str)>)> {
         let (mut out, mut unknown) = (self.clone(), Vec::new());
         let members = match by_position(text) {
@@ -79,16 +79,16 @@ impl CompressionOptions {
         Ok((out, unknown))
     }
 
-    /// The one value that is implemented of a member which RocksDB has and which is not among these.
+    /// The only supported value of a member that RocksDB has and this struct lacks.
     pub(super) fn only_value(member: &str) -> Option<&'static str> {
         let row = LATER_MEMBERS.iter().find(|(name, _)| *name == member);
         row.map(|(_, value)| *value)
     }
 
-    /// What it asks for that Ironstone does not do yet, by member name.
+    /// The name of a member whose value Ironstone does not support, if there is one.
     pub fn unsupported(&self) -> Option<&'static str> {
         [
-            // Wider windows, and headers, are what RocksDB does not read.
+            // RocksDB cannot read data with wider windows or with headers.
             ("window_bits", !(-14..=-9).contains(&self.window_bits)),
             ("strategy", !(0..=4).contains(&self.strategy)),
         ]
@@ -96,7 +96,7 @@ impl CompressionOptions {
         .find_map(|(name, differs)| differs.then_some(name))
     }
 
-    /// The same with the members of [`CompressionOptions::unsupported`] at their defaults.
+    /// A copy with the members that [`CompressionOptions::unsupported`] checks at their defaults.
     #[must_use]
     pub fn supported_part(&self) -> Self {
         let default = Self::default();
@@ -107,7 +107,7 @@ impl CompressionOptions {
         }
     }
 
-    /// What the builder of a table needs of it.
+    /// The settings that a table builder needs.
     pub fn settings(&self) -> table::CompressionSettings {
         table::CompressionSettings {
             level: self.level,
@@ -122,8 +122,8 @@ impl CompressionOptions {
     }
 }
 
-/// The members of the old form `-14:32767:0`: three to nine values without names. With six, the last
-/// one is `enabled`.
+/// The members of the old form `-14:32767:0`: three to nine values without names. If there are six, the last one is
+/// `enabled`.
 fn by_position(text: &str) -> Option<Vec<(&'static str, &str)>> {
     const NAMES: [&str; 9] = [
         "window_bits",
@@ -146,7 +146,7 @@ fn by_position(text: &str) -> Option<Vec<(&'static str, &str)>> {
     Some(names.zip(values).collect())
 }
 
-/// Members of releases after 7.8.3, with the only value that is implemented, RocksDB's default.
+/// Members of releases after 7.8.3, with the only supported value, which is RocksDB's default.
 const LATER_MEMBERS: &[(&str, &str)] = &[
     ("checksum", "false"),
     ("max_compressed_bytes_per_kb", "896"),
@@ -182,7 +182,7 @@ impl OptionValue for CompressionOptions {
         unknown.is_empty().then_some(value)
     }
 
-    /// The members in the order in which RocksDB 7.8.3 writes them.
+    /// Prints the members in the order in which RocksDB 7.8.3 writes them.
     fn print(&self) -> String {
         format!(
             "{{max_dict_buffer_bytes={};enabled={};max_dict_bytes={};parallel_threads={};\
@@ -201,16 +201,16 @@ impl OptionValue for CompressionOptions {
     }
 }
 
-/// RocksDB's word for "the default of the compaction style" in options that are seconds.
+/// RocksDB's value for "the default of the compaction style" in options that are seconds.
 const UNSET: u64 = u64::MAX - 1;
 
-/// How a memtable holds its entries.
+/// The data structure of a memtable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemtableFactory {
-    /// Sorted as they come: fast to write, and to read meanwhile. RocksDB's name for it; here it is a list
-    /// under an index of blocks.
+    /// Sorted on insertion: fast to write, and to read at the same time. The name is RocksDB's; here it is a list
+    /// with an index of blocks.
     SkipList,
-    /// In a vector that is sorted when it is read: for bulk loads. RocksDB before 10 wants
+    /// A vector that is sorted when it is read: for bulk loads. RocksDB before 10 requires
     /// `allow_concurrent_memtable_write` to be off with it.
     Vector,
 }
@@ -220,8 +220,7 @@ impl OptionValue for MemtableFactory {
         "SkipListFactory | VectorRepFactory".to_owned()
     }
 
-    /// Also the nested form `{id=…;…}` and RocksDB's short names; what they say of sizes ahead is
-    /// of no use here.
+    /// Also parses the nested form `{id=…;…}` and RocksDB's short names. Sizes in it are ignored.
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let id = text.strip_prefix("{id=").unwrap_or(text);
@@ -341,10 +340,10 @@ base::options! {
 }
 
 impl CfOptions {
-    /// [`UNSET`], for others.
+    /// [`UNSET`], for other modules.
     pub(super) const UNSET: u64 = UNSET;
 
-    /// [`CfOptions::max_compaction_bytes`] with 0 replaced by what it stands for.
+    /// [`CfOptions::max_compaction_bytes`], with 0 replaced by the value that it stands for.
     pub fn compaction_bytes_max(&self) -> u64 {
         match self.max_compaction_bytes {
             0 => self.target_file_size_base.saturating_mul(25),
@@ -352,7 +351,7 @@ impl CfOptions {
         }
     }
 
-    /// Seconds of [`CfOptions::ttl`]; 0 is never. RocksDB's word for "the default" is 2^64 - 2.
+    /// [`CfOptions::ttl`] in seconds; 0 means never. RocksDB's value for "the default" is 2^64 - 2.
     pub(crate) fn ttl_seconds(&self) -> u64 {
         match self.ttl {
             UNSET if self.compaction_style == CompactionStyle::Fifo => 0,
@@ -362,7 +361,7 @@ impl CfOptions {
         }
     }
 
-    /// Seconds of [`CfOptions::periodic_compaction_seconds`]; 0 is never.
+    /// [`CfOptions::periodic_compaction_seconds`] in seconds; 0 means never.
     pub(crate) fn periodic_seconds(&self) -> u64 {
         match self.periodic_compaction_seconds {
             UNSET | u64::MAX => 0,
@@ -370,7 +369,7 @@ impl CfOptions {
         }
     }
 
-    /// What files of a level are compressed with. `lowest`: no level below has files.
+    /// The compression of the files of a level. `lowest`: no level below has files.
     pub(crate) fn compression_of(
         &self,
         level: usize,
@@ -396,8 +395,8 @@ impl CfOptions {
         (codec, self.compression_opts.settings())
     }
 
-    /// The rules between options; [`base::options::OptionTable::validate`] checks each alone.
-    /// Errors: `InvalidArgument` naming both options and their values.
+    /// Checks the rules between options; [`base::options::OptionTable::validate`] checks each option alone. Errors:
+    /// `InvalidArgument`, naming both options and their values.
     pub fn validate_together(&self) -> Result<()> {
         for (name, opts) in [
             ("compression_opts", &self.compression_opts),

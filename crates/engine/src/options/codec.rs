@@ -1,27 +1,25 @@
-//! The OPTIONS file: text, in sections.
+//! The OPTIONS file: text in sections.
 //!
 //! ```text
 //!   [Version]
 //!     rocksdb_version=7.8.3
 //!     options_file_version=1.1
 //!   [DBOptions]
-//!     key=value                                one a line, value to the end of the line
+//!     key=value                                one per line; the value extends to the end of the line
 //!   [CFOptions "default"]                      "default" is the first family
 //!     compression_opts={level=3;enabled=false;}
-//!   [TableOptions/BlockBasedTable "default"]   right after its family
+//!   [TableOptions/BlockBasedTable "default"]   directly after its family
 //! ```
 //!
-//! `#` starts a comment unless a `\` stands before it. In names and values `\`, `#`, `:`, CR and
-//! LF are escaped with `\`. RocksDB itself never reads the file at open; its tools do, and refuse
-//! a key that they do not know: so the keys of 7.8.3 are written ([`super::rocksdb::KEYS`]). One that
-//! came later is written only if it is set, and then the file says that 11.8.1 wrote it: a 7.8.3 that
-//! is asked to ignore what it does not know then does.
+//! `#` starts a comment, unless a `\` precedes it. In names and values `\`, `#`, `:`, CR and LF are escaped with
+//! `\`. RocksDB does not read the file when it opens a database. Its tools do, and refuse unknown keys, so the keys
+//! of 7.8.3 are written ([`super::rocksdb::KEYS`]). A later key is written only if it is set. The file then claims
+//! to be written by 11.8.1, because 7.8.3 can ignore unknown keys only in a file of a newer release.
 //!
-//! What was read and has no effect here is written again as it stood ([`Kept`]).
+//! Settings that were read but have no effect here are written again unchanged ([`Kept`]).
 //!
-//! Reading is lenient about what is unknown (keys, sections, newer versions: a warning each) and
-//! strict about shape (an error with the line's number). What a known key asks for that
-//! Ironstone does not do is an error or a warning: [`Unsupported`].
+//! Unknown keys, sections and newer versions are accepted, each with a warning. A malformed file is an error that
+//! names the line. A setting that Ironstone knows but does not support is an error or a warning: [`Unsupported`].
 
 mod reader;
 mod setter;
@@ -42,7 +40,7 @@ pub use syntax::{escape, members, unescape};
 /// The RocksDB release whose keys are written.
 pub const ROCKSDB_VERSION: (u32, u32, u32) = (7, 8, 3);
 
-/// The newest RocksDB release whose keys are known.
+/// The newest RocksDB release whose keys are known here.
 pub const ROCKSDB_NEWEST: (u32, u32, u32) = (11, 8, 1);
 
 /// The version of the text format.
@@ -51,24 +49,24 @@ const FILE_VERSION: (u32, u32) = (1, 1);
 /// What to do with a setting that RocksDB knows and Ironstone does not implement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsupported {
-    /// Fail with `NotSupported` naming it.
+    /// Fail with `NotSupported`, naming the setting.
     Refuse,
     /// Keep Ironstone's default and add a warning.
     Warn,
 }
 
-/// What an OPTIONS file says.
+/// The content of an OPTIONS file.
 #[derive(Clone, Debug, Default)]
 pub struct ParsedOptions {
-    /// The release that wrote it, or claims to have.
+    /// The release that wrote the file, according to the file.
     pub rocksdb_version: (u32, u32, u32),
     /// Options of the whole database.
     pub db: DbOptions,
-    /// The column families in the order of the file; the first is `default`.
+    /// The column families in the order of the file. The first one is `default`.
     pub families: Vec<ColumnFamilyDescriptor>,
-    /// What was not understood or not followed, each with the number of its line.
+    /// Messages about settings that are unknown or not supported, each with its line number.
     pub warnings: Vec<String>,
-    /// Those of the warnings that are about names that no known RocksDB has.
+    /// The warnings about names that no known RocksDB release has.
     pub unknown: Vec<String>,
 }
 
@@ -95,7 +93,7 @@ pub fn to_text(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> Str
     out + &body
 }
 
-/// What stands behind the version, and whether there is a key in it that 7.8.3 does not have.
+/// The sections after the version, and whether they contain a key that 7.8.3 does not have.
 fn sections(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> (String, bool) {
     let mut out = String::with_capacity(16 << 10);
     let mut newer = false;
@@ -126,7 +124,7 @@ fn sections(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> (Strin
     (out, newer)
 }
 
-/// Sections that are not known, as they stood.
+/// Writes unknown sections unchanged.
 fn foreign(out: &mut String, kept: &Kept) {
     for line in &kept.foreign {
         let indent = if line.starts_with('[') { "" } else { "  " };
@@ -137,7 +135,7 @@ fn foreign(out: &mut String, kept: &Kept) {
     }
 }
 
-/// What is written of an option of the whole database.
+/// The value that is written for an option of the whole database.
 fn db_value(db: &DbOptions, name: &str) -> Option<String> {
     match name {
         "wal_dir" | "db_log_dir" => Some(escape(&db.get(name)?)),
@@ -145,7 +143,7 @@ fn db_value(db: &DbOptions, name: &str) -> Option<String> {
     }
 }
 
-/// What is written of an option of a family.
+/// The value that is written for an option of a family.
 fn cf_value(o: &ColumnFamilyOptions, name: &str) -> Option<String> {
     match name {
         "comparator" => Some(o.comparator.name().to_owned()),
@@ -163,9 +161,9 @@ fn cf_value(o: &ColumnFamilyOptions, name: &str) -> Option<String> {
     }
 }
 
-/// Every key of a section that is to be written with its value, or the default where no table has
-/// it. Keys that 7.8.3 does not have are left out at their default; RocksDB leaves out what is empty,
-/// too.
+/// Every key of a section that is to be written, with its value; the default value if no table has the key. Keys
+/// that 7.8.3 does not have are left out if they have their default value. Empty values are left out too, as in
+/// RocksDB.
 fn lines(section: &str, value: impl Fn(&str) -> Option<String>) -> Vec<(&'static Key, String)> {
     let keys = KEYS.iter().filter(|k| k.section == section);
     keys.map(|k| (k, value(k.name).unwrap_or_else(|| k.default.to_owned())))
@@ -194,14 +192,14 @@ fn section(
     out.push('\n');
 }
 
-/// Reads the text of an OPTIONS file; what Ironstone does not implement becomes a warning.
-/// Errors: `InvalidArgument` with the line's number for a malformed line, a value that is none, a
-/// missing or misplaced section.
+/// Reads the text of an OPTIONS file. Settings that Ironstone does not implement become warnings. Errors:
+/// `InvalidArgument`, with the line number, for a malformed line, an invalid value, or a missing or misplaced
+/// section.
 pub fn parse(text: &str) -> Result<ParsedOptions> {
     parse_with(text, Unsupported::Warn)
 }
 
-/// [`parse`], with a choice about what Ironstone does not implement.
+/// Like [`parse`], with a choice of how to handle settings that Ironstone does not implement.
 pub fn parse_with(text: &str, unsupported: Unsupported) -> Result<ParsedOptions> {
     Reader::read(text, unsupported)
 }

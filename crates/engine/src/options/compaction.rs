@@ -1,5 +1,5 @@
-//! Options of compactions: the styles, and the nested structs of an OPTIONS file that belong to
-//! them. Names, members and defaults are RocksDB's.
+//! Options of compactions: the styles, and the nested structs of an OPTIONS file for compactions. Names, members
+//! and defaults are RocksDB's.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ base::option_enum! {
 }
 
 impl BottommostCompression {
-    /// The codec; `None` if the lowest level has none of its own.
+    /// The codec; `None` if the lowest level has no codec of its own.
     pub fn codec(self) -> Option<CompressionType> {
         Some(match self {
             Self::Disable => return None,
@@ -85,8 +85,8 @@ impl BottommostCompression {
     }
 }
 
-/// Reads `{name=value;…}` member by member onto a struct. `None` if a member is no value of its
-/// type, or is one that is not known and not at its default.
+/// Sets the members of `{name=value;…}` in a copy of a struct. `None` if a value is invalid for its member, or if a
+/// member is unknown and not at an accepted value.
 macro_rules! parse_struct {
     ($onto:expr, $text:expr, [$($field:ident),*], accepted: $accepted:expr) => {{
         let mut out = $onto.clone();
@@ -104,20 +104,20 @@ macro_rules! parse_struct {
 /// Settings of universal compaction: `compaction_options_universal={…}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactionOptionsUniversal {
-    /// Percent by which the next sorted run may be larger than those before it together, and still
-    /// be merged with them.
+    /// A sorted run is merged with the newer ones before it if it is larger than all of them together by at most
+    /// this many percent.
     pub size_ratio: u32,
-    /// Sorted runs in one compaction, at least.
+    /// The least number of sorted runs in one compaction.
     pub min_merge_width: u32,
-    /// Sorted runs in one compaction, at most.
+    /// The largest number of sorted runs in one compaction.
     pub max_merge_width: u32,
-    /// Percent of the oldest sorted run's size that the others may take before all are merged.
+    /// All sorted runs are merged if the newer ones reach this percentage of the size of the oldest one.
     pub max_size_amplification_percent: u32,
-    /// Percent of the data, counted from the oldest, that is compressed; -1 compresses all.
+    /// The percentage of the data, counted from the oldest, that is compressed; -1 compresses everything.
     pub compression_size_percent: i32,
-    /// When a compaction takes in no more.
+    /// When a compaction stops adding sorted runs.
     pub stop_style: CompactionStopStyle,
-    /// Whether files that overlap nothing are moved rather than written anew.
+    /// Whether files that overlap no others are moved instead of being rewritten.
     pub allow_trivial_move: bool,
 }
 
@@ -135,7 +135,7 @@ impl Default for CompactionOptionsUniversal {
     }
 }
 
-/// Members of later releases, and those that only their default is implemented of.
+/// Accepted values of members of later releases, and of members of which only the default is implemented.
 const UNIVERSAL_ACCEPTED: &[(&str, &str)] = &[
     ("incremental", "false"),
     ("max_read_amp", "-1"),
@@ -169,7 +169,7 @@ impl OptionValue for CompactionOptionsUniversal {
         )
     }
 
-    /// The members in the order in which RocksDB 7.8.3 writes them.
+    /// Prints the members in the order in which RocksDB 7.8.3 writes them.
     fn print(&self) -> String {
         format!(
             "{{incremental=false;compression_size_percent={};allow_trivial_move={};\
@@ -189,7 +189,7 @@ impl OptionValue for CompactionOptionsUniversal {
 /// Settings of FIFO compaction: `compaction_options_fifo={…}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactionOptionsFifo {
-    /// Bytes of all tables above which the oldest are deleted.
+    /// The total size in bytes of the tables above which the oldest ones are deleted.
     pub max_table_files_size: u64,
     /// Whether small tables are merged into larger ones.
     pub allow_compaction: bool,
@@ -204,7 +204,7 @@ impl Default for CompactionOptionsFifo {
     }
 }
 
-/// As [`UNIVERSAL_ACCEPTED`].
+/// Like [`UNIVERSAL_ACCEPTED`].
 const FIFO_ACCEPTED: &[(&str, &str)] = &[
     ("age_for_warm", "0"),
     ("ttl", "0"),
@@ -225,7 +225,7 @@ impl OptionValue for CompactionOptionsFifo {
         Self::default().parse_onto(text)
     }
 
-    /// Also a number alone, which is `max_table_files_size`.
+    /// Also accepts a single number, which is `max_table_files_size`.
     fn parse_onto(&self, text: &str) -> Option<Self> {
         if let Some(max_table_files_size) = OptionValue::parse(text) {
             return Some(Self {
@@ -236,7 +236,7 @@ impl OptionValue for CompactionOptionsFifo {
         parse_struct!(self, text, [max_table_files_size, allow_compaction], accepted: FIFO_ACCEPTED)
     }
 
-    /// The members in the order in which RocksDB 7.8.3 writes them.
+    /// Prints the members in the order in which RocksDB 7.8.3 writes them.
     fn print(&self) -> String {
         format!(
             "{{allow_compaction={};age_for_warm=0;max_table_files_size={};}}",
@@ -245,7 +245,7 @@ impl OptionValue for CompactionOptionsFifo {
     }
 }
 
-/// Values level by level, `a:b:c` in an OPTIONS file; empty is none of them.
+/// One value per level, written `a:b:c` in an OPTIONS file; empty means no values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PerLevel<T>(pub Vec<T>);
 
@@ -266,34 +266,34 @@ impl<T: OptionValue> OptionValue for PerLevel<T> {
     }
 }
 
-/// What a compaction by call does with files that are on the lowest level already.
+/// What a manual compaction does with files that are already on the lowest level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BottommostLevelCompaction {
-    /// They stay as they are.
+    /// Leave them unchanged.
     Skip,
-    /// They are compacted if the column family has a compaction filter.
+    /// Compact them if the column family has a compaction filter.
     #[default]
     IfHaveCompactionFilter,
-    /// They are compacted.
+    /// Compact them.
     Force,
-    /// They are compacted, except those that this call has just written.
+    /// Compact them, except those that this call has just written.
     ForceOptimized,
 }
 
-/// How [`Db::compact_range_opt`](crate::Db::compact_range_opt) is done.
+/// Options of [`Db::compact_range_opt`](crate::Db::compact_range_opt).
 #[derive(Clone, Debug)]
 pub struct CompactRangeOptions {
     /// Whether no other compaction of the database may run at the same time.
     pub exclusive_manual_compaction: bool,
     /// Whether the files are moved to `target_level` at the end.
     pub change_level: bool,
-    /// The level for `change_level`; -1 is the uppermost that can hold them.
+    /// The level for `change_level`; -1 selects the uppermost level that can hold the files.
     pub target_level: i32,
-    /// What happens to files on the lowest level.
+    /// What to do with files that are already on the lowest level.
     pub bottommost_level_compaction: BottommostLevelCompaction,
-    /// Threads that share one compaction; 0 is the database's option.
+    /// The number of threads that share one compaction; 0 uses the database's option.
     pub max_subcompactions: u32,
-    /// Ends the call, with `Incomplete`, when it becomes true.
+    /// When this becomes true, the call ends with `Incomplete`.
     pub canceled: Option<Arc<AtomicBool>>,
 }
 
@@ -310,14 +310,14 @@ impl Default for CompactRangeOptions {
     }
 }
 
-/// How [`Db::compact_files`](crate::Db::compact_files) is done.
+/// Options of [`Db::compact_files`](crate::Db::compact_files).
 #[derive(Clone, Debug)]
 pub struct CompactionOptions {
-    /// Bytes of an output file.
+    /// The size limit of an output file in bytes.
     pub output_file_size_limit: u64,
-    /// Threads that share the compaction; 0 is the database's option.
+    /// The number of threads that share the compaction; 0 uses the database's option.
     pub max_subcompactions: u32,
-    /// Ends the call, with `Incomplete`, when it becomes true.
+    /// When this becomes true, the call ends with `Incomplete`.
     pub canceled: Option<Arc<AtomicBool>>,
 }
 

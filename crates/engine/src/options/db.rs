@@ -219,7 +219,7 @@ base::options! {
 }
 
 impl DbOptions {
-    /// How logs are written, whichever way it was said.
+    /// The mode in which logs are written, from either of the two options.
     pub(crate) fn wal_mode(&self) -> WalIoMode {
         if self.use_direct_io_for_wal {
             WalIoMode::Direct
@@ -228,7 +228,7 @@ impl DbOptions {
         }
     }
 
-    /// [`DbOptions::delayed_write_rate`] with 0 replaced by what it stands for.
+    /// [`DbOptions::delayed_write_rate`], with 0 replaced by the value that it stands for.
     pub(crate) fn delayed_rate(&self) -> u64 {
         match self.delayed_write_rate {
             0 => 16 << 20,
@@ -236,7 +236,7 @@ impl DbOptions {
         }
     }
 
-    /// The rules between options; those that RocksDB has too are its own.
+    /// Checks the rules between options, including RocksDB's own.
     pub(crate) fn validate_together(&self) -> Result<()> {
         let refuse = |what: &str, hint: &str| Err(Error::invalid_argument(what).hint(hint));
         if self.atomic_flush && self.enable_pipelined_write {
@@ -268,8 +268,8 @@ impl DbOptions {
         Ok(())
     }
 
-    /// The rules that RocksDB has for options without an effect here: it would refuse to load the
-    /// OPTIONS file.
+    /// Checks RocksDB's rules for options without effect here: it would refuse to load an OPTIONS file that breaks
+    /// them.
     fn check_kept(&self) -> Result<()> {
         let is = |name: &str, value: &str| self.kept.get(DB_SECTION, name) == Some(value);
         let unordered = is("unordered_write", "true");

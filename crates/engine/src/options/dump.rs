@@ -1,5 +1,5 @@
-//! All options in LOG, in RocksDB's form: `Options.<name>: <value>`, members of an option that has
-//! several as `Options.<name>.<member>`, and the options of tables as one text of many lines.
+//! Writes all options to LOG in RocksDB's format: `Options.<name>: <value>`, members of a struct as
+//! `Options.<name>.<member>`, and the table options as one text of several lines.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use base::options::{OptionFlag, OptionTable};
 use super::{ColumnFamilyOptions, DbOptions, Env, Kept, codec};
 use crate::info_log::InfoLog;
 
-/// Families whose options are written; those of further ones are left out, as RocksDB does it.
+/// The most families whose options are written; as in RocksDB, further ones are left out.
 const FAMILIES_MAX: usize = 10;
 
 /// Writes the options of the whole database.
@@ -44,7 +44,7 @@ pub(crate) fn database(log: &InfoLog, options: &DbOptions, env: &Env) {
             option(log, name, value);
         }
     }
-    // OPTIONS files do not have these.
+    // Ironstone's own options, which are not in OPTIONS files.
     let own = DbOptions::infos().iter();
     for info in own.filter(|i| i.has(OptionFlag::Ironstone)) {
         if let Some(value) = options.get(info.name) {
@@ -53,7 +53,7 @@ pub(crate) fn database(log: &InfoLog, options: &DbOptions, env: &Env) {
     }
 }
 
-/// Writes the options of a family, the `nth` of those that are open.
+/// Writes the options of a family. `nth` is its index among the open families.
 pub(crate) fn family(log: &InfoLog, nth: usize, name: &str, options: &ColumnFamilyOptions) {
     log.header(format_args!(
         "--------------- Options for column family [{name}]:"
@@ -78,7 +78,7 @@ pub(crate) fn family(log: &InfoLog, nth: usize, name: &str, options: &ColumnFami
     ));
 }
 
-/// Tells of a family's options which values were replaced, and which have no effect.
+/// Logs which values of a family's options were replaced, and which have no effect.
 pub(crate) fn replaced(
     log: &InfoLog,
     family: &str,
@@ -91,7 +91,7 @@ pub(crate) fn replaced(
     kept(log, &format!("column family [{family}]"), &options.kept);
 }
 
-/// Tells what of an OPTIONS file has no effect here.
+/// Logs which settings of an OPTIONS file have no effect here.
 pub(crate) fn kept(log: &InfoLog, of: &str, kept: &Kept) {
     for (name, value) in kept.told() {
         log.warn(format_args!(
@@ -105,7 +105,7 @@ pub(crate) fn kept(log: &InfoLog, of: &str, kept: &Kept) {
     }
 }
 
-/// Section, name and value of each line of an OPTIONS file.
+/// Section, name and value of each setting in the text of an OPTIONS file.
 fn entries(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let mut section = "";
     text.lines().filter_map(move |line| {
@@ -118,7 +118,7 @@ fn entries(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     })
 }
 
-/// A value as LOG has it: switches are 0 and 1.
+/// A value in the form used in LOG: booleans are 0 and 1.
 fn plain(value: &str) -> &str {
     match value {
         "true" => "1",
@@ -127,7 +127,7 @@ fn plain(value: &str) -> &str {
     }
 }
 
-/// The name of a codec as LOG has it.
+/// The name of a codec in the form used in LOG.
 fn codec_name(value: &str) -> &str {
     match value.strip_prefix('k') {
         Some("NoCompression") => "NoCompression",

@@ -1,29 +1,29 @@
-//! Settings of an OPTIONS file that have no effect here, kept as they stand, so that the next
-//! OPTIONS file has them too: what RocksDB is to do is not forgotten because Ironstone wrote last.
+//! Settings of an OPTIONS file that have no effect here. They are kept unchanged and written to the next OPTIONS
+//! file, so that RocksDB still finds them after Ironstone has written the file.
 //!
-//! Kept are keys and sections that are not known, values that Ironstone does not have, and those
-//! that tune nothing here. A setting that is changed later, by name or as a field, is kept no longer.
+//! Kept are unknown keys and sections, values that Ironstone does not support, and values that tune nothing here. A
+//! setting that is changed later, by name or as a field, is no longer kept.
 
-/// A setting as it stands in an OPTIONS file.
+/// A setting as in an OPTIONS file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) section: &'static str,
     pub(super) name: String,
-    /// What stood behind the `=`.
+    /// The text after the `=`.
     pub(super) value: String,
-    /// What would have been written instead; as long as it would be, the setting stands.
+    /// The value that would have been written instead. The setting is kept as long as that does not change.
     pub(super) instead: Option<String>,
-    /// Whether it asks for something that it does not get here.
+    /// Whether the setting requests something that Ironstone does not provide.
     pub(super) asks: bool,
 }
 
-/// Settings that have no effect here, of a database or of a column family.
+/// Settings without effect, of a database or of a column family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     settings: Vec<Setting>,
-    /// The lines of sections that are not known, their headers among them.
+    /// The lines of unknown sections, including their headers.
     pub(super) foreign: Vec<String>,
-    /// The release that wrote the file.
+    /// The RocksDB release that wrote the file.
     pub(super) version: (u32, u32, u32),
 }
 
@@ -48,7 +48,7 @@ impl Kept {
             .retain(|s| s.section != section || s.name != name);
     }
 
-    /// Nothing is kept.
+    /// Whether nothing is kept.
     pub(super) fn is_empty(&self) -> bool {
         self.settings.is_empty() && self.foreign.is_empty()
     }
@@ -58,7 +58,7 @@ impl Kept {
         self.settings.iter().filter(move |s| s.section == section)
     }
 
-    /// What is to be written of an option: what was kept, unless it was changed since.
+    /// The value to write for an option: the kept one, unless the option was changed since.
     pub(super) fn instead_of(
         &self,
         section: &str,
@@ -71,13 +71,13 @@ impl Kept {
         }
     }
 
-    /// What is told in LOG: name and value of what asks for something that it does not get.
+    /// Name and value of the settings that request something that Ironstone does not provide, for LOG.
     pub(crate) fn told(&self) -> impl Iterator<Item = (&str, &str)> {
         let asking = self.settings.iter().filter(|s| s.asks);
         asking.map(|s| (s.name.as_str(), s.value.as_str()))
     }
 
-    /// The headers of the sections that are not known.
+    /// The headers of the unknown sections.
     pub(crate) fn sections(&self) -> impl Iterator<Item = &str> {
         let headers = self.foreign.iter().filter(|line| line.starts_with('['));
         headers.map(String::as_str)

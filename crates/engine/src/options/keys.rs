@@ -1,38 +1,38 @@
-//! Every key of an OPTIONS file that RocksDB 7.8.3 or 11.8.1 writes (measured).
+//! Every key that RocksDB 7.8.3 or 11.8.1 writes into an OPTIONS file (measured).
 //!
-//! A row: the section, which of the two releases have the key, whether 11.8.1 changes it while a
-//! database is open (measured: what its `SetOptions` and `SetDBOptions` accept), the name, and what
-//! 7.8.3 writes for default options; for a key that it does not have, what 11.8.1 writes.
+//! A row contains the section; which of the two releases have the key; whether 11.8.1 can change it while a
+//! database is open (measured: what its `SetOptions` and `SetDBOptions` accept); the name; and the value that 7.8.3
+//! writes for default options, or that 11.8.1 writes if only it has the key.
 
-/// Which releases of RocksDB have a key.
+/// The RocksDB releases that have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Releases {
-    /// 7.8.3 and 11.8.1; the latter reads some of these and does not write them any more.
+    /// 7.8.3 and 11.8.1. The latter reads some of these keys, but no longer writes them.
     Both,
-    /// 11.8.1; 7.8.3 refuses a file that has it.
+    /// Only 11.8.1. 7.8.3 refuses a file that contains the key.
     New,
 }
 
 /// A key of RocksDB's OPTIONS file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The section that holds it, without the column family's name.
+    /// The section that contains the key, without the column family's name.
     pub section: &'static str,
-    /// The releases that have it.
+    /// The releases that have the key.
     pub releases: Releases,
-    /// Whether RocksDB 11.8.1 changes it while a database is open.
+    /// Whether RocksDB 11.8.1 can change the option while a database is open.
     pub mutable: bool,
     /// The option's name.
     pub name: &'static str,
-    /// What RocksDB 7.8.3 writes for default options, or 11.8.1 where only that has it.
+    /// The value that RocksDB 7.8.3 writes for default options, or 11.8.1 if only it has the key.
     pub default: &'static str,
 }
 
-/// The section of options of the whole database.
+/// The section for options of the whole database.
 pub const DB_SECTION: &str = "DBOptions";
-/// The section of options of a column family.
+/// The section for options of a column family.
 pub const CF_SECTION: &str = "CFOptions";
-/// The section of options of a column family's tables.
+/// The section for the table options of a column family.
 pub const TABLE_SECTION: &str = "TableOptions/BlockBasedTable";
 
 const DB: &str = DB_SECTION;
@@ -58,7 +58,7 @@ const fn key(
     }
 }
 
-/// Every key, section by section, in the order in which 7.8.3 writes them. Both leave out what is empty.
+/// Every key, section by section, in the order in which 7.8.3 writes them. Both releases leave out empty values.
 #[rustfmt::skip] // One row a line.
 pub const KEYS: &[Key] = &[
     key(DB, BOTH, true, "compaction_readahead_size", "0"),
@@ -225,7 +225,7 @@ pub const KEYS: &[Key] = &[
     key(CF, BOTH, false, "level_compaction_dynamic_file_size", "true"),
     key(CF, BOTH, false, "max_write_buffer_number_to_maintain", "0"),
     key(CF, BOTH, false, "optimize_filters_for_hits", "false"),
-    // 7.8.3 writes false: true is the default since 8.4, and Ironstone's.
+    // 7.8.3 writes false. True has been RocksDB's default since 8.4, and is Ironstone's.
     key(CF, BOTH, false, "level_compaction_dynamic_level_bytes", "true"),
     key(CF, BOTH, false, "compaction_style", "kCompactionStyleLevel"),
     key(CF, BOTH, false, "compaction_filter", "nullptr"),

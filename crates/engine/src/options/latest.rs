@@ -1,4 +1,4 @@
-//! The newest OPTIONS file of a database that need not be open.
+//! Reads the newest OPTIONS file of a database, which need not be open.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::codec::{self, ParsedOptions, Unsupported};
 use super::{Env, Options};
 use crate::files::{self, FileKind};
 
-/// An OPTIONS file longer than this is none.
+/// The largest OPTIONS file that is read, in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// The path of the newest OPTIONS file in `dir`; `None` if there is none.
@@ -28,13 +28,12 @@ pub(crate) fn text(fs: &dyn FileSystem, path: &Path) -> Result<String> {
 }
 
 impl ParsedOptions {
-    /// What the newest OPTIONS file of the database in `dir` says: the options with which it was
-    /// last opened, as they were changed since. RocksDB's `LoadLatestOptions`. What has no name in
-    /// the file (caches, filters, own operators and comparators, Ironstone's own options) is to be
-    /// set anew.
+    /// Reads the newest OPTIONS file of the database in `dir`: the options with which it was last opened, including
+    /// later changes. RocksDB's `LoadLatestOptions`. Everything that the file does not contain must be set again:
+    /// caches, filters, custom operators and comparators, and Ironstone's own options.
     ///
-    /// Errors: `NotFound` if there is no OPTIONS file; `InvalidArgument` naming file and line for a
-    /// malformed one; with [`Unsupported::Refuse`], `NotSupported` for what Ironstone does not have.
+    /// Errors: `NotFound` if there is no OPTIONS file; `InvalidArgument`, naming file and line, if it is malformed;
+    /// with [`Unsupported::Refuse`], `NotSupported` for settings that Ironstone does not support.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -55,7 +54,7 @@ impl ParsedOptions {
         codec::parse_with(&text(fs, &path)?, unsupported).map_err(|e| e.or_file(&path))
     }
 
-    /// These options for opening; those of the default family are the ones for families without
+    /// Makes options for opening the database. The options of the default family are also used for families without
     /// their own.
     pub fn into_options(self, env: Env) -> Options {
         let default = self.families.into_iter().next();

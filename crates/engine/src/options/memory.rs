@@ -1,28 +1,27 @@
-//! `memory_limit`: one number from which the sizes of the block cache and of the memtables follow.
+//! `memory_limit`: one number that determines the sizes of the block cache and of the memtables.
 //!
 //! ```text
-//!   memory_limit ─┬─ 7/8  block cache: what blocks, indexes, filters and memtables take together
-//!                 │        └─ of it at most 2/8 memtables, charged in steps; writers wait beyond
-//!                 └─ 1/8  what nobody counts: buffers of flushes, compactions and logs
+//!   memory_limit ─┬─ 7/8  block cache: blocks, indexes, filters and memtables together
+//!                 │        └─ at most 2/8 for memtables, charged in steps; beyond that writers wait
+//!                 └─ 1/8  not counted: buffers of flushes, compactions and logs
 //! ```
 //!
-//! The cache never holds more than its capacity, and what is charged to it takes room from blocks.
-//! So the sum stays below the limit as long as indexes and filters, which are always in memory,
-//! leave room for the memtables.
+//! The cache never exceeds its capacity, and memory that is charged to it leaves less room for blocks. So the sum
+//! stays below the limit, as long as indexes and filters, which are always in memory, leave room for the memtables.
 
 use base::{Error, Result};
 
 use super::{DbOptions, Env};
 
-/// Below this, not even a memtable of one arena block fits.
+/// The smallest limit in bytes. Below it, not even a memtable with one arena block fits.
 const LIMIT_MIN: u64 = 4 << 20;
 
 /// The parts of a limit, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
-    /// Capacity of the block cache.
+    /// The capacity of the block cache.
     pub(crate) cache: usize,
-    /// Limit of all memtables, charged to the cache.
+    /// The limit for all memtables, which are charged to the cache.
     pub(crate) write_buffers: usize,
 }
 
@@ -37,8 +36,8 @@ impl Budget {
     }
 }
 
-/// Refuses a limit that is too small, and one beside settings that it replaces. Errors:
-/// `InvalidArgument` naming both.
+/// Refuses a limit that is too small, or that is combined with settings that it replaces. Errors:
+/// `InvalidArgument`, naming the settings.
 pub(crate) fn check(options: &DbOptions, env: &Env) -> Result<()> {
     let limit = options.memory_limit;
     if limit == 0 {

@@ -1,4 +1,4 @@
-//! Options: plain settings, declared once in tables, and the components that go with them.
+//! Options: plain settings, each declared once in a table, and the components that belong to them.
 //!
 //! ```text
 //!   Options ── db: DbOptions            [DBOptions]
@@ -9,9 +9,9 @@
 //!           └─ env: Env                 file system, clock, block cache, statistics
 //! ```
 //!
-//! `sanitize` replaces values that RocksDB takes and does not run with. [`codec`] writes and reads
-//! the OPTIONS file, `kept` has what of it has no effect here; [`rocksdb`] lists every key that RocksDB 7.8.3
-//! has, so that a setting which Ironstone does not implement is refused by name.
+//! `sanitize` replaces values that RocksDB accepts but does not use. [`codec`] writes and reads the OPTIONS file;
+//! `kept` holds its settings that have no effect here. [`rocksdb`] lists every key of RocksDB 7.8.3 and 11.8.1, so
+//! that a setting which Ironstone does not implement is refused by name.
 
 mod cf;
 pub mod codec;
@@ -62,7 +62,7 @@ pub use read_write::{
     WriteOptions,
 };
 
-/// Everything that opening a database needs to know.
+/// Everything that is needed to open a database.
 ///
 /// ```
 /// let mut options = ironstone::Options::default();
@@ -76,16 +76,16 @@ pub use read_write::{
 pub struct Options {
     /// Settings of the whole database.
     pub db: DbOptions,
-    /// Settings of the default column family, and of families that are opened without their own.
+    /// Settings of the default column family, and of families that are opened without their own options.
     pub cf: ColumnFamilyOptions,
-    /// What the database runs on.
+    /// The environment of the database.
     pub env: Env,
 }
 
 impl Options {
-    /// Checks the options as a database would run with them ([`Options::sanitized`]): every range
-    /// and the rules between them. Errors: `InvalidArgument` naming the option, its value and what
-    /// is allowed; `NotSupported` for what Ironstone does not have.
+    /// Checks the options in the form in which a database uses them ([`Options::sanitized`]): the range of each
+    /// option, and the rules between options. Errors: `InvalidArgument`, with the option, its value and the allowed
+    /// values; `NotSupported` for settings that Ironstone does not support.
     pub fn validate(&self) -> Result<()> {
         let (all, _) = self.sanitized();
         all.db.validate()?;
@@ -94,8 +94,8 @@ impl Options {
         all.cf.validate_in(&all.db)
     }
 
-    /// These options with the settings of a text like RocksDB's `GetOptionsFromString` takes:
-    /// options of the database, of the default family and, in braces, of its tables.
+    /// Applies a text in the format of RocksDB's `GetOptionsFromString` to these options: options of the database,
+    /// of the default family and, in braces, of its tables.
     ///
     /// ```
     /// let options = ironstone::Options::default().with_text(
@@ -106,19 +106,19 @@ impl Options {
     /// # Ok::<(), ironstone::Error>(())
     /// ```
     ///
-    /// Errors: a malformed text, an unknown name, a value that is none; `NotSupported` for what
-    /// Ironstone does not have. The options that are left are those from before.
+    /// Errors: a malformed text, an unknown name, or an invalid value; `NotSupported` for settings that Ironstone
+    /// does not support. Options that the text does not name keep their values.
     pub fn with_text(&self, text: &str) -> Result<Self> {
         text::apply(self, text)
     }
 
-    /// The settings that are not the defaults, as [`Options::with_text`] reads them.
+    /// The settings that differ from the defaults, in the form that [`Options::with_text`] reads.
     pub fn to_text(&self) -> String {
         text::to_options_text(self)
     }
 
-    /// How many old logs are kept to be overwritten: none where RocksDB does not keep any either. A
-    /// recycled log ends in what looks like damage, which these recovery modes refuse.
+    /// How many old logs are kept for reuse. As in RocksDB, none are kept with the recovery modes that would refuse
+    /// a recycled log, because its end looks like damage.
     pub(crate) fn recycled_logs(&self) -> usize {
         match self.db.wal_recovery_mode {
             RecoveryMode::TolerateCorruptedTailRecords | RecoveryMode::AbsoluteConsistency => 0,
@@ -127,9 +127,9 @@ impl Options {
     }
 }
 
-/// Everything about one column family.
+/// All options of one column family.
 ///
-/// The settings of [`CfOptions`] are reached as if they stood here: `options.cf.write_buffer_size`.
+/// The settings of [`CfOptions`] can be used as if they were fields of this struct: `options.cf.write_buffer_size`.
 ///
 /// ```
 /// use ironstone::{ColumnFamilyOptions, CompressionType, FilterPolicy};
@@ -145,19 +145,19 @@ pub struct ColumnFamilyOptions {
     pub cf: CfOptions,
     /// Settings of table files.
     pub table: TableOptions,
-    /// The order of keys. Its name is stored; the family opens under no other.
+    /// The order of keys. Its name is stored, and the family can only be opened with the same name.
     pub comparator: Comparator,
-    /// Says where table files end, besides their size.
+    /// Decides where table files end, in addition to their size.
     pub sst_partitioner_factory: Option<Arc<dyn SstPartitionerFactory>>,
-    /// How merge operands change values; `None` refuses merges.
+    /// Applies merge operands to values; without it, merges are refused.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
     /// Sees the values that compactions write, and may drop or change them.
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
-    /// Makes a filter for each compaction. Not together with `compaction_filter`, which wins.
+    /// Creates a filter for each compaction. Ignored if `compaction_filter` is set.
     pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
-    /// The prefixes of keys, for filters.
+    /// Extracts the prefixes of keys, for filters.
     pub prefix_extractor: Option<SliceTransform>,
-    /// What an OPTIONS file said of the family and its tables and has no effect here.
+    /// Settings of the family and its tables in an OPTIONS file that have no effect here.
     pub kept: Kept,
 }
 
@@ -176,7 +176,7 @@ impl DerefMut for ColumnFamilyOptions {
 }
 
 impl ColumnFamilyOptions {
-    /// The defaults, to be changed.
+    /// The defaults, as a starting point.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -187,7 +187,7 @@ impl ColumnFamilyOptions {
         self.compaction_filter.is_some() || self.compaction_filter_factory.is_some()
     }
 
-    /// [`ColumnFamilyOptions::validate`], for a family of a database with these options.
+    /// Like [`ColumnFamilyOptions::validate`], for a family of a database with the options `db`.
     pub(crate) fn validate_in(&self, db: &DbOptions) -> Result<()> {
         let mut all = self.clone();
         sanitize::family(&mut all, db);
@@ -211,8 +211,8 @@ impl ColumnFamilyOptions {
         Ok(())
     }
 
-    /// Checks the options as a database would run with them: every range and the rules between
-    /// them. Errors: as [`Options::validate`].
+    /// Checks the options in the form in which a database uses them: the range of each option, and the rules
+    /// between options. Errors: as [`Options::validate`].
     pub fn validate(&self) -> Result<()> {
         self.validate_in(&DbOptions::default())
     }
@@ -239,14 +239,14 @@ impl ColumnFamilyOptions {
 /// A column family to open.
 #[derive(Clone, Debug)]
 pub struct ColumnFamilyDescriptor {
-    /// Its name; the family that every database has is `default`.
+    /// The name. The family that every database has is `default`.
     pub name: String,
-    /// Its options.
+    /// The options of the family.
     pub options: ColumnFamilyOptions,
 }
 
 impl ColumnFamilyDescriptor {
-    /// A family of this name with these options.
+    /// A descriptor with this name and these options.
     pub fn new(name: impl Into<String>, options: ColumnFamilyOptions) -> Self {
         Self {
             name: name.into(),
@@ -255,32 +255,31 @@ impl ColumnFamilyDescriptor {
     }
 }
 
-/// What a database runs on. Shared between databases where the parts are.
+/// The environment of a database. Its components can be shared between databases.
 #[derive(Clone, Debug)]
 pub struct Env {
-    /// All files go through it.
+    /// The file system for all files.
     pub fs: Arc<dyn io::FileSystem>,
-    /// All time comes from it.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
-    /// Holds uncompressed blocks of tables; `None` makes a cache of the database's own.
+    /// Holds uncompressed blocks of tables; if `None`, the database creates its own.
     pub block_cache: Option<Arc<BlockCache>>,
-    /// Counts events; `None` counts nothing.
+    /// Counts events; if `None`, nothing is counted.
     pub statistics: Option<Arc<Statistics>>,
-    /// Limits the memory of memtables; `None` makes one of the database's own, with
-    /// `db_write_buffer_size`.
+    /// Limits the memory of memtables; if `None`, the database creates its own, limited by `db_write_buffer_size`.
     pub write_buffer_manager: Option<Arc<WriteBufferManager>>,
-    /// Limits what flushes and compactions write per second, and what compactions and reads with
-    /// [`ReadOptions::rate_limiter_priority`] read, by its mode.
+    /// Limits the bytes per second that flushes and compactions write and, depending on its mode, the bytes that
+    /// compactions and reads with [`ReadOptions::rate_limiter_priority`] read.
     pub rate_limiter: Option<Arc<RateLimiter>>,
-    /// Are told what happens.
+    /// Notified of events.
     pub listeners: Listeners,
-    /// Starts the threads that work in the background. For tests.
+    /// Starts the background threads. For tests.
     #[doc(hidden)]
     pub threads: Arc<dyn Threads>,
 }
 
 impl Env {
-    /// Bytes a second that background work is limited to, if it is.
+    /// The limit of background work in bytes per second, if there is one.
     pub(crate) fn background_rate(&self) -> Option<u64> {
         let limiter = self.rate_limiter.as_ref();
         limiter.map(|limiter| limiter.bytes_per_second())
@@ -288,7 +287,7 @@ impl Env {
 }
 
 impl Default for Env {
-    /// The machine's files and clock.
+    /// The file system and clock of the operating system.
     fn default() -> Self {
         Self {
             fs: io::posix::Posix::shared(),

@@ -1,8 +1,8 @@
-//! Settings for a purpose, several at once.
+//! Groups of settings for a purpose.
 //!
-//! The functions with RocksDB's names set what RocksDB 11.8.1 sets (measured: the OPTIONS files of
-//! databases opened with each); options that have no effect in Ironstone are left out. A [`Profile`]
-//! is Ironstone's own, for those who would rather name what they do than tune.
+//! The functions with RocksDB's names set what RocksDB 11.8.1 sets (measured: the OPTIONS files of databases opened
+//! with each). Options without effect in Ironstone are left out. A [`Profile`] is Ironstone's own, for users who
+//! prefer to describe their workload instead of tuning options.
 
 use table::CompressionType;
 use table::filter::FilterPolicy;
@@ -11,19 +11,19 @@ use table::options::DataBlockIndexType;
 use super::compaction::PerLevel;
 use super::{CompactionStyle, MemtableFactory, Options, WalTailPolicy};
 
-/// What a database is for.
+/// The purpose of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Small writes that must survive a power cut, also on devices that destroy a sector which is
-    /// being written: padded logs, and logs that are checked against the MANIFEST.
+    /// Small writes that must survive a power cut, even on devices that destroy a sector while it is being written:
+    /// padded logs, and logs that are verified against the MANIFEST.
     Durable,
-    /// Filling a database from one thread before it is used; [`Options::prepare_for_bulk_load`] with
-    /// memtables that are sorted once. Compact the database by call afterwards.
+    /// Filling a database from one thread before it is used: [`Options::prepare_for_bulk_load`], with memtables
+    /// that are sorted only once. Compact the database manually afterwards.
     BulkLoad,
     /// Mostly point reads: filters in tables and memtables, hash indexes in blocks.
     ReadHeavy,
-    /// 16 MiB of memory for all: small memtables and tables, RocksDB's `OptimizeForSmallDb`, and a
-    /// `memory_limit` instead of its cache of 16 MiB.
+    /// 16 MiB of memory in total: small memtables and tables as in RocksDB's `OptimizeForSmallDb`, with a
+    /// `memory_limit` instead of its 16 MiB cache.
     SmallMemory,
 }
 
@@ -38,7 +38,7 @@ impl Profile {
         }
     }
 
-    /// The profile of this name.
+    /// The profile with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         [
             Self::Durable,
@@ -52,7 +52,7 @@ impl Profile {
 }
 
 impl Options {
-    /// The default options with those of a profile.
+    /// The default options, changed by a profile.
     ///
     /// ```
     /// use ironstone::{Options, Profile};
@@ -81,13 +81,13 @@ impl Options {
         o
     }
 
-    /// Lets `total_threads` flush and compact: one for each processor is a good choice.
+    /// Uses `total_threads` threads for flushes and compactions. One per processor is a good choice.
     pub fn increase_parallelism(&mut self, total_threads: i32) {
         self.db.max_background_jobs = total_threads.max(2);
     }
 
-    /// For filling a database as fast as possible: nothing is compacted, and no number of files
-    /// holds writers back.
+    /// For filling a database as fast as possible: nothing is compacted, and writers are never stalled by the
+    /// number of files.
     pub fn prepare_for_bulk_load(&mut self) {
         const NEVER: i32 = 1 << 30;
         let cf = &mut self.cf.cf;
@@ -135,8 +135,8 @@ impl Options {
         cf.compaction_options_universal.compression_size_percent = 80;
     }
 
-    /// For gets of single keys: filters, and hash indexes in data blocks. The size of the block
-    /// cache is `env.block_cache`'s.
+    /// For gets of single keys: filters, and hash indexes in data blocks. The size of the block cache is set by
+    /// `env.block_cache`.
     pub fn optimize_for_point_lookup(&mut self) {
         self.cf.table.data_block_index_type = DataBlockIndexType::BinaryAndHash;
         self.cf.table.filter_policy = FilterPolicy::Bloom { bits_per_key: 10.0 };
@@ -144,7 +144,7 @@ impl Options {
         self.cf.memtable_whole_key_filtering = true;
     }
 
-    /// For a database of less than a GiB in little memory.
+    /// For a database smaller than 1 GiB in little memory.
     pub fn optimize_for_small_db(&mut self) {
         let cf = &mut self.cf.cf;
         cf.write_buffer_size = 2 << 20;

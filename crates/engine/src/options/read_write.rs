@@ -11,34 +11,34 @@ use io::IoPriority;
 
 use crate::Snapshot;
 
-/// Where a read looks.
+/// The sources that a read uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadTier {
-    /// In memory and in files.
+    /// Memory and files.
     #[default]
     ReadAll,
-    /// In memory: what would need a block that is not in the block cache fails with `Incomplete`.
+    /// Memory only. A read that needs a block outside the block cache fails with `Incomplete`.
     BlockCache,
-    /// What survives the death of the process: memtables do not count if something was written with
+    /// Only data that survives the end of the process: memtables are ignored if anything was written with
     /// `disable_wal`. Not for iterators.
     Persisted,
-    /// Iterators show what is in memtables alone. Gets are not affected.
+    /// Iterators show only data in memtables. Gets are not affected.
     Memtable,
 }
 
-/// Decides by its properties whether an iterator looks at a table.
+/// A filter that decides by a table's properties whether an iterator reads the table.
 #[derive(Clone)]
 pub struct TableFilter(Arc<Filter>);
 
 type Filter = dyn Fn(&table::Properties) -> bool + Send + Sync;
 
 impl TableFilter {
-    /// Tables for which `filter` returns false are passed over; their range tombstones are not.
+    /// Skips the tables for which `filter` returns false. Their range tombstones still apply.
     pub fn new(filter: impl Fn(&table::Properties) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(filter))
     }
 
-    /// Whether a table is looked at; it is if the function panics.
+    /// Whether a table is read. If the function panics, the table is read.
     pub(crate) fn passes(&self, properties: &table::Properties) -> bool {
         catch_unwind(AssertUnwindSafe(|| (self.0)(properties))).unwrap_or(true)
     }
@@ -50,79 +50,78 @@ impl fmt::Debug for TableFilter {
     }
 }
 
-/// How a read is done.
+/// Options of a read.
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// The state that is read; `None` is the newest at the time of the call.
+    /// The snapshot to read; `None` reads the newest state at the time of the call.
     pub snapshot: Option<Snapshot>,
-    /// The time since 1970 from which on the operation reads no block from a file any more and
-    /// fails with `TimedOut`; zero is never.
+    /// A point in time, as the duration since 1970, after which the operation reads no more blocks from files and
+    /// fails with `TimedOut`. Zero means no deadline.
     pub deadline: Duration,
-    /// How long one read of a file may take. Refused unless it is zero, which is for ever: the
-    /// operating system has no such limit.
+    /// The longest time that one read of a file may take. Must be zero, which means no limit, because the operating
+    /// system has no such limit; other values are refused.
     pub io_timeout: Duration,
-    /// Where the read looks.
+    /// The sources that the read uses.
     pub read_tier: ReadTier,
-    /// As what reads of data blocks are charged to the rate limiter, if it limits reads; `None` is
-    /// RocksDB's `IO_TOTAL`, not at all.
+    /// The priority with which reads of data blocks are charged to the rate limiter, if it limits reads. `None`
+    /// (RocksDB's `IO_TOTAL`) does not charge them.
     pub rate_limiter_priority: Option<IoPriority>,
-    /// Bytes of values after which the remaining keys of a `multi_get` fail with `Aborted`.
+    /// The total size in bytes of the returned values above which the remaining keys of a `multi_get` fail with
+    /// `Aborted`.
     pub value_size_soft_limit: u64,
-    /// Refused unless `None`: a result has no place for the hint that more operands than this were
-    /// merged.
+    /// Must be `None`: a result has no place for the hint that more operands than this were merged.
     pub merge_operand_count_threshold: Option<usize>,
-    /// Whether the checksum of each block read from a file is checked.
+    /// Whether the checksum of each block read from a file is verified.
     pub verify_checksums: bool,
-    /// Whether blocks read from a file go to the block cache.
+    /// Whether blocks read from a file are put into the block cache.
     pub fill_cache: bool,
-    /// Whether keys that `delete_range` removed may be shown: for reads that know that there are
-    /// none, and want no time spent on looking.
+    /// Whether `delete_range` may be ignored, so that removed keys may be visible. Saves time for reads that know
+    /// that there are no range deletions.
     pub ignore_range_deletions: bool,
-    /// A hint without effect: reads are synchronous.
+    /// Without effect: reads are synchronous.
     pub async_io: bool,
-    /// A hint without effect, for [`ReadOptions::async_io`].
+    /// Without effect: belongs to [`ReadOptions::async_io`].
     pub optimize_multiget_for_io: bool,
-    /// Bytes that an iterator reads ahead from each file; 0 adapts to what it reads.
+    /// How many bytes an iterator reads ahead from each file; 0 adapts to the access pattern.
     pub readahead_size: u64,
-    /// An iterator that looks at more internal keys than this in one movement fails with
-    /// `Incomplete`; 0 is no limit.
+    /// The most internal keys that an iterator may visit in one movement. Beyond that it fails with `Incomplete`; 0
+    /// means no limit.
     pub max_skippable_internal_keys: u64,
-    /// The smallest key that an iterator shows.
+    /// The smallest key that an iterator shows (inclusive).
     pub iterate_lower_bound: Option<Vec<u8>>,
-    /// The first key that an iterator does not show any more.
+    /// The end of the keys that an iterator shows (exclusive).
     pub iterate_upper_bound: Option<Vec<u8>>,
-    /// Whether an iterator shows what is written after it was made. It goes forward only, and not
-    /// at a snapshot.
+    /// Whether an iterator also shows entries written after it was created. Such an iterator moves forward only,
+    /// and cannot read a snapshot.
     pub tailing: bool,
-    /// Whether seeks look at all files though there is a `prefix_extractor`. What they find is the
-    /// same without it; see [`ReadOptions::prefix_same_as_start`].
+    /// Whether seeks read all files even if there is a `prefix_extractor`. The result is the same either way; see
+    /// [`ReadOptions::prefix_same_as_start`].
     pub total_order_seek: bool,
-    /// Whether seeks use the filters for prefixes only where the bounds say that nothing beyond the
-    /// prefix is wanted.
+    /// Whether seeks use prefix filters only if the bounds show that nothing beyond the prefix is wanted.
     pub auto_prefix_mode: bool,
-    /// Whether an iterator ends where the prefix of the key that it was sent to does, as the
-    /// `prefix_extractor` has it. Files whose filters say that they have nothing with this prefix
-    /// are then not looked at. (Without it, they are when the iterator leaves the prefix.)
+    /// Whether an iterator ends at the end of the prefix of the key that it seeks to, as the `prefix_extractor`
+    /// defines it. Files whose filters exclude this prefix are then never read. If this is not set, they are read
+    /// when the iterator leaves the prefix.
     pub prefix_same_as_start: bool,
-    /// Whether an iterator keeps all blocks that it has been in.
+    /// Whether an iterator keeps all blocks that it has visited in memory.
     pub pin_data: bool,
-    /// A hint without effect: the read-ahead starts anew in each file.
+    /// Without effect: read-ahead starts anew in each file.
     pub adaptive_readahead: bool,
-    /// A hint without effect: files are never deleted by the thread that drops an iterator.
+    /// Without effect: the thread that drops an iterator never deletes files.
     pub background_purge_on_iterator_cleanup: bool,
-    /// Which tables an iterator looks at; `None` is all.
+    /// Selects the tables that an iterator reads; `None` selects all.
     pub table_filter: Option<TableFilter>,
-    /// A hint without effect: whether the read-ahead ends at the upper bound.
+    /// Without effect: would end read-ahead at the upper bound.
     pub auto_readahead_size: bool,
-    /// A hint without effect: values are always there.
+    /// Without effect: values are always loaded.
     pub allow_unprepared_value: bool,
-    /// Whether an iterator at a snapshot changes over to the files and memtables that are there
-    /// now, so that it does not hold back old ones.
+    /// Whether an iterator at a snapshot switches to the current files and memtables, so that it does not keep old
+    /// ones.
     pub auto_refresh_iterator_with_snapshot: bool,
 }
 
 impl ReadOptions {
-    /// The part that the tables look at.
+    /// The part of the options that tables use.
     pub(crate) fn for_tables(&self) -> table::ReadOptions {
         table::ReadOptions {
             verify_checksums: self.verify_checksums,
@@ -136,7 +135,7 @@ impl ReadOptions {
         }
     }
 
-    /// Errors: `NotSupported` naming the option that is refused.
+    /// Errors: `NotSupported`, with the name of the refused option.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if !self.io_timeout.is_zero() {
@@ -201,15 +200,15 @@ impl Default for ReadOptions {
     }
 }
 
-/// Is called with each operand of a key, from the newest on; false says that no older ones are wanted.
+/// Called with each operand of a key, newest first. Returns false if no older operands are wanted.
 pub type ContinueCallback<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
 
-/// How the operands of a key are read.
+/// Options for reading the operands of a key.
 #[derive(Default)]
 pub struct GetMergeOperandsOptions<'a> {
-    /// More operands than this are an error.
+    /// If there are more operands than this, the read fails.
     pub expected_max_number_of_operands: usize,
-    /// Ends the lookup early.
+    /// Can end the lookup early.
     pub continue_cb: Option<ContinueCallback<'a>>,
 }
 
@@ -220,25 +219,25 @@ impl fmt::Debug for GetMergeOperandsOptions<'_> {
     }
 }
 
-/// How a write is done.
+/// Options of a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
     /// Whether the write returns only after it is durable.
     pub sync: bool,
-    /// Whether the write goes to the memtable only: a crash loses it.
+    /// Whether the write goes only to the memtable, so that a crash loses it.
     pub disable_wal: bool,
     /// Whether the write fails with `Incomplete` instead of waiting for a stall to end.
     pub no_slowdown: bool,
-    /// Whether the write gives way to others when compaction lags.
+    /// Whether the write yields to others while compactions lag behind.
     pub low_pri: bool,
 }
 
-/// How a flush by call is done.
+/// Options of a manual flush.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlushOptions {
-    /// Whether the call returns only after the flush.
+    /// Whether the call waits for the end of the flush.
     pub wait: bool,
-    /// Whether the flush starts at once even if it makes writers wait.
+    /// Whether the flush starts at once, even if this stalls writers.
     pub allow_write_stall: bool,
 }
 

@@ -1,8 +1,8 @@
-//! What becomes of each key of an OPTIONS file that RocksDB 7.8.3 or 11.8.1 writes: the tables of
-//! Ironstone's options have it, or it has no effect here, or all but its default is refused.
+//! Determines what happens to each key that RocksDB 7.8.3 or 11.8.1 writes into an OPTIONS file: it is in
+//! Ironstone's option tables, it has no effect here, or only its default value is accepted.
 //!
-//! [`super::codec`] writes all keys of 7.8.3, in this order, so that RocksDB's tools find a complete
-//! file. [`unimplemented()`] lists those that no option table has, for `docs/compat.md`.
+//! [`super::codec`] writes all keys of 7.8.3, in this order, so that RocksDB's tools find a complete file.
+//! [`unimplemented()`] lists the keys that no option table has, for `docs/compat.md`.
 
 use base::options::{OptionInfo, OptionTable, OptionValue as _};
 use table::TableOptions;
@@ -28,27 +28,28 @@ pub(super) fn own(section: &str) -> &'static [OptionInfo] {
     }
 }
 
-/// The keys of a section that Ironstone does not implement: they keep their default.
+/// The keys that Ironstone does not implement: they keep their default value.
 pub fn unimplemented() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().filter(|k| !is_implemented(k))
 }
 
-/// The row of a key that RocksDB knows.
+/// The row of a key of RocksDB.
 pub fn find(section: &str, name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|k| k.section == section && k.name == name)
 }
 
-/// Values besides the default that ask for nothing that Ironstone lacks: section, name, value.
+/// Values that are accepted besides the default, because they request nothing that Ironstone lacks: section, name,
+/// value.
 const ALSO_ACCEPTED: &[(&str, &str, &str)] = &[
     // The default of 11.8.1.
     (DB_SECTION, "compaction_readahead_size", "2097152"),
     (DB_SECTION, "stats_persist_period_sec", "0"),
-    // The id is always in the MANIFEST, as 11.8.1 has it by default.
+    // The id is always in the MANIFEST; this is also the default of 11.8.1.
     (DB_SECTION, "write_dbid_to_manifest", "true"),
 ];
 
-/// Options that tune a mechanism which Ironstone does not have or steers itself, and that change
-/// no result: section and name. Any value is accepted, with a warning that it has no effect.
+/// Section and name of options that tune a mechanism which Ironstone lacks or controls itself, and that do not
+/// change any result. Every value is accepted, with a warning that it has no effect.
 pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     (DB_SECTION, "access_hint_on_compaction_start"),
     (DB_SECTION, "advise_random_on_open"),
@@ -81,13 +82,13 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     (DB_SECTION, "table_cache_numshardbits"),
     (DB_SECTION, "unordered_write"),
     (DB_SECTION, "use_adaptive_mutex"),
-    // fdatasync makes durable all that is needed to read a file again, its length too.
+    // fdatasync makes everything durable that is needed to read a file again, including its length.
     (DB_SECTION, "use_fsync"),
     (DB_SECTION, "writable_file_max_buffer_size"),
     (DB_SECTION, "write_thread_max_yield_usec"),
     (DB_SECTION, "write_thread_slow_yield_usec"),
     (CF_SECTION, "bloom_locality"),
-    // They are always done.
+    // These are always done.
     (CF_SECTION, "force_consistency_checks"),
     (CF_SECTION, "memtable_batch_lookup_optimization"),
     (CF_SECTION, "memtable_huge_page_size"),
@@ -97,7 +98,7 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     (CF_SECTION, "uncache_aggressiveness"),
 ];
 
-/// Options without effect whose numbers have 32 bits, with a sign or without. All others have 64.
+/// Options without effect whose numbers have 32 bits, signed or unsigned. All other numbers have 64 bits.
 const SIGNED: &[&str] = &[
     "max_manifest_space_amp_pct",
     "read_io_executor_threads",
@@ -105,8 +106,8 @@ const SIGNED: &[&str] = &[
 ];
 const UNSIGNED: &[&str] = &["bloom_locality", "uncache_aggressiveness"];
 
-/// False if a value of an option without effect is none of its type, so that RocksDB would not load
-/// an OPTIONS file with it.
+/// False if a value of an option without effect has the wrong type, so that RocksDB would refuse to load an OPTIONS
+/// file with it.
 pub fn is_in_type(key: &Key, value: &str) -> bool {
     let number = key.default.parse::<u64>().is_ok();
     match key.name {
@@ -118,17 +119,17 @@ pub fn is_in_type(key: &Key, value: &str) -> bool {
     }
 }
 
-/// True if the value asks for nothing that Ironstone lacks, though it is not the default.
+/// Whether the value is not the default, but requests nothing that Ironstone lacks.
 pub fn is_also_accepted(key: &Key, value: &str) -> bool {
     ALSO_ACCEPTED.contains(&(key.section, key.name, value))
 }
 
-/// True if the option has no effect, whatever its value.
+/// Whether the option has no effect, whatever its value.
 pub fn is_without_effect(key: &Key) -> bool {
     WITHOUT_EFFECT.contains(&(key.section, key.name))
 }
 
-/// True if an option table has the key, or the codec handles it.
+/// Whether an option table has the key, or the codec handles it.
 pub fn is_implemented(key: &Key) -> bool {
     key.section == CF_SECTION && COMPONENT_KEYS.contains(&key.name)
         || own(key.section).iter().any(|i| i.name == key.name)

@@ -1,30 +1,30 @@
-//! Values that RocksDB takes and does not run with: what it runs with instead (measured on 11.8.1).
+//! Replaces values that RocksDB accepts but does not use by the values that it uses instead (measured on 11.8.1).
 //!
-//! A number out of its range becomes the nearest in it ([`OptionTable::sanitize`]); here are the
-//! rules beyond that. Each change is a line for LOG, but where 0 or a special number stands for a
-//! default. What RocksDB refuses is left as it is, for the checks that follow.
+//! A number out of range is replaced by the nearest one in range ([`OptionTable::sanitize`]). This module has the
+//! other rules. Each replacement gives a line for LOG, unless 0 or a special number stands for a default. Values
+//! that RocksDB refuses are left unchanged, and the later checks refuse them.
 
 use base::options::{OptionTable, used_as};
 use table::options::IndexType;
 
 use super::{CfOptions, ColumnFamilyOptions, CompactionStyle, DbOptions, Options, TableOptions};
 
-/// Files that are open at once with a limit, at least.
+/// The least limit of files that are open at once.
 const OPEN_FILES_MIN: i32 = 20;
-/// Bytes of a data block that RocksDB refuses to exceed, and those that are ever used here.
+/// The largest size of a data block in bytes: the one that RocksDB accepts, and the one that is used here.
 const BLOCK_SIZE_TAKEN: u64 = u32::MAX as u64;
 const BLOCK_SIZE_MAX: u64 = 1 << 28;
-/// Bytes a second of writers that are slowed down.
+/// The default rate in bytes per second for writers that are slowed down.
 const DELAYED_WRITE_RATE: u64 = 16 << 20;
-/// The largest block of memory that a memtable asks for by default; it is a multiple of the pages.
+/// The largest default for `arena_block_size`, and the page size of which it is a multiple.
 const ARENA_BLOCK_MAX: u64 = 1 << 20;
 const PAGE: u64 = 4096;
-/// Levels with `allow_ingest_behind`, at least: for flushes, for compactions, and the last.
+/// The fewest levels with `allow_ingest_behind`: one for flushes, one for compactions, and the last one.
 const LEVELS_BEHIND_MIN: i32 = 3;
-/// Seconds after which universal compaction takes up a file again, if nothing else is said.
+/// The default age in seconds after which universal compaction compacts a file again.
 const UNIVERSAL_PERIOD: u64 = 30 * 24 * 3600;
 
-/// Replaces a value, with a line for LOG.
+/// Replaces a value, and adds a line for LOG.
 macro_rules! use_as {
     ($told:ident, $of:expr, $name:ident, $value:expr) => {
         let value = $value;
@@ -37,8 +37,8 @@ macro_rules! use_as {
 }
 
 impl Options {
-    /// These options with the values that a database runs with, as RocksDB's `SanitizeOptions`, and
-    /// a line for each that was replaced. Opening a database does this and tells the lines in LOG.
+    /// The options with the values that a database uses, as RocksDB's `SanitizeOptions` does it, and a line for
+    /// each value that was replaced. Opening a database does this and writes the lines to LOG.
     ///
     /// ```
     /// let mut options = ironstone::Options::default();
@@ -56,13 +56,14 @@ impl Options {
     }
 }
 
-/// Those of the whole database in these options.
+/// Sanitizes the options of the whole database.
 pub(crate) fn whole(options: &mut Options) -> Vec<String> {
     let rate = options.env.background_rate();
     database(&mut options.db, rate)
 }
 
-/// Options of the whole database, where background work is limited to so many bytes a second or not.
+/// Sanitizes the options of the whole database. `rate` is the limit of background work in bytes per second, if
+/// there is one.
 pub(crate) fn database(o: &mut DbOptions, rate: Option<u64>) -> Vec<String> {
     let mut told = Vec::new();
     if o.max_open_files != -1 {
@@ -85,7 +86,7 @@ pub(crate) fn database(o: &mut DbOptions, rate: Option<u64>) -> Vec<String> {
     told
 }
 
-/// Options of a family of a database with these options.
+/// Sanitizes the options of a family. `db` are the database's options.
 pub(crate) fn family(o: &mut ColumnFamilyOptions, db: &DbOptions) -> Vec<String> {
     let mut told = tables(&mut o.table);
     told.extend(memtables(&mut o.cf, db));
@@ -181,7 +182,7 @@ fn levels(o: &mut CfOptions, db: &DbOptions) -> Vec<String> {
     told
 }
 
-/// The age at which files are compacted again is the smaller of the two: 0 is none.
+/// Files are compacted again at the smaller of the two ages; 0 means never.
 fn universal(o: &mut CfOptions) {
     let period = match o.periodic_compaction_seconds {
         CfOptions::UNSET => UNIVERSAL_PERIOD,
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(o.cf.arena_block_size, 128 << 10);
         assert_eq!(o.cf.max_write_buffer_size_to_maintain, 2 << 20);
         assert_eq!(o.cf.soft_pending_compaction_bytes_limit, 256 << 30);
-        // And what is right stays.
+        // Sanitized options do not change again.
         let (again, told) = o.sanitized();
         assert_eq!((again.db, again.cf.cf, told), (o.db, o.cf.cf, Vec::new()));
     }

@@ -1,10 +1,8 @@
-//! Options as text, without a file: `name=value;name={…}`, and changes of single options while a
-//! database is open.
+//! Options as text without a file, `name=value;name={…}`, and changes of single options while a database is open.
 //!
-//! Names and values are those of the OPTIONS file. The options of tables stand in
-//! `block_based_table_factory={…}`; members of a struct may be named alone
-//! (`compression_opts.level=3`), and those that are not named stay as they are. Here nothing is
-//! lenient: what is not known, or not implemented, is an error, and then nothing is changed.
+//! Names and values are those of OPTIONS files. Table options are given in `block_based_table_factory={…}`. A
+//! single member of a struct may be named (`compression_opts.level=3`); the other members keep their values.
+//! Parsing is strict: an unknown or unsupported option is an error, and then nothing is changed.
 
 use base::options::{OptionFlag, OptionTable};
 use base::{Error, Result};
@@ -13,7 +11,7 @@ use super::codec::{self, Setter, TABLE_OPTION, members, table_members};
 use super::rocksdb::{self, CF_SECTION, DB_SECTION, TABLE_SECTION};
 use super::{ColumnFamilyOptions, DbOptions, Options, sanitize};
 
-/// These options with those of a text. Errors: see [`Options::with_text`].
+/// Applies a text to options. Errors: see [`Options::with_text`].
 pub(super) fn apply(base: &Options, text: &str) -> Result<Options> {
     let sections = [DB_SECTION, CF_SECTION];
     let (db, cf) = applied(base.db.clone(), base.cf.clone(), &sections, text)?;
@@ -35,7 +33,7 @@ fn applied(
     Ok((db, cf))
 }
 
-/// The settings of a table that are not the defaults.
+/// The settings of a table that differ from the defaults.
 fn differing<T: OptionTable>(table: &T) -> String {
     let defaults = T::default();
     let differs = |name: &str| {
@@ -46,23 +44,21 @@ fn differing<T: OptionTable>(table: &T) -> String {
 }
 
 impl DbOptions {
-    /// These options with those of a text, as [`Options::with_text`]; RocksDB's
-    /// `GetDBOptionsFromString`.
+    /// Applies a text to these options, like [`Options::with_text`]: RocksDB's `GetDBOptionsFromString`.
     pub fn with_text(&self, text: &str) -> Result<Self> {
         let cf = ColumnFamilyOptions::default();
         let (db, _) = applied(self.clone(), cf, &[DB_SECTION], text)?;
         Ok(db)
     }
 
-    /// The settings that are not the defaults, as [`DbOptions::with_text`] reads them.
+    /// The settings that differ from the defaults, in the form that [`DbOptions::with_text`] reads.
     pub fn to_text(&self) -> String {
         differing(self)
     }
 }
 
 impl ColumnFamilyOptions {
-    /// These options with those of a text, as [`Options::with_text`]; RocksDB's
-    /// `GetColumnFamilyOptionsFromString`.
+    /// Applies a text to these options, like [`Options::with_text`]: RocksDB's `GetColumnFamilyOptionsFromString`.
     ///
     /// ```
     /// let options = ironstone::ColumnFamilyOptions::default()
@@ -78,7 +74,7 @@ impl ColumnFamilyOptions {
         Ok(cf)
     }
 
-    /// The settings that are not the defaults, as [`ColumnFamilyOptions::with_text`] reads them.
+    /// The settings that differ from the defaults, in the form that [`ColumnFamilyOptions::with_text`] reads.
     /// Components without a name in OPTIONS files are left out.
     pub fn to_text(&self) -> String {
         let mut out = differing(&self.cf);
@@ -90,15 +86,16 @@ impl ColumnFamilyOptions {
     }
 }
 
-/// The settings in which the options differ from the defaults, as [`apply`] reads them.
+/// The settings that differ from the defaults, in the form that [`apply`] reads.
 pub(super) fn to_options_text(options: &Options) -> String {
     options.db.to_text() + &options.cf.to_text()
 }
 
-/// The options of a family of a database with these options after a change while it is open, and what
-/// of it has no effect or was replaced.
-/// Errors: `InvalidArgument` for an option that is unknown, cannot be changed, or gets a value that
-/// is none or breaks a rule; `NotSupported` for what is not implemented.
+/// Applies changes to a family's options while the database is open. `db` are the database's options. Returns the
+/// new options, and messages about settings that have no effect or were replaced.
+///
+/// Errors: `InvalidArgument` if an option is unknown, cannot be changed, or gets a value that is invalid or breaks
+/// a rule; `NotSupported` if it is not implemented.
 pub(crate) fn change_family(
     now: &ColumnFamilyOptions,
     db: &DbOptions,
@@ -115,8 +112,9 @@ pub(crate) fn change_family(
     Ok((cf, told))
 }
 
-/// The options of the whole database, whose background work is limited to `rate` bytes a second or
-/// not, after a change while it is open, and what of it has no effect or was replaced. Errors: as [`change_family`].
+/// Applies changes to the options of the whole database while it is open. `rate` is the limit of background work in
+/// bytes per second, if there is one. Returns the new options, and messages about settings that have no effect or
+/// were replaced. Errors: as [`change_family`].
 pub(crate) fn change_db(
     now: &DbOptions,
     rate: Option<u64>,
@@ -146,8 +144,7 @@ fn check_family_changeable(name: &str, value: &str) -> Result<()> {
     }
 }
 
-/// Errors: no option of the section has this name, or RocksDB does not change it while a database
-/// is open.
+/// Errors: no option of the section has this name, or RocksDB does not change it while a database is open.
 fn check_changeable(section: &'static str, name: &str) -> Result<()> {
     let own = rocksdb::own(section).iter().find(|i| i.name == name);
     let changeable = match (rocksdb::find(section, name), own) {

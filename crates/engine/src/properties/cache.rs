@@ -1,8 +1,8 @@
 //! `rocksdb.block-cache-entry-stats`: what is in the block cache.
 //!
-//! The cache has data blocks, and is charged for what lies outside of it: indexes and filters, and
-//! memtables if the write-buffer manager charges them. The counts are kept all the time, so that
-//! nothing has to be collected: the age of the answer is always 0.
+//! The cache holds data blocks. Memory outside of it is charged to it: indexes, filters, and memtables if the
+//! write-buffer manager charges them. The counts are always up to date and need no collection, so the age of the
+//! answer is always 0.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::text;
 use crate::family::Family;
 use crate::shared::Shared;
 
-/// What entries are for, by RocksDB's name, which is also the order.
+/// The roles of entries under RocksDB's names, in RocksDB's order.
 const ROLES: [(&str, &str); 14] = [
     ("DataBlock", "data-block"),
     ("FilterBlock", "filter-block"),
@@ -35,7 +35,7 @@ const ROLES: [(&str, &str); 14] = [
 const DATA_BLOCK: usize = 0;
 const TABLE_READER: usize = 9;
 
-/// Entries and bytes of each role.
+/// The number of entries and their bytes, by role.
 fn entries(db: &Shared) -> [(u64, u64); 14] {
     let cache = &db.tables.cache;
     let charged = cache.reserved() as u64;
@@ -54,13 +54,13 @@ fn portion(bytes: u64, of: usize) -> f64 {
     }
 }
 
-/// A name that no other cache of this process has.
+/// A name that is unique among the caches of this process.
 fn id(db: &Shared) -> String {
     let cache = &db.tables.cache;
     format!("ClockCache@{:p}#{}", Arc::as_ptr(cache), std::process::id())
 }
 
-/// The text; empty if the family uses no cache.
+/// The text of the property; empty if the family uses no block cache.
 pub(super) fn text(db: &Shared, family: &Family) -> String {
     if family.options().table.no_block_cache {
         return String::new();
@@ -85,7 +85,7 @@ pub(super) fn text(db: &Shared, family: &Family) -> String {
     )
 }
 
-/// The map property; `None` if the family uses no cache.
+/// The map property; `None` if the family uses no block cache.
 pub(super) fn map(db: &Shared, family: &Family) -> Option<BTreeMap<String, String>> {
     if family.options().table.no_block_cache {
         return None;

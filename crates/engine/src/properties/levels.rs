@@ -1,8 +1,7 @@
 //! `rocksdb.cfstats`: what flushes and compactions did, by level and by priority.
 //!
-//! benchmark.sh and people read this text: columns, widths and words are RocksDB's (measured: the
-//! answers of 11.8.1). What happened in an interval counts from the last time that it was written to
-//! LOG.
+//! benchmark.sh and users read this text, so columns, widths and words are RocksDB's (measured on 11.8.1). An
+//! interval begins when the text is written to LOG.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,11 +17,11 @@ const COLUMNS: &str = "    Files   Size     Score Read(GB)  Rn(GB) Rnp1(GB) Writ
     WPreComp(GB) Wnew(GB) Moved(GB) W-Amp Rd(MB/s) Wr(MB/s) Comp(sec) CompMergeCPU(sec) Comp(cnt) \
     Avg(sec) KeyIn KeyDrop Rblob(GB) Wblob(GB)";
 
-/// A line of the table.
+/// A row of the table.
 struct Row {
     name: String,
     files: u64,
-    /// Of the files: those that are being compacted.
+    /// How many of the files are being compacted.
     busy: u64,
     bytes: u64,
     score: f64,
@@ -43,11 +42,11 @@ impl Row {
         }
     }
 
-    /// The columns behind the score that are fractions, by their name in the map property.
+    /// The fractional columns after the score, by their names in the map property.
     fn fractions(&self) -> [(&'static str, f64); 14] {
         let w = &self.work;
         let gb = |n: u64| n as f64 / GB;
-        // One more, so that nothing is divided by no time.
+        // One microsecond more, to avoid a division by zero.
         let elapsed = (w.micros + 1) as f64 / 1e6;
         let mean = if w.count == 0 {
             0.0
@@ -107,7 +106,7 @@ impl Row {
         )
     }
 
-    /// The same for the map property.
+    /// Adds the row to the map property.
     fn entries(&self, out: &mut BTreeMap<String, String>) {
         let name = self.name.trim();
         let mut add = |what: &str, n: f64| {
@@ -132,9 +131,9 @@ impl Row {
     }
 }
 
-/// The table, with what it is made of.
+/// The table, with the numbers that it is made from.
 struct Table {
-    /// A line for each level that has files or saw work.
+    /// A row for each level that has files or had compactions or flushes.
     levels: Vec<Row>,
     sum: Row,
     interval: Row,
@@ -151,7 +150,7 @@ fn ratio(out: u64, input: u64) -> f64 {
     }
 }
 
-/// Collects the numbers.
+/// Collects the numbers of the table.
 fn table(db: &Shared, family: &Family) -> Table {
     let version = family.view.load().version.clone();
     let clock = &db.env().clock;
@@ -212,7 +211,7 @@ fn table(db: &Shared, family: &Family) -> Table {
     }
 }
 
-/// The text of `rocksdb.cfstats-no-file-histogram`. With `periodic`, the next interval begins.
+/// The text of `rocksdb.cfstats-no-file-histogram`. With `periodic`, a new interval begins.
 pub(super) fn text(db: &Shared, family: &Family, periodic: bool) -> String {
     let table = table(db, family);
     if periodic {
@@ -309,8 +308,7 @@ fn summary(out: &mut String, table: &Table) {
     }
 }
 
-/// The map property `rocksdb.cfstats`: the table without an interval, and how often writers were
-/// held back.
+/// The map property `rocksdb.cfstats`: the table without the interval, and the counts of write stalls.
 pub(super) fn map(db: &Shared, family: &Family) -> BTreeMap<String, String> {
     let table = table(db, family);
     let mut out = BTreeMap::new();

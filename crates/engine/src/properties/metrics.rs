@@ -1,7 +1,7 @@
-//! Everything that is counted, in the text form that Prometheus collects.
+//! All counters and properties in Prometheus's text format.
 //!
-//! Numbers of a family have the label `cf`, those of a level also `level`; what belongs to the
-//! whole database has none. Names are RocksDB's, with underscores.
+//! Metrics of a family have the label `cf`; those of a level also have `level`; those of the whole database have no
+//! labels. Names are RocksDB's, with underscores.
 
 use base::metrics::{Kind, Metrics};
 
@@ -12,7 +12,7 @@ use crate::compaction::stats::LevelStats;
 use crate::family::Family;
 use crate::shared::Shared;
 
-/// A number of a level: its name, what it is, how it is found.
+/// A metric of a level: name, kind, help text, and the function that reads it.
 type OfLevel = (&'static str, Kind, &'static str, fn(&Level) -> f64);
 
 struct Level {
@@ -119,7 +119,7 @@ fn write_number(m: &mut Metrics, db: &Shared, number: &Number) {
         .filter_map(|f| Some((f.name.as_str(), (number.get)(&Ask::new(db, f))?)))
         .collect();
     let Some(&(_, first)) = values.first() else {
-        return; // it does not apply here
+        return; // the property does not apply
     };
     m.family(&name, Kind::Gauge, &format!("Property {name}"));
     if number.scope != Scope::Family {

@@ -1,19 +1,18 @@
-//! Properties: what the database tells about itself, by RocksDB's names.
+//! Properties: information about the database, under RocksDB's names.
 //!
 //! ```text
-//!   numbers  properties that are one number
+//!   numbers  numeric properties
 //!   levels   rocksdb.cfstats: flushes and compactions
 //!   writes   rocksdb.dbstats: what was written
-//!   stalls   how often writers were held back
+//!   stalls   counts of write stalls
 //!   tables   lists and sums of table files
 //!   cache    what is in the block cache
 //!   metrics  everything for Prometheus
-//!   text     numbers as RocksDB writes them
+//!   text     numbers in RocksDB's format
 //! ```
 //!
-//! Which names exist, and whether they are text, a number or a map, is RocksDB's choice (measured:
-//! 11.8.1). Names that end in a level or a temperature are text in RocksDB, even where it is a
-//! number.
+//! The names, and whether a property is text, a number or a map, are those of RocksDB (measured on 11.8.1). A
+//! property whose name ends in a level or a temperature is text in RocksDB, even if its value is a number.
 
 mod cache;
 mod levels;
@@ -35,7 +34,7 @@ use tables::Sums;
 
 pub(crate) use metrics::metrics_text;
 
-/// The value of a property of a family, or of the database; `None` for an unknown name.
+/// The value of a property of a family or of the database; `None` for an unknown name.
 pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
     let plain = name.strip_prefix("rocksdb.")?;
     if let Some(number) = find(plain) {
@@ -94,14 +93,14 @@ fn with_argument(version: &Version, name: &str) -> Option<String> {
     })
 }
 
-/// A property that is a number; `None` for any other name, and where it does not apply.
+/// The value of a numeric property; `None` for any other name, and if the property does not apply.
 pub(crate) fn get_int(db: &Shared, family: &Family, name: &str) -> Option<u64> {
     let number = find(name.strip_prefix("rocksdb.")?)?;
     (number.get)(&Ask::new(db, family))
 }
 
-/// The sum of a number over all families, as RocksDB adds it up: what belongs to the whole database
-/// counts once for each family; the cache, which they share, counts once.
+/// The sum of a numeric property over all families, as RocksDB computes it. A property of the whole database is
+/// added once for each family; a property of the shared cache counts once.
 pub(crate) fn aggregated_int(db: &Shared, name: &str) -> Option<u64> {
     let number = find(name.strip_prefix("rocksdb.")?)?;
     let families = db.families.load();
@@ -116,7 +115,7 @@ fn find(name: &str) -> Option<&'static Number> {
     numbers::ALL.iter().find(|n| n.name == name)
 }
 
-/// A property that is a map, by RocksDB's keys; `None` for any other name.
+/// The value of a map property, with RocksDB's keys; `None` for any other name.
 pub(crate) fn get_map(
     db: &Shared,
     family: &Family,
@@ -151,7 +150,7 @@ fn stats(db: &Shared, family: &Family) -> String {
     levels::text(db, family, false) + &read_latency(db, family) + &writes::text(db)
 }
 
-/// What is written to LOG from time to time.
+/// The statistics that are written to LOG periodically.
 pub(crate) fn dump(db: &Shared) -> String {
     let mut out = writes::text(db);
     for family in db.families.load().iter() {
@@ -161,8 +160,7 @@ pub(crate) fn dump(db: &Shared) -> String {
     out
 }
 
-/// The text of `rocksdb.cf-file-histogram`: how long reads of files took, by level. Counted only
-/// with statistics.
+/// The text of `rocksdb.cf-file-histogram`: the latency of file reads, by level. Counted only with statistics.
 fn read_latency(db: &Shared, family: &Family) -> String {
     let mut out = format!(
         "\n** File Read Latency Histogram By Level [{}] **\n",

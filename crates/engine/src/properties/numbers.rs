@@ -1,4 +1,4 @@
-//! Properties that are one number, each with how it is found.
+//! Numeric properties, each with the function that computes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::read::view::View;
 use crate::shared::Shared;
 use crate::write::admit;
 
-/// What a number is looked up in.
+/// The database and family of which a number is asked.
 pub(super) struct Ask<'a> {
     db: &'a Shared,
     family: &'a Family,
@@ -36,21 +36,21 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Whose a number is.
+/// What a number describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     Family,
     Db,
-    /// Of the cache, which other databases may share.
+    /// The block cache, which other databases may share.
     Cache,
 }
 
-/// A property that is a number.
+/// A numeric property.
 pub(super) struct Number {
-    /// Without the prefix `rocksdb.`.
+    /// The name without the prefix `rocksdb.`.
     pub(super) name: &'static str,
     pub(super) scope: Scope,
-    /// `None` where it does not apply.
+    /// Computes the value; `None` if the property does not apply.
     pub(super) get: fn(&Ask<'_>) -> Option<u64>,
 }
 
@@ -78,7 +78,7 @@ const fn cache(name: &'static str, get: fn(&Ask<'_>) -> Option<u64>) -> Number {
     }
 }
 
-/// All of them.
+/// All numeric properties.
 pub(super) const ALL: &[Number] = &[
     family("num-immutable-mem-table", |a| Some(a.view.imm.len() as u64)),
     family("num-immutable-mem-table-flushed", |a| {
@@ -155,7 +155,7 @@ pub(super) const ALL: &[Number] = &[
     db("min-log-number-to-keep", |a| {
         Some(a.db.lock_versions().min_log_number_to_keep)
     }),
-    // No file is spared because of its number: those that are being written are known by name.
+    // No file is protected by its number: files that are being written are tracked by name.
     db("min-obsolete-sst-number-to-keep", |_| Some(u64::MAX)),
     family("base-level", |a| {
         let base = candidates::base_level(&a.view.version, &a.family.options().cf);
@@ -187,7 +187,7 @@ pub(super) const ALL: &[Number] = &[
     cache("block-cache-pinned-usage", |a| {
         uses_cache(a).then(|| a.db.tables.cache.pinned_usage() as u64)
     }),
-    // There are no blob files, and no cache for them.
+    // Blob files, and a cache for them, do not exist.
     family("num-blob-files", |_| Some(0)),
     family("total-blob-file-size", |_| Some(0)),
     family("live-blob-file-size", |_| Some(0)),
@@ -209,7 +209,7 @@ fn live_table_bytes(view: &View) -> u64 {
     view.version.files().map(|(_, f)| f.meta.file_size).sum()
 }
 
-/// Bytes of the files of all Versions that somebody still reads, each once.
+/// The total size in bytes of the tables of all Versions that are still in use, each table once.
 fn total_table_bytes(a: &Ask<'_>) -> u64 {
     let mut sizes = BTreeMap::new();
     for version in a.family.view.live_versions() {
@@ -220,7 +220,8 @@ fn total_table_bytes(a: &Ask<'_>) -> u64 {
     sizes.values().sum()
 }
 
-/// Entries less twice the deletions, which hide themselves and one other: RocksDB's estimate.
+/// The number of entries minus twice the number of deletions: a deletion hides itself and one other entry. This is
+/// RocksDB's estimate.
 fn estimate_num_keys(view: &View) -> u64 {
     let memory = std::iter::once(&view.mem).chain(&view.imm);
     let (mut entries, mut deletes) = memory.fold((0, 0), |(e, d), m| {
@@ -234,7 +235,7 @@ fn estimate_num_keys(view: &View) -> u64 {
     entries.saturating_sub(2 * deletes)
 }
 
-/// Sorted runs that compactions are reading: each file of level 0, and each other level.
+/// The number of sorted runs that compactions are reading: each file of level 0, and each other level.
 fn running_sorted_runs(db: &Shared) -> u64 {
     let families = db.families.load();
     let state = db.state();
@@ -258,7 +259,8 @@ fn running_sorted_runs(db: &Shared) -> u64 {
     runs
 }
 
-/// Known only where files go by their age: in FIFO style without compactions of small files.
+/// The oldest key time. Known only if files are dropped by age: with FIFO compaction and without
+/// `allow_compaction`.
 fn oldest_key_time(a: &Ask<'_>) -> Option<u64> {
     let options = &a.family.options().cf;
     let fifo = options.compaction_style == CompactionStyle::Fifo;

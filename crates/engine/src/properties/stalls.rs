@@ -1,11 +1,11 @@
-//! How often writers were held back, by RocksDB's names.
+//! Counts of write stalls, under RocksDB's names.
 
 use std::collections::BTreeMap;
 
 use crate::family::Family;
 use crate::shared::Shared;
 
-/// Of a family: `rocksdb.cf-write-stall-stats`.
+/// The counts of a family: `rocksdb.cf-write-stall-stats`.
 pub(super) fn of_family(db: &Shared, family: &Family) -> BTreeMap<String, u64> {
     let counts = db.stall.counts(family.id);
     let mut out = BTreeMap::new();
@@ -25,7 +25,7 @@ pub(super) fn of_family(db: &Shared, family: &Family) -> BTreeMap<String, u64> {
     out
 }
 
-/// Of the whole database: `rocksdb.db-write-stall-stats`.
+/// The counts of the whole database: `rocksdb.db-write-stall-stats`.
 pub(super) fn of_db(db: &Shared) -> BTreeMap<String, u64> {
     let name = "write-buffer-manager-limit-stops".to_owned();
     BTreeMap::from([(name, db.stall.memory_stops())])

@@ -1,4 +1,4 @@
-//! Properties of the table files: lists, sums over their properties, estimates.
+//! Properties of the table files: lists, sums and estimates.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// Over the tables of a level, or of all levels.
+    /// The sums over the tables of one level or of all levels.
     pub(super) fn of(version: &Version, level: Option<usize>) -> Self {
         let mut out = Self::default();
         for (l, f) in version.files() {
@@ -45,7 +45,7 @@ impl Sums {
     }
 
     fn add(&mut self, p: &Properties) {
-        // Properties that newer versions of RocksDB write.
+        // Properties that only newer RocksDB versions write.
         let other = |name: &str| {
             let value = p.other.get(name.as_bytes());
             value
@@ -74,7 +74,7 @@ impl Sums {
         self.fast += p.fast_compression_estimated_data_size;
     }
 
-    /// What RocksDB prints. What cannot be added up stands as in a table that says nothing.
+    /// The text that RocksDB prints. A property that cannot be summed is printed as for a table without it.
     pub(super) fn text(&self) -> String {
         let mean = |n: u64| {
             if self.entries == 0 {
@@ -125,7 +125,7 @@ impl Sums {
         )
     }
 
-    /// The same as a map.
+    /// The sums as a map.
     pub(super) fn map(&self) -> BTreeMap<String, String> {
         [
             ("data_size", self.data),
@@ -153,7 +153,7 @@ impl Sums {
     }
 }
 
-/// Keys and values before compression to bytes in files; -1 without data.
+/// The ratio of the uncompressed size of keys and values to the size of their files; -1 without data.
 pub(super) fn compression_ratio(version: &Version, level: usize) -> f64 {
     let sums = version.level(level).iter().map(|f| {
         let p = &f.properties;
@@ -167,10 +167,10 @@ pub(super) fn compression_ratio(version: &Version, level: usize) -> f64 {
     }
 }
 
-/// Bytes of the lowest level, and of files above it whose keys nothing below them has.
+/// The total size in bytes of the lowest level, and of those files above it that overlap no file counted before.
 pub(super) fn live_data_size(version: &Version) -> u64 {
     let cmp = &version.comparator;
-    // By key, not overlapping: only such files are added.
+    // Sorted by key and not overlapping: a file that overlaps one of these is not counted.
     let mut ranges: Vec<&TableFile> = Vec::new();
     let mut bytes = 0;
     for level in (0..version.num_levels()).rev() {
@@ -200,8 +200,8 @@ pub(super) fn levelstats(version: &Version) -> String {
     out
 }
 
-/// The text of `rocksdb.sstables`: number, size, sequence numbers and bounds of each file; behind
-/// them, how many sampled reads it had, which nobody counts here.
+/// The text of `rocksdb.sstables`: number, size, sequence numbers and bounds of each file, and the number of its
+/// sampled reads, which is always 0 because reads are not sampled.
 pub(super) fn sstables(version: &Version, number: u64) -> String {
     let mut out = String::new();
     for level in 0..version.num_levels() {
@@ -221,7 +221,7 @@ pub(super) fn sstables(version: &Version, number: u64) -> String {
     out
 }
 
-/// An internal key, as RocksDB shows it.
+/// An internal key in RocksDB's format.
 fn bound(internal: &[u8]) -> String {
     let Some((user, packed)) = base::key::split(internal) else {
         return "(bad)".to_owned();

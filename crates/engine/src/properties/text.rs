@@ -1,8 +1,8 @@
-//! Numbers as RocksDB writes them for people.
+//! Numbers in the format in which RocksDB prints them.
 
-/// Bytes of a GiB, in which levels are told.
+/// Bytes in a GiB, the unit for levels.
 pub(super) const GB: f64 = 1_073_741_824.0;
-/// Bytes of a MiB.
+/// Bytes in a MiB.
 pub(super) const MB: f64 = 1_048_576.0;
 
 /// A count: whole below 10,000, then in thousands, millions, billions.
@@ -15,7 +15,7 @@ pub(super) fn count(n: u64) -> String {
     }
 }
 
-/// Bytes in the largest unit that leaves at least 1, but at least KB.
+/// Bytes in the largest of KB, MB, GB and TB that gives at least 1; KB for smaller numbers.
 pub(super) fn bytes(n: u64) -> String {
     let mut size = n as f64 / 1024.0;
     for unit in ["KB", "MB", "GB"] {
@@ -35,17 +35,17 @@ pub(super) fn time(micros: u64) -> String {
     format!("{h:02}:{m:02}:{s:.3}")
 }
 
-/// `bytes` a second, in MiB; moments shorter than a millisecond count as one.
+/// `bytes` per second in MiB. A time shorter than a millisecond counts as one millisecond.
 pub(super) fn rate(bytes: u64, seconds: f64) -> f64 {
     bytes as f64 / MB / seconds.max(0.001)
 }
 
-/// Nanoseconds in seconds.
+/// Converts nanoseconds to seconds.
 pub(super) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// Pairs as RocksDB tells causes of stalls.
+/// Names and counts in the format of RocksDB's list of write stalls.
 pub(super) fn pairs(pairs: impl Iterator<Item = (String, u64)>) -> String {
     let each: Vec<String> = pairs.map(|(name, n)| format!("{name}: {n}")).collect();
     format!("Write Stall (count): {}\n", each.join(", "))

@@ -1,4 +1,4 @@
-//! `rocksdb.dbstats`: what was written to the database, in RocksDB's words.
+//! `rocksdb.dbstats`: what was written to the database, in RocksDB's format.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::text::{self, GB, MB, count, rate, seconds};
 use crate::db_stats::Counts;
 use crate::shared::Shared;
 
-/// The text. The interval counts from the last time that somebody asked.
+/// The text of the property. The interval begins at the previous call.
 pub(super) fn text(db: &Shared) -> String {
     let now = db.db_stats.get(db.env().clock.monotonic_nanos());
     let recent = now.since(&db.db_stats.interval(now));
@@ -21,7 +21,7 @@ pub(super) fn text(db: &Shared) -> String {
     )
 }
 
-/// The three lines about a time. What was written by applications is told in `unit`.
+/// Three lines about a period. Bytes written by the application are given in `unit`.
 fn lines(what: &str, c: &Counts, unit: f64, unit_name: &str) -> String {
     let time = seconds(c.nanos);
     let per = |n: u64, of: u64| n as f64 / of.max(1) as f64;

@@ -1,13 +1,13 @@
 //! What range tombstones hide from an iterator.
 //!
-//! Every source of an iterator (a memtable, a level 0 file, a deeper level) may have tombstones.
-//! Together they say, for a window of keys around the current one, which number the newest
-//! tombstone has: an entry in the window is hidden if it is older. So an entry costs one comparison
-//! with the end of the window, in whichever direction the iterator goes, and the sources are asked
-//! again only where a fragment of one of them begins or ends.
+//! Every source of an iterator (a memtable, a level 0 file, a deeper level) may have tombstones. For a
+//! window of keys around the current position, they determine the sequence number of the newest tombstone;
+//! an entry in the window is hidden if it is older than that. So each entry costs one comparison with the
+//! end of the window, in either direction. The sources are asked again only where a fragment of one of them
+//! begins or ends.
 //!
-//! A tombstone of a newer source hides everything that an older source has under it. The older
-//! source need not be walked through then: it jumps to the fragment's end.
+//! A tombstone of a newer source hides everything that an older source has in its range. The older source
+//! then jumps straight to the end of the fragment.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::version::TableFile;
 
 /// The tombstones of one source.
 pub(crate) enum Lists {
-    /// Of a memtable or one file.
+    /// The tombstones of a memtable or of one file.
     One(Vec<Arc<Fragments>>),
-    /// The files of a sorted level that have tombstones, by key.
+    /// The files of a sorted level that have tombstones, sorted by key.
     Level(Vec<Arc<TableFile>>),
 }
 
@@ -57,23 +57,23 @@ struct Source {
     older_from: usize,
 }
 
-/// The tombstones that an iterator respects, and the window that it is in.
+/// The tombstones that an iterator respects, and the window around its position.
 pub(crate) struct Cover {
     comparator: Comparator,
-    /// Newer tombstones are not seen.
+    /// Tombstones newer than this are ignored.
     limit: SequenceNumber,
     /// Newest first.
     sources: Vec<Source>,
-    /// The end of the window in the direction of the iterator; `None` is open.
+    /// The end of the window in the iterator's direction; `None` if unbounded.
     edge: Option<Vec<u8>>,
-    /// Whether `edge` and `sequence` mean anything.
+    /// Whether `edge` and `sequence` are valid.
     located: bool,
-    /// The newest tombstone in the window; 0 if there is none.
+    /// The sequence number of the newest tombstone in the window; 0 if there is none.
     sequence: u64,
 }
 
 impl Cover {
-    /// Nothing is hidden from a reader at `limit` yet.
+    /// A cover without tombstones, for a reader at `limit`.
     pub(crate) fn new(comparator: Comparator, limit: SequenceNumber) -> Self {
         Self {
             comparator,
@@ -96,19 +96,19 @@ impl Cover {
         (!self.sources.is_empty()).then(|| Box::new(self))
     }
 
-    /// Tombstones up to `limit` are seen from now on.
+    /// From now on, tombstones up to `limit` are visible.
     pub(crate) fn raise_limit(&mut self, limit: SequenceNumber) {
         self.limit = limit;
         self.located = false;
     }
 
-    /// The iterator goes somewhere else, or in another direction.
+    /// Forgets the window: the iterator moves elsewhere or changes direction.
     pub(crate) fn lose(&mut self) {
         self.located = false;
     }
 
-    /// Whether the entry with this internal key is hidden. Between two calls of [`Cover::lose`],
-    /// keys come in the order of the direction.
+    /// Whether the entry with this internal key is hidden. Between two calls of [`Cover::lose`], keys must
+    /// come in the iterator's direction.
     #[inline]
     pub(crate) fn hides(&mut self, internal_key: &[u8], forward: bool) -> bool {
         if !self.inside(internal_key, forward) {
@@ -146,9 +146,10 @@ impl Cover {
         self.located = true;
     }
 
-    /// Where the iterator's child number `child` may go on from the internal key `at`, because
-    /// newer sources hide all that it has up to there: the first position behind that, or, going
-    /// back, the position that everything it still has is before.
+    /// The position from which the iterator's child number `child` may continue, starting at the internal
+    /// key `at`, because newer sources hide everything that the child has up to there; `None` if they do
+    /// not. Forward, this is the end of the hidden range. In reverse, it is the start: the child continues
+    /// before it.
     pub(crate) fn jump(&self, child: usize, at: &[u8], forward: bool) -> Option<&[u8]> {
         let cmp = &self.comparator;
         let mut best: Option<&[u8]> = None;

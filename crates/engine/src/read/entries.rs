@@ -1,4 +1,4 @@
-//! The entries of a range, as Rust's iterators give them.
+//! The entries of a range as a Rust iterator.
 
 use std::cmp::Ordering;
 use std::iter::FusedIterator;
@@ -12,14 +12,15 @@ use crate::options::ReadOptions;
 /// A range of keys: where it begins and where it ends.
 pub(crate) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// The keys and values of a range, in the order of the keys; [`Iterator::rev`] goes the other way. What is
-/// shown is the state in which the iterator was made.
+/// The keys and values of a range in key order; [`Iterator::rev`] returns them in reverse order. The
+/// iterator shows the state at the time of its creation.
 ///
-/// An error is the last item. [`Db::range`](crate::Db::range) and [`Db::prefix`](crate::Db::prefix) make one;
-/// a [`DbIterator`] is the cursor for who moves back and forth, does not want copies, or goes on behind an
-/// `Incomplete` of `max_skippable_internal_keys`.
+/// An error is the last item. [`Db::range`](crate::Db::range) and [`Db::prefix`](crate::Db::prefix) create
+/// an `Entries`. Use the cursor [`DbIterator`] instead to move back and forth, to avoid copies, or to
+/// continue after an `Incomplete` caused by `max_skippable_internal_keys`.
 ///
-/// With a comparator other than the default, a range with an included end is read up to the first key behind it.
+/// With a comparator other than the default, a range with an inclusive end is read up to the first key
+/// after it.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -41,7 +42,7 @@ pub(crate) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 pub struct Entries {
     cursor: DbIterator,
     comparator: Comparator,
-    /// What is left, but for what is behind `at`.
+    /// The range that is left, not counting the entries already returned from the side of `at`.
     left: KeyRange,
     at: At,
 }
@@ -50,9 +51,9 @@ pub struct Entries {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Nowhere,
-    /// At the entry that was given last from the front.
+    /// At the last entry returned from the front.
     Front,
-    /// The same from the back.
+    /// At the last entry returned from the back.
     Back,
     /// Nothing is left.
     End,
@@ -69,7 +70,7 @@ impl Entries {
         }
     }
 
-    /// The cursor goes to the first entry that is left.
+    /// Moves the cursor to the first entry that is left.
     fn go_to_front(&mut self) {
         match self.at {
             At::Front => return self.cursor.next(),
@@ -88,7 +89,7 @@ impl Entries {
         }
     }
 
-    /// The cursor goes to the last entry that is left.
+    /// Moves the cursor to the last entry that is left.
     fn go_to_back(&mut self) {
         match self.at {
             At::Back => return self.cursor.prev(),
@@ -107,7 +108,7 @@ impl Entries {
         }
     }
 
-    /// Whether the cursor's key is in what is left.
+    /// Whether the cursor's key lies in the range that is left.
     fn is_left(&self) -> bool {
         let key = self.cursor.key();
         let order = |bound: &[u8]| self.comparator.compare(key, bound);
@@ -131,7 +132,7 @@ impl Entries {
             return Some(Ok(entry));
         }
         self.at = At::End;
-        // A cursor that is at an entry behind the end has no error.
+        // A valid cursor at an entry beyond the range has no error.
         self.cursor.status().err().map(Err)
     }
 }
@@ -168,7 +169,7 @@ impl std::fmt::Debug for Entries {
 
 /// A range of keys in Rust's forms: `"a".."b"`, `"a"..="b"`, `"a"..`, `.."b"`, `..="b"`, `..`, or two [`Bound`]s.
 ///
-/// It is not [`std::ops::RangeBounds`]: with that, `..` does not say of what it is a range.
+/// This is not [`std::ops::RangeBounds`], because with that trait the key type of `..` would be unknown.
 pub trait KeyBounds {
     /// Where the range begins and where it ends.
     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -220,7 +221,7 @@ impl<K: AsRef<[u8]>> KeyBounds for RangeToInclusive<K> {
 
 /// The range of the keys that begin with `prefix`.
 ///
-/// Errors: `InvalidArgument` for a comparator that does not keep them together.
+/// Errors: `InvalidArgument` for a comparator that may not keep these keys together.
 pub(crate) fn of_prefix(prefix: &[u8], comparator: &Comparator) -> Result<KeyRange> {
     let first = Bound::Included(prefix.to_vec());
     let behind = match prefix.iter().rposition(|byte| *byte < u8::MAX) {
@@ -243,8 +244,8 @@ pub(crate) fn of_prefix(prefix: &[u8], comparator: &Comparator) -> Result<KeyRan
     )))
 }
 
-/// The options with bounds that let a cursor show the range, and as little more as bounds can say. The range alone
-/// says where it ends, not the prefix of either of its ends.
+/// The read options with bounds that confine a cursor to the range as closely as bounds can. Only the range
+/// determines where the cursor ends, never the prefix of one of its bounds.
 pub(crate) fn bounded(
     options: &ReadOptions,
     comparator: &Comparator,
@@ -257,7 +258,7 @@ pub(crate) fn bounded(
     }
     options.iterate_upper_bound = match &range.1 {
         Bound::Excluded(key) => Some(key.clone()),
-        // The first key behind it.
+        // The first possible key after it.
         Bound::Included(key) if comparator.is_bytewise() => Some([key, &[0][..]].concat()),
         Bound::Included(_) | Bound::Unbounded => None,
     };

@@ -1,8 +1,7 @@
 //! Point lookups.
 //!
-//! The sources of a View are asked from the newest to the oldest. Each passes the versions of the
-//! key that it has, newest first, to a [`Search`], a small state machine that says when it has seen
-//! enough:
+//! The sources of a View are searched from newest to oldest. Each passes its versions of the key, newest
+//! first, to a [`Search`], a small state machine that knows when it has seen enough:
 //!
 //! ```text
 //!            value, entity                     deletion
@@ -33,20 +32,20 @@ use crate::version::{TableFile, Version};
 /// Longest user key whose seek key is built on the stack.
 const STACK_KEY: usize = 120;
 
-/// Whose value, and how it is looked for.
+/// Which key is looked up, and in which sources.
 #[derive(Clone, Copy)]
 pub(crate) struct Lookup<'a> {
     pub(crate) family: &'a Family,
     pub(crate) options: &'a table::ReadOptions,
     pub(crate) user_key: &'a [u8],
-    /// Whether range tombstones count.
+    /// Whether range tombstones are respected.
     pub(crate) range_deletions: bool,
-    /// Whether memtables count.
+    /// Whether memtables are searched.
     pub(crate) memtables: bool,
 }
 
 impl<'a> Lookup<'a> {
-    /// In all sources.
+    /// A lookup in all sources.
     #[inline]
     pub(crate) fn new(
         family: &'a Family,
@@ -62,7 +61,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// As the options of the read say, as far as tables do not know of it.
+    /// Applies those read options that `table::ReadOptions` does not have.
     pub(crate) fn with(self, db: &Shared, options: &ReadOptions) -> Self {
         Self {
             range_deletions: !options.ignore_range_deletions,
@@ -103,7 +102,7 @@ pub(crate) fn get_entity(
     stored.map(|s| s.columns()).transpose()
 }
 
-/// Counts a lookup that found so many bytes.
+/// Counts a lookup that found `bytes` bytes.
 #[inline]
 fn count_read(db: &Shared, bytes: usize) {
     let bytes = bytes as u64;
@@ -115,9 +114,8 @@ fn count_read(db: &Shared, bytes: usize) {
     }
 }
 
-/// The operands of the key as of `sequence`, oldest first, and before them the plain value that they
-/// lie on; nothing if there is neither. `goes_on` is asked after each operand, from the newest on,
-/// whether older ones are wanted.
+/// The operands of the key as of `sequence`, oldest first, preceded by the plain value under them; empty if
+/// there is neither. After each operand, newest first, `goes_on` is asked whether older ones are wanted.
 pub(crate) fn merge_operands<'a>(
     db: &Shared,
     lookup: Lookup<'a>,
@@ -135,9 +133,9 @@ pub(crate) fn merge_operands<'a>(
     Ok(operands)
 }
 
-/// The values of many keys as of one moment, in the order of `keys`; they are looked up in the
-/// family's order. `bytes_left` says how many bytes of values there may be before the remaining keys
-/// are given up, and is `None` from then on.
+/// The values of many keys at one sequence number, in the order of `keys`; they are looked up in the
+/// family's order. `bytes_left` is the number of value bytes that may still be returned. Once they are
+/// exceeded, it is `None`, and the remaining keys get an error.
 pub(crate) fn multi_get(
     db: &Shared,
     family: &Family,
@@ -146,7 +144,7 @@ pub(crate) fn multi_get(
     sequence: Option<SequenceNumber>,
     bytes_left: &mut Option<u64>,
 ) -> Vec<Result<Option<Vec<u8>>>> {
-    // As in `search_view`, the View comes first.
+    // Load the View first: see `search_view`.
     let view = family.view.load();
     let sequence = sequence.unwrap_or_else(|| db.visible());
     let began = db.timer();
@@ -185,7 +183,7 @@ pub(crate) fn multi_get(
     out
 }
 
-/// Whether the key exists, as far as can be told without its value: an operand counts.
+/// Whether the key exists, as far as this can be told without its value: a merge operand counts.
 pub(crate) fn exists(
     db: &Shared,
     lookup: Lookup<'_>,
@@ -201,8 +199,8 @@ fn search_view(
     search: &mut Search<'_>,
     sequence: Option<SequenceNumber>,
 ) -> Result<()> {
-    // The View is loaded before the sequence: what compaction may drop by the time we look is
-    // hidden by something that this sequence shows.
+    // Load the View before the sequence number. Any version that compactions have dropped from this View is
+    // then hidden by a newer one that is visible at this sequence number.
     let view = search.lookup.family.view.load();
     let sequence = sequence.unwrap_or_else(|| db.visible());
     search_at(db, &view, search, sequence)
@@ -229,7 +227,7 @@ fn search_at(
     Ok(())
 }
 
-/// Asks one source after the other until the search has seen enough.
+/// Searches one source after the other until the search has seen enough.
 fn search_sources(
     db: &Shared,
     view: &View,
@@ -251,7 +249,7 @@ fn search_sources(
     result
 }
 
-/// Whether the search is over with the memtables.
+/// Searches the memtables; true if the search is over.
 fn search_memtables(view: &View, search: &mut Search<'_>, seek_key: &[u8]) -> bool {
     if !search.lookup.memtables {
         return false;
@@ -307,16 +305,16 @@ fn search_tables(
     Ok(())
 }
 
-/// What is wanted of a key.
+/// What the caller wants to know about a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Want {
     /// The value, or the default column of an entity.
     Plain,
     /// All columns.
     Entity,
-    /// Only whether there is something.
+    /// Only whether the key exists.
     Existence,
-    /// Operands, and the plain value under them, as they are.
+    /// The operands and the plain value under them, not merged.
     Operands,
 }
 
@@ -324,7 +322,7 @@ enum Want {
 enum State {
     /// No version was seen yet.
     Open,
-    /// Operands were seen, and nothing under them yet.
+    /// Operands were seen, but no base under them yet.
     Merging,
     /// The base is known; `operands` go on top of it.
     Found,
@@ -343,11 +341,11 @@ struct Search<'a> {
     base_is_entity: bool,
     /// Newest first.
     operands: Vec<Vec<u8>>,
-    /// Versions older than this are hidden by a range tombstone; 0 if there was none yet.
+    /// Versions older than this sequence number are hidden by a range tombstone; 0 if there is none so far.
     covered: u64,
     /// Why the search cannot go on.
     failure: Option<Error>,
-    /// With [`Want::Operands`]: whether more than this operand are wanted.
+    /// With [`Want::Operands`]: asked after each operand whether older ones are wanted.
     goes_on: Option<ContinueCallback<'a>>,
 }
 
@@ -368,7 +366,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The next source has a range tombstone with this number over the key; 0 if it has none.
+    /// Takes in the sequence number of the next source's range tombstone over the key; 0 if it has none.
     #[inline]
     fn cover(&mut self, sequence: u64) {
         if sequence > self.covered && self.lookup.range_deletions {
@@ -376,18 +374,18 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether older versions of the key do not count any more, wherever they are.
+    /// Whether older versions of the key no longer matter, in any source.
     #[inline]
     fn is_settled(&self) -> bool {
         matches!(self.state, State::Found | State::Absent) || self.failure.is_some()
     }
 
-    /// Whether there is nothing more to look for behind a source that was asked as a whole: a
-    /// memtable, a file of level 0, all files of a deeper level that have the key.
+    /// Whether the search can stop after a source that was searched as a whole: a memtable, a level 0 file,
+    /// or all files of a deeper level that may have the key.
     #[inline]
     fn is_over(&mut self) -> bool {
         if self.covered > 0 && !self.is_settled() {
-            self.state = State::Absent; // all that older sources have is covered
+            self.state = State::Absent; // everything in older sources is covered
         }
         self.is_settled()
     }
@@ -411,7 +409,7 @@ impl<'a> Search<'a> {
         self.check().map_err(|e| e.or_file(file.path()))
     }
 
-    /// Takes in the next older version; false once the search is over.
+    /// Takes in the next older version; returns false once the search is over.
     #[inline]
     fn add(&mut self, version: key::Parsed<'_>, value: &[u8]) -> bool {
         if version.sequence.0 < self.covered {

@@ -1,15 +1,16 @@
 //! The iterator that applications use: one entry per living user key.
 //!
-//! Below it is a cursor over all versions of all keys, newest version first. Forward, the first
-//! visible version of a key decides and the others are skipped. In reverse the versions of a key
-//! come oldest first, so the newest visible one is known only once the key before it is reached:
-//! the entry is saved, and the cursor below stands before it.
+//! It moves an inner cursor over all versions of all keys, newest version first. Forward, the first visible
+//! version of a key decides, and the older ones are skipped. In reverse, the versions of a key come oldest
+//! first, so the newest visible one is known only when the cursor reaches the previous key. The entry is
+//! therefore saved, and the inner cursor stands before it.
 //!
-//! A key whose newest visible version is a merge operand is merged when it is reached; the result
-//! is saved. Forward, the cursor then stands behind what was merged: at the base, or behind it.
+//! If the newest visible version of a key is a merge operand, the key is merged as soon as it is reached,
+//! and the result is saved. Forward, the inner cursor then stands after the merged operands: at their base,
+//! or after it.
 //!
-//! Many versions of one key in a row are not walked through: after
-//! `max_sequential_skip_in_iterations` of them, the cursor seeks.
+//! The iterator does not step through many versions of one key: after `max_sequential_skip_in_iterations`
+//! of them, the inner cursor seeks.
 
 mod find;
 mod refresh;
@@ -36,7 +37,7 @@ enum Direction {
 /// Where the current entry is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Under the cursor below.
+    /// Under the inner cursor.
     Cursor,
     /// In `saved_key` and `saved_value`.
     Saved,
@@ -44,8 +45,8 @@ enum Place {
 
 /// A cursor over a column family as it was when the iterator was made.
 ///
-/// Not positioned at first: seek before use. An error makes it invalid;
-/// [`DbIterator::status`] tells an error from the end.
+/// Initially it has no position: seek before use. An error makes it invalid; [`DbIterator::status`]
+/// distinguishes an error from the end.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -74,29 +75,30 @@ pub struct DbIterator {
     place: Place,
     valid: bool,
     failure: Result<()>,
-    /// Why the iterator shows nothing at all.
+    /// The error of an iterator that shows nothing at all.
     refused: Option<Error>,
-    /// The entry, if that is its place; else the user key whose older versions are skipped.
+    /// The key of the current entry, if that is saved; otherwise the user key whose older versions are
+    /// skipped.
     saved_key: Vec<u8>,
     saved_value: Vec<u8>,
-    /// What the current entry, or in reverse the saved one, is.
+    /// The type of the current entry, or in reverse of the saved one.
     kind: ValueType,
-    /// Operands of the key that is being looked at: newest first forward, oldest first in reverse.
+    /// Operands of the key being examined: newest first when moving forward, oldest first in reverse.
     operands: Vec<Vec<u8>>,
     /// `None` if the iterator shows nothing.
     origin: Option<Box<Origin>>,
-    /// Where a value that is not plainly stored begins and ends in the current value.
+    /// The range of the plain value within the stored value, if it is only a part of it.
     value_range: Option<(usize, usize)>,
-    /// Versions of a key in a row after which the cursor seeks.
+    /// The number of versions of one key in a row after which the cursor seeks.
     skips_max: u64,
-    /// Internal keys that one movement may look at, and how many it still may.
+    /// How many internal keys one movement may examine, and how many of them are left.
     looks_max: u64,
     looks_left: u64,
     tailing: bool,
     auto_refresh: bool,
 }
 
-/// As the family's options are now.
+/// The scope given by the family's current options.
 fn scope_of(origin: &Origin) -> Scope {
     let family = origin.family.options();
     let extractor = family.prefix_extractor.as_ref();
@@ -130,7 +132,7 @@ impl DbIterator {
         }
     }
 
-    /// Without content, at sequence 0.
+    /// An iterator without content, at sequence 0.
     fn nothing(comparator: Comparator) -> Self {
         Self {
             inner: MergingIter::new(comparator.clone(), Vec::new()),
@@ -193,8 +195,8 @@ impl DbIterator {
         }
     }
 
-    /// The value of the current entry; of a wide-column entity the default column, or nothing. Empty if the
-    /// iterator is not valid.
+    /// The value of the current entry; for a wide-column entity, its default column, or an empty value if
+    /// it has none. Empty if the iterator is not valid.
     #[inline]
     pub fn value(&self) -> &[u8] {
         if !self.valid {
@@ -207,12 +209,13 @@ impl DbIterator {
         }
     }
 
-    /// The columns of the current entry; a plain value is the default column. None if the iterator is not valid.
+    /// The columns of the current entry; a plain value is the default column. Empty if the iterator is not
+    /// valid.
     pub fn columns(&self) -> WideColumns {
         if !self.valid {
             WideColumns::default()
         } else if self.kind == ValueType::WideColumnEntity {
-            // It was looked through when the iterator came to it.
+            // The entity was checked when the iterator reached it.
             WideColumns::decode(self.stored()).unwrap_or_default()
         } else {
             WideColumns::plain(self.value())
@@ -230,7 +233,7 @@ impl DbIterator {
 
     /// A property of the iterator, by RocksDB's name:
     ///
-    /// - `rocksdb.iterator.internal-key`: the user key at which it is, or stopped.
+    /// - `rocksdb.iterator.internal-key`: the user key that the iterator is at, or stopped at.
     /// - `rocksdb.iterator.is-key-pinned`, `rocksdb.iterator.is-value-pinned`: `1` if key or value
     ///   stay in memory as long as the iterator lives, else `0`. See [`ReadOptions::pin_data`].
     /// - `rocksdb.iterator.super-version-number`: how many states of memtables and files the family
@@ -267,7 +270,7 @@ impl DbIterator {
         self.origin.as_ref().is_some_and(|o| o.options.pin_data)
     }
 
-    /// To the first entry.
+    /// Moves to the first entry.
     pub fn seek_to_first(&mut self) {
         if let Some(lower) = self.lower.clone() {
             self.seek(&lower);
@@ -281,7 +284,7 @@ impl DbIterator {
         }
     }
 
-    /// To the last entry.
+    /// Moves to the last entry.
     pub fn seek_to_last(&mut self) {
         if let Some(upper) = self.upper.clone() {
             self.seek_for_prev(&upper);
@@ -295,7 +298,8 @@ impl DbIterator {
         }
     }
 
-    /// With `prefix_same_as_start`, the iterator stays where it was sent without a key.
+    /// After a move to the first or last entry: with `prefix_same_as_start`, the iterator stays within its
+    /// prefix.
     fn arrive_at_end(&mut self) {
         if self.valid {
             let key = match self.place {
@@ -306,7 +310,7 @@ impl DbIterator {
         }
     }
 
-    /// To the first entry whose key is at or behind `target`.
+    /// Moves to the first entry whose key is at or after `target`.
     pub fn seek(&mut self, target: &[u8]) {
         let timer = self.timer();
         if !self.begin(Direction::Forward) {
@@ -330,14 +334,14 @@ impl DbIterator {
         self.timed(timer);
     }
 
-    /// To the last entry whose key is at or before `target`.
+    /// Moves to the last entry whose key is at or before `target`.
     pub fn seek_for_prev(&mut self, target: &[u8]) {
         let timer = self.timer();
         if !self.begin(Direction::Reverse) {
             return;
         }
         let (from, at) = match &self.upper {
-            // Everything before the first version of the bound.
+            // The position before all versions of the bound.
             Some(upper) if self.comparator.compare(target, upper) != Ordering::Less => {
                 let at = key::encode(upper, SequenceNumber::MAX, ValueType::FOR_SEEK);
                 (upper.as_slice(), at)
@@ -356,7 +360,7 @@ impl DbIterator {
         self.timed(timer);
     }
 
-    /// To the next entry. An iterator that is not valid stays where it is.
+    /// Moves to the next entry. Does nothing if the iterator is not valid.
     pub fn next(&mut self) {
         if !self.valid {
             return;
@@ -375,7 +379,7 @@ impl DbIterator {
                 }
             }
             Direction::Reverse => {
-                // The cursor stands before the versions of the saved key, or at its end.
+                // The inner cursor stands before the versions of the saved key, or before everything.
                 self.direction = Direction::Forward;
                 let at = key::encode(&self.saved_key, SequenceNumber(0), ValueType::Deletion);
                 self.inner.seek(&at);
@@ -388,7 +392,7 @@ impl DbIterator {
         }
     }
 
-    /// To the previous entry. An iterator that is not valid stays where it is.
+    /// Moves to the previous entry. Does nothing if the iterator is not valid.
     pub fn prev(&mut self) {
         if !self.valid {
             return;
@@ -415,7 +419,7 @@ impl DbIterator {
         }
     }
 
-    /// Prepares for a seek; false if there is none.
+    /// Prepares for a seek; returns false if the seek is refused.
     fn begin(&mut self, direction: Direction) -> bool {
         self.count(Ticker::NumberDbSeek);
         self.direction = direction;
@@ -443,7 +447,7 @@ impl DbIterator {
         }
     }
 
-    /// After a movement: counts what it found.
+    /// Counts the entry that a movement found, if any.
     #[inline]
     fn count_arrival(&self, found: Ticker) {
         let statistics = self.origin.as_ref().and_then(|o| o.statistics.as_ref());
@@ -458,14 +462,14 @@ impl DbIterator {
         }
     }
 
-    /// Nanoseconds now, if times are counted.
+    /// The current time in nanoseconds, if the statistics record times.
     fn timer(&self) -> Option<u64> {
         let origin = self.origin.as_ref()?;
         let wanted = origin.statistics.as_ref()?.wants_times();
         wanted.then(|| origin.clock.monotonic_nanos())
     }
 
-    /// Now, if the thread counts times.
+    /// The current time, if this thread counts times.
     fn clocked(&self) -> Option<u64> {
         perf::start(&*self.origin.as_ref()?.clock)
     }

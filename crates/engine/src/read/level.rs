@@ -1,4 +1,4 @@
-//! A cursor over a sorted level: opens the cursor of one file after the other.
+//! A cursor over a sorted level. It opens one file after the other.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use table::{InternalIterator, Prefix};
 
 use crate::version::TableFile;
 
-/// A cursor over the files of a level that do not overlap, in key order.
+/// A cursor over the files of a level, which do not overlap, in key order.
 pub(crate) struct LevelIter {
     comparator: Comparator,
     files: Vec<Arc<TableFile>>,
     options: table::ReadOptions,
-    /// Whether it is the last level that a family may have; for statistics.
+    /// Whether this is the last level that the family may have; for statistics.
     last: bool,
     /// Index of the open file.
     at: usize,
     open: Option<table::Iter>,
-    /// The error of a file that was left.
+    /// The error that stopped the cursor, from opening or reading a file.
     failure: Result<()>,
-    /// The cursors of files that were left, with `pin`.
+    /// With `pin`: the cursors of files that were left.
     left: Vec<table::Iter>,
 }
 
@@ -42,7 +42,7 @@ impl LevelIter {
         }
     }
 
-    /// The same, on the last level that a family may have or not.
+    /// Sets whether this is the last level that the family may have.
     pub(crate) fn on_last(self, last: bool) -> Self {
         Self { last, ..self }
     }
@@ -69,7 +69,7 @@ impl LevelIter {
         }
     }
 
-    /// The current file has no entry any more: goes to the next one that has.
+    /// If the open file has no more entries, moves to the next file that has some.
     fn skip_forward(&mut self) {
         while self.can_leave() && self.at + 1 < self.files.len() {
             self.open(self.at + 1);
@@ -84,7 +84,7 @@ impl LevelIter {
         }
     }
 
-    /// Whether the open file is at its end without an error.
+    /// Whether the open file is exhausted without an error.
     fn can_leave(&mut self) -> bool {
         match &self.open {
             Some(i) if !i.valid() => {
@@ -101,8 +101,8 @@ impl LevelIter {
         }
     }
 
-    /// Goes somewhere in the file number `at`, or nowhere. What went wrong elsewhere does not count
-    /// any more.
+    /// Opens file number `at` and positions its cursor with `seek`; `None` closes the open file. Earlier
+    /// errors are forgotten.
     fn go(&mut self, at: Option<usize>, seek: impl FnOnce(&mut table::Iter)) {
         self.failure = Ok(());
         match at {
@@ -112,9 +112,9 @@ impl LevelIter {
         self.with_open(seek);
     }
 
-    /// The first file that must be looked at for a key with the prefix at or behind `target`. The
-    /// keys with a prefix lie together: a file that ends behind `target` without having one is
-    /// followed by none, unless its end is that of a range tombstone within the prefix.
+    /// The first file that must be searched for a key with the prefix at or after `target`. Keys with the
+    /// same prefix are adjacent: if a file that ends after `target` has none of them, no later file has
+    /// any, unless the file's largest key has the prefix, as the end of a range tombstone may.
     fn first_with(&self, target: &[u8], prefix: Prefix<'_>) -> Option<usize> {
         let from = self.first_reaching(target);
         for (i, file) in self.files.iter().enumerate().skip(from) {
@@ -128,7 +128,7 @@ impl LevelIter {
         None
     }
 
-    /// The last file that must be looked at for a key with the prefix at or before `target`.
+    /// The last file that must be searched for a key with the prefix at or before `target`.
     fn last_with(&self, target: &[u8], prefix: Prefix<'_>) -> Option<usize> {
         let end = (self.first_reaching(target) + 1).min(self.files.len());
         for (i, file) in self.files.iter().enumerate().take(end).rev() {
@@ -145,7 +145,7 @@ impl LevelIter {
         None
     }
 
-    /// A table that cannot be opened may: opening it then tells why.
+    /// A table that cannot be opened counts as a match: opening it then reports the error.
     fn may_match(&self, file: &TableFile, prefix: Prefix<'_>) -> bool {
         let reader = file.reader_for(&self.options);
         reader.map_or(true, |r| r.seek_may_match(prefix, self.last))

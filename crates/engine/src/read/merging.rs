@@ -1,15 +1,15 @@
 //! Merges sorted cursors into one, in both directions.
 //!
-//! The children that have an entry stand in a binary heap by their current key. Each child's
-//! comparator prefix is kept beside it, so most comparisons look at two integers. Going on with
-//! the same child, the usual case, costs one comparison with each of the two below it.
+//! The children that have an entry are kept in a binary heap, ordered by their current key. The comparator
+//! prefix of each child's key is cached, so most comparisons compare two integers. Continuing with the same
+//! child, the usual case, costs one comparison with each of the two below it in the heap.
 //!
-//! A seek within a prefix leaves out the children that can tell that they have none of its keys. As
-//! long as the caller stays within the prefix, nothing is missing; before it goes on beyond, it calls
+//! A seek within a prefix leaves out the children that are known to have no key with that prefix. Nothing
+//! is missing as long as the caller stays within the prefix. Before moving beyond it, the caller must call
 //! [`MergingIter::complete`].
 //!
-//! With a [`Cover`] it passes over what range tombstones hide: a few entries one by one, more by a
-//! seek to the end of what a newer child's tombstone covers.
+//! With a [`Cover`], the iterator skips what range tombstones hide: a few entries one by one, more of them
+//! by a seek to the end of a newer child's tombstone.
 
 use std::cmp::Ordering;
 
@@ -19,7 +19,7 @@ use table::{InternalIterator, Prefix};
 
 use super::cover::Cover;
 
-/// Hidden entries of a child that are stepped over before it seeks.
+/// Number of hidden entries of a child that are stepped over before it seeks.
 const STEPS_BEFORE_SEEK: usize = 3;
 
 struct Child {
@@ -44,7 +44,7 @@ pub(crate) struct MergingIter {
     cover: Option<Box<Cover>>,
     /// Indices of the children that the last seek left out.
     left_out: Vec<usize>,
-    /// Where that seek went.
+    /// The target of that seek.
     sought: Vec<u8>,
 }
 
@@ -65,7 +65,8 @@ impl MergingIter {
         }
     }
 
-    /// The same without what `cover` hides. Children must stand from new to old.
+    /// The same iterator without the entries that `cover` hides. Children must be ordered from newest to
+    /// oldest.
     pub(crate) fn covered_by(mut self, cover: Option<Box<Cover>>) -> Self {
         self.cover = cover;
         self
@@ -135,7 +136,7 @@ impl MergingIter {
         self.pass_hidden_anew();
     }
 
-    /// [`MergingIter::restart`] at a key: children that are hidden there go further at once.
+    /// [`MergingIter::restart`] at a key: children whose entries there are hidden skip ahead at once.
     fn restart_at(
         &mut self,
         direction: Direction,
@@ -183,8 +184,8 @@ impl MergingIter {
         self.pass_hidden_anew();
     }
 
-    /// Takes in the children that the last seek left out: what they have lies beyond the prefix
-    /// that it was for. False if there were none.
+    /// Includes the children that the last seek left out because they had no key with its prefix. Returns
+    /// false if there were none.
     pub(crate) fn complete(&mut self) -> bool {
         if self.left_out.is_empty() {
             return false;
@@ -203,15 +204,15 @@ impl MergingIter {
         true
     }
 
-    /// Range tombstones up to `limit` count from now on.
+    /// From now on, range tombstones up to `limit` are respected.
     pub(crate) fn raise_limit(&mut self, limit: SequenceNumber) {
         if let Some(cover) = &mut self.cover {
             cover.raise_limit(limit);
         }
     }
 
-    /// Of an iterator that goes forward: child number `i` has become able to show more at or behind
-    /// `target` than it did when it got where it is.
+    /// For an iterator that moves forward: seeks child number `i` to `target` again, because it can now
+    /// show entries that it could not when it was positioned.
     pub(crate) fn seek_again(&mut self, i: usize, target: &[u8]) {
         if let Some(child) = self.children.get_mut(i) {
             child.iter.seek(target);
@@ -221,7 +222,7 @@ impl MergingIter {
         }
     }
 
-    /// The position is new: what is known about what is hidden around the old one does not count.
+    /// After a change of position: forgets the window of the old one, and skips hidden entries.
     #[inline]
     fn pass_hidden_anew(&mut self) {
         if let Some(cover) = &mut self.cover {
@@ -230,7 +231,7 @@ impl MergingIter {
         }
     }
 
-    /// Goes on in the direction to the first entry that is not hidden.
+    /// Moves in the current direction to the first entry that is not hidden.
     #[inline(never)]
     fn pass_hidden(&mut self) {
         let forward = self.direction == Direction::Forward;
@@ -248,7 +249,7 @@ impl MergingIter {
         }
     }
 
-    /// Turns around at the current key: every other child is positioned on the far side of it.
+    /// Reverses the direction at the current key: every other child is positioned on the other side of it.
     fn turn(&mut self, direction: Direction) {
         let current = self.heap[0];
         let at = self.children[current].iter.key().to_vec();
@@ -290,7 +291,7 @@ impl MergingIter {
         }
     }
 
-    /// The child on top has moved in the direction: puts it where it belongs.
+    /// Restores the heap after the child on top has moved in the current direction.
     #[inline]
     fn sift_current(&mut self) {
         let current = self.heap[0];
@@ -314,7 +315,8 @@ impl MergingIter {
     }
 }
 
-/// Moves a child to `to`, up to where all that it has is hidden: a few steps, else a seek.
+/// Moves a child to `to`, because everything that it has up to there is hidden: by a few steps, otherwise
+/// by a seek.
 fn pass(cmp: &Comparator, iter: &mut dyn InternalIterator, to: &[u8], forward: bool) {
     for _ in 0..STEPS_BEFORE_SEEK {
         if forward {
@@ -337,8 +339,8 @@ fn pass(cmp: &Comparator, iter: &mut dyn InternalIterator, to: &[u8], forward: b
 impl InternalIterator for MergingIter {
     #[inline]
     fn valid(&self) -> bool {
-        // A child with an error drops out of the heap; what the others have must not be taken for
-        // the whole then.
+        // A child with an error drops out of the heap. The entries of the other children must not be taken
+        // for all entries then.
         !self.heap.is_empty() && (self.heap.len() == self.children.len() || self.status().is_ok())
     }
 
@@ -447,7 +449,7 @@ mod tests {
         }
     }
 
-    /// Sources from new to old, each newer than all behind it: entries and tombstones.
+    /// Entries and tombstones of several sources, each newer than all sources after it.
     struct Sources {
         tables: Vec<(Arc<Memtable>, Vec<Span>)>,
         steps: Arc<AtomicUsize>,

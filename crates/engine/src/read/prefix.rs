@@ -1,17 +1,17 @@
 //! How a seek of an iterator is confined to a prefix.
 //!
-//! With a prefix extractor, filters can tell that a file or memtable has no key with the prefix of
-//! the key sought. Which use an iterator makes of that depends on its options:
+//! With a prefix extractor, filters can tell that a file or memtable has no key with the prefix of the
+//! sought key. How an iterator uses this depends on its options:
 //!
 //! | options | filters are asked | the iterator ends |
 //! |---|---|---|
 //! | `prefix_same_as_start` | yes | with the prefix |
-//! | none of the three | yes | never; what was left out is looked at when it leaves the prefix |
-//! | `auto_prefix_mode` | if the upper bound lies within the prefix, or right behind it | never |
+//! | none of the three | yes | never; sources that were left out are included when it leaves the prefix |
+//! | `auto_prefix_mode` | if the upper bound lies within the prefix, or right after it | never |
 //! | `total_order_seek` | no | never |
 //!
-//! So what an iterator shows without `prefix_same_as_start` never depends on filters. (RocksDB's
-//! may miss keys beyond the prefix in the second case.)
+//! So without `prefix_same_as_start`, what an iterator shows never depends on filters. (In the second case,
+//! RocksDB's iterators may miss keys beyond the prefix.)
 
 use base::{Comparator, SliceTransform};
 use table::Prefix;
@@ -27,14 +27,14 @@ enum Mode {
     SameAsStart,
 }
 
-/// What an iterator does about prefixes, and the prefix that it is in.
+/// How an iterator treats prefixes, and its current prefix.
 #[derive(Debug)]
 pub(crate) struct Scope {
     mode: Mode,
     extractor: Option<SliceTransform>,
-    /// Prefixes come right before their keys, in the order of bytes.
+    /// Whether keys are in byte order, so that a prefix sorts directly before its keys.
     bytewise: bool,
-    /// That of the last seek.
+    /// The prefix of the last seek.
     prefix: Vec<u8>,
     /// Whether keys must be compared with `prefix`.
     watched: bool,
@@ -66,14 +66,14 @@ impl Scope {
         }
     }
 
-    /// The next positions have nothing to do with the last seek.
+    /// Forgets the prefix of the last seek.
     #[inline]
     pub(crate) fn forget(&mut self) {
         self.watched = false;
     }
 
-    /// A seek for `target` begins, which goes to the key `at` or, going back, the keys before it.
-    /// The prefix for which filters may be asked.
+    /// Begins a seek for `target`, which goes to the key `at` or, in reverse, to the keys before it.
+    /// Returns the prefix for which filters may be asked.
     pub(crate) fn aim(
         &mut self,
         target: &[u8],
@@ -103,13 +103,13 @@ impl Scope {
         asks.then_some(Prefix { transform, bytes })
     }
 
-    /// Whether all keys from one with the prefix on up to `upper` have the prefix.
+    /// Whether all keys between a key with the prefix and `upper` have the prefix too.
     fn ends_within(&self, transform: &SliceTransform, prefix: &[u8], upper: &[u8]) -> bool {
         if transform.prefix(upper) == Some(prefix) {
             return true;
         }
-        // The first key behind the prefix: one more in the last byte. With a carry it would not be:
-        // shorter keys lie between.
+        // The first key after the prefix is the prefix with its last byte incremented. With a carry it
+        // would not be: shorter keys lie in between.
         let (Some((last, head)), Some((end, same))) = (prefix.split_last(), upper.split_last())
         else {
             return false;
@@ -120,8 +120,8 @@ impl Scope {
             && last.checked_add(1) == Some(*end)
     }
 
-    /// The iterator was sent to an end and found this key: with `prefix_same_as_start` it stays
-    /// within its prefix.
+    /// The iterator moved to the first or last entry and found this key. With `prefix_same_as_start`, it
+    /// stays within the key's prefix.
     pub(crate) fn start_at(&mut self, user_key: &[u8]) {
         if self.mode != Mode::SameAsStart {
             return;
@@ -134,7 +134,7 @@ impl Scope {
         }
     }
 
-    /// Whether the iterator leaves the prefix when it comes to this key.
+    /// Whether an iterator that reaches this key leaves its prefix.
     #[inline]
     pub(crate) fn is_left_by(&self, user_key: &[u8]) -> bool {
         self.watched && !self.holds(user_key)
@@ -146,12 +146,12 @@ impl Scope {
         extractor.and_then(|e| e.prefix(user_key)) == Some(&self.prefix)
     }
 
-    /// Whether the iterator ends where the prefix does.
+    /// Whether the iteration ends at the end of the prefix.
     pub(crate) fn ends(&self) -> bool {
         self.mode == Mode::SameAsStart
     }
 
-    /// Whether the last seek may have left out something that the iterator can come to.
+    /// Whether the last seek may have left out entries that the iterator can still reach.
     pub(crate) fn is_open(&self) -> bool {
         self.watched && self.mode == Mode::Free
     }

@@ -1,17 +1,16 @@
 //! Range tombstones as reads need them: cut into fragments that do not overlap.
 //!
 //! A tombstone `[start, end) @ s` hides every version that is older than `s` of the keys in it.
-//! Tombstones overlap as they like; fragments do not, so that one binary search tells what hides a
-//! key:
+//! Tombstones may overlap in any way. Fragments do not, so one binary search finds what hides a key:
 //!
 //! ```text
 //!   tombstones   a────────────e @ 7         fragments   a───c───e───g
 //!                        c────────g @ 9                  7   9,7  9
 //! ```
 //!
-//! A fragment has the numbers of all tombstones over it, newest first, because a read at a snapshot
-//! needs the newest one that the snapshot shows. With many nested tombstones that would be
-//! quadratic; such a set is cut into several lists, each of which is searched.
+//! A fragment stores the sequence numbers of all tombstones over it, newest first, because a read at a
+//! snapshot needs the newest one that is visible at the snapshot. With many nested tombstones this would
+//! take quadratic space. Such a set is split into several lists, each of which is searched.
 //!
 //! Bounds are internal keys. A user key `k` as a bound is the position before every version of
 //! `k`; the tombstones of a table are clipped to the table's bounds, which may lie between two
@@ -23,16 +22,16 @@ use std::sync::Arc;
 
 use base::{Comparator, SequenceNumber, ValueType, key};
 
-/// Numbers in a list of fragments: at most this many for each tombstone, …
+/// The limit of sequence numbers in one list of fragments: this many for each tombstone, …
 const NUMBERS_PER_SPAN: usize = 128;
 
-/// … and this many more.
+/// … plus this many.
 const NUMBERS_MIN: usize = 4096;
 
-/// A set with fewer tombstones is not cut any more: it has fewer than [`NUMBERS_MIN`] numbers.
+/// A set with at most this many tombstones is not split: it has fewer than [`NUMBERS_MIN`] numbers.
 const SPANS_MIN: usize = 32;
 
-/// A tombstone between two internal keys; the second is not included.
+/// A tombstone between two internal keys; the end is exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: Vec<u8>,
@@ -41,7 +40,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The tombstone over the user keys from `begin` up to, and without, `end`.
+    /// The tombstone over the user keys from `begin` (inclusive) to `end` (exclusive).
     pub(crate) fn new(begin: &[u8], end: &[u8], sequence: SequenceNumber) -> Self {
         Self {
             start: before_versions(begin),
@@ -50,7 +49,7 @@ impl Span {
         }
     }
 
-    /// The part between two positions; `None` if that is nothing.
+    /// The part between two positions; `None` if it is empty.
     fn clip(mut self, cmp: &Comparator, from: &[u8], to: &[u8]) -> Option<Self> {
         if key::compare(cmp, &self.start, from).is_lt() {
             self.start.clear();
@@ -71,20 +70,20 @@ pub(crate) fn before_versions(user_key: &[u8]) -> Vec<u8> {
     key::encode(user_key, SequenceNumber::MAX, ValueType::FOR_SEEK)
 }
 
-/// Whether a file's largest key is no key of it, but the end of a tombstone, which is not included.
+/// Whether a file's largest key is not an entry but the exclusive end of a tombstone.
 pub(crate) fn is_sentinel(largest: &[u8]) -> bool {
     key::split(largest).is_some_and(|(_, packed)| {
         packed == key::pack(SequenceNumber::MAX, ValueType::RangeDeletion)
     })
 }
 
-/// The key that a file has as its largest if a tombstone that ends at `end` is the last in it.
+/// The largest key of a file whose last item is a tombstone that ends at `end`.
 pub(crate) fn sentinel(end: &[u8]) -> Vec<u8> {
     key::encode(end, SequenceNumber::MAX, ValueType::RangeDeletion)
 }
 
-/// Gives a table's smallest key a type that older releases know too: a MANIFEST that is written anew
-/// has it.
+/// Changes the type of a table's smallest key to one that older releases know too, because a new
+/// MANIFEST stores this key.
 pub(crate) fn make_readable(smallest: &mut [u8]) {
     if let Some((_, packed)) = key::split(smallest)
         && packed as u8 == key::CUT_TOMBSTONE
@@ -94,8 +93,8 @@ pub(crate) fn make_readable(smallest: &mut [u8]) {
     }
 }
 
-/// What is known about a position: between `from` and `to` (`None` is open; the second is not
-/// included) the newest tombstone is `sequence`; 0 if there is none.
+/// What is known about a position: between `from` (inclusive) and `to` (exclusive), the newest tombstone
+/// has the number `sequence`; 0 if there is none. `None` is unbounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window<'a> {
     pub(crate) from: Option<&'a [u8]>,
@@ -104,7 +103,7 @@ pub(crate) struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// What both windows together say about where they overlap.
+    /// The overlap of both windows, with the newer of their tombstones.
     pub(crate) fn and(self, other: Window<'a>, cmp: &Comparator) -> Self {
         let tighter = |a: Option<&'a [u8]>, b: Option<&'a [u8]>, later: bool| match (a, b) {
             (Some(a), Some(b)) => Some(if key::compare(cmp, a, b).is_gt() == later {
@@ -126,20 +125,20 @@ impl<'a> Window<'a> {
 struct Fragment {
     start: Box<[u8]>,
     end: Box<[u8]>,
-    /// In [`Fragments::numbers`].
+    /// Indexes in [`Fragments::numbers`].
     numbers: Range<usize>,
 }
 
-/// Fragments in order, none of which overlaps another.
+/// Sorted fragments that do not overlap.
 #[derive(Debug, Default)]
 pub(crate) struct Fragments {
     list: Vec<Fragment>,
-    /// Of each fragment, newest first.
+    /// The sequence numbers of all fragments; those of one fragment are adjacent, newest first.
     numbers: Vec<u64>,
 }
 
 impl Fragments {
-    /// What is at the internal key `at`, of tombstones not newer than `limit`.
+    /// The window at the internal key `at`; tombstones newer than `limit` are ignored.
     pub(crate) fn window(&self, cmp: &Comparator, at: &[u8], limit: SequenceNumber) -> Window<'_> {
         let i = self
             .list
@@ -189,7 +188,7 @@ impl Fragments {
 pub(crate) fn fragment(cmp: &Comparator, spans: &[Span]) -> Vec<Arc<Fragments>> {
     let mut out = Vec::new();
     let mut spans: Vec<&Span> = spans.iter().collect();
-    // The halves of a set that is cut are of different ages.
+    // By age, so that the halves of a set that is split are of different ages.
     spans.sort_by_key(|s| s.sequence);
     fragment_into(cmp, &spans, &mut out);
     out
@@ -236,9 +235,9 @@ fn fragment_into(cmp: &Comparator, spans: &[&Span], out: &mut Vec<Arc<Fragments>
     fragment_into(cmp, old, out);
 }
 
-/// Calls `emit` for every piece between two neighbouring bounds that has a tombstone over it, in
-/// order, with the numbers of these tombstones and how often each is there. Ends early, with
-/// false, if `emit` says false.
+/// Calls `emit` in key order for every piece between two adjacent bounds that has a tombstone over it.
+/// `emit` gets the sequence numbers of these tombstones, and how often each occurs. Stops and returns false
+/// as soon as `emit` returns false.
 pub(crate) fn sweep(
     cmp: &Comparator,
     spans: &[&Span],
@@ -256,7 +255,7 @@ pub(crate) fn sweep(
     let (mut starts, mut ends) = (starts.into_iter().peekable(), ends.into_iter().peekable());
     let mut active: BTreeMap<u64, usize> = BTreeMap::new();
     let mut from: &[u8] = &[];
-    // The last bound is an end, so there is an end as long as there is anything.
+    // The last bound is always an end, so as long as anything is left, there is an end.
     while let Some(end) = ends.peek() {
         let at: &[u8] = match starts.peek() {
             Some(s) if order(&s.start, &end.end).is_lt() => &s.start,
@@ -281,7 +280,7 @@ pub(crate) fn sweep(
     true
 }
 
-/// What several lists of fragments say about a position.
+/// The combined window of several lists of fragments.
 pub(crate) fn window<'a>(
     lists: &'a [Arc<Fragments>],
     cmp: &Comparator,
@@ -293,7 +292,8 @@ pub(crate) fn window<'a>(
     })
 }
 
-/// The newest tombstone, not newer than `limit`, over the internal key `at`; 0 if there is none.
+/// The sequence number of the newest tombstone over the internal key `at` that is not newer than `limit`; 0
+/// if there is none.
 pub(crate) fn covering(
     lists: &[Arc<Fragments>],
     cmp: &Comparator,
@@ -304,11 +304,11 @@ pub(crate) fn covering(
     lists.iter().map(newest).max().unwrap_or(0)
 }
 
-/// The tombstones of a table, as far as they lie within the bounds that the MANIFEST gives it: a
-/// compaction of RocksDB cuts a tombstone only in this way.
+/// The tombstones of a table, clipped to the bounds that the MANIFEST gives for it: RocksDB's compactions
+/// cut a tombstone only by these bounds.
 #[derive(Debug)]
 pub(crate) struct FileTombstones {
-    /// Where the table ends: no tombstone of it reaches further.
+    /// The end of the table: no tombstone reaches beyond it.
     pub(crate) upper: Vec<u8>,
     pub(crate) lists: Vec<Arc<Fragments>>,
 }
@@ -321,7 +321,8 @@ impl FileTombstones {
         largest: &[u8],
         tombstones: Vec<table::RangeTombstone>,
     ) -> Self {
-        // A lookup stands before all versions of its key, so the first user key counts as a whole.
+        // A lookup's key sorts before all versions of its user key, so the whole first user key is
+        // included.
         let (lower, upper) = (before_versions(key::user_key(smallest)), behind(largest));
         let spans: Vec<Span> = tombstones
             .into_iter()
@@ -334,8 +335,8 @@ impl FileTombstones {
         }
     }
 
-    /// As [`FileTombstones::new`], but between user keys, and not cut into fragments: what a
-    /// compaction takes along.
+    /// As [`FileTombstones::new`], but clipped to user keys, and not cut into fragments: the form that
+    /// compactions need.
     pub(crate) fn of_file(
         cmp: &Comparator,
         smallest: &[u8],
@@ -352,7 +353,7 @@ impl FileTombstones {
     }
 }
 
-/// The first position behind a table with this largest key.
+/// The first position after a table with this largest key.
 fn behind(largest: &[u8]) -> Vec<u8> {
     match key::split(largest) {
         Some((user, packed)) if !is_sentinel(largest) => {

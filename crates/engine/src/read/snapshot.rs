@@ -1,4 +1,4 @@
-//! Snapshots: points in the order of writes that reads can look back to.
+//! Snapshots: sequence numbers that reads can look back to.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use base::SequenceNumber;
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The snapshots that stand at one sequence number.
+/// The snapshots at one sequence number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Standing {
     count: usize,
@@ -16,11 +16,11 @@ pub(crate) struct Standing {
     since: u64,
 }
 
-/// The sequence numbers of the living snapshots, with the snapshots that stand at each.
+/// The sequence numbers of the live snapshots, and the snapshots at each.
 #[derive(Debug)]
 pub(crate) struct SnapshotList {
     live: Mutex<BTreeMap<u64, Standing>>,
-    /// The lowest of them, or [`NONE`]: to look at without the lock.
+    /// The lowest of them, or [`NONE`]; can be read without the lock.
     oldest: AtomicU64,
     released: AtomicBool,
 }
@@ -39,8 +39,8 @@ impl Default for SnapshotList {
 }
 
 impl SnapshotList {
-    /// A snapshot at what `current` returns, which is called while no snapshot can be released.
-    /// `now` is in seconds since 1970.
+    /// Takes a snapshot at the sequence number that `current` returns. No snapshot can be released while
+    /// `current` runs. `now` is in seconds since 1970.
     pub(crate) fn take(
         self: &Arc<Self>,
         now: u64,
@@ -65,41 +65,41 @@ impl SnapshotList {
         self.oldest.store(oldest, Ordering::Release);
     }
 
-    /// The oldest snapshot, or none. Takes no lock: callers may hold the state's, which those who
-    /// [`hold`](Self::hold) the list take after it.
+    /// The oldest snapshot, if there is one. Takes no lock: the caller may hold the state lock, and threads
+    /// that [`hold`](Self::hold) the list take the state lock after it.
     pub(crate) fn oldest(&self) -> Option<SequenceNumber> {
         let oldest = self.oldest.load(Ordering::Acquire);
         (oldest != NONE).then_some(SequenceNumber(oldest))
     }
 
-    /// Whether a snapshot has ever been released: what it held may be worth a compaction.
+    /// Whether a snapshot has ever been released: the versions that it kept may be worth a compaction.
     pub(crate) fn any_released(&self) -> bool {
         self.released.load(Ordering::Relaxed)
     }
 
-    /// Holds back new snapshots, and the end of old ones, as long as the guard lives.
+    /// While the guard lives, no snapshot can be taken or released.
     pub(crate) fn hold(&self) -> MutexGuard<'_, BTreeMap<u64, Standing>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ascending, each once.
+    /// The sequence numbers in ascending order, each once.
     pub(crate) fn sequences(&self) -> Vec<SequenceNumber> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.keys().copied().map(SequenceNumber).collect()
     }
 
-    /// How many snapshots live.
+    /// The number of live snapshots.
     pub(crate) fn count(&self) -> u64 {
         self.hold().values().map(|s| s.count as u64).sum()
     }
 
-    /// When the oldest was taken, in seconds since 1970; 0 if there is none.
+    /// When the oldest snapshot was taken, in seconds since 1970; 0 if there is none.
     pub(crate) fn oldest_seconds(&self) -> u64 {
         self.hold().values().next().map_or(0, |s| s.since)
     }
 }
 
-/// Each snapshot holds the list.
+/// Each snapshot holds the list, so none is left.
 impl Drop for SnapshotList {
     fn drop(&mut self) {
         base::invariant!(
@@ -138,13 +138,13 @@ impl Drop for Held {
 }
 
 /// A consistent view of the whole database, all column families, as it was when
-/// [`Db::snapshot`](crate::Db::snapshot) returned. Cheap to clone; what it shows is kept until
-/// its last clone is dropped.
+/// [`Db::snapshot`](crate::Db::snapshot) returned. Cheap to clone; the data that it shows is kept until its
+/// last clone is dropped.
 #[derive(Clone)]
 pub struct Snapshot(Arc<Held>);
 
 impl Snapshot {
-    /// The number of the last write that the snapshot shows.
+    /// The sequence number of the last write that the snapshot shows.
     pub fn sequence_number(&self) -> u64 {
         self.0.sequence.0
     }
@@ -189,8 +189,8 @@ mod tests {
         assert_eq!((list.count(), list.any_released()), (0, true));
     }
 
-    /// An ingestion held the list and waited for the state; who had the state picked a compaction
-    /// and waited for the list.
+    /// An ingestion held the list and waited for the state lock; the thread that held the state lock picked
+    /// a compaction and waited for the list.
     #[test]
     fn a_pick_does_not_wait_for_who_holds_the_list() {
         let dir = tempfile::tempdir().unwrap();

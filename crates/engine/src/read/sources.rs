@@ -1,8 +1,8 @@
-//! What an iterator is made of: one cursor for each memtable, level 0 file and deeper level of a
-//! View, and what the range tombstones there hide.
+//! The parts of an iterator: one cursor for each memtable, level 0 file and deeper level of a View, and the
+//! range tombstones of these sources.
 //!
-//! An [`Origin`] remembers where that came from, so that an iterator can be given what the family
-//! has now. It does not keep the database open.
+//! An [`Origin`] remembers where the parts came from, so that an iterator can be updated to the family's
+//! current content. It does not keep the database open.
 
 use std::sync::{Arc, Weak};
 
@@ -28,11 +28,11 @@ pub(crate) struct Origin {
     pub(crate) statistics: Option<Arc<Statistics>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: ReadOptions,
-    /// What it was made of last.
+    /// The View that was used last.
     view: Arc<View>,
-    /// The number of that View, or of one that came right after it.
+    /// The number of that View, or of one that followed right after it.
     number: u64,
-    /// Range tombstones that the active memtable had then.
+    /// The number of range tombstones in the active memtable at that time.
     tombstones: u64,
 }
 
@@ -44,13 +44,13 @@ impl Drop for Origin {
     }
 }
 
-/// What has become of an [`Origin`] since it was looked at last.
+/// What has changed for an [`Origin`] since it was last checked.
 pub(crate) enum News {
-    /// Nothing that the cursors do not show.
+    /// Nothing that the cursors do not show already.
     None,
-    /// The cursor of the active memtable has to be positioned again.
+    /// The cursor of the active memtable must be positioned again.
     Memtable(SequenceNumber),
-    /// The cursors have to be made anew.
+    /// The cursors must be created anew.
     View(SequenceNumber),
 }
 
@@ -73,7 +73,7 @@ impl Origin {
         }
     }
 
-    /// Cursors over everything, for a reader at `sequence`.
+    /// Cursors over all sources, for a reader at `sequence`.
     pub(crate) fn cursors(&self, sequence: SequenceNumber) -> MergingIter {
         let mut out = Collected::new(self, sequence);
         out.memtables(&self.view);
@@ -84,12 +84,12 @@ impl Origin {
         merged.covered_by(out.cover.if_any())
     }
 
-    /// Looks for what is new for a tailing iterator at `sequence`.
+    /// Checks what is new for a tailing iterator at `sequence`.
     pub(crate) fn news(&mut self, sequence: SequenceNumber) -> News {
         let Some(shared) = self.shared.upgrade() else {
             return News::None; // the database was closed
         };
-        // The View comes first, see `get::search_view`.
+        // Load the View first: see `get::search_view`.
         let changed = self.load_view(true);
         let visible = shared.visible();
         if changed || (visible > sequence && !self.view.mem.cursors_live()) {
@@ -101,8 +101,8 @@ impl Origin {
         }
     }
 
-    /// Turns to the family's newest View; whether that changes anything. `and_tombstones`: also if
-    /// only range tombstones came to the active memtable.
+    /// Switches to the family's current View; returns whether that changes anything. With `and_tombstones`,
+    /// new range tombstones in the active memtable count as a change too.
     pub(crate) fn load_view(&mut self, and_tombstones: bool) -> bool {
         let view = self.family.view.load();
         let tombstones = view.mem.num_range_deletes();
@@ -118,13 +118,13 @@ impl Origin {
         other || more
     }
 
-    /// RocksDB's number of the `SuperVersion`.
+    /// RocksDB's `SuperVersion` number.
     pub(crate) fn view_number(&self) -> u64 {
         self.number
     }
 
-    /// Turns to what the database has now, or had at a snapshot; returns the sequence to read at.
-    /// Errors: the database was closed; the snapshot is of another one.
+    /// Switches to the current content of the database, or to the content at a snapshot; returns the
+    /// sequence number to read at. Errors: the database was closed; the snapshot is of another database.
     pub(crate) fn refresh(&mut self, snapshot: Option<&Snapshot>) -> Result<SequenceNumber> {
         let shared = self.shared.upgrade().filter(|s| !s.is_closing());
         let shared = shared
@@ -140,7 +140,7 @@ impl Origin {
     }
 }
 
-/// Cursors from new to old, and tombstones.
+/// The cursors, from newest to oldest, and the tombstones.
 struct Collected<'a> {
     origin: &'a Origin,
     children: Vec<Box<dyn InternalIterator>>,
@@ -156,7 +156,7 @@ impl<'a> Collected<'a> {
         }
     }
 
-    /// The tombstones of the source whose cursor was added last.
+    /// Adds the tombstones of the source whose cursor was added last.
     fn hide(&mut self, lists: Lists) {
         if !self.origin.options.ignore_range_deletions {
             self.cover.add(lists, self.children.len());
@@ -165,7 +165,7 @@ impl<'a> Collected<'a> {
 
     fn memtables(&mut self, view: &View) {
         for (i, mem) in std::iter::once(&view.mem).chain(&view.imm).enumerate() {
-            // A tailing iterator's first cursor is that of the active memtable.
+            // A tailing iterator's first cursor must be that of the active memtable.
             if mem.has_points() || (i == 0 && self.origin.options.tailing) {
                 self.children.push(Box::new(mem.iter()));
             }

@@ -1,12 +1,12 @@
-//! What a read of a column family looks at, as one unit.
+//! The set of sources that a read of a column family uses, as one unit.
 
 use std::sync::Arc;
 
 use crate::memtable::Memtable;
 use crate::version::Version;
 
-/// The active memtable, the immutable ones (newest first), and the files. A reader that holds a
-/// View sees the same data whatever is flushed or compacted meanwhile.
+/// The active memtable, the immutable ones (newest first), and the files. A reader that holds a View sees
+/// the same data, whatever is flushed or compacted meanwhile.
 pub(crate) struct View {
     pub(crate) mem: Arc<Memtable>,
     pub(crate) imm: Vec<Arc<Memtable>>,
@@ -14,7 +14,8 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// From the active memtable down, each is older than the one before, and so are the logs that it needs.
+    /// Checks the order: from the active memtable down, each memtable is older than the one before it, and
+    /// so is the first log that it needs.
     fn checked(self) -> Self {
         base::invariant!(
             std::iter::once(&self.mem)
@@ -25,7 +26,7 @@ impl View {
         self
     }
 
-    /// The same with another Version.
+    /// The same View with another Version.
     pub(crate) fn with_version(&self, version: Arc<Version>) -> Self {
         Self {
             mem: Arc::clone(&self.mem),
@@ -34,7 +35,7 @@ impl View {
         }
     }
 
-    /// The same with the active memtable made immutable and a new active one.
+    /// The View after a rotation: the active memtable becomes immutable, and `mem` becomes active.
     pub(crate) fn rotated(&self, mem: Arc<Memtable>) -> Self {
         let mut imm = Vec::with_capacity(self.imm.len() + 1);
         imm.push(Arc::clone(&self.mem));
@@ -47,7 +48,7 @@ impl View {
         .checked()
     }
 
-    /// The same without the memtables that were flushed into `version`.
+    /// The View without the memtables that were flushed into `version`.
     pub(crate) fn flushed(&self, gone: &[Arc<Memtable>], version: Arc<Version>) -> Self {
         let stays = |m: &&Arc<Memtable>| !gone.iter().any(|g| Arc::ptr_eq(g, m));
         base::invariant!(

@@ -6,12 +6,12 @@
 //!             | (varint32 field, slice)* | 1
 //! ```
 //!
-//! Source: RocksDB `db/version_edit.cc`; tags in docs/formats.md, "VersionEdit tags". Every tag of
-//! RocksDB up to 11.8 is read, and what Ironstone does not use is kept as data. Unknown tags and
-//! fields that their number marks as safe to ignore are skipped; any other is Corruption, since
-//! the edit means something that is not known here.
+//! Source: RocksDB `db/version_edit.cc`; tags in docs/formats.md, "VersionEdit tags". Every tag of RocksDB
+//! up to 11.8 is read; what Ironstone does not use is kept as data. Unknown tags and fields whose numbers
+//! mark them as safe to ignore are skipped. Any other unknown one is Corruption, because what the edit says
+//! is then unknown.
 //!
-//! Written are only tags that RocksDB 7.8.3 and 11.8 both read: see [`VersionEdit::encode`].
+//! Only tags that both RocksDB 7.8.3 and 11.8 read are written: see [`VersionEdit::encode`].
 #![deny(clippy::indexing_slicing)]
 
 mod decode;
@@ -20,7 +20,7 @@ mod show;
 
 use base::FileNumber;
 
-/// Levels are below this: RocksDB's tools read no more either.
+/// Levels must be below this: RocksDB's tools do not read more either.
 pub const LEVELS_MAX: u32 = 64;
 
 /// Tags of a record's parts, and fields of a new file.
@@ -44,7 +44,7 @@ mod tag {
     pub(super) const IN_ATOMIC_GROUP: u32 = 300;
     pub(super) const BLOB_ADDITION: u32 = 400;
     pub(super) const BLOB_GARBAGE: u32 = 401;
-    /// A tag with this bit may be skipped by who does not know it.
+    /// A reader that does not know a tag with this bit may skip it.
     pub(super) const SAFE_TO_IGNORE: u32 = 1 << 13;
     pub(super) const DB_ID: u32 = SAFE_TO_IGNORE + 1;
     pub(super) const BLOB_ADDITION_OLD: u32 = SAFE_TO_IGNORE + 2;
@@ -55,7 +55,7 @@ mod tag {
     pub(super) const WAL_ADDITION2: u32 = SAFE_TO_IGNORE + 7;
     pub(super) const WAL_DELETION2: u32 = SAFE_TO_IGNORE + 8;
     pub(super) const PERSIST_TIMESTAMPS: u32 = SAFE_TO_IGNORE + 9;
-    /// Ironstone's own, far from those that RocksDB gives out next.
+    /// Ironstone's own tags, far from those that RocksDB will assign next.
     pub(super) const LOG_SECRET: u32 = SAFE_TO_IGNORE + 4097;
     pub(super) const LOG_END: u32 = SAFE_TO_IGNORE + 4098;
 
@@ -105,7 +105,7 @@ pub struct FileMetaData {
     pub smallest_seqno: u64,
     /// The largest sequence number in the file.
     pub largest_seqno: u64,
-    /// Whether it should be compacted soon.
+    /// Whether the file should be compacted soon.
     pub marked_for_compaction: bool,
     /// The oldest blob file that its values refer to.
     pub oldest_blob_file_number: Option<u64>,
@@ -197,7 +197,7 @@ pub struct BlobAddition {
     pub checksum: Vec<u8>,
 }
 
-/// Blobs that nothing refers to any more, since the last edit about the file.
+/// Blobs that nothing refers to any more, counted since the last edit about the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlobGarbage {
     /// The blob file.
@@ -208,19 +208,19 @@ pub struct BlobGarbage {
     pub blob_bytes: u64,
 }
 
-/// A write-ahead log that exists, or a statement about its length.
+/// A write-ahead log that exists, or how much of it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalAddition {
     /// The number in its name.
     pub log_number: u64,
-    /// Bytes of it that are durable, where stated.
+    /// The number of its durable bytes, if stated.
     pub synced_size: Option<u64>,
 }
 
-/// One change. `None` and empty mean that the edit says nothing about it.
+/// One change. A field that is `None` or empty says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionEdit {
-    /// The family that everything in the edit is about.
+    /// The family that the whole edit is about.
     pub column_family: u32,
     /// The id of the database.
     pub db_id: Option<String>,
@@ -230,7 +230,7 @@ pub struct VersionEdit {
     pub persist_user_defined_timestamps: Option<bool>,
     /// Logs with a smaller number hold nothing of the family that is not in table files.
     pub log_number: Option<u64>,
-    /// Of LevelDB's; always 0.
+    /// A field of LevelDB's; always 0.
     pub prev_log_number: Option<u64>,
     /// No file has this number or a larger one.
     pub next_file_number: Option<u64>,
@@ -242,22 +242,22 @@ pub struct VersionEdit {
     pub min_log_number_to_keep: Option<u64>,
     /// Hints for compactions.
     pub compact_cursors: Vec<CompactCursor>,
-    /// Files that leave: the level, below [`LEVELS_MAX`], and the number.
+    /// Files that are removed: the level, below [`LEVELS_MAX`], and the number.
     pub deleted_files: Vec<(u32, FileNumber)>,
-    /// Files that come.
+    /// Files that are added.
     pub new_files: Vec<NewFile>,
-    /// Blob files that come.
+    /// Blob files that are added.
     pub blob_file_additions: Vec<BlobAddition>,
-    /// What became garbage in blob files.
+    /// Blobs that became garbage.
     pub blob_file_garbage: Vec<BlobGarbage>,
     /// Logs whose existence is tracked.
     pub wal_additions: Vec<WalAddition>,
     /// Logs below this number are gone.
     pub wal_deletion: Option<u64>,
-    /// Secrets of logs, each with the number of the first log that it is for: see [`log::secret`].
+    /// Secrets of logs, each with the number of the first log that uses it: see [`log::secret`].
     pub log_secrets: Vec<(u64, u64)>,
-    /// Numbers and ends of logs, all of them durable, when the database was closed. Not a
-    /// [`WalAddition`]: 7.8.3 ends itself where it finds one and opens for reading only.
+    /// Numbers and ends of logs when the database was closed; all their bytes are durable. This is not a
+    /// [`WalAddition`], because RocksDB 7.8.3 aborts if it finds one and opens for reading only.
     pub log_ends: Vec<(u64, u64)>,
     /// User timestamps below this may be collapsed.
     pub full_history_ts_low: Option<Vec<u8>>,
@@ -265,7 +265,8 @@ pub struct VersionEdit {
     pub add_column_family: Option<String>,
     /// The edit drops the family.
     pub drop_column_family: bool,
-    /// The edit is one of a group that counts only when it is whole; so many are still to come.
+    /// The edit belongs to an atomic group, which only counts as a whole. This is the number of its edits
+    /// still to come.
     pub atomic_group_remaining: Option<u32>,
 }
 
@@ -280,7 +281,7 @@ impl VersionEdit {
         self.deleted_files.push((level, number));
     }
 
-    /// True if the edit only tracks logs: nothing in it is about a family then.
+    /// True if the edit only tracks logs: it is then not about any family.
     pub fn is_wal_edit(&self) -> bool {
         !self.wal_additions.is_empty() || self.wal_deletion.is_some()
     }

@@ -23,9 +23,9 @@ pub(crate) struct RecoveredFamily {
     pub(crate) log_number: u64,
     /// (level, number) to file.
     pub(crate) files: BTreeMap<(u32, u64), FileMetaData>,
-    /// Where compactions in turn (`kRoundRobin`) go on, by level.
+    /// By level, for `kRoundRobin`: where the level's next compaction starts.
     pub(crate) cursors: BTreeMap<u32, Vec<u8>>,
-    /// Features of the family that Ironstone cannot keep alive, by name.
+    /// Features of the family that Ironstone cannot preserve, by name.
     pub(crate) foreign: BTreeSet<&'static str>,
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct Recovered {
     pub(crate) last_sequence: u64,
     pub(crate) min_log_number_to_keep: u64,
     pub(crate) db_id: Option<String>,
-    /// Logs that were recorded, with the size that was durable, if it was recorded.
+    /// The logs that were recorded, with their durable sizes if these were recorded.
     pub(crate) wals: BTreeMap<u64, Option<u64>>,
-    /// What the nonces of logs are made of.
+    /// What the nonces of logs are derived from.
     pub(crate) log_secrets: log::Secrets,
     /// Where logs ended when the database was closed.
     pub(crate) log_ends: BTreeMap<u64, u64>,
@@ -187,7 +187,7 @@ impl Replay {
         Ok(())
     }
 
-    /// The parts of an edit that belong to no column family.
+    /// Applies the parts of an edit that belong to no column family.
     fn apply_database(&mut self, edit: &VersionEdit) {
         let out = &mut self.out;
         self.have_log_number |= edit.log_number.is_some();
@@ -222,7 +222,7 @@ impl Replay {
     }
 
     fn finish(mut self) -> Result<Recovered> {
-        // An incomplete atomic group at the end never happened.
+        // An incomplete atomic group at the end is ignored.
         for (have, what) in [
             (self.have_log_number, "log_number"),
             (self.have_next_file, "next_file_number"),
@@ -241,7 +241,7 @@ impl Replay {
     }
 }
 
-/// Gives every level 0 file an epoch if one lacks it: in the order of their sequence numbers.
+/// If any level 0 file lacks an epoch, gives all of them epochs in the order of their sequence numbers.
 fn derive_epochs(family: &mut RecoveredFamily) {
     let level0 = |files: &BTreeMap<(u32, u64), FileMetaData>| {
         files
@@ -268,7 +268,7 @@ fn derive_epochs(family: &mut RecoveredFamily) {
     }
 }
 
-/// The smallest unit in bytes that devices write as a whole.
+/// The smallest unit, in bytes, that devices write as a whole.
 const SECTOR: u32 = 512;
 
 /// Appends edits to a MANIFEST.
@@ -278,7 +278,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Creates MANIFEST-`number` with the edits of `snapshot`, durably, and makes CURRENT name it.
+    /// Creates MANIFEST-`number` durably with the edits of `snapshot`, and makes CURRENT name it.
     pub(crate) fn create(
         fs: &dyn FileSystem,
         dir: &Path,
@@ -288,8 +288,8 @@ impl Writer {
         let path = files::manifest_path(dir, number);
         let name = NewNames::begin(fs, dir);
         let file = fs.open(&path, OpenHow::CREATE_NEW)?;
-        // RocksDB refuses a MANIFEST whose last record is torn, and one of a single bit that is
-        // missing at its end looks like a flipped one.
+        // RocksDB refuses a MANIFEST whose last record is torn: a record that lacks even one bit at its end
+        // looks like one with a flipped bit. So the head of a record is written last.
         let options = log::LogOptions {
             head_last: Some(SECTOR),
             ..log::LogOptions::default()
@@ -305,8 +305,8 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Appends edits and makes them durable, each before the next is begun: a device may write the
-    /// sectors of several in any order, and a whole record behind one that is missing is damage.
+    /// Appends edits and makes each one durable before the next is begun: a device may write the sectors of
+    /// several records in any order, and a complete record after a missing one counts as damage.
     pub(crate) fn append(&mut self, edits: &[VersionEdit]) -> Result<()> {
         for edit in edits {
             self.log.append(&edit.encode()?)?;
@@ -319,7 +319,7 @@ impl Writer {
         self.number
     }
 
-    /// Bytes written.
+    /// Number of bytes written.
     pub(crate) fn size(&self) -> u64 {
         self.log.size()
     }

@@ -1,4 +1,4 @@
-//! What the database consists of: which files stand on which level of which column family.
+//! What the database consists of: which files are on which level of which column family.
 //!
 //! ```text
 //!   VersionEdit  one change, as the MANIFEST stores it            edit

@@ -1,8 +1,8 @@
-//! The VersionSet: the only writer of the MANIFEST, and the keeper of what it must say.
+//! The VersionSet: the only writer of the MANIFEST, and the keeper of the state that it must record.
 //!
-//! A [`Change`](crate::catalog::Change) is the one way in which an open database comes to consist of something else:
-//! its edits are durable in the MANIFEST before any reader sees the new Version, and before any file that they make
-//! obsolete may be deleted.
+//! The files of an open database change only by a [`Change`](crate::catalog::Change). Its edits are durable
+//! in the MANIFEST before any reader sees the new Version, and before any file that they make obsolete may
+//! be deleted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub(crate) struct Tables {
     pub(crate) dir: PathBuf,
     pub(crate) env: Env,
     pub(crate) cache: Arc<table::BlockCache>,
-    /// Charge indexes and filters to the cache, whatever the families' options say.
+    /// Charge indexes and filters to the cache, regardless of the families' options.
     pub(crate) charge_metadata: bool,
     pub(crate) janitor: Arc<Janitor>,
     pub(crate) opened: Arc<TableCache>,
@@ -37,14 +37,14 @@ pub(crate) struct Tables {
     pub(crate) check_sizes: bool,
     /// Compress the blocks of new tables.
     pub(crate) compressors: Arc<dyn table::Compressors>,
-    /// Cache numbers of tables whose blocks were put into the cache before the table is opened.
+    /// Cache numbers of tables whose blocks were put into the cache before the table was opened.
     pub(crate) prepopulated: Mutex<BTreeMap<FileNumber, u64>>,
-    /// How long reads of files took, in microseconds, by family and level.
+    /// Durations of file reads in microseconds, by family and level.
     pub(crate) latencies: Mutex<BTreeMap<(u32, u32), Arc<SharedHistogram>>>,
 }
 
 impl Tables {
-    /// Where the data blocks of a table that is about to be written are put besides the file.
+    /// The cache that gets the data blocks of a new table in addition to its file, if any does.
     pub(crate) fn prepopulate(
         &self,
         number: FileNumber,
@@ -69,7 +69,7 @@ impl Tables {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long reads of a family's files took, by level, where there were any.
+    /// The durations of reads of a family's files, for each level that had any.
     pub(crate) fn read_latencies(&self, family: u32) -> Vec<(u32, Histogram)> {
         let latencies = self.lock_latencies();
         let mut out = Vec::new();
@@ -111,8 +111,8 @@ impl Tables {
         }
     }
 
-    /// Opens a table file of the family with this id for as long as some Version names it. It is
-    /// read for `activity`. `on_disk`: the file of a table that moves here from another level.
+    /// Opens a table file of the family with this id, for as long as a Version contains it. Its reads are
+    /// counted as `activity`. `on_disk` is the file of a table that moves here from another level.
     ///
     /// Errors: Corruption naming the file if it is missing, has another size than the MANIFEST
     /// says, or is damaged.
@@ -161,29 +161,29 @@ pub(crate) struct Contents<'a> {
     pub(crate) tables: &'a Tables,
     pub(crate) numbers: &'a FileNumbers,
     pub(crate) families: &'a FamilySet,
-    /// The last sequence number that is used.
+    /// The last sequence number in use.
     pub(crate) last_sequence: u64,
 }
 
-/// Numbers and the MANIFEST.
+/// The MANIFEST, and the numbers that it records.
 pub(crate) struct VersionSet {
     manifest: Option<Writer>,
-    /// Why no edit is taken any more.
+    /// Why no more edits are taken.
     failure: Option<Error>,
-    /// Tables of edits that the MANIFEST that has failed may have or not.
+    /// Tables of edits that a failed MANIFEST may or may not contain.
     undecided: Vec<PathBuf>,
     pub(crate) max_column_family: u32,
     pub(crate) db_id: String,
     /// Logs below this number are not needed for recovery.
     pub(crate) min_log_number_to_keep: u64,
     pub(crate) max_manifest_file_size: u64,
-    /// Closed logs that the MANIFEST records, with the bytes of them that are durable.
+    /// Closed logs that the MANIFEST records, with the number of their durable bytes.
     pub(crate) tracked_logs: BTreeMap<u64, u64>,
-    /// What the nonces of logs are made of.
+    /// What the nonces of logs are derived from.
     pub(crate) log_secrets: log::Secrets,
-    /// The last log and where it ends, once the database is being closed.
+    /// The last log and its end, once the database is being closed.
     log_end: Option<(u64, u64)>,
-    /// The logs' names, which are durable before an edit that may rely on them.
+    /// The names of logs; they are made durable before an edit that may rely on them.
     pub(crate) log_names: Option<Arc<log::Names>>,
 }
 
@@ -223,8 +223,8 @@ impl VersionSet {
         }
     }
 
-    /// Edits say from which logs on all is needed: one of those must be there after a power cut, or the
-    /// logs look as if somebody had taken them away.
+    /// Edits say from which log on all logs are needed. At least one of these must exist after a power cut;
+    /// otherwise it looks as if the logs had been removed.
     fn make_log_names_durable(&self) -> Result<()> {
         let names = self.log_names.as_ref();
         names.map_or(Ok(()), |names| names.make_newest_durable())
@@ -290,8 +290,8 @@ impl VersionSet {
         Ok(())
     }
 
-    /// Starts a new MANIFEST in place of the one there is. Unless that succeeds, CURRENT may name the new one
-    /// already, and nothing goes to the old one any more: also where the file system panics.
+    /// Starts a new MANIFEST in place of the current one. If that fails, or the file system panics, CURRENT
+    /// may already name the new one, so nothing is written to the old one any more.
     fn replace_manifest(&mut self, contents: Contents<'_>) -> Result<()> {
         self.failure = Some(panicked("was begun"));
         let started = self.start_manifest(contents);
@@ -299,7 +299,7 @@ impl VersionSet {
         started
     }
 
-    /// Starts a new MANIFEST after the old one may have failed; edits are taken again.
+    /// Starts a new MANIFEST after the old one may have failed. If that succeeds, edits are taken again.
     pub(crate) fn start_anew(&mut self, contents: Contents<'_>) -> Result<()> {
         let started = self.replace_manifest(contents);
         if started.is_ok() {
@@ -310,8 +310,8 @@ impl VersionSet {
         started
     }
 
-    /// These tables are part of no Version. Where the MANIFEST has failed it may name them, so that they stay
-    /// until another is begun.
+    /// Discards tables that are part of no Version. If the MANIFEST has failed, it may name them: they are
+    /// kept until a new one is begun.
     pub(crate) fn discard(&mut self, janitor: &Janitor, paths: impl IntoIterator<Item = PathBuf>) {
         if self.failure.is_some() {
             self.undecided.extend(paths);
@@ -320,7 +320,8 @@ impl VersionSet {
         }
     }
 
-    /// Makes edits durable, all of them or none: several are an atomic group. `contents` are those before.
+    /// Makes edits durable, all or none: several edits form an atomic group. `contents` is the state before
+    /// them.
     pub(crate) fn log(
         &mut self,
         contents: Contents<'_>,
@@ -351,7 +352,7 @@ impl VersionSet {
         {
             self.replace_manifest(contents)?;
         }
-        // Logs that are not needed any more may go: the MANIFEST must not ask for them.
+        // Logs that are no longer needed may be deleted: the MANIFEST must not ask for them.
         let goes = self.tracked_logs.range(..needed).next().is_some();
         let forget = goes.then(|| VersionEdit {
             wal_deletion: Some(needed),
@@ -359,13 +360,13 @@ impl VersionSet {
         });
         edits.extend(forget);
         self.append(&edits, Some(&contents.tables.env))?;
-        // Not before: a MANIFEST that begins just now describes the database without these edits.
+        // Not earlier: a MANIFEST that is begun just now describes the database without these edits.
         self.min_log_number_to_keep = needed;
         self.tracked_logs = self.tracked_logs.split_off(&needed);
         Ok(())
     }
 
-    /// Records closed logs, with the bytes of them that are durable.
+    /// Records closed logs, with the number of their durable bytes.
     pub(crate) fn track_logs(&mut self, logs: impl IntoIterator<Item = (u64, u64)>) -> Result<()> {
         if let Some(e) = &self.failure {
             return Err(e.clone());
@@ -379,8 +380,8 @@ impl VersionSet {
         Ok(())
     }
 
-    /// Appends edits to the MANIFEST, and counts how long that took where there is an `env`. Unless that succeeds it may
-    /// have them or not, and nothing more is taken: also where the file system panics, or the clock.
+    /// Appends edits to the MANIFEST; with `env`, records how long that took. If this fails, or the file
+    /// system or the clock panics, the MANIFEST may or may not contain the edits, and no more are taken.
     fn append(&mut self, edits: &[VersionEdit], env: Option<&Env>) -> Result<()> {
         let manifest = self.manifest.as_mut().ok_or_else(|| {
             Error::not_supported("changing the files of a database that is open for reading only")
@@ -397,13 +398,13 @@ impl VersionSet {
         appended
     }
 
-    /// Why the MANIFEST has failed, if it has: what was to be written last may be in it or not, and nothing more
-    /// is taken until another is begun.
+    /// Why the MANIFEST has failed, if it has. It may or may not contain what was written last, and no more
+    /// edits are taken until a new one is begun.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
     }
 
-    /// Records where the last log ends, all of it durable, when the database is closed.
+    /// Records where the last log ends when the database is closed; the whole log is durable.
     pub(crate) fn mark_log_end(&mut self, end: (u64, u64)) -> Result<()> {
         if let Some(e) = &self.failure {
             return Err(e.clone());
@@ -419,19 +420,20 @@ impl VersionSet {
         Ok(())
     }
 
-    /// The MANIFEST that is being written, and how many bytes it has, all of them durable.
+    /// The current MANIFEST and its size in bytes, all of them durable.
     pub(crate) fn manifest_end(&self) -> Option<(FileNumber, u64)> {
         let writer = self.manifest.as_ref().filter(|_| self.failure.is_none());
         writer.map(|m| (m.number(), m.size()))
     }
 
-    /// The MANIFEST that is being written.
+    /// The number of the current MANIFEST.
     pub(crate) fn manifest_number(&self) -> Option<FileNumber> {
         self.manifest.as_ref().map(Writer::number)
     }
 }
 
-/// What is known of a MANIFEST while something is done to it: no error of a compaction, which may be forgiven.
+/// The error of a MANIFEST while an operation on it is running, in case that panics. It must not look like
+/// an error of a compaction, which may be forgiven.
 fn panicked(what: &str) -> Error {
     Error::new(
         ErrorKind::IoError,
@@ -439,7 +441,7 @@ fn panicked(what: &str) -> Error {
     )
 }
 
-/// Where the family's compactions in turn go on.
+/// Where the family's next compactions start, with `kRoundRobin`.
 fn cursors(family: &Family) -> Vec<CompactCursor> {
     let levels = family.compactions.cursors().into_iter().enumerate();
     let known = levels.filter_map(|(level, key)| Some((level as u32, key?)));
@@ -460,7 +462,7 @@ fn additions(logs: &BTreeMap<u64, u64>) -> VersionEdit {
     }
 }
 
-/// Opens the new files of an edit for `family`, for `activity`, and builds its next Version.
+/// Opens the new files of an edit for `family`, counted as `activity`, and builds its next Version.
 pub(crate) fn next_version(
     tables: &Tables,
     family: &Family,

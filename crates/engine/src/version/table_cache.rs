@@ -1,18 +1,18 @@
-//! The readers of a database's tables, at most so many at a time.
+//! The readers of a database's tables, with a limit on how many are open at a time.
 //!
-//! With `max_open_files` = -1 a table's reader is open as long as the table is part of the
-//! database, and costs its users nothing to find. With a limit, readers are closed that were not
-//! used for longest, roughly: a hand goes around the open ones, as in a clock, and closes those
-//! that nobody used since it came by last. Whoever needs a closed one opens it. Who has a reader
-//! keeps it: iterators may hold more files open than the limit.
+//! With `max_open_files` = -1, a table's reader is open as long as the table is part of the database, and
+//! finding it costs nothing. With a limit, roughly the least recently used readers are closed: as in the
+//! clock algorithm, a hand goes around the open ones and closes those that were not used since it last
+//! passed. A user that needs a closed reader opens it again. A reader stays open while it is in use, so
+//! iterators may hold more files open than the limit.
 //!
 //! ```text
 //!   TableFile ── Slot ──┬─ Always(reader)
 //!                       └─ OnDemand ── open: reader or none ◄── the cache's hand closes it
 //! ```
 //!
-//! Lock order: the ring before a slot. Whoever opens a reader holds its slot, and lets go of it
-//! before the ring is told.
+//! Lock order: the ring before a slot. A thread that opens a reader holds its slot, and releases the slot
+//! before it locks the ring.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -28,7 +28,7 @@ use table::Reader;
 
 use crate::options::{DbOptions, Env};
 
-/// Descriptors that RocksDB leaves to files other than tables.
+/// Descriptors that RocksDB reserves for files other than tables.
 const OTHER_FILES: usize = 10;
 /// The least `max_open_files`, as in RocksDB.
 const OPEN_FILES_MIN: usize = 20;
@@ -36,9 +36,9 @@ const OPEN_FILES_MIN: usize = 20;
 /// How many readers are open, and which.
 #[derive(Debug)]
 pub(crate) struct TableCache {
-    /// `usize::MAX` is without limit.
+    /// `usize::MAX` means no limit.
     capacity: AtomicUsize,
-    /// Open readers of [`Slot::OnDemand`].
+    /// Number of open readers of [`Slot::OnDemand`].
     open: AtomicUsize,
     ring: Mutex<VecDeque<Weak<OnDemand>>>,
 }
@@ -52,13 +52,13 @@ impl TableCache {
         }
     }
 
-    /// Takes over a changed `max_open_files`. Tables that were opened without limit stay open.
+    /// Applies a changed `max_open_files`. Tables that were opened without a limit stay open.
     pub(crate) fn follow(&self, options: &DbOptions) {
         self.capacity.store(capacity(options), Ordering::Relaxed);
         self.close_surplus(self.lock_ring());
     }
 
-    /// Where the reader of a table that was just opened is kept.
+    /// The slot for the reader of a table that was just opened.
     pub(crate) fn slot(self: &Arc<Self>, reader: &Arc<Reader>, source: Source) -> Slot {
         if self.capacity.load(Ordering::Relaxed) == usize::MAX {
             return Slot::Always(Arc::clone(reader));
@@ -84,7 +84,7 @@ impl TableCache {
         self.close_surplus(ring);
     }
 
-    /// Closes readers until there are no more than the limit.
+    /// Closes readers until the limit is met.
     fn close_surplus(&self, mut ring: MutexGuard<'_, VecDeque<Weak<OnDemand>>>) {
         let capacity = self.capacity.load(Ordering::Relaxed);
         let mut closed = Vec::new();
@@ -104,10 +104,10 @@ impl TableCache {
                 closed.push(reader);
             }
         }
-        drop(ring); // before files are closed
+        drop(ring); // release the lock before files are closed
     }
 
-    /// A reader was closed.
+    /// Counts a reader that was closed.
     fn one_less(&self) {
         let before = self.open.fetch_sub(1, Ordering::Relaxed);
         base::invariant!(before > 0, "a table is closed that was not open");
@@ -118,7 +118,7 @@ impl TableCache {
     }
 }
 
-/// Each slot holds the cache.
+/// Each slot holds the cache, so none is left.
 impl Drop for TableCache {
     fn drop(&mut self) {
         let open = self.open.load(Ordering::Relaxed);
@@ -129,7 +129,7 @@ impl Drop for TableCache {
     }
 }
 
-/// Readers that may be open.
+/// The maximum number of open readers.
 fn capacity(options: &DbOptions) -> usize {
     let Ok(wanted) = usize::try_from(options.max_open_files) else {
         return usize::MAX;
@@ -138,10 +138,10 @@ fn capacity(options: &DbOptions) -> usize {
     wanted.min(most).max(OPEN_FILES_MIN) - OTHER_FILES
 }
 
-/// What it takes to open a table again.
+/// What is needed to open a table again.
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
-    /// The file's bytes, if that is to be compared.
+    /// The expected size of the file in bytes, if it is to be checked.
     pub(crate) size: Option<u64>,
     pub(crate) env: Env,
 }
@@ -193,14 +193,14 @@ impl Source {
 pub(crate) enum Slot {
     /// Open as long as the table is part of the database.
     Always(Arc<Reader>),
-    /// Open if it was used lately.
+    /// Open if it was used recently.
     OnDemand(Arc<OnDemand>),
 }
 
 /// A reader that the cache may close.
 pub(crate) struct OnDemand {
     reader: Mutex<Option<Arc<Reader>>>,
-    /// Since the hand came by.
+    /// Whether it was used since the hand last passed.
     used: AtomicBool,
     source: Source,
     again: table::ReaderOptions,
@@ -249,7 +249,8 @@ impl Drop for OnDemand {
 }
 
 impl Slot {
-    /// The reader, opened if it is not open. `cache_only`: only if it is open; else `Incomplete`.
+    /// The reader, opened if it is closed. With `cache_only`, a closed reader is an `Incomplete` error
+    /// instead.
     #[inline]
     pub(crate) fn get(&self, cache_only: bool) -> Result<Opened<'_>> {
         match self {
@@ -267,7 +268,7 @@ impl Slot {
     }
 }
 
-/// A table's reader, which stays open as long as this is there.
+/// A table's reader, which stays open as long as this exists.
 pub(crate) enum Opened<'a> {
     Always(&'a Arc<Reader>),
     Now(Arc<Reader>),

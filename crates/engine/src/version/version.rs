@@ -1,10 +1,10 @@
 //! A Version: the table files of one column family at one moment, immutable and shared.
 //!
-//! Level 0 files may overlap and are kept newest first; on every other level files are sorted by
-//! key and do not overlap; where a range tombstone ends one, the next may begin with the same user
-//! key. A [`TableFile`] carries its reader, so a lookup goes from the
-//! Version straight to the table. When the last Version that names a file is gone and the file is
-//! no longer part of the database, the [`Janitor`] gets its name for deletion.
+//! Level 0 files may overlap and are kept newest first. On every other level, files are sorted by key and
+//! do not overlap; if a range tombstone ends a file, the next one may begin with the same user key. A
+//! [`TableFile`] carries its reader, so a lookup goes from the Version straight to the table. When the last
+//! Version that contains a file is gone, and the file no longer belongs to the database, the [`Janitor`]
+//! gets its name for deletion.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use crate::read::range_del::{self, FileTombstones};
 /// Collects the paths of files that nothing refers to any more.
 #[derive(Debug, Default)]
 pub(crate) struct Janitor {
-    /// With the bytes of table files.
+    /// With the sizes in bytes of table files.
     paths: Mutex<Vec<(PathBuf, u64)>>,
 }
 
@@ -39,7 +39,7 @@ impl Janitor {
             .push((path, bytes));
     }
 
-    /// Bytes of the table files that wait for their deletion.
+    /// Bytes of the table files that wait for deletion.
     pub(crate) fn bytes(&self) -> u64 {
         let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         paths.iter().map(|(_, bytes)| bytes).sum()
@@ -55,21 +55,21 @@ impl Janitor {
 /// A table file that is part of some Version.
 pub(crate) struct TableFile {
     pub(crate) meta: FileMetaData,
-    /// In memory even while the reader is not open.
+    /// In memory even while the reader is closed.
     pub(crate) properties: Arc<Properties>,
     slot: Slot,
-    /// Boxed: few files have any.
+    /// Boxed, because few files have any.
     tombstones: Option<Box<FileTombstones>>,
     on_disk: Arc<FileOnDisk>,
-    /// True while a compaction has it as input.
+    /// True while the file is an input of a compaction.
     pub(crate) being_compacted: AtomicBool,
-    /// How much of that is done, in thousandths.
+    /// How much of that compaction is done, in thousandths.
     compacted: AtomicU16,
-    /// Somebody suggested to compact it.
+    /// The compaction of the file was suggested.
     suggested: AtomicBool,
 }
 
-/// The file itself, which a table has on each level that it was moved to: it is there as long as any of
+/// The file on disk. The tables of all levels that it was moved to share it; it exists as long as any of
 /// them is in use.
 #[derive(Debug)]
 pub(crate) struct FileOnDisk {
@@ -99,7 +99,7 @@ impl Drop for FileOnDisk {
     }
 }
 
-/// A compaction holds its inputs, and unmarks them before it lets go.
+/// A compaction holds its inputs, and unmarks them before it releases them.
 impl Drop for TableFile {
     fn drop(&mut self) {
         base::invariant!(
@@ -149,18 +149,18 @@ impl TableFile {
         &self.on_disk.path
     }
 
-    /// The file itself.
+    /// The file on disk.
     pub(crate) fn on_disk(&self) -> Arc<FileOnDisk> {
         Arc::clone(&self.on_disk)
     }
 
-    /// The table's reader, opened if it is not open.
+    /// The table's reader, opened if it is closed.
     #[inline]
     pub(crate) fn reader(&self) -> Result<Opened<'_>> {
         self.slot.get(false)
     }
 
-    /// The same for a read with these options, which may not open files.
+    /// The same for a read with these options, which may forbid opening files.
     #[inline]
     pub(crate) fn reader_for(&self, options: &table::ReadOptions) -> Result<Opened<'_>> {
         self.slot.get(options.cache_only)
@@ -175,18 +175,18 @@ impl TableFile {
         self.being_compacted.load(Atomic::Relaxed)
     }
 
-    /// So much of the compaction that it is an input of is done: 0 to 1.
+    /// Sets how much is done of the compaction that has the file as an input: 0 to 1.
     pub(crate) fn set_compacted(&self, part: f64) {
         let thousandths = (part.clamp(0.0, 1.0) * 1000.0) as u16;
         self.compacted.store(thousandths, Atomic::Relaxed);
     }
 
-    /// How much of the compaction that it is an input of is done: 0 to 1.
+    /// How much is done of the compaction that has the file as an input: 0 to 1.
     pub(crate) fn compacted(&self) -> f64 {
         f64::from(self.compacted.load(Atomic::Relaxed)) / 1000.0
     }
 
-    /// It should be compacted soon.
+    /// Suggests to compact the file soon.
     pub(crate) fn suggest_compaction(&self) {
         self.suggested.store(true, Atomic::Relaxed);
     }
@@ -224,8 +224,8 @@ impl TableFile {
         self.tombstones.as_deref()
     }
 
-    /// The newest range tombstone over the user key in `seek_key` that is not newer than its
-    /// sequence; 0 if there is none.
+    /// The sequence number of the newest range tombstone that covers the user key in `seek_key` and is not
+    /// newer than its sequence number; 0 if there is none.
     #[inline]
     pub(crate) fn covering_tombstone(&self, cmp: &Comparator, seek_key: &[u8]) -> u64 {
         self.tombstones.as_ref().map_or(0, |t| {
@@ -246,15 +246,15 @@ impl TableFile {
 /// The files of a column family.
 pub(crate) struct Version {
     pub(crate) comparator: Comparator,
-    /// Levels from 0 on that take part in compactions: all, or all but the last.
+    /// Number of levels, from 0 on, that take part in compactions: all, or all but the last.
     compacted_levels: usize,
     levels: Vec<Vec<Arc<TableFile>>>,
     any_tombstones: bool,
 }
 
 impl Version {
-    /// Without files. `ingest_behind`: the last level is left to files that are ingested behind
-    /// everything.
+    /// A Version without files. With `ingest_behind`, the last level is reserved for files that are
+    /// ingested behind everything.
     pub(crate) fn empty(comparator: Comparator, num_levels: usize, ingest_behind: bool) -> Self {
         Self {
             comparator,
@@ -290,8 +290,8 @@ impl Version {
         self.level(level).iter().map(|f| f.meta.file_size).sum()
     }
 
-    /// On a sorted level: the files that may hold versions of a user key that `seek_key` looks for,
-    /// from new to old: one, or more if they share the user key at their boundaries.
+    /// On a sorted level: the files that may hold versions of the user key in `seek_key`, from new to old.
+    /// Usually there is one; there are more if files share the user key at their boundaries.
     #[inline]
     pub(crate) fn files_for<'v, 'k>(
         &'v self,
@@ -309,7 +309,7 @@ impl Version {
         }
     }
 
-    /// The files of a level that hold a user key between the two, both included; `None` is open.
+    /// The files of a level that may hold a user key between the two, both inclusive; `None` is unbounded.
     pub(crate) fn overlapping(
         &self,
         level: usize,
@@ -335,7 +335,7 @@ impl Version {
         self.level(level).iter().filter(has).cloned().collect()
     }
 
-    /// Whether a level has anything between two user keys; the second is not included.
+    /// Whether a level may have anything between two user keys; the end is exclusive.
     pub(crate) fn has_between(&self, level: usize, begin: &[u8], end: &[u8]) -> bool {
         let cmp = &self.comparator;
         let meets = |f: &Arc<TableFile>| {
@@ -349,7 +349,7 @@ impl Version {
         files.get(first).is_some_and(meets)
     }
 
-    /// This Version with an edit's deletions and the given new files.
+    /// This Version without the files that the edit deletes, and with the given new files.
     ///
     /// Errors: Corruption if a deleted file is not here, a level does not exist, or files of a
     /// sorted level overlap.
@@ -382,7 +382,7 @@ impl Version {
                     file.number()
                 ))
             })?;
-            // A file that only moves to another level stays alive.
+            // A file that only moves to another level is not removed.
             removed.retain(|r: &Arc<TableFile>| r.number() != file.number());
             files.push(file);
             touched.insert(level);
@@ -405,14 +405,15 @@ impl Version {
 /// The Version after an edit.
 pub(crate) struct Next {
     pub(crate) version: Version,
-    /// Files of the one before that are not part of it. They are obsolete once the edit is durable.
+    /// Files of the previous Version that are not part of this one. They are obsolete once the edit is
+    /// durable.
     pub(crate) removed: Vec<Arc<TableFile>>,
 }
 
 /// See [`Version::files_for`].
 pub(crate) struct FilesFor<'v, 'k> {
     comparator: &'v Comparator,
-    /// Those that end at or behind the key.
+    /// The files that end at or after the key.
     files: &'v [Arc<TableFile>],
     user_key: &'k [u8],
 }
@@ -429,7 +430,8 @@ impl<'v> Iterator for FilesFor<'v, '_> {
     }
 }
 
-/// Newest first on level 0: by epoch where both have one, else by sequence; by key elsewhere.
+/// Sorts level 0 newest first, by epoch if both files have one and otherwise by sequence number; other
+/// levels by key.
 fn sort_level(cmp: &Comparator, level: usize, files: &mut [Arc<TableFile>]) {
     if level == 0 {
         files.sort_by_key(|f| Reverse(age(&f.meta)));
@@ -438,7 +440,7 @@ fn sort_level(cmp: &Comparator, level: usize, files: &mut [Arc<TableFile>]) {
     }
 }
 
-/// Sorts level 0 files from old to new.
+/// The key that sorts level 0 files from old to new.
 pub(crate) fn age(meta: &FileMetaData) -> (u64, u64, u64, u64) {
     (
         meta.epoch_number.unwrap_or(0),

@@ -1,13 +1,14 @@
-//! The archive: logs that are not needed any more, kept by age or by size.
+//! The archive: obsolete logs that are kept, limited by age or by size.
 //!
-//! The rules are RocksDB's (`db/wal_manager.cc`, release 11.8.1). With a time to live, a file that
-//! was changed more than `WAL_ttl_seconds` ago goes. With a limit of size, so many of the newest
-//! stay as would fit if each were as large as the largest; empty ones go. The archive is looked at
-//! whenever obsolete files are removed, but not more often than every half time to live or ten
-//! minutes, whichever is less; both times are the injected clock's against the files' own.
+//! The rules are RocksDB's (`db/wal_manager.cc`, release 11.8.1). With a time to live, files that were
+//! changed more than `WAL_ttl_seconds` ago are deleted. With a size limit, as many of the newest files
+//! stay as would fit if each were as large as the largest; empty files are deleted. The archive is looked
+//! at whenever obsolete files are removed, but at most once per half the time to live or per ten minutes,
+//! whichever is less. The time is that of the injected clock; it is compared with the files' own
+//! modification times.
 //!
-//! Purging only deletes. Archiving makes the file as long as its log: what a file made ahead has
-//! behind that is cut off, so that sizes mean something. That, as any change, begins the time to
+//! Purging only deletes files. Archiving makes a file as long as its log, so that sizes mean something:
+//! what a file made ahead has behind the log's end is cut off. Like any change, that begins the time to
 //! live anew. A log without a single record is not archived.
 
 use std::path::{Path, PathBuf};
@@ -74,7 +75,7 @@ impl Archive {
         let old = NewNames::begin(&*self.fs, &self.log_dir);
         self.fs.rename(path, &to)?;
         self.fs.sync_dir(&self.dir)?;
-        // Not before its old name is gone for good is the file cut.
+        // The file is cut only after its old name is durably gone.
         old.sync(&*self.fs, &self.log_dir)?;
         if end < self.fs.metadata(&to)?.len {
             let file = self.fs.open(&to, OpenHow::UPDATE)?;
@@ -96,7 +97,7 @@ impl Archive {
         if last != [0] {
             return Ok(Some(len));
         }
-        // Zeros made ahead, or a record that ends in a zero: only reading tells.
+        // Zeros made ahead, or a record that ends in a zero: only reading the log tells which.
         let mut reader = plain_reader(file, number);
         let mut record = Vec::new();
         let mut records = 0u64;
@@ -116,8 +117,8 @@ impl Archive {
         }
     }
 
-    /// Deletes what is too old or too much, unless the last look was a short time ago; returns
-    /// the logs deleted. Trouble is told in the LOG and otherwise left to the next look.
+    /// Deletes archived logs that are too old or too many, unless the last look was a short time ago.
+    /// Returns the deleted logs. Errors are reported in LOG only; the next look tries again.
     pub(super) fn purge(&self, log: &InfoLog) -> Vec<FileNumber> {
         if !self.is_on() {
             return Vec::new();
@@ -175,7 +176,7 @@ impl Archive {
         Ok(out)
     }
 
-    /// Which of `files`, sorted by number, are to go at the time `now`.
+    /// Which of `files`, sorted by number, are to be deleted at the time `now`.
     fn superfluous(&self, files: &[Archived], now: u64) -> Vec<FileNumber> {
         let old = |f: &Archived| {
             // A clock that went back makes nothing old.

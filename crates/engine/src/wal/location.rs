@@ -1,11 +1,10 @@
 //! Where the logs of a database lie, and whether they are there.
 //!
-//! RocksDB looks for logs in `wal_dir` alone (measured, 7.8.3 and 11.8.1): a database opened
-//! without the directory that it was opened with before, or with another one, opens and lacks what
-//! was in the logs, and a directory that is missing is made anew. Here that is an error, as far as
-//! it can be told: logs that the MANIFEST needs lie in the database's own directory, or in the one
-//! that its newest OPTIONS file names; or the directory named there is gone, or has lost the log
-//! that Ironstone left in it.
+//! RocksDB looks for logs in `wal_dir` alone (measured, 7.8.3 and 11.8.1). If a database is opened
+//! without its former `wal_dir`, or with another one, it opens and lacks what was in the logs; a
+//! directory that is missing is created. Ironstone returns an error, as far as it can tell: if logs that
+//! the MANIFEST needs lie in the database's own directory, or in the one that its newest OPTIONS file
+//! names; or if the directory named there is gone, or has lost the log that Ironstone left in it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use super::{ARCHIVE, plain_reader};
 use crate::files::{self, FileKind};
 use crate::options::{DbOptions, Options, codec, latest};
 
-/// How the OPTIONS files begin that Ironstone writes.
+/// The beginning of the OPTIONS files that Ironstone writes.
 const OWN_OPTIONS: &str = "# Options of an Ironstone database";
 
 /// Where a database that is being opened has its logs.
@@ -25,7 +24,8 @@ const OWN_OPTIONS: &str = "# Options of an Ironstone database";
 pub(crate) struct Location {
     fs: Arc<dyn FileSystem>,
     db_dir: PathBuf,
-    /// The directory of the logs; the database's own, by the same name, if it is that.
+    /// The directory of the logs. If that is the database's own directory, it has the same name as
+    /// `db_dir`.
     dir: PathBuf,
     /// What the newest OPTIONS file says.
     before: Option<Before>,
@@ -35,7 +35,7 @@ pub(crate) struct Location {
 #[derive(Debug)]
 struct Before {
     dir: PathBuf,
-    /// Ironstone opened it: then a log is there, and its directory entry is durable.
+    /// Ironstone opened the database then: so a log is there, and its directory entry is durable.
     own: bool,
 }
 
@@ -71,8 +71,8 @@ impl Location {
         self.dir != self.db_dir
     }
 
-    /// Sees to it that the directory exists. `new` is a database that does not exist yet; only one
-    /// that is opened for reading makes nothing.
+    /// Makes sure that the directory exists. `new`: the database does not exist yet. `read_only`: nothing
+    /// is created.
     pub(crate) fn prepare(&self, new: bool, read_only: bool) -> Result<()> {
         if !self.is_separate() {
             return Ok(());
@@ -126,7 +126,7 @@ impl Location {
         io::create_dirs(&*self.fs, &self.dir).map_err(|e| self.named(e))
     }
 
-    /// From here on the directory is held; the file system that holds it.
+    /// Holds the directory from here on. Returns the file system that holds it.
     pub(crate) fn hold(&mut self) -> Result<Arc<dyn FileSystem>> {
         if self.is_separate() {
             self.fs = io::hold(&self.fs, &self.dir).map_err(|e| self.named(e))?;
@@ -235,12 +235,12 @@ impl Location {
     }
 }
 
-/// The directory that the option names: `db_dir` itself if it is that one by any name.
+/// The directory that the option names. If that is the database's directory by any name, `db_dir` itself.
 fn resolve(fs: &dyn FileSystem, db_dir: &Path, options: &DbOptions) -> Result<PathBuf> {
     if options.wal_dir.is_empty() {
         return Ok(db_dir.to_path_buf());
     }
-    // Without doubled slashes and one at the end.
+    // Without doubled or trailing slashes.
     let dir: PathBuf = Path::new(&options.wal_dir).components().collect();
     if fs.same_file(db_dir, &dir).map_err(|e| {
         e.or_file(&dir)
@@ -261,7 +261,7 @@ fn before(fs: &dyn FileSystem, db_dir: &Path) -> Result<Option<Before>> {
         return Ok(None);
     };
     let own = text.starts_with(OWN_OPTIONS);
-    // That file may say what Ironstone refuses; here only one line counts.
+    // The file may have options that Ironstone refuses; only one line counts here.
     let value = text
         .lines()
         .find_map(|line| line.trim().strip_prefix("wal_dir="))

@@ -75,7 +75,8 @@ impl WalFile {
         self.start_sequence
     }
 
-    /// Bytes of the file. A log that is alive in a file made ahead counts with all of that file.
+    /// Bytes of the file. If a log that is alive is in a file made ahead, these are all bytes of that
+    /// file.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -142,8 +143,8 @@ impl Wal {
         self.archive.is_on()
     }
 
-    /// Archives a log that is not needed any more, or gets rid of it: with `discard` if that may
-    /// overwrite it, else by deleting it.
+    /// Archives a log that is not needed any more, or gets rid of it: by `discard`, which may overwrite
+    /// the file, or by deleting it while somebody reads it.
     pub(crate) fn obsolete(
         &self,
         number: FileNumber,
@@ -154,7 +155,7 @@ impl Wal {
             return Ok(Fate::Archived);
         }
         lock(&self.first_sequences).remove(&number);
-        // Held until the file has lost its name: a reader pins first and opens then.
+        // Locked until the file has lost its name: a reader pins a log before it opens it.
         let pins = lock(&self.pins);
         if pins.contains_key(&number) {
             self.fs.remove(&path)?;
@@ -180,7 +181,7 @@ impl Wal {
     /// Opens a log for reading, wherever it lies. `NotFound`: it is gone.
     pub(crate) fn open_log(self: &Arc<Self>, number: FileNumber) -> Result<Pinned> {
         *lock(&self.pins).entry(number).or_default() += 1;
-        // From here on the pin is given back by dropping this.
+        // From here on, dropping the result gives the pin back.
         let pin = |file| Pinned {
             wal: Arc::clone(self),
             number,
@@ -188,7 +189,7 @@ impl Wal {
         };
         let alive = self.fs.open(&self.path(number), OpenHow::READ);
         let opened = match alive {
-            // A log moves from the one place to the other, never back.
+            // A log moves into the archive, never back.
             Err(e) if e.is_not_found() => self
                 .fs
                 .open(&files::wal_path(self.archive.dir(), number), OpenHow::READ),
@@ -213,7 +214,7 @@ impl Wal {
 
     /// The numbers of all logs, alive or archived, in order.
     pub(crate) fn numbers(&self) -> Result<BTreeMap<FileNumber, WalFileKind>> {
-        // The living first: a log that moves in between is then seen twice, not never.
+        // Live logs first: a log that moves in between is then seen twice rather than not at all.
         let mut all = BTreeMap::new();
         let archived = [
             (&*self.dir, WalFileKind::Alive),
@@ -250,7 +251,7 @@ impl Wal {
         Ok(out)
     }
 
-    /// The log, not looked into.
+    /// Describes a live log without reading it.
     pub(crate) fn describe(self: &Arc<Self>, number: FileNumber) -> Result<WalFile> {
         Ok(WalFile {
             kind: WalFileKind::Alive,
@@ -261,8 +262,8 @@ impl Wal {
     }
 
     /// The sequence number of the log's first batch; `None` if it has none. A log that begins with damage
-    /// has none: so does one whose first write failed, which leaves half a record, and nothing of it was
-    /// acknowledged. Whether something is missing shows in the log behind it.
+    /// counts as having none: a failed first write leaves half a record, of which nothing was
+    /// acknowledged. Whether something is missing shows in the next log.
     fn first_sequence(&self, log: &Pinned) -> Result<Option<u64>> {
         if let Some(&known) = lock(&self.first_sequences).get(&log.number) {
             return Ok(Some(known));
@@ -304,7 +305,7 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// A log given to the pool is overwritten: not while somebody reads it.
+    /// The pool overwrites logs that it is given: a log is not given to it while somebody reads it.
     #[test]
     fn a_log_that_is_read_is_not_given_to_the_pool() {
         let dir = tempfile::tempdir().unwrap();

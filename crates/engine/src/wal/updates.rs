@@ -7,12 +7,12 @@
 //!                                               │ more is written: next() goes on
 //! ```
 //!
-//! A record is shown once it is published: readers of the database see it too. Batches come out as
-//! they were written: sequence fences and the no-ops that Ironstone adds at the end of records are
-//! taken off, and batches of nothing else are passed over. `LogData` of the application stays.
+//! A record is shown once it is published, so that readers of the database see it too. Batches come out
+//! as the application wrote them: the notes, sync fences and no-ops that Ironstone adds to records are
+//! taken off, and batches of nothing else are skipped. `LogData` of the application stays.
 //!
-//! The file may change between two looks at it, and what was read ahead may be stale: wherever the
-//! log seems to end or to have a gap, the place is read once more before that is believed.
+//! The file may change while it is read, and what was read ahead may be stale. So wherever the log seems
+//! to end or to have a gap, that place is read once more before the iterator reports it.
 
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ use crate::shared::Shared;
 /// Goes through batches in the order of their sequence numbers; made by
 /// [`Db::get_updates_since`](crate::Db::get_updates_since).
 ///
-/// It stands on a batch or, when all that is published and in the logs was shown, on none: then
-/// [`UpdatesIterator::valid`] is false, the status is no error, and [`UpdatesIterator::next`] goes
-/// on as soon as there is more. With an error it stays on none; a new iterator from the next
-/// sequence number on skips the gap.
+/// It stands on a batch, or on none if it has shown everything that is published and in the logs. In the
+/// latter case [`UpdatesIterator::valid`] is false, the status is no error, and [`UpdatesIterator::next`]
+/// goes on as soon as there is more. After an error it stays on none; to skip a gap, make a new iterator
+/// from the next sequence number on.
 pub struct UpdatesIterator {
     db: Arc<Shared>,
     /// The first sequence number wanted.
@@ -40,11 +40,11 @@ pub struct UpdatesIterator {
     /// Logs up to this one are done.
     done: FileNumber,
     log: Option<OpenLog>,
-    /// A batch that was read and is not published yet, and where its log was before it.
+    /// A batch that was read and is not published yet, and the offset in its log before it.
     held: Option<(WriteBatch, u64)>,
     current: Option<WriteBatch>,
     failure: Option<Error>,
-    /// Where an earlier log ended in damage.
+    /// The damage in which an earlier log ended.
     torn: Option<Error>,
 }
 
@@ -52,9 +52,9 @@ pub struct UpdatesIterator {
 struct OpenLog {
     number: FileNumber,
     reader: log::Reader,
-    /// The reader has not looked at the file since it was placed where it is.
+    /// The reader has not read the file since it was placed at its offset.
     placed: bool,
-    /// The record read last was the first after that: it is not stale.
+    /// The last record was the first one read after placing the reader: it is not stale.
     fresh: bool,
     /// It seemed to end in damage while it was being written.
     suspect: bool,
@@ -77,7 +77,7 @@ pub(crate) fn since(db: &Arc<Shared>, from: u64) -> Result<UpdatesIterator> {
         )));
     }
     let files = sorted(db)?;
-    // If there is none, from the first log on: one that begins with damage may have been it.
+    // If there is none, start with the first log: a log that begins with damage may have held the batch.
     let first = files.iter().rfind(|f| f.start_sequence() <= from);
     let mut it = UpdatesIterator {
         db: Arc::clone(db),
@@ -122,7 +122,7 @@ impl UpdatesIterator {
         self.current.as_ref().expect("the iterator is not valid")
     }
 
-    /// The batch, for keeps: the iterator is not valid until the next [`UpdatesIterator::next`].
+    /// Takes the batch out. The iterator is not valid until the next [`UpdatesIterator::next`].
     pub fn take(&mut self) -> Option<WriteBatch> {
         self.current.take()
     }
@@ -169,7 +169,7 @@ impl UpdatesIterator {
         }
     }
 
-    /// What to make of a batch behind those that were shown: shows it, or passes over it.
+    /// Shows the next batch of the logs, or skips it. Errors: there is a gap before it.
     fn judge(&mut self, batch: WriteBatch, before: u64) -> Result<Option<WriteBatch>> {
         let (first, last) = (batch.sequence(), last_of(&batch));
         let Some(shown) = self.last else {
@@ -201,7 +201,8 @@ impl UpdatesIterator {
         strip(batch)
     }
 
-    /// Reads the log from `offset` again unless what was read there is what the file holds now.
+    /// Goes back to `offset` to read the log again, unless the last record is not stale. Returns whether
+    /// it does.
     fn look_again(&mut self, offset: u64) -> bool {
         match &mut self.log {
             Some(log) if !log.fresh => {
@@ -240,7 +241,7 @@ impl UpdatesIterator {
         }
     }
 
-    /// The next batch in the logs, and where its log stood before it; `None` if there is none now.
+    /// The next batch in the logs, and the offset in its log before it; `None` if there is none now.
     fn read(&mut self) -> Result<Option<(WriteBatch, u64)>> {
         let mut record = Vec::new();
         loop {
@@ -250,7 +251,7 @@ impl UpdatesIterator {
             let Some(log) = &mut self.log else {
                 return Ok(None);
             };
-            // Both asked before reading: what is read then is at least that.
+            // Both are asked before reading: the file then holds at least that much.
             let whole = self.db.is_whole(log.number)?;
             let submitted = if log.suspect {
                 self.db.submitted(log.number)
@@ -322,7 +323,7 @@ impl UpdatesIterator {
 }
 
 impl OpenLog {
-    /// Goes on at `offset` with what the file holds now.
+    /// Places the reader at `offset`, to go on with what the file holds now.
     fn place(&mut self, offset: u64) {
         self.reader.resume(offset);
         self.placed = true;

@@ -1,13 +1,13 @@
 //! Room for a write group: rotates full memtables, and paces or stops writers when flushes and
 //! compactions do not keep up.
 //!
-//! The fast path is two loads. [`Attention`] is raised by whoever fills a memtable or meets an error;
-//! only then does the leader look closer. [`Stall::is_shaping`] is true while there is any debt:
-//! then the leader spends from an allowance, and asks the controller ([`super::stall`]) when that
-//! is used up, about once per millisecond.
+//! The fast path is two loads. A thread that fills a memtable or meets an error raises [`Attention`];
+//! only then does the leader look closer. [`Stall::is_shaping`] is true while there is any debt: the
+//! leader then spends from an allowance, and asks the controller ([`super::stall`]) when the allowance is
+//! used up, about once per millisecond.
 //!
-//! Whoever changes debt (a rotation, a flush, a compaction, a change of the set of families) calls
-//! [`debt_changed`], which is the only place that looks at it.
+//! Every operation that changes the debt (a rotation, a flush, a compaction, a change of the set of
+//! families) calls [`debt_changed`], which hands the debt of all families to the controller.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Attention {
     }
 }
 
-/// What is known of the debt, for writers.
+/// What writers know of the debt.
 pub(crate) struct Stall {
     shaping: AtomicBool,
     /// The worst [`WriteStallCondition`] of all families.
@@ -113,7 +113,7 @@ impl Stall {
         self.lock().set_delayed_write_rate(rate);
     }
 
-    /// How often the family was found held back.
+    /// How often the family was found delayed or stopped.
     pub(crate) fn counts(&self, family: u32) -> Counts {
         self.lock().counts(family)
     }
@@ -137,7 +137,7 @@ pub(crate) fn admit(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> 
     Ok(())
 }
 
-/// Fails a write that must not wait if it would have to: before it queues behind one that does.
+/// Fails a write that would have to wait but must not, before it queues behind one that waits.
 #[inline]
 pub(crate) fn check_patience(db: &Shared, plan: &Plan) -> Result<()> {
     if !plan.patience.bears_stalls() && (!db.stall.is_normal() || db.write_buffers().should_stall())
@@ -166,8 +166,8 @@ fn impatient(db: &Shared) -> Error {
     ))
 }
 
-/// Does what may have to wait at the gate. While that is closed, nobody waits behind who would not wait
-/// there.
+/// Runs `pass`, which may have to wait at the gate. While the leader waits there, writers with less
+/// patience do not queue behind it: they get the error that `pass` would give them.
 #[inline]
 pub(crate) fn at_the_gate<T>(
     lead: &Lead<'_>,
@@ -196,24 +196,24 @@ pub(crate) fn look_closer(db: &Shared) -> Result<()> {
     look_closer_by(db, || db.order.close(db.patience()))
 }
 
-/// The same for who is no writer: where somebody keeps the gate closed, maybe this thread, the next writer
-/// does it.
+/// [`look_closer`] for a thread that does not write. If the gate is kept closed, maybe by this thread,
+/// the work is left to the next writer.
 pub(crate) fn look_closer_soon(db: &Shared) {
     drop(look_closer_by(db, || db.order.close(Patience::Job)));
 }
 
-/// The same with the gate closed by `close`.
+/// [`look_closer`], with the gate closed by `close`.
 #[cold]
 fn look_closer_by<'a>(db: &'a Shared, close: impl FnOnce() -> Result<Closed<'a>>) -> Result<()> {
     db.attention.clear();
-    // What cannot be done now is due still: the next group must not pass by it.
+    // What cannot be done now is still due: the next group must not skip it.
     let mut due = StillDue(Some(db));
     rotate_what_is_due(db, close)?;
     due.0 = None;
     Ok(())
 }
 
-/// Asks for another look, unless there is nothing in it.
+/// When dropped, raises the attention of the next group, unless it is empty.
 struct StillDue<'a>(Option<&'a Shared>);
 
 impl Drop for StillDue<'_> {
@@ -245,7 +245,7 @@ fn rotate_what_is_due<'a>(
     let (to_seal, sealed): (Vec<_>, Vec<_>) = chosen.iter().partition(|(family, reason)| {
         *reason == FlushReason::WriteBufferFull || !family.view.load().mem.is_empty()
     });
-    // Families that have nothing but memtables which are immutable already need no new log.
+    // Families whose active memtable is empty need no new log.
     for (family, _) in sealed {
         family.want_flush();
     }
@@ -260,7 +260,8 @@ fn rotate_what_is_due<'a>(
         if chosen.iter().any(|(_, reason)| must(reason)) {
             return Err(e);
         }
-        // Only idle families: there is room for writes all the same, and the next log asks again.
+        // Only idle families were chosen: there is room for writes all the same, and the next new log
+        // asks again.
         db.info_log
             .warn(format_args!("idle families keep their logs: {e}"));
         return db.check_writable();
@@ -274,9 +275,10 @@ fn rotate_what_is_due<'a>(
     Ok(())
 }
 
-/// The families whose active memtable is to become immutable, and why: it is full, or it keeps old
-/// logs alive while the logs together exceed `max_total_wal_size`, or alone and for little, or it is the oldest
-/// while all memtables together are too large. With `atomic_flush`, all others come along.
+/// The families whose active memtable is to become immutable, and why. The memtable is full; or it keeps
+/// old logs alive while the logs together exceed `max_total_wal_size`; or it belongs to an idle family
+/// that keeps many logs alive for little data; or it is the oldest one while all memtables together are
+/// too large. With `atomic_flush`, all other families with data come along.
 fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
     let families = db.families.load();
     let mut chosen: Vec<(Arc<Family>, FlushReason)> = Vec::new();
@@ -316,7 +318,8 @@ fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
     chosen
 }
 
-/// The family with the oldest memtable, the largest of several; none that has a flush ahead of it anyway.
+/// The family with the oldest memtable; of several, the one with the most data. Families that are due for
+/// a flush anyway do not count.
 fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
     let idle = |f: &&Arc<Family>| {
         let view = f.view.load();
@@ -330,13 +333,13 @@ fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
     })
 }
 
-/// Holds a group of `bytes` back as the debt asks for.
+/// Holds a group of `bytes` back for as long as the debt requires.
 #[cold]
 fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
     check_patience(db, plan)?;
     db.leave_letters(); // that writers are held back, for one
-    // What stops writes may begin at any moment: whoever waits for it has told those behind before, and
-    // whoever does not wait for it never does.
+    // A stop may begin at any moment. A leader that waits for its end first tells the writers behind it;
+    // a leader that must not wait never waits here.
     if plan.patience.bears_stalls() && (db.stall.is_stopped() || db.write_buffers().should_stall())
     {
         let _held = lead.hold(&impatient(db), Patience::Job);
@@ -364,7 +367,7 @@ fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Bytes a second that writers are held to now; 0 if they are not.
+/// The rate that writers are held to now, in bytes per second; 0 if they are not held back.
 pub(crate) fn rate(db: &Shared) -> u64 {
     let now = db.env().clock.monotonic_nanos();
     let written = written(&db.families.load());
@@ -374,7 +377,8 @@ pub(crate) fn rate(db: &Shared) -> u64 {
     controller.felt_rate(now).map_or(0, |r| r as u64)
 }
 
-/// A new allowance for `bytes` and some more; how many nanoseconds they cost.
+/// Asks the controller for `bytes` and a new allowance. Returns how many nanoseconds the writer has to
+/// wait for both.
 fn ask(db: &Shared, bytes: u64) -> u64 {
     let families = db.families.load();
     let now = db.env().clock.monotonic_nanos();
@@ -410,7 +414,7 @@ fn stalled(db: &Shared, micros: u64) {
     db.record(HistogramKind::WriteStall, micros);
 }
 
-/// How full the active memtable is.
+/// How full the active memtable is: 0 to 1.
 fn fill(family: &Family) -> f64 {
     let bytes = family.view.load().mem.memory_usage() as f64;
     (bytes / family.write_buffer_size() as f64).min(1.0)
@@ -421,8 +425,8 @@ fn written(families: &FamilySet) -> u64 {
     families.iter().map(|f| f.written()).sum()
 }
 
-/// Waits while the memtables of all databases that share the write-buffer manager are too large, and some of
-/// that may become free.
+/// Waits while the memtables of all databases that share the write-buffer manager are too large, as long
+/// as some of that memory may become free.
 fn wait_for_memory(db: &Shared) -> Result<()> {
     const LOOK: Duration = Duration::from_millis(10);
     let memory = db.write_buffers();
@@ -442,14 +446,14 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
     while memory.should_stall() {
         db.check_writable()?;
         db.check_background()?;
-        // What this database holds must go to tables: other databases see to theirs.
+        // This database has to flush its own memtables; other databases flush theirs.
         look_closer(db)?;
         if is_flushing(db) {
             hope.still_since = None;
         } else if !hope.is_left(memory, clock.monotonic_nanos()) {
             break;
         }
-        // Whoever hears of it may be who makes room.
+        // A listener that hears of the stall may be what makes room.
         db.leave_letters();
         memory.wait(&**clock, LOOK);
     }
@@ -460,20 +464,21 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
 /// How long a writer waits for memory that its own database does not flush.
 #[derive(Default)]
 struct Hope {
-    /// Since when, and which memtable had been sealed last then.
+    /// Since when the writer waits (monotonic nanoseconds), and the last memtable that was sealed by
+    /// then.
     since: Option<(u64, u64)>,
-    /// Since when nothing is flushed.
+    /// Since when no flush runs (monotonic nanoseconds).
     still_since: Option<u64>,
 }
 
 impl Hope {
-    /// For other databases' flushes, which may fail and begin again.
+    /// Longest wait for flushes of other databases, which may fail and begin again.
     const OTHERS_NANOS: u64 = 1_000_000_000;
-    /// While there is none: one may be about to begin, and most of those who still read what was flushed
-    /// take less. An iterator takes longer, and may be this thread's.
+    /// Longest wait while no flush runs. One may be about to begin, and most readers of a flushed
+    /// memtable are done sooner. An iterator may keep it longer, and may be this thread's own.
     const STILL_NANOS: u64 = 100_000_000;
 
-    /// Whether to go on waiting. What did not come by then is not waited for again.
+    /// Whether to go on waiting. Memory that did not become free in time is not waited for again.
     fn is_left(&mut self, memory: &WriteBufferManager, now: u64) -> bool {
         let Some(sealed) = memory.awaited() else {
             return false;
@@ -499,7 +504,8 @@ fn is_flushing(db: &Shared) -> bool {
     !db.state().flushing.is_empty() || db.families.load().iter().any(due)
 }
 
-/// Waits until `ready`, which only what ends in [`debt_changed`] can make true, or until it is canceled.
+/// Waits until `ready` or until it is canceled. Only operations that end with [`debt_changed`] can make
+/// `ready` true.
 fn wait_until(
     db: &Shared,
     canceled: Option<&Arc<AtomicBool>>,
@@ -519,8 +525,8 @@ fn wait_until(
     Ok(())
 }
 
-/// Waits until one more memtable of the family, and one more file in level 0, would hold nobody
-/// back: what a flush by call does before it makes them.
+/// Waits until one more immutable memtable of the family and one more file in level 0 would hold no
+/// writer back. A manual flush does so before it makes them.
 pub(crate) fn wait_for_room(
     db: &Shared,
     family: &Arc<Family>,
@@ -558,8 +564,8 @@ fn debt_of(family: &Family) -> Debt {
     }
 }
 
-/// Looks at the debt of all families, and tells who wants to know what that means for writers. Not
-/// under the state lock.
+/// Measures the debt of all families, and reports in LOG and to listeners what it means for writers. The
+/// caller must not hold the state lock.
 pub(crate) fn debt_changed(db: &Shared) {
     let families = db.families.load();
     let now = db.env().clock.monotonic_nanos();
@@ -617,7 +623,7 @@ fn tell(db: &Shared, family: &Family, change: Change, debt: &Debt) {
     db.tell_later(move |l| l.on_stall_conditions_changed(&info));
 }
 
-/// In RocksDB's words.
+/// Describes a stall in RocksDB's words.
 fn describe(
     db: &Shared,
     family: &Family,
@@ -690,8 +696,8 @@ mod tests {
         tracker
     }
 
-    /// A thread that had been put to sleep in the middle of a read held a memtable behind its flush: writers
-    /// went beyond the limit at once, by hundreds of kilobytes.
+    /// Regression: a thread that was put to sleep in the middle of a read kept a memtable alive after its
+    /// flush, and writers at once exceeded the limit by hundreds of kilobytes.
     #[test]
     fn who_reads_what_was_flushed_has_a_moment_to_leave_it() {
         let m = Arc::new(WriteBufferManager::new(10, None, true));

@@ -44,7 +44,7 @@ impl Target for NewWrites<'_> {
 pub(crate) struct Replay<'a> {
     pub(crate) families: &'a FamilySet,
     pub(crate) log_number: base::FileNumber,
-    /// Of so many shares, which share of the families is asked for; the others are skipped.
+    /// `(i, n)`: only families of share `i` of `n` are replayed; the others are skipped.
     pub(crate) share: (usize, usize),
 }
 
@@ -63,8 +63,8 @@ impl Target for Replay<'_> {
     }
 }
 
-/// Puts batches into the memtables. Their entries are there when it is told to [`finish`], those of
-/// several records of one or many batches side by side.
+/// Puts batches into the memtables. It collects the entries of several records, of one or many batches,
+/// and links them into the memtables together. All of them are there after [`finish`].
 ///
 /// Memtables are not replaced while it lives.
 ///
@@ -73,9 +73,9 @@ pub(crate) struct Inserter<'t, T> {
     target: &'t T,
     /// The families met so far; `None` is one whose records are skipped.
     met: Vec<(u32, Option<Met<'t>>)>,
-    /// What has its memory, with the family's place in `met`.
+    /// Entries that have their memory but are not linked yet, each with the family's place in `met`.
     prepared: Vec<(usize, Prepared)>,
-    /// There is one record in all: nothing to wait for.
+    /// There is at most one record in all: it is inserted at once.
     single: bool,
 }
 
@@ -192,7 +192,8 @@ impl<'t, T: Target> Inserter<'t, T> {
         Ok(self.met.len() - 1)
     }
 
-    /// Adds a merge operand as the value that it gives, if `max_successive_merges` says so.
+    /// Adds the value that a merge operand yields instead of the operand, if `max_successive_merges` says
+    /// so. Returns whether it did.
     fn merged(
         &self,
         family: &Family,
@@ -201,7 +202,7 @@ impl<'t, T: Target> Inserter<'t, T> {
         seq: u64,
         value: &[u8],
     ) -> bool {
-        // Nothing that may lie between is still on its way to the memtable.
+        // No earlier write, which may be to the same key, is still on its way to the memtable.
         let settled = self.target.settled().0 + 1 == batch.sequence();
         if family.max_successive_merges() == 0 || !settled {
             return false;
@@ -223,7 +224,7 @@ impl<'t, T: Target> Inserter<'t, T> {
         }));
     }
 
-    /// Everything that was added is in the memtables.
+    /// After this, everything that was added is in the memtables.
     pub(crate) fn finish(mut self) {
         self.link();
     }
@@ -238,8 +239,9 @@ fn in_no_table(version: &Version, seek_key: &[u8]) -> bool {
             .all(|level| version.files_for(level, seek_key).next().is_none())
 }
 
-/// The value that the operand gives with the operands under it, if there are as many as
-/// `max_successive_merges` in the active memtable, and what they lie on is in memory or nowhere.
+/// The value that the operand yields with the older operands under it. `None` unless the active memtable
+/// has at least `max_successive_merges` of these, and the value under them is in memory or does not
+/// exist.
 fn merge_in_memory(
     family: &Family,
     view: &View,
@@ -281,7 +283,7 @@ fn merge_in_memory(
     values::apply(operator, None, user_key, base, &oldest_first).ok()
 }
 
-/// Refuses a batch that [`insert`] would fail on: before it is logged.
+/// Refuses a batch that [`insert`] would fail on, before it is logged.
 pub(crate) fn check(batch: &WriteBatch, families: &FamilySet) -> Result<()> {
     for record in batch.records() {
         match record? {

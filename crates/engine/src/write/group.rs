@@ -1,16 +1,16 @@
-//! Who writes: one leader at a time, and the followers whose batches it carries.
+//! Group commit: one leader at a time writes its own batch and those of its followers.
 //!
-//! A writer that finds nobody writing leads at once, without a wait and without an allocation.
-//! Others queue, look for a moment whether they are served, and then sleep.
+//! A writer that finds no leader leads at once, without a wait and without an allocation. Others queue,
+//! spin for a moment, and then sleep.
 //!
-//! Where each group waits for the device, a leader that is done wakes the first in the queue as the
-//! next leader, and that one takes along whatever compatible batches wait behind it.
+//! In the queue whose groups wait for the device, a leader that is done wakes the first writer in the
+//! queue as the next leader. The new leader carries the compatible batches that wait behind it.
 //!
-//! Where nobody waits for the device, to sleep and to be woken costs more than a write. There the
-//! queue is *barging*: who runs goes before who sleeps. A leader hands over to, and carries, those
-//! that are awake; if there are none it gives the lead up, and tells the first sleeper to take it
-//! when it has woken, unless somebody was faster. After [`PASSING`] groups have passed the sleepers,
-//! the first of them gets the lead and takes all others along.
+//! In the other queue, sleeping and being woken cost more than a write. That queue is *barging*: writers
+//! that run go before writers that sleep. A leader carries only writers that are awake, and hands over to
+//! one of them. If there are none, it gives up the lead and tells the first sleeper to take it after
+//! waking up, unless another writer was faster. After [`PASSING`] groups have passed the sleepers, the
+//! first sleeper gets the lead and carries all the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ const WAITING: u32 = 0;
 const LEAD: u32 = 1;
 const INSERT: u32 = 2;
 const DONE: u32 = 3;
-/// Nobody leads: take the lead, or wait on. Only who is in the queue has this signal, and it changes
-/// while the queue is locked.
+/// Nobody leads: take the lead, or wait on. Only followers that are still in the queue have this signal.
+/// It is set and cleared under the queue's lock.
 const TRY: u32 = 4;
 
 /// A writer in the queue.
@@ -54,7 +54,7 @@ pub(crate) struct Follower {
     outcome: Mutex<Option<Result<()>>>,
     task: Mutex<Option<Arc<Parallel>>>,
     signal: AtomicU32,
-    /// It sleeps. Set while the queue is locked.
+    /// The writer sleeps. Set under the queue's lock.
     asleep: AtomicBool,
     thread: Thread,
 }
@@ -65,7 +65,7 @@ impl Follower {
         self.thread.unpark();
     }
 
-    /// Waits a moment until the signal is another than `from`.
+    /// Spins for a moment until the signal differs from `from`; `None` if it does not.
     fn spin(&self, from: u32) -> Option<u32> {
         for _ in 0..SPINS {
             let now = self.signal.load(Ordering::Acquire);
@@ -77,7 +77,7 @@ impl Follower {
         None
     }
 
-    /// Waits until the signal is another than `from`.
+    /// Waits until the signal differs from `from`.
     fn wait(&self, from: u32) -> u32 {
         if let Some(now) = self.spin(from) {
             return now;
@@ -102,8 +102,8 @@ impl Follower {
         self.with_request(|r| f(&mut r.batch))
     }
 
-    /// The same for what may fail; an error also if there is no batch: a write that nobody did must
-    /// not be acknowledged.
+    /// [`Follower::with_batch`] for an `f` that may fail. Errors: also if there is no batch, because a
+    /// write that was not done must not be acknowledged.
     pub(crate) fn try_batch<T>(&self, f: impl FnOnce(&mut WriteBatch) -> Result<T>) -> Result<T> {
         self.with_batch(f)
             .unwrap_or_else(|| Err(Error::broken("a writer in a group has no batch")))
@@ -123,25 +123,25 @@ const SPINS: u32 = match () {
     () => 100,
 };
 
-/// So many groups may pass a writer that sleeps.
+/// How many groups may pass a sleeping writer.
 const PASSING: u32 = 64;
 
 #[derive(Default)]
 struct Waiting {
     led: bool,
     followers: VecDeque<Arc<Follower>>,
-    /// A follower was told to take the lead, and has not looked yet.
+    /// A follower was told to take the lead ([`TRY`]), and has not reacted yet.
     called: bool,
-    /// Groups that have passed those who sleep.
+    /// Groups that have passed the sleeping writers.
     passed: u32,
-    /// Why the leader is held back, if it is, and who does not wait for it: up to this patience.
+    /// If the leader is held back: why, and the highest patience of writers that do not wait for it.
     held: Option<(Error, Patience)>,
 }
 
 /// A queue of writers.
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
-    /// Who runs goes before who sleeps.
+    /// Writers that run go before writers that sleep.
     barging: bool,
 }
 
@@ -151,7 +151,7 @@ pub(crate) struct Lead<'a> {
 }
 
 impl Lead<'_> {
-    /// The next in the queue leads.
+    /// Gives up the lead: the next writer in the queue leads.
     pub(crate) fn hand_over(&mut self) {
         if let Some(queue) = self.queue.take() {
             queue.leave();
@@ -166,8 +166,8 @@ impl Drop for Lead<'_> {
 }
 
 impl<'a> Lead<'a> {
-    /// Whoever leads is held back while the result lives: those who queue behind it and have no more
-    /// than this patience get the error, and so do those who come.
+    /// The leader is held back while the result lives. Meanwhile writers with at most this patience get
+    /// the error instead of waiting: those in the queue, and those that arrive.
     pub(crate) fn hold(&self, error: &Error, patience: Patience) -> Held<'a> {
         if let Some(queue) = self.queue {
             queue.hold(error, patience);
@@ -220,7 +220,7 @@ impl Queue {
                 signal => return signal,
             }
             if self.barging && !waiting.led {
-                // Not there: a leader carries it along.
+                // If it is not in the queue any more, a leader carries it.
                 let place = waiting.followers.iter().position(|f| Arc::ptr_eq(f, me));
                 if let Some(at) = place {
                     waiting.followers.remove(at);
@@ -292,7 +292,8 @@ impl Queue {
         }
         let mut group = Vec::new();
         let mut bytes = lead.batch.data().len();
-        // A small leader does not wait for a large group: RocksDB's rule, an eighth on top.
+        // A leader with a small batch does not wait for a large group. RocksDB's rule: an eighth of the
+        // maximum on top.
         let limit = if bytes <= max_bytes / 8 {
             bytes + max_bytes / 8
         } else {
@@ -347,7 +348,7 @@ impl Queue {
         }
     }
 
-    /// What the caller of [`Queue::enter`] that got [`Turn::Lead`] has.
+    /// The lead, for a caller of [`Queue::enter`] that got [`Turn::Lead`].
     pub(crate) fn lead(&self) -> Lead<'_> {
         Lead { queue: Some(self) }
     }
@@ -361,7 +362,7 @@ impl Queue {
             Some(0)
         };
         if let Some(next) = next.and_then(|at| waiting.followers.remove(at)) {
-            // Before others see the queue: one that looks at a TRY just now would overwrite it.
+            // Under the queue's lock: a follower that handles a TRY just now would overwrite the signal.
             if next.signal.swap(LEAD, Ordering::AcqRel) == TRY {
                 waiting.called = false;
             }
@@ -380,8 +381,8 @@ impl Queue {
     }
 }
 
-/// What one leader writes: its own batch, and those that it carries. When it is dropped, the followers
-/// that were not told how it went get an error.
+/// What one leader writes: its own batch, and those that it carries. When it is dropped, followers that
+/// have no result yet get an error.
 pub(crate) struct Group {
     pub(crate) lead: Request,
     pub(crate) followers: Vec<Arc<Follower>>,
@@ -396,7 +397,7 @@ impl Drop for Group {
 }
 
 impl Group {
-    /// Takes those out of the group that `check` refuses; they get its error.
+    /// Takes the followers that `check` refuses out of the group; they get its error.
     pub(crate) fn refuse(&mut self, check: impl Fn(&Request) -> Result<()>) {
         self.followers
             .retain(|f| match f.with_request(|r| check(r)) {
@@ -433,7 +434,7 @@ impl Group {
         }
     }
 
-    /// Tells the followers how it went.
+    /// Gives the followers the result.
     pub(crate) fn finish(&mut self, result: &Result<()>) {
         for f in self.followers.drain(..) {
             f.finish(result.clone());
@@ -599,7 +600,7 @@ mod tests {
                 s.spawn(|| {
                     for i in 0..each {
                         write(&queue, &led, &written, i % 64 == 0);
-                        // As long as a request takes: neither always nor never alone.
+                        // About as long as a request takes: the thread is neither always nor never alone.
                         for _ in 0..i % 128 {
                             base::sync::hint::spin_loop();
                         }

@@ -1,8 +1,8 @@
-//! How a new log is made, and what becomes of one that nobody needs any more.
+//! How new logs are made, and what becomes of obsolete ones.
 //!
-//! A log is one of two kinds for its whole life. A *direct* one is a file from the pool, filled
-//! with zeros ahead and written past the page cache: a synced group is one device write. A
-//! *buffered* one grows through the page cache: unsynced writes are cheapest there.
+//! A log is of one of two kinds for its whole life. A *direct* log is a file from the pool, filled with
+//! zeros ahead of time and written past the page cache: a synced group is one device write. A *buffered*
+//! log is a growing file, written through the page cache: that is cheapest for unsynced writes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -25,11 +25,11 @@ use crate::options::{Options, WalCompression, WalIoMode, WalTailPolicy};
 const PAD: TailPolicy = TailPolicy::Pad {
     payload_min: HEADER_LEN as u32,
 };
-/// Units that a block of the log has, at least.
+/// The least number of units in a block of the log.
 const UNITS_MIN: u32 = 2;
 
-/// Bytes that go from the page cache to the device as a whole: a page of memory, or a larger block of
-/// the device.
+/// Bytes that go from the page cache to the device as one unit: a page of memory, or a block of the
+/// device if that is larger.
 fn page(probe: Option<&Probe>) -> u32 {
     let physical = probe.map_or(0, |p| p.physical_block);
     let largest = log::format::BLOCK as u32 / UNITS_MIN;
@@ -47,8 +47,8 @@ pub(crate) enum LogKind {
     Buffered,
 }
 
-/// Bytes of a buffered log for which blocks are reserved at once, at most; with small memtables as many
-/// as one takes.
+/// For at most this many bytes of a buffered log, blocks are allocated at once; with smaller memtables,
+/// for the size of one.
 const ALLOCATE_AHEAD_MAX: u64 = 4 << 20;
 
 /// Makes log files.
@@ -60,7 +60,8 @@ pub(crate) struct LogFiles {
     unit: Option<u32>,
     /// Files for direct logs, and old ones to be overwritten; `None` if there are neither.
     pool: Option<Pool>,
-    /// Somebody has synced: the pool is worth its space.
+    /// Set once a write was synced, or from the start with `wal_io_mode = direct`: the pool is then worth
+    /// its space.
     wanted: AtomicBool,
     /// How fast the pool is filled.
     pace: Pace,
@@ -68,7 +69,7 @@ pub(crate) struct LogFiles {
     /// See [`LogOptions::allocate_ahead`].
     allocate_ahead: u64,
     tail: TailPolicy,
-    /// What the system writes back as a whole: see [`LogOptions::sync_unit`].
+    /// Bytes that the system writes back as one unit: see [`LogOptions::sync_unit`].
     page: u32,
     depth: u32,
     /// Records carry the log's number, so that files can be overwritten by later logs.
@@ -77,7 +78,7 @@ pub(crate) struct LogFiles {
     /// Logs that this process wrote in recyclable records.
     recyclable_logs: Mutex<BTreeSet<FileNumber>>,
     names: Arc<Names>,
-    /// What the nonces of the logs are made of.
+    /// The secret that the nonces of the logs are derived from.
     secret: u64,
     statistics: Option<Arc<Statistics>>,
 }
@@ -170,7 +171,7 @@ impl LogFiles {
         pool.next().filter(|n| self.pace.is_due(n)).map(|_| pool)
     }
 
-    /// Whether the pool has a file that it could not remove, and that is to be tried again.
+    /// Whether the pool has a file that it could not remove, and must try to remove again.
     pub(crate) fn pool_has_unfit(&self) -> bool {
         self.pool.as_ref().is_some_and(Pool::has_unfit)
     }
@@ -192,9 +193,10 @@ impl LogFiles {
             && !self.wanted.swap(true, Ordering::Relaxed)
     }
 
-    /// A new log, direct if it can be. The name of a file that was made ahead is durable. Another
-    /// becomes so with the first bytes in it, or before the MANIFEST relies on it: nobody waits for it
-    /// here, behind all that the file system has to write.
+    /// Makes a new log of this kind; a buffered one if the pool has no file for a direct one. The name of
+    /// a pool file is durable on return. The name of a new file becomes durable together with the first
+    /// bytes in it, or before the MANIFEST relies on it: to wait for it here would be to wait for
+    /// everything that the file system has to write.
     pub(crate) fn create(&self, number: FileNumber, kind: LogKind) -> Result<NewLog> {
         let path = files::wal_path(&self.dir, number);
         let mut options = LogOptions {
@@ -263,7 +265,7 @@ impl LogFiles {
         })
     }
 
-    /// Opens the file of a new log; with its length.
+    /// Opens the file of a new log. Also returns its length.
     fn open_new(&self, number: FileNumber, how: OpenHow) -> Result<(Arc<dyn File>, u64)> {
         let path = files::wal_path(&self.dir, number);
         let opened = self.fs.open(&path, how);
@@ -275,8 +277,8 @@ impl LogFiles {
         opened
     }
 
-    /// What becomes of the last page of a growing log. No unit of it is written atomically, so with a
-    /// policy that needs that none may be written twice.
+    /// The tail policy and the sync unit of a buffered log. None of its pages is written atomically, so a
+    /// policy that relies on atomic writes must not write one twice.
     fn growing_tail(&self) -> (TailPolicy, Option<u32>) {
         match self.tail {
             TailPolicy::Rewrite => (TailPolicy::Rewrite, None),
@@ -302,14 +304,15 @@ impl LogFiles {
         }
     }
 
-    /// Removes a log that was made and never used. If that fails, it is an empty log among others.
+    /// Removes a log that was made and never used. If that fails, an empty log stays behind, which does
+    /// no harm.
     pub(crate) fn discard_unused(&self, number: FileNumber) {
         self.names.forget(number.0);
         self.recyclable_logs().remove(&number);
         drop(self.fs.remove(&files::wal_path(&self.dir, number)));
     }
 
-    /// So much of the active log, a pool file, is used.
+    /// Takes note that `bytes` of the active log, a pool file, are used.
     pub(crate) fn note_used(&self, log: FileNumber, bytes: u64) {
         self.pace.note_used(log, bytes);
     }
@@ -343,7 +346,7 @@ pub(crate) struct NewLog {
     pub(super) kind: LogKind,
     /// Bytes that it may grow to.
     pub(super) capacity: u64,
-    /// It is an old log's file.
+    /// Its file is that of an obsolete log.
     pub(super) recycled: bool,
 }
 

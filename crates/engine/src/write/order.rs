@@ -1,12 +1,12 @@
-//! The one order of writes: sequence numbers are given in it, and writes become visible in it.
+//! The one order of writes: sequence numbers are assigned in this order, and writes become visible in it.
 //!
 //! Groups overlap: while one waits for the device, the next is logged or inserted. A *ticket* is a
-//! group's place. Whoever finishes earlier than the group before it waits until that one is visible,
-//! so that a reader never sees a write without those before it.
+//! group's place in the order. A group that finishes before its predecessor becomes visible only after
+//! it, so that a reader never sees a write without all earlier ones.
 //!
-//! The order is also the gate for what must not happen while a group is halfway: rotations of
-//! memtables, changes of the set of families, `lock_wal`. [`Order::close`] lets nobody in and waits
-//! until all who are in are out.
+//! The order is also a *gate* for operations that must not run while a group is halfway: rotations of
+//! memtables, changes of the set of families, `lock_wal`. [`Order::close`] lets no more groups in and
+//! waits until those inside have left.
 
 use std::collections::VecDeque;
 
@@ -26,27 +26,28 @@ pub(crate) struct Order {
 
 #[derive(Default)]
 struct State {
-    /// The last sequence number that was given to a write, whatever became of it.
+    /// The last sequence number that was assigned to a write, even if the write failed.
     allocated: u64,
-    /// Tickets given.
+    /// Tickets issued.
     given: u64,
-    /// Tickets of groups that are over, with all before them.
+    /// Tickets up to this number are over.
     over: u64,
-    /// Groups behind `over`: what they make visible, once they are over.
+    /// The groups behind `over`: `None` until a group is over, then the sequence number up to which it
+    /// makes writes visible.
     later: VecDeque<Option<u64>>,
-    /// Groups that are in.
+    /// Groups inside the gate.
     inside: usize,
     closed: bool,
-    /// It is closed until somebody asks to open it.
+    /// The gate stays closed until [`Order::open`] is called.
     kept: bool,
-    /// Who comes gets this.
+    /// Threads at the gate get this error: see [`Order::refuse`].
     refusal: Option<Error>,
     /// Threads that sleep on `changed`.
     sleeping: usize,
 }
 
 impl State {
-    /// Errors: who has this patience does not wait until the gate opens.
+    /// Errors: a thread with this patience must not wait until the gate opens.
     fn check_waits(&self, patience: Patience) -> Result<()> {
         let waits = match patience {
             Patience::None => false,
@@ -62,7 +63,7 @@ impl State {
         ))
     }
 
-    /// Each ticket that was given is over, with all before it, or has its place behind those.
+    /// Every issued ticket is counted in `over` or has its place in `later`.
     fn check(&self) {
         base::invariant!(
             self.over + self.later.len() as u64 == self.given,
@@ -74,8 +75,8 @@ impl State {
     }
 }
 
-/// A group's place in the order. When it is dropped, the group is over: it has written nothing, if
-/// [`Ticket::end`] did not say otherwise.
+/// A group's place in the order. Dropping it ends the group, which then counts as having written nothing,
+/// unless [`Ticket::end`] was called before.
 #[must_use = "later groups wait until this one is over"]
 pub(crate) struct Ticket<'a> {
     order: &'a Order,
@@ -88,7 +89,7 @@ pub(crate) struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    /// The group is over: what it wrote, if it did, becomes visible once all before it are over.
+    /// Ends the group. If it has `written`, its writes become visible once all earlier groups are over.
     pub(crate) fn end(&mut self, written: bool) {
         assert!(!self.over, "a group ends once");
         self.over = true;
@@ -121,7 +122,7 @@ impl Drop for Ticket<'_> {
 pub(crate) struct Closed<'a>(Option<&'a Order>);
 
 impl Closed<'_> {
-    /// Leaves the gate closed: somebody calls [`Order::open`].
+    /// Leaves the gate closed until somebody calls [`Order::open`].
     pub(crate) fn keep(mut self) {
         if let Some(order) = self.0.take() {
             order.lock().kept = true;
@@ -138,7 +139,7 @@ impl Drop for Closed<'_> {
     }
 }
 
-/// A group is in while this lives.
+/// A group is inside the gate while this lives.
 pub(crate) struct Inside<'a>(&'a Order);
 
 impl Drop for Inside<'_> {
@@ -152,7 +153,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Tickets, and those inside, borrow the order.
+/// Tickets and [`Inside`] borrow the order, so that none is left here.
 impl Drop for Order {
     fn drop(&mut self) {
         let state = self.lock();
@@ -167,7 +168,7 @@ impl Drop for Order {
 }
 
 impl Order {
-    /// An order that goes on behind `last`.
+    /// An order that continues after the sequence number `last`.
     pub(crate) fn after(last: u64) -> Self {
         Self {
             state: Mutex::new(State {
@@ -193,7 +194,8 @@ impl Order {
         state
     }
 
-    /// Goes in; waits while the order is closed, as far as `patience` goes. Errors: `Incomplete`.
+    /// Enters the gate. Waits while it is closed, if `patience` allows that. Errors: `Incomplete` if it
+    /// does not; the error of [`Order::refuse`].
     pub(crate) fn enter(&self, patience: Patience) -> Result<Inside<'_>> {
         let mut state = self.lock();
         loop {
@@ -210,12 +212,13 @@ impl Order {
         Ok(Inside(self))
     }
 
-    /// Closes the gate and waits until nobody is in. Where somebody else has closed it, waits as far as
-    /// `patience` goes. Errors: `Incomplete`; while somebody resumes, the same as for who comes.
+    /// Closes the gate and waits until no group is inside. If another thread has closed it, waits for
+    /// that thread first, if `patience` allows that. Errors: `Incomplete` if it does not; while another
+    /// thread resumes, the error of [`Order::refuse`].
     pub(crate) fn close(&self, patience: Patience) -> Result<Closed<'_>> {
         let mut state = self.lock();
         while state.closed {
-            // A flush may wait for this thread, and whoever resumes for the flush.
+            // A flush may wait for this thread, and the thread that resumes may wait for the flush.
             if let Some(e) = &state.refusal {
                 return Err(e.clone());
             }
@@ -225,7 +228,7 @@ impl Order {
         Ok(self.close_now(state))
     }
 
-    /// The same for who resumes: nobody who is refused goes before.
+    /// [`Order::close`] for the thread that resumes: it is not refused, and waits as long as it takes.
     pub(crate) fn close_to_resume(&self) -> Closed<'_> {
         let mut state = self.lock();
         while state.closed {
@@ -246,14 +249,15 @@ impl Order {
         Closed(Some(self))
     }
 
-    /// Who waits at the gate, or comes, gets `error` instead, until [`Order::accept`]: also those who were
-    /// let through all checks before. A listener may be among them that the closed gate waits for.
+    /// Until [`Order::accept`], threads that wait at the gate or arrive at it get `error`, even if they
+    /// have passed all earlier checks. One of them may run a listener that the thread which closed the
+    /// gate waits for.
     pub(crate) fn refuse(&self, error: &Error) {
         self.lock().refusal = Some(error.clone());
         self.changed.notify_all();
     }
 
-    /// What those get who come now, if they would not wait: see [`Order::refuse`].
+    /// The error that a thread which arrives now would get, without waiting: see [`Order::refuse`].
     pub(crate) fn check_refusal(&self) -> Result<()> {
         self.lock()
             .refusal
@@ -261,7 +265,7 @@ impl Order {
             .map_or(Ok(()), |e| Err(e.clone()))
     }
 
-    /// Nobody is refused any more.
+    /// Ends [`Order::refuse`].
     pub(crate) fn accept(&self) {
         self.lock().refusal = None;
     }
@@ -275,8 +279,8 @@ impl Order {
         self.changed.notify_all();
     }
 
-    /// The next `count` sequence numbers. From here on they are used, whatever happens. For writes
-    /// that are logged, the caller holds the log: its order is this one.
+    /// Assigns the next `count` sequence numbers. From here on they are used, whatever happens. For
+    /// logged writes the caller holds the log's lock, so that the log has the same order.
     pub(crate) fn begin(&self, count: u64) -> Ticket<'_> {
         let mut state = self.lock();
         let first = state.allocated + 1;
@@ -293,12 +297,12 @@ impl Order {
         }
     }
 
-    /// The last sequence number that was given to a write.
+    /// The last sequence number that was assigned to a write.
     pub(crate) fn allocated(&self) -> u64 {
         self.lock().allocated
     }
 
-    /// All sequence numbers up to `last` that are not used yet. The gate is closed.
+    /// Assigns all sequence numbers up to `last` that are not used yet. The gate is closed.
     pub(crate) fn begin_through(&self, last: u64) -> Ticket<'_> {
         let allocated = self.lock().allocated;
         self.begin(last.saturating_sub(allocated))

@@ -1,14 +1,15 @@
-//! When the next log's file is filled: ahead of the active log, and no faster than that.
+//! Paces the filling of the next log's file: it is ready in time, and is filled no faster than the active
+//! log is used.
 //!
-//! The file that the next log needs is filled while the second quarter and the third of the active
-//! one are used, piece by piece as that goes on; from the beginning where it is larger than the
-//! active one, because no old log's blocks will come for it.
+//! The file that the next log needs is filled piece by piece while the second and the third quarter of
+//! the active log are used. A file that is larger than the active log is filled from the beginning,
+//! because no obsolete log will provide blocks for it.
 //!
-//! A log may be left before it is full, when its memtable is. So what counts is the part of the log
+//! A log may be left before it is full, when the memtable is full. So the quarters are those of the part
 //! that will be used: a memtable is expected to take as many bytes of logs as the one before.
 //!
-//! What nobody waits for, further files and the reserve, gets a byte for each that is logged. Without
-//! a log from the pool everything is due.
+//! Files that are not urgent (further files and the reserve) get one byte of zeros for each byte that is
+//! logged. While the active log is not from the pool, everything is due.
 
 use base::FileNumber;
 use base::sync::atomic::{AtomicU64, Ordering};
@@ -20,24 +21,24 @@ use log::pool::PIECE;
 pub(crate) struct Pace {
     /// Its number.
     log: AtomicU64,
-    /// Its bytes; 0 if it is none of the pool's.
+    /// Its capacity in bytes; 0 if the active log is not from the pool.
     capacity: AtomicU64,
     used: AtomicU64,
     /// Bytes that went to other logs since the last memtable was sealed.
     before: AtomicU64,
     /// Bytes of logs that a memtable is expected to take.
     memtable: AtomicU64,
-    /// Bytes that may be filled of what nobody waits for.
+    /// Bytes that may be filled in files that are not urgent.
     spare: AtomicU64,
 }
 
-/// After how many bytes of a log of `capacity` bytes the pool is told.
+/// How many more bytes of a log of `capacity` bytes must be used before the pool is told.
 pub(crate) fn step(capacity: u64) -> u64 {
     (capacity / 64).clamp(16 << 10, 128 << 10)
 }
 
 impl Pace {
-    /// For memtables of so many bytes.
+    /// The pace for memtables of `memtable` bytes.
     pub(crate) fn new(memtable: u64) -> Self {
         Self {
             log: AtomicU64::new(0),
@@ -49,7 +50,8 @@ impl Pace {
         }
     }
 
-    /// A new log, which will be the active one: a file of the pool of `capacity` bytes, or any other (0).
+    /// Takes note of a new log, which will be the active one. `capacity`: the size of its pool file in
+    /// bytes, or 0 if it is not from the pool.
     pub(crate) fn begin(&self, log: FileNumber, capacity: u64) {
         self.log.store(log.0, Ordering::Relaxed);
         let used = self.used.swap(0, Ordering::Relaxed);
@@ -60,7 +62,7 @@ impl Pace {
     /// The active log was begun because a memtable was sealed.
     pub(crate) fn note_sealed(&self) {
         let taken = self.before.swap(0, Ordering::Relaxed);
-        // One that was sealed early, by a call, does not say much about the next.
+        // A memtable that was sealed early, by a manual flush, says little about the next one.
         let known = self.memtable.load(Ordering::Relaxed);
         self.memtable.store(taken.max(known / 2), Ordering::Relaxed);
     }
@@ -73,7 +75,7 @@ impl Pace {
         self.capacity.load(Ordering::Relaxed).min(room)
     }
 
-    /// So much of the active log is used. One that is about to be left does not count.
+    /// Takes note that `bytes` of the active log are used. A log that is about to be left does not count.
     pub(crate) fn note_used(&self, log: FileNumber, bytes: u64) {
         if self.log.load(Ordering::Relaxed) != log.0 {
             return;
@@ -82,7 +84,7 @@ impl Pace {
         self.spare.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Whether it is time for what comes next. Asked by one thread, which then does it.
+    /// Whether the pool's next step is due. Only one thread asks, and then does the step.
     pub(crate) fn is_due(&self, next: &Next) -> bool {
         let Next::Fill {
             bytes,
@@ -100,7 +102,7 @@ impl Pace {
             let used = self.used.load(Ordering::Relaxed);
             return filled < due(bytes, capacity, self.expected(), used);
         }
-        // What has come together beyond a piece or two is not caught up with.
+        // Saves up no more than two pieces.
         let spare = self.spare.load(Ordering::Relaxed).min(2 * PIECE);
         let now = spare >= PIECE;
         let left = if now { spare - PIECE } else { spare };
@@ -109,17 +111,18 @@ impl Pace {
     }
 }
 
-/// How much of a file of `bytes` is to be filled when so much of the active log is used, of `capacity`
-/// bytes, of which `expected` will be used.
+/// How much of a file of `bytes` is to be filled when `used` bytes of the active log are used. The active
+/// log has `capacity` bytes, of which `expected` will be used.
 fn due(bytes: u64, capacity: u64, expected: u64, used: u64) -> u64 {
-    // An old log comes back when its memtable is flushed: its blocks save taking new ones.
+    // An obsolete log comes back when its memtable is flushed: reusing its blocks saves allocating new
+    // ones.
     let from = if bytes > capacity { 0 } else { expected / 4 };
     let to = expected / 4 * 3;
     if used >= to {
         return bytes;
     }
     let part = used.saturating_sub(from).min(to - from);
-    // A log may have as many bytes as a file system takes.
+    // A log may be as large as the file system allows.
     let due = u128::from(bytes) * u128::from(part) / u128::from((to - from).max(1));
     u64::try_from(due).unwrap_or(u64::MAX).min(bytes)
 }
@@ -153,8 +156,8 @@ mod tests {
         assert_eq!(due(4, 1, 0, 0), 4, "it may be left at any time");
     }
 
-    /// As many zeros as the log has bytes, in pieces of 64 KiB, while the log goes by steps: never
-    /// far behind and never all at once.
+    /// The next file gets its zeros in pieces of 64 KiB while the log grows in steps: never far behind
+    /// and never all at once.
     #[test]
     fn zeros_come_piece_by_piece_as_the_log_grows() {
         let (pace, capacity) = (Pace::new(u64::MAX), 4 * MIB);
@@ -171,15 +174,15 @@ mod tests {
             assert_eq!(filled == capacity, used >= capacity / 4 * 3, "{used}");
         }
         assert_eq!(most, 2 * PIECE);
-        // The next log is made, and some go to the one before still.
+        // The next log is made, but some bytes still go to the one before.
         pace.begin(FileNumber(8), capacity);
         pace.note_used(LOG, capacity);
         assert!(!pace.is_due(&urgent(capacity, 0)));
     }
 
-    /// A memtable was sealed in the first quarter of a log, and the next one found nothing made ahead,
-    /// grew, took a small part of a file, and was full in the middle of the next memtable: so it went on
-    /// for good.
+    /// Regression: a memtable was sealed in the first quarter of a log, and no file was ready for the
+    /// next log. That log had to make do with a small part of a file and was full in the middle of the
+    /// next memtable, and the pool never caught up.
     #[test]
     fn a_log_that_is_left_early_has_a_next_one() {
         let (memtable, file) = (64 * MIB, 70 * MIB);
@@ -205,7 +208,7 @@ mod tests {
             assert!(pace.is_due(&urgent(file, file - PIECE)), "{log}");
             pace.note_used(FileNumber(log), 64 * MIB);
         }
-        // Memtables become smaller, and in two steps that is known.
+        // Memtables become smaller; after two of them the pace has adapted.
         assert!(!left(6, file, 10 * MIB, true));
         assert!(!left(7, file, 10 * MIB, true));
         assert!(left(8, file, 13 * MIB, true));

@@ -1,8 +1,8 @@
-//! Writes whose durability somebody waits for later: `write_async`.
+//! Asynchronous writes, whose durability is waited for later: `write_async`.
 //!
-//! The write is logged and inserted by the calling thread, which does not wait for the device; a
-//! thread of the database's own brings the log to the device, everything that has gathered at once.
-//! Futures need no runtime: they keep the waker that they are polled with.
+//! The calling thread logs and inserts the write, and does not wait for the device. A thread of the
+//! database brings the log to the device, each time everything that has gathered. The futures need no
+//! runtime: they keep the waker that they are polled with.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -23,9 +23,9 @@ use crate::options::WriteOptions;
 use crate::resume::AfterFullDevice;
 use crate::shared::Shared;
 
-/// How often the thread looks whether the device still answers.
+/// Interval at which the thread checks whether the device still answers.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long it sleeps when it could not bring the log there.
+/// How long the thread sleeps after it could not bring the log to the device.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// A write on its way: what [`Db::write_async`](crate::Db::write_async) returns.
@@ -48,12 +48,12 @@ enum Which {
     Durable,
 }
 
-/// A sequence number that is waited for.
+/// A watermark, and the sequence number that a future waits for.
 struct Reach {
     db: Arc<Shared>,
     which: Which,
     seq: u64,
-    /// No other future has it.
+    /// The future's number, which no other future has.
     future: u64,
 }
 
@@ -81,7 +81,8 @@ impl Reach {
         }
     }
 
-    /// Whether this may be the thread that brings the log to the device: nobody else does it then.
+    /// Whether this may be the thread that brings the log to the device. It must not only wait: no other
+    /// thread does that work.
     fn is_ours(&self) -> bool {
         matches!(self.which, Which::Durable) && listener::is_telling()
     }
@@ -102,19 +103,20 @@ macro_rules! future {
         pub struct $name(Reach);
 
         impl $name {
-            /// Waits for it. Errors: what made the write fail.
+            /// Waits until it is ready. Errors: what made the write fail.
             pub fn wait(&self) -> Result<()> {
                 self.0.wait()
             }
 
-            /// Whether it is so now.
+            /// Whether it is ready now.
             pub fn is_ready(&self) -> bool {
                 self.0.mark().get() >= self.0.seq
             }
 
-            /// Calls `callback` once when it is so, or with the error: from another thread that writes, from
-            /// one of the database's own, or, if it is so already, at once. No lock of the database is
-            /// held then: the callback may write. It should be short, as others are told after it.
+            /// Calls `callback` once, when this is ready or with the error that prevents it. The call
+            /// comes from another thread that writes or from one of the database's own; if this is ready
+            /// already, it comes at once. No lock of the database is held then, so the callback may
+            /// write. It should be short, because other callbacks wait behind it.
             pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
                 self.0.mark().call(self.0.seq, Box::new(callback));
             }
@@ -177,7 +179,8 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
     if db.durable.get() >= seq {
         return Ok(());
     }
-    // What was logged behind a group that is on its way is not visible yet.
+    // Not the last visible number: a write that was logged behind a group still under way is not visible
+    // yet.
     let last = db.order.allocated();
     if seq > last {
         return Err(Error::invalid_argument(format!(
@@ -194,11 +197,11 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
     .hint("flush makes it durable"))
 }
 
-/// The thread that brings to the device what was written asynchronously, and looks after it.
+/// The thread that brings asynchronous writes to the device, and watches the device.
 ///
-/// Where that fails for good, everybody is told until `resume`. On a full device it is tried again:
-/// those who wait do so as long as `wal_no_space_wait_ms` says, and then are told, as are those who
-/// come before there is space again.
+/// If that fails for good, all waiters get the error until `resume`. On a full device the thread tries
+/// again. Waiters get the error after `wal_no_space_wait_ms`, and so do those that come before there is
+/// space again.
 pub(crate) fn run(db: &Arc<Shared>) {
     let mut full = Full::default();
     let mut resumer = AfterFullDevice::default();
@@ -218,7 +221,7 @@ pub(crate) fn run(db: &Arc<Shared>) {
     }
 }
 
-/// No panic takes the thread along.
+/// Runs `f`. A panic makes the database fail, but does not end the thread.
 fn outlive(db: &Shared, f: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(f)).is_err() {
         let e = Error::aborted("a file system panicked while the log was brought to the device");
@@ -233,7 +236,7 @@ struct Full {
 }
 
 impl Full {
-    /// Brings the log to the device; sleeps a little if it cannot be done now.
+    /// Brings the log to the device; sleeps a little if that is not possible now.
     fn try_flush(&mut self, db: &Shared, target: u64) {
         let resuming = db.order.check_refusal().is_err();
         match submit::flush_wal(db, true) {
@@ -246,8 +249,8 @@ impl Full {
             Err(_) if resuming => {}
             Err(_) if db.is_closing() => return,
             Err(e) if e.kind() == ErrorKind::NoSpace => self.lasts(db, &e),
-            // Any other error has made the database fail already, and all were told. To say it again
-            // could undo a resume.
+            // Any other error has made the database fail already, and all waiters were told. To fail it
+            // again could undo a resume.
             Err(_) => {}
         }
         drop(db.sleep_until_wanted(db.lock_wanted(), RETRY));

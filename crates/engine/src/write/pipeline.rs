@@ -14,22 +14,23 @@
 //!        publish    readers see the group, after all before it           order
 //! ```
 //!
-//! Which of the steps a write takes is data: see [`Plan`]. There are two queues, so that nobody who
-//! does not wait for the device waits behind somebody who does: they meet at the log, which is
-//! locked for as long as an append takes, and in the order in which writes become visible.
+//! Which of the steps a write takes is data: see [`Plan`]. There are two queues, so that a writer that
+//! does not wait for the device never queues behind one that does. The two meet at the log, which is
+//! locked only for the time of an append, and in the order in which writes become visible.
 //!
-//! While a synced group is on its way to the device the next one gathers; while it is inserted, the
-//! next one is on its way. Groups that do not wait for the device hand the lead over after the
-//! log with `enable_pipelined_write`, and when they are visible without; with `two_write_queues`
-//! when they are inserted.
+//! While a synced group is on its way to the device, the next one gathers; while it is inserted, the next
+//! one is on its way. With `enable_pipelined_write`, a group that does not wait for the device hands over
+//! the lead once it is logged; with `two_write_queues`, once it is inserted; otherwise, once it is
+//! visible.
 //!
 //! Invariants
-//! - Sequence numbers are given and logged in one order, under the log's lock, and published in it.
-//! - After the gate nothing fails for a reason that was known before it: families do not change while a
-//!   group is inside.
-//! - Whoever panics gives back what it has: the lead, its place in the order, its followers. If its
-//!   group may be there in part, the database refuses writes.
-//! - Nothing is visible before it is in the log as far as its plan says.
+//! - Sequence numbers are assigned and logged in one order, under the log's lock, and published in the
+//!   same order.
+//! - Behind the gate no write fails for a reason that could be known before it: families do not change
+//!   while a group is inside.
+//! - A writer that panics gives back what it holds: the lead, its place in the order, its followers. If
+//!   its group may be written in part, the database refuses writes.
+//! - No write is visible before it is in the log as far as its plan says.
 //! - A failed log write is indeterminate: the records may or may not come back after a restart.
 //!   Its sequence numbers are never used again.
 
@@ -51,8 +52,8 @@ use crate::options::WriteOptions;
 use crate::outbox;
 use crate::shared::Shared;
 
-/// From this many records on, the members of a group insert their batches themselves: below, the
-/// leader is done before they would be awake.
+/// In groups of at least this many records, each member inserts its own batch. With fewer records, the
+/// leader is done before the followers would be awake.
 const PARALLEL_RECORDS: u64 = 64;
 
 /// Writes a batch: when it returns, the batch is visible and as durable as `options` ask.
@@ -129,7 +130,8 @@ pub(crate) fn write_planned(
     written
 }
 
-/// Nanoseconds that are counted as parts of this thread's writes, if times are counted.
+/// Nanoseconds that the perf counters have for the parts of this thread's writes; 0 if times are not
+/// counted.
 fn parts_of_a_write() -> u64 {
     if perf::level() <= PerfLevel::EnableCount {
         return 0;
@@ -174,7 +176,7 @@ fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
     result.map(|()| group.lead.batch.last_sequence())
 }
 
-/// Refuses a batch of which a family was dropped since it was checked.
+/// Refuses a batch if one of its families was dropped since it was checked.
 #[inline]
 fn check_again(request: &Request, families: &FamilySet) -> Result<()> {
     if request.checked == families.epoch() {
@@ -183,8 +185,8 @@ fn check_again(request: &Request, families: &FamilySet) -> Result<()> {
     apply::check_families(&request.batch, families)
 }
 
-/// A group between its place in the order and its end. Who panics there leaves it half done, in the
-/// log or in the memtables, and then nobody may write.
+/// A group that has its place in the order and is not over yet. A panic leaves it half done, in the log
+/// or in the memtables, so that the database must refuse writes.
 struct Halfway<'a> {
     db: &'a Shared,
     ticket: Ticket<'a>,

@@ -9,20 +9,22 @@ pub(crate) struct Plan {
     pub(crate) log: Option<LogStep>,
     /// Whether the records go into the memtables.
     pub(crate) memtable: bool,
-    /// What it waits for before its turn.
+    /// What the writer may wait for before its turn.
     pub(crate) patience: Patience,
     /// The caller does not wait until the write is visible.
     pub(crate) detached: bool,
 }
 
-/// What a writer waits for before its turn; else it fails with `Incomplete`.
+/// What a writer may wait for before its turn. If it would have to wait for more, it fails with
+/// `Incomplete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Patience {
     /// Nothing but other writers: `no_slowdown`.
     None,
-    /// On a thread that flushes or compacts: what needs neither. It would wait for itself.
+    /// On a thread that flushes or compacts: nothing that needs a flush or a compaction. It would wait
+    /// for itself.
     Job,
-    /// Whatever it takes.
+    /// Everything.
     All,
 }
 
@@ -44,7 +46,7 @@ impl Patience {
 /// How far the log goes before the write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LogStep {
-    /// In the process: `manual_wal_flush`. Survives nothing but a failed call.
+    /// In the memory of the process: `manual_wal_flush`. Does not survive the death of the process.
     Append,
     /// In the operating system: survives the death of the process.
     Submit,
@@ -69,7 +71,7 @@ impl Plan {
         }
     }
 
-    /// The plan of a write whose durability somebody else sees to, and is told of.
+    /// The plan of an asynchronous write: another thread makes it durable and tells the waiters.
     pub(crate) fn detached(options: &WriteOptions) -> Self {
         Self {
             log: Some(LogStep::Append),
@@ -79,7 +81,7 @@ impl Plan {
         }
     }
 
-    /// For a batch that has nothing for a memtable.
+    /// The plan for a batch that has nothing for a memtable.
     pub(crate) fn log_only(self) -> Self {
         Self {
             memtable: false,

@@ -17,16 +17,21 @@ use crate::outbox;
 use crate::read::view::View;
 use crate::shared::{MENDING, Shared, read_only};
 
-/// A family is idle whose active memtable has less than this part of its write buffer and of which nothing is being
-/// flushed. Idle families are flushed when the logs that they keep are so many times as large as what they have in memory.
+/// A family is idle if its active memtable has less than 1/`IDLE_PART` of its write buffer and nothing of
+/// it is being flushed. Idle families are flushed only if the logs that they keep are `IDLE_PART` times
+/// as large as their memtables.
 const IDLE_PART: u64 = 8;
-/// They are flushed when they keep logs of so many of the largest write buffers.
+/// Idle families are flushed only if the logs that they keep are this many times as large as the largest
+/// write buffer.
 const IDLE_LOGS: u64 = 4;
-/// Fewer bytes of logs take no time to read.
+/// Idle families are flushed only if they keep at least this many bytes of logs: fewer take no time to
+/// read.
 const IDLE_LOGS_MIN: u64 = 64 << 20;
-/// For each family that is to be flushed they keep so many: a flush takes as long as to read these, or longer.
+/// For each family to be flushed, idle families must keep this many bytes of logs: a flush takes at least
+/// as long as reading them.
 const IDLE_LOGS_EACH: u64 = 16 << 20;
-/// So many at once, the oldest first: families that are full wait behind them.
+/// At most this many idle families are flushed at once, those with the oldest logs first: full families
+/// wait behind them.
 const IDLE_MAX: usize = 8;
 
 impl Shared {
@@ -80,16 +85,16 @@ impl Shared {
             .collect()
     }
 
-    /// Families that have little in memory and keep many logs alive by it, which no other family needs: to flush them
-    /// costs little, and the next open need not read those logs. None where `max_total_wal_size` says how large logs
-    /// may become, or families are flushed together.
+    /// Families that have little in memory, and by it keep many logs alive that no other family needs. To
+    /// flush them costs little, and the next open need not read those logs. None if `max_total_wal_size`
+    /// limits the logs, or with `atomic_flush`.
     pub(crate) fn idle_log_holders(&self, families: &FamilySet) -> Vec<Arc<Family>> {
         let set = self.max_total_wal_size.load(Ordering::Relaxed);
         if set > 0 || self.options.db.atomic_flush {
             return Vec::new();
         }
         let mut largest = 0;
-        let mut needed = None; // the oldest log that a family needs which is not idle
+        let mut needed = None; // the oldest log needed by a family that is not idle
         let mut idle = Vec::new();
         for family in families.iter() {
             let view = family.view.load();
@@ -136,8 +141,8 @@ impl Shared {
         first.map(|(_, _, family)| Arc::clone(family)).collect()
     }
 
-    /// Starts a new log and gives each of `families` a new active memtable. Nobody is inside
-    /// the order of writes.
+    /// Starts a new log and gives each of `families` a new active memtable. The gate of the order of
+    /// writes is closed.
     pub(crate) fn rotate(&self, families: &[Arc<Family>]) -> Result<()> {
         let kind = self.with_log(|log| Ok(log.kind()))?;
         let number = self.next_log(None, kind)?;
@@ -147,17 +152,18 @@ impl Shared {
         Ok(())
     }
 
-    /// Runs `f` while nobody is inside the order of writes, for rotations and changes of the set of
-    /// families. What is to be told is told afterwards.
-    /// Errors: also what keeps the gate closed, if this thread must not wait for it.
+    /// Runs `f` while the gate of the order of writes is closed, for rotations and changes of the set of
+    /// families. Listeners are told afterwards. Errors: also if another thread keeps the gate closed, and
+    /// this thread must not wait for it.
     pub(crate) fn alone<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         let _courier = self.courier();
         let _closed = self.order.close(self.patience())?;
         f()
     }
 
-    /// The same for who keeps something that whoever keeps the gate closed may wait for: `None`, and `f` was
-    /// not run, if somebody does. See [`Shared::wait_for_gate`].
+    /// [`Shared::alone`] for a caller that holds something which the thread that keeps the gate closed
+    /// may wait for. If the gate is kept closed, returns `None` and does not run `f`. See
+    /// [`Shared::wait_for_gate`].
     pub(crate) fn alone_unless_kept<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         let _courier = self.courier();
         let _closed = match self.order.close(Patience::Job) {
@@ -169,12 +175,12 @@ impl Shared {
         f().map(Some)
     }
 
-    /// Waits until nobody keeps the gate closed, as long as this thread may.
+    /// Waits until nobody keeps the gate closed, if this thread may wait for that.
     pub(crate) fn wait_for_gate(&self) -> Result<()> {
         self.order.close(self.patience()).map(drop)
     }
 
-    /// How long this thread may wait at the gate.
+    /// What this thread may wait for at the gate.
     pub(crate) fn patience(&self) -> Patience {
         match outbox::job_for(self.instance) {
             Some(_) => Patience::Job,
@@ -182,8 +188,8 @@ impl Shared {
         }
     }
 
-    /// Gives each of `families` a new active memtable, whose data is in the log `number` and later
-    /// ones. Nobody is inside the order of writes.
+    /// Gives each of `families` a new active memtable, whose data is in the log `number` and later ones.
+    /// The gate of the order of writes is closed.
     pub(crate) fn install_memtables(&self, families: &[Arc<Family>], number: FileNumber) {
         let all = self.families.load();
         let mut sealed = Vec::new();
@@ -202,7 +208,8 @@ impl Shared {
                     .view
                     .store(Arc::new(view.rotated(family.new_memtable(number))));
             } else if view.mem.is_empty() {
-                // Nothing that comes is in older logs; without immutable memtables they may go.
+                // Later writes are in no older log. Without immutable memtables, the family needs no
+                // older log.
                 family.view.store(Arc::new(View {
                     mem: family.new_memtable(number),
                     imm: view.imm.clone(),
@@ -223,13 +230,14 @@ impl Shared {
         admit::debt_changed(self);
     }
 
-    /// Makes a new file the active log, if `from` still is. Returns the active log's number.
+    /// Makes a new file the active log, if `from` is still the active one. Returns the active log's
+    /// number.
     pub(crate) fn switch_log(&self, from: FileNumber, kind: LogKind) -> Result<FileNumber> {
         self.next_log(Some(from), kind)
     }
 
-    /// Makes a new file the active log: an empty one, whichever was active before, or none if that is
-    /// not `only_from`. Returns the active log's number.
+    /// Makes a new, empty file the active log; with `only_from`, only if that is still the active log.
+    /// Returns the active log's number.
     fn next_log(&self, only_from: Option<FileNumber>, kind: LogKind) -> Result<FileNumber> {
         let _one_at_a_time = self
             .log_switch
@@ -250,8 +258,8 @@ impl Shared {
             let log = guard.as_mut().ok_or_else(read_only)?;
             let old = log.number;
             if old != active {
-                // A failed log was replaced meanwhile, by one with a higher number: what could not be
-                // written to the one before is in it.
+                // A failed log was replaced meanwhile by one with a higher number, which has what could
+                // not be written to the failed one.
                 drop(guard);
                 files.discard_unused(number);
                 continue;
@@ -263,7 +271,7 @@ impl Shared {
                 return Err(e);
             }
             self.note_new_log(old, number);
-            // An idle family may keep the old one.
+            // An idle family may keep the old log alive.
             self.attention.raise();
             self.info_log.info(format_args!("log {number}: {how}"));
             return Ok(number);
@@ -278,12 +286,12 @@ impl Shared {
         state.logs.insert(new, 0);
     }
 
-    /// Locks the log when nothing of it is on its way. Errors: the database has failed.
+    /// Locks the log once no flight of it is under way. Errors: the database has failed.
     fn lock_when_landed(&self) -> Result<Guard<'_>> {
         let mut guard = self.lock_log();
         while guard.as_ref().is_some_and(ActiveLog::is_flying) {
             guard = self.wait_for_landing(guard, Some(MENDING));
-            // Whoever began the flight that failed mends the log or gives it up.
+            // If a flight failed, the thread that began it mends the log or makes the database fail.
             self.state().check_not_failed()?;
         }
         Ok(guard)

@@ -1,5 +1,5 @@
-//! Notices a device that does not answer: a log write that takes longer than `wal_slow_io_ms` is an
-//! event, while it lasts, and no failure.
+//! Notices a device that does not answer. A log write that takes longer than `wal_slow_io_ms` is reported
+//! while it lasts; it is no failure.
 
 use base::stats::Ticker;
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ impl Device {
 }
 
 impl Shared {
-    /// Tells of the write that the device has now, if it has had it for too long.
+    /// Reports the log write that is under way, if it takes too long.
     pub(crate) fn look_at_device(&self) {
         let since = self.device.since.load(Ordering::Relaxed);
         if since != 0 {
@@ -35,7 +35,7 @@ impl Shared {
         }
     }
 
-    /// Tells of a write that has taken `nanos`, if that is too long and nobody has told yet.
+    /// Reports a log write that has taken `nanos`, if that is too long and was not reported yet.
     pub(crate) fn note_slow(&self, nanos: u64) {
         let limit = self.options.db.wal_slow_io_ms;
         if limit == 0 || nanos < limit * 1_000_000 || self.device.told.swap(true, Ordering::Relaxed)

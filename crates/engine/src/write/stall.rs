@@ -1,12 +1,12 @@
 //! How fast writers may go, given how far flushes and compactions are behind: a pure state machine.
 //!
-//! Two things are decided here, and apart:
+//! Two things are decided here, independently of each other:
 //!
-//! - the **condition** of a family, by RocksDB's rules ([`judge`]): normal, delayed, stopped. It is
-//!   what events, statistics and `no_slowdown` look at, and a stop is the only thing that makes
-//!   writers wait for something to be done;
-//! - the **rate**: bytes a second for all writers. It begins long before the slowdown trigger, so
-//!   that debt settles where writers and compactions are equally fast, and no trigger is met:
+//! - the **condition** of a family, by RocksDB's rules ([`judge`]): normal, delayed, stopped. Events,
+//!   statistics and `no_slowdown` go by it. Only a stop makes writers wait until a flush or compaction
+//!   has caught up;
+//! - the **rate**: bytes per second for all writers. It applies long before the slowdown trigger, so that
+//!   debt settles where writers and compactions are equally fast, and no trigger is met:
 //!
 //! ```text
 //!   pressure  0 ────────── 1 ─────────────────── 2 ───────────────── 3
@@ -19,38 +19,40 @@
 //!                                                delayed_write_rate
 //! ```
 //!
-//! *Drain* is the rate of writes that compactions can bear: the files that leave level 0 per second
-//! while there are too many, times the bytes written (to all families) per file; while the first compaction
-//! runs, as many as it is through with. Before that was measured it is the most that writers did, and at least `delayed_write_rate`; at first nobody is held
-//! back. Between the points the rate is interpolated on a logarithmic scale, and it moves in fractions of
-//! a second rather than at once.
+//! *Drain* is the rate of writes that compactions can bear: the files that leave level 0 per second while
+//! there are too many, times the bytes written (to all families) per file. While the first compaction
+//! runs, the files that it is through with count. Before that was measured, drain is the highest rate
+//! that writers reached, and at least `delayed_write_rate`; before even that is known, nobody is held
+//! back below the slowdown trigger. Between the points the rate is interpolated on a logarithmic scale.
+//! It changes over fractions of a second rather than at once.
 //!
-//! While a memtable is being flushed, the rate is also such that the room that is left lasts until
-//! the flush is done.
+//! While a memtable is being flushed, the rate is also limited so that the room left in the memtables
+//! lasts until the flush is done.
 //!
-//! Time comes in as nanoseconds, what happened as [`Debt`]; nothing here sleeps or locks.
+//! The caller passes the time in nanoseconds and the state of a family as [`Debt`]; nothing here sleeps
+//! or locks.
 
 use std::collections::BTreeMap;
 
 use crate::listener::{WriteStallCause, WriteStallCondition};
 use crate::options::{CfOptions, CompactionStyle};
 
-/// No rate is lower: RocksDB's limit.
+/// The lowest rate, in bytes per second: RocksDB's limit.
 const RATE_MIN: f64 = 16.0 * 1024.0;
-/// A rate above this holds nobody back.
+/// From this rate on, in bytes per second, nobody is held back.
 const RATE_FREE: f64 = 4.0 * 1024.0 * 1024.0 * 1024.0;
-/// Writers may run ahead of the rate by what it gives in this time.
+/// Writers may run ahead of the rate by as many bytes as it allows in this time.
 const BURST_NANOS: f64 = 1e6;
-/// Shorter waits are saved up: to sleep and to be woken takes a tenth of this, and one longer pause
-/// meets fewer writes than many short ones.
+/// Shorter waits are saved up: sleeping and being woken takes a tenth of this, and one longer pause
+/// delays fewer writes than many short ones.
 const WAIT_MIN_NANOS: f64 = 1e6;
 /// A writer is not held back longer than this before the rate is looked at again.
 const WAIT_MAX_NANOS: f64 = 50e6;
-/// For so long after a writer waited the rate counts as felt.
+/// For this long after a writer had to wait, [`Controller::felt_rate`] reports the rate.
 const FELT_NANOS: u64 = 100_000_000;
 /// Weight of a new measurement.
 const FRESH: f64 = 0.4;
-/// Time constants in which the rate follows: falling, rising.
+/// Time constants with which the rate follows its target: falling, rising.
 const FALL_SECONDS: f64 = 0.05;
 const RISE_SECONDS: f64 = 0.25;
 
@@ -63,7 +65,7 @@ pub(crate) struct Debt {
     pub(crate) fill: f64,
     /// Files in level 0.
     pub(crate) l0_files: usize,
-    /// Of these, what the compactions that run are through with, in files.
+    /// How much of these the running compactions are through with, in files.
     pub(crate) l0_done: f64,
     /// Bytes that compactions must write before the levels have their shape.
     pub(crate) pending_bytes: u64,
@@ -71,7 +73,7 @@ pub(crate) struct Debt {
     pub(crate) l0_compacting: bool,
 }
 
-/// What a family may be behind.
+/// How far a family may be behind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
     pub(crate) max_write_buffer_number: usize,
@@ -83,15 +85,16 @@ pub(crate) struct Limits {
     pub(crate) soft_bytes: u64,
     /// 0 is none.
     pub(crate) hard_bytes: u64,
-    /// Only memtables count: nothing would make the other debts smaller.
+    /// Automatic compactions are disabled. Only memtables count then: nothing would reduce the other
+    /// debts.
     pub(crate) no_compactions: bool,
-    /// Compactions take files out of level 0. Where they do not, as with FIFO, their number says
-    /// nothing of how far compactions are behind.
+    /// Compactions take files out of level 0. Where they do not, as with FIFO, the number of files does
+    /// not say how far compactions are behind.
     pub(crate) l0_drains: bool,
 }
 
 impl Limits {
-    /// What the options say.
+    /// The limits that the options set.
     pub(crate) fn of(o: &CfOptions) -> Self {
         let count = |n: i32| n.unsigned_abs() as usize;
         Self {
@@ -158,19 +161,19 @@ fn place(value: f64, points: [f64; 4]) -> f64 {
     3.0
 }
 
-/// How hard debt presses on a scale on which 0 is where writers begin to feel it, 1 where they
-/// should be, 2 the slowdown, 3 the stop.
+/// The pressure of a debt: 0 is where writers begin to be held back, 1 where debt should settle, 2 the
+/// slowdown, 3 the stop. Below 0 the debt does not matter.
 fn pressure(debt: &Debt, limits: &Limits) -> f64 {
     if limits.no_compactions {
         return -1.0;
     }
-    // Memtables are files of level 0 soon: the sum does not jump when one is flushed.
+    // Memtables soon become files of level 0. The sum does not jump when one is flushed.
     let files = (debt.l0_files + debt.immutable) as f64 + debt.fill;
     let (begin, slow) = (limits.l0_compaction as f64, limits.l0_slowdown as f64);
     let half = f64::midpoint(begin, slow);
     let matched = (2.0 * begin).min(half);
     let stop = (limits.l0_stop as f64).max(slow);
-    // Nor does what is to do when a compaction ends.
+    // Likewise, the work left to do does not jump when a compaction ends.
     let to_do = place(files - debt.l0_done, [begin, matched, slow, stop]);
     let there = place(files, [half, f64::midpoint(half, slow), slow, stop]);
     let mut by_files = to_do.max(there);
@@ -253,7 +256,7 @@ impl Counts {
     }
 }
 
-/// A mean in which what is new counts more.
+/// A mean in which newer values count more.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean(Option<f64>);
 
@@ -283,7 +286,8 @@ struct Family {
     drain: Mean,
     /// The same, from what the first compaction has done so far.
     drain_so_far: Option<f64>,
-    /// Since when files could have left level 0.
+    /// Since when level 0 has had enough files for a compaction, or since files last left it (monotonic
+    /// nanoseconds).
     draining_since: Option<u64>,
     /// Seconds that the flush of one memtable takes.
     flush_seconds: Mean,
@@ -349,18 +353,18 @@ impl Family {
         }
     }
 
-    /// The rate that compactions can bear, in bytes to all families.
+    /// The rate that compactions can bear, in bytes per second written to all families.
     fn drain_rate(&self) -> Option<f64> {
         Some(self.drain.0.or(self.drain_so_far)? * self.span.0?)
     }
 
-    /// The rate at which the memtables are full when the flush that runs is done.
+    /// The rate at which the memtables become full just when the running flush is done.
     fn flush_rate(&self, now: u64) -> Option<f64> {
         let (since, each) = (self.flushing_since?, self.flush_seconds.0?);
         let span = self.span.0?;
         let max = self.limits.max_write_buffer_number as f64;
         let room = (max - self.debt.immutable as f64 - self.debt.fill).max(0.01);
-        // A memtable is room again when it is written: the first of those that wait.
+        // Room comes back when the first of the waiting memtables is written.
         let left = (each - seconds(since, now)).max(each / 8.0);
         Some(room * span / left)
     }
@@ -390,7 +394,7 @@ fn least(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     }
 }
 
-/// Between two moments, in seconds; never 0.
+/// The time between two moments (nanoseconds), in seconds; never 0.
 fn seconds(from: u64, to: u64) -> f64 {
     to.saturating_sub(from).max(1000) as f64 / 1e9
 }
@@ -408,14 +412,14 @@ pub(crate) struct Change {
 pub(crate) struct Controller {
     families: BTreeMap<u32, Family>,
     delayed_write_rate: f64,
-    /// The most bytes a second that came in.
+    /// The highest rate of writes so far, in bytes per second.
     incoming: Option<f64>,
-    /// When how much had been written.
+    /// The last measurement: when, and how many bytes had been written by then.
     last: Option<(u64, u64)>,
-    /// The rate in force, and since when.
+    /// The rate in force, in bytes per second, and when it was last updated.
     rate: Option<f64>,
     rate_at: u64,
-    /// Up to this moment the rate is used up.
+    /// The moment (nanoseconds) up to which the admitted bytes use up the rate.
     paid_until: f64,
     /// When a writer was last made to wait.
     held_at: Option<u64>,
@@ -440,7 +444,8 @@ impl Controller {
         self.delayed_write_rate = rate as f64;
     }
 
-    /// A family's debt is this now, after `written` bytes to all families. Counts what it means.
+    /// Takes note of a family's debt after `written` bytes to all families, and counts delays and stops.
+    /// Returns the change, if the family's condition or its cause has changed.
     pub(crate) fn observe(
         &mut self,
         now: u64,
@@ -476,7 +481,7 @@ impl Controller {
         })
     }
 
-    /// How full a family's active memtable is.
+    /// Takes note of how full a family's active memtable is.
     pub(crate) fn fill(&mut self, id: u32, fill: f64) {
         if let Some(family) = self.families.get_mut(&id) {
             family.debt.fill = fill;
@@ -508,8 +513,8 @@ impl Controller {
         self.rate
     }
 
-    /// The rate, if a stall condition says that writers are delayed, or if it has just made one wait:
-    /// a rate that is above what comes in holds nobody back.
+    /// The rate, if a family is delayed or stopped, or if a writer had to wait recently. A rate above
+    /// that of the writers holds nobody back and is not reported.
     pub(crate) fn felt_rate(&self, now: u64) -> Option<f64> {
         let delayed = self.worst().0 != WriteStallCondition::Normal;
         let felt = delayed || self.was_held(now.saturating_sub(FELT_NANOS));
@@ -582,7 +587,7 @@ impl Controller {
         let now = now as f64;
         let start = self.paid_until.max(now - BURST_NANOS);
         let until = start + bytes as f64 * 1e9 / rate;
-        // What would take longer is forgiven: the rate will be another by then.
+        // A longer wait is forgiven: the rate will have changed by then.
         self.paid_until = until.min(now + WAIT_MAX_NANOS);
         let wait = self.paid_until - now;
         if wait < WAIT_MIN_NANOS {

@@ -196,7 +196,8 @@ impl Model {
         }
     }
 
-    /// Writers that could do `offered` bytes a second, for a millisecond; returns what they did.
+    /// Runs writers that could write `offered` bytes per second, for a millisecond; returns how many
+    /// bytes they wrote.
     fn step(&mut self, offered: f64) -> f64 {
         self.jobs();
         let bytes = offered / 1000.0;

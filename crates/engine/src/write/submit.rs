@@ -1,12 +1,12 @@
-//! From the log's buffer to the device: the one place where writes wait for it.
+//! From the log's buffer to the device: the one place where writes wait for the device.
 //!
-//! The log is locked while a group is appended, not while the device works: what is on its way is a
-//! [`LogFlight`], run by whoever began it. How many may be out at once is `wal_pipeline_depth`;
-//! whoever finds no slot waits for one to land.
+//! The log is locked while a group is appended, but not while the device works. A write on its way to the
+//! device is a [`LogFlight`], and the thread that began it runs it. At most `wal_pipeline_depth` flights
+//! are under way at once; a thread that finds no slot waits until one lands.
 //!
-//! A flight that fails ends its log. If the process still has all that was not acknowledged, the
-//! file is cut back to what is durable, everything else is written to a new file, and nobody
-//! notices; else the database refuses writes until `resume`.
+//! A flight that fails ends its log. If the process still has everything that was not acknowledged, the
+//! file is cut back to its durable part, the rest is written to a new log, and no writer gets an error.
+//! Otherwise the database refuses writes until `resume`.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ pub(crate) struct Logged<'a> {
     pub(crate) flight: Option<Flying<'a>>,
 }
 
-/// A flight, which lands whatever becomes of the thread that has it: others wait for it. It is made
-/// when the log is not locked any more.
+/// A flight that lands even if its thread panics, because others wait for it. It is made after the log
+/// was unlocked.
 #[must_use = "the log waits until it is settled"]
 pub(crate) struct Flying<'a> {
     db: &'a Shared,
@@ -54,7 +54,8 @@ impl Drop for Flying<'_> {
     }
 }
 
-/// Waits until the log could take a synced group, and as long as `wal_min_sync_interval` says.
+/// Waits until the log has a slot for a synced group, and until `wal_min_sync_interval` has passed since
+/// the last one.
 pub(crate) fn wait_for_slot(db: &Shared) -> Result<()> {
     let interval = db.options.db.wal_min_sync_interval * 1000;
     if interval > 0 {
@@ -77,8 +78,8 @@ fn active<'a>(guard: &'a mut Guard<'_>) -> Result<&'a mut ActiveLog> {
     guard.as_mut().ok_or_else(crate::shared::read_only)
 }
 
-/// Gives the group its sequence numbers, appends it to the log, and begins what `step` asks for. On
-/// a full device it waits for space, as long as `wal_no_space_wait_ms` says.
+/// Gives the group its sequence numbers, appends it to the log, and begins what `step` asks for. On a
+/// full device it waits for space, for at most `wal_no_space_wait_ms`.
 pub(crate) fn log_group<'a>(
     db: &'a Shared,
     lead: &Lead<'_>,
@@ -158,7 +159,7 @@ fn try_log_group<'a>(
             Ok(Logged { ticket, flight })
         }
         Err(e) => {
-            // With a full disk the log goes on without the group.
+            // If the disk is full, the log goes on without the group.
             let goes_on = e.kind() == ErrorKind::NoSpace && log.cut_back(before).is_ok();
             if !goes_on {
                 db.fail("log write", &e);
@@ -183,8 +184,9 @@ fn append(log: &mut ActiveLog, step: LogStep, group: &Group, ticket: &Ticket<'_>
     Ok(())
 }
 
-/// Locks the log for a group of `bytes`: there is room in it, it is of the kind that suits, and what
-/// `step` asks for can begin. Returns also what the group is to do: more than `step`, if much waits.
+/// Locks the log for a group of `bytes`, once it has room, is of the kind that suits, and can begin what
+/// `step` asks for. Also returns the step of the group, which goes further than `step` if much of the log
+/// waits in the process.
 fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogStep)> {
     let files = db.log_files()?;
     let mut guard = db.lock_log();
@@ -212,14 +214,15 @@ fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogSte
     }
 }
 
-/// The log has failed. Waits until somebody has mended it. Errors: nobody could.
+/// Waits for a moment for another thread to mend the log, which has failed; the caller then looks again.
+/// Errors: the database refuses writes.
 fn wait_for_mending<'a>(db: &'a Shared, guard: Guard<'a>) -> Result<Guard<'a>> {
     db.state().check_writable()?;
     Ok(db.wait_for_landing(guard, Some(MENDING)))
 }
 
 impl Flying<'_> {
-    /// Runs the flight and sees it counted.
+    /// Runs the flight and counts it as landed.
     pub(crate) fn settle(mut self) -> Result<()> {
         let db = self.db;
         let Some(flight) = &self.flight else {
@@ -290,8 +293,8 @@ fn run(db: &Shared, flight: &LogFlight) -> Result<()> {
     outcome
 }
 
-/// With several flights out, earlier ones may not have landed. Errors: one of them failed, and what it
-/// had could not be written again.
+/// Waits for earlier flights: with several under way, they may not have landed yet. Errors: one of them
+/// failed, and its content could not be written again.
 fn wait_for_earlier<'a>(
     db: &'a Shared,
     mut guard: Guard<'a>,
@@ -307,7 +310,8 @@ fn wait_for_earlier<'a>(
             return Err(given_up());
         }
         db.state().check_not_failed()?;
-        // What makes the database fail may hold no lock that this wait could be told under.
+        // The wait has a limit: a thread that makes the database fail does not hold the log's lock, so
+        // its wake-up may be missed.
         guard = db.wait_for_landing(guard, Some(MENDING));
     }
     Ok(guard)
@@ -318,8 +322,8 @@ fn given_up() -> Error {
     Error::aborted("the log of this write was given up: the database was resumed meanwhile")
 }
 
-/// After a flight failed: writes to a new log what the process still has, or refuses writes from now
-/// on.
+/// Called after a flight has failed: writes what the process still has to a new log, or makes the
+/// database refuse writes.
 fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Result<()> {
     loop {
         if db.durable.get() >= wanted.last {
@@ -330,7 +334,7 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
         }
         let log = active(&mut guard)?;
         if log.given_up() != wanted.given_up {
-            return Err(error); // it is nobody's log any more
+            return Err(error); // the log was given up
         }
         if log.failure().is_none() {
             db.fail("log sync", &error); // it was an older log that failed
@@ -365,10 +369,11 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
     }
 }
 
-/// Who mends the log, until that is done: if it panics, everybody who waits for that must be told.
+/// Held while the log is mended. If that panics, the database fails, so that the threads that wait for it
+/// are told.
 struct Mending<'a> {
     db: &'a Shared,
-    /// What is told then; `None` once it is done.
+    /// The error that they get; `None` once the attempt has ended.
     error: Option<&'a Error>,
 }
 
@@ -399,7 +404,7 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
             "some of what is not durable is not in the process any more",
         ));
     };
-    // Nobody may find there what is written again: it would be applied twice.
+    // What is written again must not be found in the old log too: it would be applied twice.
     let file = log.file();
     file.truncate(log.durable_end().0)?;
     file.sync(SyncKind::All)?;
@@ -420,14 +425,14 @@ pub(crate) fn flush_wal(db: &Shared, sync: bool) -> Result<()> {
     bring_along(db, sync, sync)
 }
 
-/// Makes everything logged durable for a copy of the database, or for its end: that is no sync of a
-/// writer's, for which log files would be made ahead.
+/// Makes everything logged durable, for a copy of the database or for its close. This does not count as a
+/// synced write, for which log files would be made ahead.
 pub(crate) fn sync_unasked(db: &Shared) -> Result<()> {
     bring_along(db, true, false)
 }
 
-/// For a close after the failure `e`: what the process still has of the log goes to the operating system. It
-/// may be acknowledged. Errors: it cannot, and is lost.
+/// For a close after the failure `e`: hands what the process still has of the log to the operating
+/// system, because some of it may be acknowledged. Errors: it cannot be handed over, and is lost.
 pub(crate) fn hand_over_the_rest(db: &Shared, e: Error) -> Result<()> {
     let mut guard = db.lock_log();
     loop {
@@ -445,7 +450,8 @@ pub(crate) fn hand_over_the_rest(db: &Shared, e: Error) -> Result<()> {
     }
 }
 
-/// `by_writer`: it counts as a synced write.
+/// Brings the log to the device if `sync`, else to the operating system. `by_writer`: it counts as a
+/// synced write.
 fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
     let _courier = db.courier();
     db.check_writable()?;
@@ -465,7 +471,7 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
             guard = db.wait_for_landing(guard, None);
         }
     }
-    // While somebody resumes, what was written before is in no log that counts, and not in tables yet.
+    // While another thread resumes, earlier writes are in no log that counts, and not in tables yet.
     db.order.check_refusal()?;
     let log = active(&mut guard)?;
     let last = log.last_sequence();

@@ -1,4 +1,4 @@
-//! In which unit direct logs are written on a device, and what is refused there.
+//! The unit in which direct logs are written on a device, and options that are refused there.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ pub(super) fn direct_unit(db: &DbOptions, probe: &Probe) -> Option<u32> {
     unit.filter(|_| wanted && !probe.copy_on_write && !probe.in_memory)
 }
 
-/// Refuses `wal_tail_policy = atomic` where direct logs are asked for and `dir` cannot have them, or
-/// not with atomic writes. A promise about torn writes is not one to be broken quietly.
+/// Refuses `wal_tail_policy = atomic` if direct logs are asked for and `dir` cannot have them with atomic
+/// writes. A promise about torn writes must not be broken silently.
 pub(crate) fn check_tail_policy(db: &DbOptions, dir: &Path, probe: Option<&Probe>) -> Result<()> {
     let direct = db.wal_mode() != WalIoMode::Buffered && db.wal_pool_files > 0;
     if db.wal_tail_policy != WalTailPolicy::Atomic || !direct {

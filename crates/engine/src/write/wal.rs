@@ -1,8 +1,8 @@
 //! The active log, and older ones that are not durable yet.
 //!
-//! Which kind the next log is ([`LogKind`]) follows the writes (`wal_io_mode = auto`); a log is left
-//! early when the writes have changed, or when a direct one is full, because extending it would cost
-//! what it saves.
+//! With `wal_io_mode = auto`, the kind of the next log ([`LogKind`]) follows the writes. A log is left
+//! early when the writes no longer suit its kind, or when a direct log is full: extending its file would
+//! cost what a direct log saves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use super::plan::LogStep;
 use crate::batch::HEADER_LEN;
 use crate::options::WalIoMode;
 
-/// After so many more synced groups than others in a growing log, a direct one is begun.
+/// A direct log replaces a buffered one when synced groups outnumber the other ones by more than this.
 const SYNCED_RUN: u32 = 4;
-/// The same for groups that are not synced, each of which costs a direct log a device write.
+/// A buffered log replaces a direct one when unsynced groups outnumber synced ones by more than this.
+/// Each unsynced group costs a direct log a device write.
 const UNSYNCED_RUN: u32 = 32;
 /// Bytes that framing may add to a group, over all its records.
 const FRAMING_SLACK: u64 = 64 << 10;
-/// Bytes of the log that may wait in the process with `manual_wal_flush`, about: RocksDB's
+/// With `manual_wal_flush`, about how many bytes of the log may wait in the process: RocksDB's
 /// `writable_file_max_buffer_size`.
 const PENDING_BYTES_MAX: usize = 1 << 20;
 
@@ -31,30 +32,31 @@ const PENDING_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct ActiveLog {
     writer: log::Writer,
     pub(crate) number: FileNumber,
-    /// What the log's note and its fences bear.
+    /// The nonce that the log's note and fences carry.
     nonce: u64,
     kind: LogKind,
     capacity: u64,
     recycled: bool,
-    /// Number and end of the last log before that is not empty; 0 if no log before is needed.
+    /// Number and end of the last earlier log that is not empty; (0, 0) if no earlier log is needed.
     previous: (u64, u64),
-    /// Rises with groups that the log's kind does not suit, falls with others.
+    /// Groups that the log's kind does not suit, minus those that it suits; never below 0.
     unsuited: u32,
     /// Logs that were left behind with bytes that are not durable yet, oldest first. They are
     /// synced before anything in the active log is acknowledged as durable.
     unsynced: Vec<(log::Syncer, (u64, u64))>,
-    /// Numbers and ends of logs that were left behind and are durable, until somebody takes them.
+    /// Numbers and ends of logs that were left behind and are durable, until [`ActiveLog::take_closed`]
+    /// takes them.
     closed: Vec<(u64, u64)>,
-    /// Up to where writeback of the active file was started.
+    /// Offset up to which writeback of the active file was started.
     writeback_from: u64,
-    /// The last sequence number in the log, or before it.
+    /// The last sequence number in this log or an earlier one.
     last_sequence: u64,
-    /// Synced flights of this log that have not counted yet: where they end, and their last sequence
-    /// number.
+    /// Synced flights of this log that are not counted as durable yet: where each ends, and its last
+    /// sequence number.
     flying: VecDeque<(Lsn, u64)>,
-    /// How often logs were given up with what was on its way.
+    /// How often logs were given up together with the flights under way.
     given_up: u64,
-    /// How much of a pool file the pool was told of.
+    /// Used bytes of a pool file, as last reported to the pool.
     used_told: u64,
     /// Threads that wait for a flight to land.
     pub(crate) waiting: usize,
@@ -63,14 +65,14 @@ pub(crate) struct ActiveLog {
 /// The active log, locked; `None` if the database is open for reading only.
 pub(crate) type Guard<'a> = MutexGuard<'a, Option<ActiveLog>>;
 
-/// What a group needs from the device: older logs first, then the active one.
+/// What a group waits for at the device: the syncs of older logs first, then the write of the active one.
 #[must_use = "the log waits until it is settled"]
 pub(crate) struct LogFlight {
     older: Vec<log::Syncer>,
     own: Option<log::Flight>,
     /// The last sequence number that it covers.
     pub(crate) last_sequence: u64,
-    /// Whether it makes them durable.
+    /// Whether it makes everything up to there durable.
     pub(crate) synced: bool,
     /// [`ActiveLog::given_up`] when it began.
     pub(crate) given_up: u64,
@@ -113,22 +115,22 @@ impl ActiveLog {
         }
     }
 
-    /// The log before it has this number and ends at this offset, and all of it is durable.
+    /// Sets the number and the end of the previous log, all of which is durable.
     pub(crate) fn following(mut self, previous: (u64, u64)) -> Self {
         self.previous = previous;
         self
     }
 
-    /// Makes another log the active one. What the old one holds stays to be synced. No flight is
-    /// out.
+    /// Makes another log the active one. What the old log holds is still to be synced. No flight may be
+    /// under way.
     pub(crate) fn switch(&mut self, new: NewLog) -> Result<()> {
         self.submit_all()?;
         let left = (self.number.0, self.writer.size());
         let old_records = self.recycled && self.kind == LogKind::Buffered;
         if old_records || self.writer.has_room_ahead() {
-            // RocksDB takes what an old log left behind the end for damage, if a sequence number is
-            // in no log. Blocks behind the end are not needed any more. Without success the file is as
-            // good as before.
+            // If a sequence number is in no log, RocksDB takes records that an older log left behind the
+            // end for damage. Blocks behind the end are not needed any more. If the truncation fails, the
+            // file is no worse than before.
             drop(self.writer.file().truncate(left.1));
         }
         if self.writer.durable().0 < left.1 {
@@ -140,7 +142,7 @@ impl ActiveLog {
         Ok(())
     }
 
-    /// Leaves a log behind that has failed: it ends where it was durable.
+    /// Leaves a failed log behind: it ends where its durable part ends.
     pub(crate) fn replace(&mut self, new: NewLog) {
         let left = (self.number.0, self.writer.durable().0);
         if left.1 > 0 {
@@ -149,8 +151,8 @@ impl ActiveLog {
         self.leave(left, new);
     }
 
-    /// Leaves everything behind: what the logs hold goes to tables, and nothing more is claimed of
-    /// them than that they are durable up to the sequence number `durable`.
+    /// Leaves all logs behind: what they hold goes to tables. They count as durable up to the sequence
+    /// number `durable`, and no further.
     pub(crate) fn begin_anew(&mut self, new: NewLog, durable: u64) {
         self.replace(new);
         self.given_up += 1;
@@ -174,8 +176,8 @@ impl ActiveLog {
         self.used_told = 0;
     }
 
-    /// Before a group is logged: notes what sort it is. True if the pool is wanted now and was not
-    /// before.
+    /// Called before a group is logged: notes whether its step suits the log's kind. Returns true if the
+    /// pool is wanted now and was not before.
     pub(crate) fn note_step(&mut self, files: &LogFiles, step: LogStep) -> bool {
         let unsuited = match (self.kind, files.mode, step) {
             (LogKind::Buffered, WalIoMode::Direct, _)
@@ -193,7 +195,7 @@ impl ActiveLog {
     pub(crate) fn successor(&self, files: &LogFiles, bytes: u64) -> Option<LogKind> {
         let full = self.writer.size().saturating_add(bytes + FRAMING_SLACK) > self.capacity;
         if full {
-            // A group that fits no pool file goes to a growing one.
+            // A group that fits no pool file goes to a buffered log.
             let fits = bytes + FRAMING_SLACK <= self.capacity;
             return Some(if fits {
                 LogKind::Direct
@@ -220,7 +222,7 @@ impl ActiveLog {
         self.writer.marks().submitted().0
     }
 
-    /// Its kind, which the log after it has too, if the writes ask for no other.
+    /// Its kind. The next log has the same kind, unless the writes ask for another.
     pub(crate) fn kind(&self) -> LogKind {
         self.kind
     }
@@ -245,7 +247,8 @@ impl ActiveLog {
         self.writer.marks().failure()
     }
 
-    /// How much of a pool file is used, now and then: the pool goes by it.
+    /// How many bytes of a pool file are used, if that has grown by a step since the last report. The
+    /// pool is filled at this pace.
     pub(crate) fn newly_used(&mut self) -> Option<u64> {
         let used = self.writer.size();
         let more = used.saturating_sub(self.used_told);
@@ -256,17 +259,18 @@ impl ActiveLog {
         Some(used)
     }
 
-    /// Whether a fence may be written now. It says that the logs before this one are durable. A
-    /// direct group is written when they are; a buffered one is in the page cache before, and a
-    /// power cut may spare it and take the end of a closed log.
+    /// Whether a fence may be written now. A fence says that the logs before this one are durable. A
+    /// direct group is written only once they are. A buffered group is in the page cache earlier: a power
+    /// cut may spare it and yet take the end of a closed log.
     fn may_fence(&self) -> bool {
         let durable =
             |(log, _): &(log::Syncer, _)| log.marks().durable() >= log.marks().submitted();
         self.kind == LogKind::Direct || self.unsynced.iter().all(durable)
     }
 
-    /// Appends a batch. The first one of a log has a note of the log before right behind its
-    /// header; with `fence`, what is durable so far is noted at its end, if it may be.
+    /// Appends a batch. The first batch of a log carries a note about the previous log right behind its
+    /// header. With `fence`, a fence at the end of the batch says what is durable so far, if a fence may
+    /// be written.
     pub(crate) fn append(&mut self, record: &[u8], fence: bool) -> Result<()> {
         const NOTE: [u8; 2] = [ValueType::LogData as u8, log::note::LEN as u8];
         const FENCE: [u8; 2] = [ValueType::LogData as u8, log::fence::LEN as u8];
@@ -299,18 +303,19 @@ impl ActiveLog {
         if let Some(fence) = &fence {
             parts[4..].copy_from_slice(&[&FENCE, fence]);
         }
-        // A batch is compressed whole, but for what recovery looks for.
+        // Recovery looks for the note and the fence: they are not compressed, nor is a header in front of
+        // a note.
         let packed = if note.is_some() { 3..4 } else { 0..4 };
         self.writer.append_around(&parts, packed)?;
         Ok(())
     }
 
-    /// The group just appended ends with this sequence number.
+    /// Takes note of the last sequence number of the group that was just appended.
     pub(crate) fn note_sequence(&mut self, last: u64) {
         self.last_sequence = self.last_sequence.max(last);
     }
 
-    /// Number and end of the last log that holds anything; 0 if there is none.
+    /// Number and end of the last log that holds anything; (0, 0) if there is none.
     pub(crate) fn last_end(&self) -> (u64, u64) {
         match self.writer.size() {
             0 => self.previous,
@@ -324,7 +329,7 @@ impl ActiveLog {
         self.unsynced.is_empty() && self.writer.durable() == self.end()
     }
 
-    /// The last sequence number in the log, or before it.
+    /// The last sequence number in this log or an earlier one.
     pub(crate) fn last_sequence(&self) -> u64 {
         self.last_sequence
     }
@@ -334,8 +339,8 @@ impl ActiveLog {
         self.writer.cut_back(to)
     }
 
-    /// What becomes of a group that asks for `step`: with much in the process, it goes on to the
-    /// operating system, or memory would grow until somebody calls `flush_wal`.
+    /// The step of a group that asks for `step`. If much of the log waits in the process, the group is
+    /// submitted to the operating system; otherwise memory would grow until somebody calls `flush_wal`.
     pub(crate) fn step_for(&self, step: LogStep) -> LogStep {
         if step == LogStep::Append && self.writer.pending() >= PENDING_BYTES_MAX {
             LogStep::Submit
@@ -349,12 +354,12 @@ impl ActiveLog {
         self.takes_at_once(step) || self.writer.can_begin(step == LogStep::Sync)
     }
 
-    /// Whether a group that is appended first may then begin `step`.
+    /// Whether a group may be appended now and then begin `step`.
     pub(crate) fn has_slot(&self, step: LogStep) -> bool {
         self.takes_at_once(step) || self.writer.has_slot(step == LogStep::Sync)
     }
 
-    /// Whether `step` waits for no device: the page cache takes bytes at any time.
+    /// Whether `step` does not wait for the device: the page cache takes bytes at any time.
     fn takes_at_once(&self, step: LogStep) -> bool {
         match step {
             LogStep::Append => true,
@@ -363,7 +368,7 @@ impl ActiveLog {
         }
     }
 
-    /// Begins to bring everything appended as far as `step` says; `None` if that is done.
+    /// Begins to bring everything appended as far as `step` says; `None` if there is nothing to wait for.
     pub(crate) fn begin(&mut self, files: &LogFiles, step: LogStep) -> Result<Option<LogFlight>> {
         match step {
             LogStep::Append => Ok(None),
@@ -389,7 +394,7 @@ impl ActiveLog {
                 if own.is_none() && self.unsynced.is_empty() {
                     return Ok(None);
                 }
-                // Without bytes of this log, it waits for older ones alone, and for no other flight.
+                // A flight without bytes of this log waits for older logs only, and for no other flight.
                 if own.is_some() {
                     let end = Lsn(self.writer.size());
                     self.flying.push_back((end, self.last_sequence));
@@ -405,13 +410,12 @@ impl ActiveLog {
         }
     }
 
-    /// Fills the last unit up with a batch that does nothing, where the tail must not be written
-    /// again.
+    /// Fills up the last unit with a batch of no-ops, if the tail must not be written again.
     fn pad(&mut self) -> Result<()> {
         let payload = self.writer.padding();
         if payload > 0 {
             let mut batch = vec![ValueType::Noop as u8; payload];
-            // The number that comes next: readers refuse one that goes back.
+            // The next sequence number: readers refuse a batch whose number goes back.
             let head = (self.last_sequence + 1).to_le_bytes();
             batch[..8].copy_from_slice(&head);
             batch[8..HEADER_LEN].fill(0);
@@ -420,13 +424,14 @@ impl ActiveLog {
         Ok(())
     }
 
-    /// How often logs were given up with what was on its way: whoever waits for a flight that began
-    /// before waits in vain.
+    /// How often logs were given up together with the flights under way: to wait for a flight that began
+    /// before is in vain.
     pub(crate) fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// A flight has landed: returns up to which sequence number everything logged is durable.
+    /// Takes note that a flight has landed. Returns the sequence number up to which everything logged is
+    /// durable; 0 if that has not changed.
     pub(crate) fn landed(&mut self, flight: LogFlight, outcome: Result<()>) -> Result<u64> {
         self.note_closed();
         let Some(own) = flight.own else {
@@ -475,7 +480,7 @@ impl ActiveLog {
         self.unsynced.iter().map(|(log, _)| log.clone()).collect()
     }
 
-    /// Some of the logs that were left behind may have become durable.
+    /// Moves the logs that were left behind and have become durable from `unsynced` to `closed`.
     pub(crate) fn note_closed(&mut self) {
         let closed = &mut self.closed;
         self.unsynced.retain(|(log, left)| {
@@ -487,9 +492,9 @@ impl ActiveLog {
         });
     }
 
-    /// The logs below `needed` that were left behind and are not durable: nothing needs them any more,
-    /// so that nobody shall sync them. The caller closes them by dropping them, and lets go of the log
-    /// before: that gives back the memory of what was never written.
+    /// Takes out the logs below `needed` that were left behind and are not durable. Nothing needs them
+    /// any more, so they are not to be synced. The caller closes them by dropping them, after it has
+    /// unlocked the log: closing a file gives back the memory of what was never written.
     pub(crate) fn take_unneeded(&mut self, needed: FileNumber) -> Vec<log::Syncer> {
         let gone = self
             .unsynced

@@ -1,8 +1,8 @@
-//! A sequence number that only rises, and those who wait for it: threads, futures and callbacks.
+//! A sequence number that only rises, and its waiters: threads, futures and callbacks.
 //!
-//! Raising it costs one atomic operation while nobody waits. Wakers and callbacks are the
-//! application's code, and whoever raises it may hold locks: they are put aside, and called by
-//! [`Watermark::deliver`], when no lock is held ([`crate::courier`]).
+//! Raising it costs one atomic operation while nobody waits. Wakers and callbacks are the application's
+//! code, and the thread that raises the watermark may hold locks. So they are put aside, and
+//! [`Watermark::deliver`] calls them when no lock is held ([`crate::courier`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
@@ -20,9 +20,9 @@ pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 #[derive(Default)]
 pub(crate) struct Watermark {
     reached: AtomicU64,
-    /// Waiters of any kind; raised before they look at `reached` a last time.
+    /// Number of waiters of any kind. A waiter is counted before it looks at `reached` for the last time.
     waiting: AtomicUsize,
-    /// Whether somebody is to be told in [`Watermark::deliver`]. Changes under `state`.
+    /// Whether [`Watermark::deliver`] has something to do. Changes under `state`.
     undelivered: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -35,7 +35,7 @@ struct Sleeper {
     waker: Waker,
 }
 
-/// Those who are to be told of one thing.
+/// Wakers and callbacks to be called for one event.
 struct Told {
     wakers: Vec<Sleeper>,
     callbacks: Vec<(u64, Callback)>,
@@ -64,9 +64,10 @@ struct State {
     told: Vec<Told>,
     wakers: Vec<Sleeper>,
     callbacks: Vec<(u64, Callback)>,
-    /// Nothing above `reached` will be reached until it is cleared.
+    /// If set, nothing above `reached` will be reached until this is cleared.
     failure: Option<Error>,
-    /// Until something more is reached: it counts as a waiter.
+    /// The failure ends when something more is reached. It counts as a waiter, so that a raise notices
+    /// it.
     passing: bool,
 }
 
@@ -142,8 +143,8 @@ impl Watermark {
         self.undelivered.load(Ordering::Acquire)
     }
 
-    /// Tells those who were waiting for what has happened. No lock may be held. Returns how many of
-    /// them panicked.
+    /// Calls the wakers and callbacks that were put aside. No lock may be held. Returns how many of them
+    /// panicked.
     #[inline]
     pub(crate) fn deliver(&self) -> usize {
         if !self.has_undelivered() {
@@ -156,7 +157,8 @@ impl Watermark {
         told.into_iter().map(Told::deliver).sum()
     }
 
-    /// Nothing more is reached: everybody who waits gets `error`, and so does who comes later.
+    /// Nothing more will be reached: all waiters get `error`, and so do later ones, until
+    /// [`Watermark::resume`].
     pub(crate) fn fail(&self, error: &Error) {
         let mut state = self.state();
         if state.passing {
@@ -165,7 +167,7 @@ impl Watermark {
         self.fail_all(state, error);
     }
 
-    /// Nothing more is reached for now: [`Watermark::fail`], until something is.
+    /// [`Watermark::fail`], but only until something more is reached.
     pub(crate) fn fail_for_now(&self, error: &Error) {
         let mut state = self.state();
         if state.failure.is_none() {
@@ -184,7 +186,7 @@ impl Watermark {
         self.changed.notify_all();
     }
 
-    /// What failed works again.
+    /// Clears the failure.
     pub(crate) fn resume(&self) {
         self.clear(&mut self.state());
     }
@@ -225,19 +227,19 @@ impl Watermark {
         outcome
     }
 
-    /// So many wait no more.
+    /// Takes `count` waiters off the count.
     fn no_more(&self, count: usize) {
         let before = self.waiting.fetch_sub(count, Ordering::SeqCst);
         base::invariant!(before >= count, "{count} wait no more, of {before}");
     }
 
-    /// The same for a future, which has a number of its own and is woken with the waker that it was
-    /// polled with last.
+    /// [`Watermark::wait`] for a future. `future` is the future's own number. It is woken with the waker
+    /// that it was polled with last.
     pub(crate) fn poll(&self, sequence: u64, future: u64, cx: &Context<'_>) -> Poll<Result<()>> {
         if self.get() >= sequence {
             return Poll::Ready(Ok(()));
         }
-        // To clone and to drop a waker is the application's code: not under the lock.
+        // Cloning and dropping a waker runs the application's code: not under the lock.
         let mut waker = cx.waker().clone();
         let mut state = self.state();
         self.waiting.fetch_add(1, Ordering::SeqCst);

@@ -1,8 +1,8 @@
 //! An open file of the real file system.
 //!
 //! Positional calls only, so that threads share one descriptor without a lock. For a direct file
-//! the alignment of offset, length and address is checked here, because the kernel answers all
-//! three mistakes, and more, with the same `EINVAL`.
+//! the alignment of offset, length and address is checked here, because the kernel reports all
+//! three mistakes, and others, with the same `EINVAL`.
 #![expect(unsafe_code, reason = "sync_file_range has no safe wrapper in rustix")]
 
 use std::io::IoSlice;
@@ -19,20 +19,20 @@ use super::os_error;
 use crate::buffer::{AlignedBuf, PAGE};
 use crate::{Advice, File, OpenHow, SyncKind, WriteSync};
 
-/// How many zeros one call of [`PosixFile::zero`] writes at a time: large enough that the device
-/// sees its best write size, small enough to be no burden on memory.
+/// How many bytes of zeros [`PosixFile::zero`] writes per system call: large enough for the device's
+/// best throughput, small enough to cost little memory.
 const ZERO_CHUNK: usize = 1 << 20;
 
-/// The most slices that the system takes in one write: `UIO_MAXIOV`.
+/// Maximum number of slices in one write: `UIO_MAXIOV`.
 const SLICES_MAX: usize = 1024;
 
-/// "All of it or nothing", from `linux/fs.h`, since Linux 6.11.
+/// The flag for an atomic write, from `linux/fs.h`, since Linux 6.11.
 const RWF_ATOMIC: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
 /// `STATX_WRITE_ATOMIC` of `linux/stat.h`.
 const STATX_WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
 
-/// The smallest and the largest write to the file that the device does as a whole, in bytes; `None`
-/// where the kernel, the file system or the device promises none.
+/// The smallest and the largest atomic write to the file, in bytes; `None` if the kernel, the file
+/// system or the device guarantees none.
 pub(crate) fn atomic_write_unit(fd: &OwnedFd) -> Option<(u32, u32)> {
     let x = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, STATX_WRITE_ATOMIC).ok()?;
     let known = StatxFlags::from_bits_retain(x.stx_mask).contains(STATX_WRITE_ATOMIC);
@@ -40,7 +40,7 @@ pub(crate) fn atomic_write_unit(fd: &OwnedFd) -> Option<(u32, u32)> {
     (known && min.is_power_of_two() && max >= min).then_some((min, max))
 }
 
-/// Alignments in bytes that direct I/O on a file wants.
+/// Alignments in bytes that direct I/O on a file requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DirectAlign {
     /// Of offsets and lengths.
@@ -49,7 +49,8 @@ pub(crate) struct DirectAlign {
     pub(crate) memory: u32,
 }
 
-/// What `statx` says about direct I/O on the file; `None` where it does not say, or says "not".
+/// The alignments that `statx` reports for direct I/O on the file; `None` if it reports none, or no
+/// support for direct I/O.
 pub(crate) fn direct_align(fd: &OwnedFd) -> Option<DirectAlign> {
     let x = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let known = StatxFlags::from_bits_retain(x.stx_mask).contains(StatxFlags::DIOALIGN);
@@ -64,7 +65,7 @@ pub(crate) fn direct_align(fd: &OwnedFd) -> Option<DirectAlign> {
 pub(super) struct PosixFile {
     fd: OwnedFd,
     path: PathBuf,
-    /// Set for a direct file whose alignments the kernel tells.
+    /// Set for a direct file whose alignments the kernel reports.
     direct: Option<DirectAlign>,
     /// Opened with `O_DIRECT`.
     is_direct: bool,
@@ -87,7 +88,7 @@ impl PosixFile {
         os_error(what, &self.path, errno)
     }
 
-    /// `InvalidArgument` if a direct file is used with what the device cannot do.
+    /// `InvalidArgument` if an access to a direct file is not aligned.
     fn check_aligned(&self, buf: &[u8], offset: u64) -> Result<()> {
         let Some(a) = self.direct else {
             return Ok(());
@@ -128,7 +129,7 @@ impl PosixFile {
         Ok(n)
     }
 
-    /// Writes some of `slices`, which are not all empty.
+    /// Writes `slices`, which are not all empty, and returns how many bytes were written.
     fn write(&self, slices: &[IoSlice<'_>], offset: u64, sync: WriteSync) -> Result<usize> {
         let n = match sync {
             WriteSync::None => self.write_plain(slices, offset)?,
@@ -149,7 +150,7 @@ impl PosixFile {
         Ok(n)
     }
 
-    /// Has dirty pages written, as `flags` say.
+    /// Writes back dirty pages of the range, as `flags` say.
     fn sync_range(&self, what: &str, offset: u64, len: u64, flags: libc::c_uint) -> Result<()> {
         let (Ok(off), Ok(n)) = (i64::try_from(offset), i64::try_from(len)) else {
             return Err(Error::invalid_argument("range beyond 2^63 bytes").file(&self.path));
@@ -161,7 +162,7 @@ impl PosixFile {
         }
         let e = std::io::Error::last_os_error();
         match e.raw_os_error() {
-            // It promises nothing, so a file system that does not have it has done its part.
+            // The call guarantees nothing, so a file system without it is not an error.
             Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::ESPIPE | libc::EINTR) => Ok(()),
             _ => Err(Error::io(what, &self.path, e).offset(offset)),
         }
@@ -189,7 +190,7 @@ impl File for PosixFile {
             let n = retry_on_intr(|| rustix::io::pread(&self.fd, &mut buf[done..], at))
                 .map_err(|e| self.error("read", e).offset(at))?;
             done += n;
-            // A direct read that ends off the alignment has met the end of the file.
+            // A direct read of an unaligned number of bytes has reached the end of the file.
             let unit = self.direct.map_or(512, |a| a.offset as usize);
             let unaligned = self.is_direct && !n.is_multiple_of(unit);
             if n == 0 || unaligned {
@@ -264,8 +265,8 @@ impl File for PosixFile {
         })
     }
 
-    /// Real writes, not `FALLOC_FL_ZERO_RANGE`: that leaves unwritten extents, and the first
-    /// write into one changes metadata and costs a journal commit.
+    /// Writes real zeros and does not use `FALLOC_FL_ZERO_RANGE`, which leaves unwritten extents: the
+    /// first write to such an extent changes metadata and costs a journal commit.
     fn zero(&self, offset: u64, len: u64) -> Result<()> {
         let chunk = (ZERO_CHUNK as u64).min(len.next_multiple_of(PAGE as u64)) as usize;
         let zeros = AlignedBuf::zeroed(chunk, PAGE)?;
@@ -305,7 +306,7 @@ impl File for PosixFile {
                 rustix::fs::Advice::WillNeed
             }
         };
-        // A hint: a file system that does not take it loses nothing.
+        // A hint: errors do not matter.
         rustix::fs::fadvise(&self.fd, range.0, range.1, advice).ok();
     }
 }

@@ -1,7 +1,7 @@
-//! Directories that are held by their descriptors, whatever becomes of their names.
+//! Directories that are held by their descriptors, whatever happens to their names.
 //!
-//! While a descriptor is open, the inode behind it is not given to another directory. So a path leads
-//! to the directory that is held if, and only if, both have the same device and inode now.
+//! While a descriptor is open, its inode number is not reused. So a path leads to the held directory
+//! if and only if both have the same device and inode now.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -16,26 +16,26 @@ use super::place::{self, Identity, Place, identity};
 use super::{Posix, os_error};
 use crate::{File, FileLock, FileSystem, Metadata, OpenHow, Probe};
 
-/// The file system of this machine, with directories that are held.
+/// The file system of this machine, with held directories.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldDirs {
     dirs: Vec<Arc<HeldDir>>,
 }
 
-/// A directory that is held.
+/// A held directory.
 #[derive(Debug)]
 struct HeldDir {
-    /// As paths of the files in it begin.
+    /// The prefix with which callers address the files in it.
     path: PathBuf,
-    /// From the root, without following links: the process may go to another directory.
+    /// The absolute path, with links unresolved: the working directory of the process may change.
     name: PathBuf,
     fd: OwnedFd,
-    /// Which it is.
+    /// Its device and inode when it was opened.
     identity: Identity,
 }
 
 impl HeldDirs {
-    /// The same with one more.
+    /// The same file system with one more held directory.
     pub(super) fn with(&self, dir: &Path) -> Result<Arc<dyn FileSystem>> {
         let here = dir.as_os_str().is_empty();
         let name = if here { Path::new(".") } else { dir };
@@ -51,7 +51,7 @@ impl HeldDirs {
         Ok(Arc::new(new))
     }
 
-    /// Where the path leads: from the innermost directory that is held.
+    /// Resolves a path: relative to the innermost held directory that contains it, if there is one.
     fn place<'a>(&'a self, path: &'a Path) -> Place<'a> {
         let inside = self.dirs.iter().filter_map(|dir| {
             let name = path.strip_prefix(&dir.path).ok()?;
@@ -74,13 +74,13 @@ impl HeldDir {
             )
     }
 
-    /// Errors: the path does not lead here.
+    /// Errors: the path no longer leads to this directory.
     fn check(&self) -> Result<()> {
         let there = Place::named(&self.name).stat();
         if there.is_ok_and(|there| identity(&there) == self.identity) {
             return Ok(());
         }
-        // Some file systems give a directory that is changed for the first time another number.
+        // On some file systems a directory gets another inode number with its first change.
         let (here, links) = identity_of(&self.fd, &self.path)?;
         match there {
             Ok(there) if identity(&there) == here => Ok(()),
@@ -88,14 +88,14 @@ impl HeldDir {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => {
                 Err(self.error("the database's directory was removed, renamed or unmounted"))
             }
-            // A process that has given up its rights does not see its own directories any more.
+            // A process that has dropped its privileges may no longer be allowed to see its directories.
             Err(Errno::ACCESS) if links > 0 => Ok(()),
             Err(e) => Err(os_error("stat", &self.path, e)),
         }
     }
 }
 
-/// Which directory it is, and how many names it has.
+/// The device and inode of a directory, and its link count.
 fn identity_of(dir: &OwnedFd, path: &Path) -> Result<(Identity, u64)> {
     let s = rustix::fs::fstat(dir).map_err(|e| os_error("stat", path, e))?;
     Ok((identity(&s), s.st_nlink as u64))
@@ -138,7 +138,8 @@ impl FileSystem for HeldDirs {
         self.place(from).hard_link(self.place(to))
     }
 
-    /// By the descriptor that is held since the opening, which is told of every error since then.
+    /// Syncs through the descriptor that has been open since the start, so that every error since then is
+    /// reported to it.
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         match self.dirs.iter().find(|held| held.path == dir) {
             Some(held) => place::sync(&held.fd).map_err(|e| os_error("sync directory", dir, e)),

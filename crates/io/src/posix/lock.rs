@@ -3,12 +3,12 @@
 //! The lock on disk is RocksDB's (`fcntl(F_SETLK, F_WRLCK)` over the whole file), so that the two
 //! engines keep each other out. Such a lock belongs to the *process*, with two consequences:
 //!
-//! 1. A second `F_SETLK` in the same process succeeds. A table of (device, inode) per process
-//!    tells the second opener instead.
+//! 1. A second `F_SETLK` in the same process succeeds. So a process-wide table of (device, inode)
+//!    refuses the second opener instead.
 //! 2. Closing *any* descriptor of the file drops the lock, whichever descriptor took it. So the
-//!    table is asked by `stat` before the file is opened, all of that happens under one mutex,
-//!    and should a held file be opened all the same (renamed between the two calls), its
-//!    descriptor is left open rather than closed.
+//!    table is checked with `stat` before the file is opened, all under one mutex. If a locked file
+//!    is opened nevertheless (renamed between the two calls), its descriptor is left open rather than
+//!    closed.
 //!
 //! For the same reason nothing else in the process may open a database's `LOCK`.
 
@@ -61,13 +61,13 @@ impl PosixLock {
         let opened = rustix::fs::fstat(&fd).map_err(|e| os_error("stat lock file", path, e))?;
         let opened = identity(&opened);
         if held.contains(&opened) {
-            // Closing it would drop the lock that another part of this process relies on.
+            // Closing the descriptor would drop the lock that another part of this process holds.
             let _kept_open = fd.into_raw_fd();
             return Err(held_here(path));
         }
         lock_whole_file(&fd, path)?;
-        // Somebody may have removed the file between open and lock; then the next opener would
-        // create and lock another one.
+        // If the file was removed between open and lock, the next opener would create and lock
+        // another one.
         if place.stat().ok().map(|s| identity(&s)) != Some(opened) {
             return Err(
                 Error::busy("the lock file was replaced while it was being locked")
@@ -116,7 +116,7 @@ fn held_here(path: &Path) -> Error {
     .hint("share the open handle, or close it before opening the database again")
 }
 
-/// Names the process that holds the lock, as far as the kernel tells.
+/// The error that names the process that holds the lock, if the kernel reports it.
 fn held_elsewhere(fd: &OwnedFd, path: &Path) -> Error {
     let question = Flock {
         start: 0,

@@ -1,4 +1,4 @@
-//! Where a path leads, and what can be done there.
+//! A path relative to a directory's descriptor, and the operations on it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -17,22 +17,22 @@ use crate::{Create, File, Metadata, OpenHow};
 /// Device and inode: the identity of a file, whatever its name.
 pub(super) type Identity = (u64, u64);
 
-/// The identity in what `stat` says.
+/// The identity in the result of `stat`.
 pub(super) fn identity(s: &Stat) -> Identity {
     (s.st_dev, s.st_ino)
 }
 
-/// A name, and the directory in which it is looked up.
+/// A name, and the directory in which it is resolved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     base: BorrowedFd<'a>,
     name: &'a Path,
-    /// The whole, for messages.
+    /// The whole path, for messages.
     path: &'a Path,
 }
 
 impl<'a> Place<'a> {
-    /// Where the path leads by itself.
+    /// A path that is resolved from the working directory.
     pub(super) fn named(path: &'a Path) -> Self {
         Self {
             base: CWD,
@@ -60,7 +60,7 @@ impl<'a> Place<'a> {
         os_error(what, self.path, errno)
     }
 
-    /// `open(2)`; only new files have use for the mode.
+    /// `open(2)`; the mode matters only for new files.
     pub(super) fn descriptor(self, flags: OFlags) -> Result<OwnedFd, Errno> {
         retry_on_intr(|| rustix::fs::openat(self.base, self.name, flags, FILE_MODE))
     }
@@ -70,7 +70,7 @@ impl<'a> Place<'a> {
         rustix::fs::statat(self.base, self.name, AtFlags::empty())
     }
 
-    /// The directory, to look names up in it.
+    /// Opens the directory, to resolve names in it.
     pub(super) fn directory(self) -> Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         self.descriptor(flags)
@@ -101,7 +101,7 @@ impl<'a> Place<'a> {
 
     pub(super) fn metadata(self) -> Result<Metadata> {
         let s = self.stat().map_err(|e| self.error("stat", e))?;
-        // The system calls say them as u64, the C library, through which Miri goes, as i64.
+        // The fields are u64 with raw system calls, and i64 with the C library, which Miri uses.
         let micros = i128::from(s.st_mtime) * 1_000_000 + i128::from(s.st_mtime_nsec) / 1000;
         Ok(Metadata {
             len: u64::try_from(s.st_size).unwrap_or(0),
@@ -167,7 +167,7 @@ impl<'a> Place<'a> {
     }
 
     pub(super) fn sync_dir(self) -> Result<()> {
-        // The parent of a relative name is the empty path; the call wants a name.
+        // The parent of a relative name is the empty path, which cannot be opened.
         let here = self.name.as_os_str().is_empty();
         let fd = if here {
             Place::named(Path::new(".")).directory()?

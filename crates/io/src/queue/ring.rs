@@ -1,7 +1,7 @@
 //! A queue on io_uring.
 //!
-//! The kernel reads and writes the memory of a request until it says that it is done. A [`Flight`] owns
-//! that memory, and stays in its slot until then.
+//! The kernel accesses the memory of a request until it reports the completion. A [`Flight`] owns that
+//! memory, and stays in its slot until then.
 #![expect(unsafe_code, reason = "io_uring takes addresses")]
 
 use std::collections::VecDeque;
@@ -26,17 +26,17 @@ impl std::fmt::Debug for Ring {
     }
 }
 
-/// A request on its way, with what the kernel looks at.
+/// A request in flight, with the memory that the kernel accesses.
 struct Flight {
     request: Request,
-    /// Of a write.
+    /// The slices of a write.
     slices: Vec<libc::iovec>,
 }
 
 // SAFETY: the addresses in `slices` are those of the request's own bytes, which are `Send`.
 unsafe impl Send for Flight {}
 
-/// What the kernel answers where it has not tried: the file's own method is then asked.
+/// Errors by which the kernel says that it has not tried: the file's own method is used then.
 const NOT_TRIED: [i32; 5] = [
     libc::EAGAIN,
     libc::EINTR,
@@ -46,7 +46,7 @@ const NOT_TRIED: [i32; 5] = [
 ];
 
 impl Flight {
-    /// The entry of the request. `None`: the ring cannot do it.
+    /// The submission entry of the request. `None`: io_uring cannot do it.
     fn entry(&mut self) -> Option<squeue::Entry> {
         let fd = Fd(self.request.file.descriptor()?.as_raw_fd());
         let offset = self.request.offset;
@@ -88,7 +88,7 @@ impl Flight {
         })
     }
 
-    /// What became of it: the kernel returned `n`.
+    /// Completes the request, for which the kernel returned `n`.
     fn done(self, n: i32) -> Done {
         let request = self.request;
         let Ok(n) = usize::try_from(n) else {
@@ -96,7 +96,7 @@ impl Flight {
         };
         let (token, file, offset) = (request.token, &request.file, request.offset);
         match request.act {
-            // A short read is mostly the file's end.
+            // A short read is usually the end of the file; reading again makes sure.
             Act::Read(ref buf) if n < buf.len() => run(request),
             Act::Read(buf) => Done {
                 token,
@@ -143,7 +143,7 @@ fn failed(request: Request, errno: i32) -> Done {
 }
 
 impl Ring {
-    /// Errors: `NotSupported` where the kernel has no io_uring, or does not allow it.
+    /// Errors: `NotSupported` if the kernel has no io_uring, or does not allow it.
     pub(super) fn new(depth: u32, event: BorrowedFd<'_>) -> Result<Self> {
         let no = |e: std::io::Error| {
             Error::not_supported(format!("io_uring: {e}"))
@@ -165,7 +165,7 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a request. There is room: fewer fly than may.
+    /// Takes a request. The caller has made sure that a slot is free.
     pub(super) fn push(&mut self, request: Request) -> Result<()> {
         let at = self
             .free
@@ -177,7 +177,7 @@ impl Ring {
         });
         let entry = flight.entry();
         let Some(entry) = entry else {
-            // Done when it is waited for, with the file's own method.
+            // Executed with the file's own method when its completion is taken.
             let nop = opcode::Nop::new().build().user_data(NOP | at as u64);
             return self.enter(nop);
         };
@@ -194,14 +194,14 @@ impl Ring {
         Ok(())
     }
 
-    /// Sends what was pushed, and waits until `at_least` completions are there.
+    /// Sends the pushed requests, and waits until `at_least` completions are available.
     pub(super) fn submit(&mut self, at_least: usize) -> Result<()> {
         loop {
             match self.kernel.submit_and_wait(at_least) {
                 Ok(_) => return Ok(()),
                 Err(e) => match e.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // Completions must be taken first, or the kernel lacks memory for a moment.
+                    // Completions must be taken first, or the kernel is short of memory for a moment.
                     Some(libc::EAGAIN | libc::EBUSY) if at_least == 0 => return Ok(()),
                     Some(libc::EAGAIN | libc::EBUSY) => base::sync::thread::yield_now(),
                     _ => return Err(system("enter io_uring", e)),
@@ -210,7 +210,7 @@ impl Ring {
         }
     }
 
-    /// Sends what was pushed, and moves what is done to `out`, at least `at_least`.
+    /// Sends the pushed requests, and moves at least `at_least` completed ones to `out`, or all in flight.
     pub(super) fn wait(&mut self, at_least: usize, out: &mut VecDeque<Done>) -> Result<()> {
         let mut taken = self.take(out);
         loop {
@@ -247,16 +247,16 @@ impl Ring {
     }
 }
 
-/// The mark of an entry that does nothing: the request is one that the ring cannot do.
+/// Marks a no-op entry, which stands for a request that io_uring cannot do.
 const NOP: u64 = 1 << 63;
 
-/// The kernel may still use the memory of what flies.
+/// Waits for all requests in flight, because the kernel may still use their memory.
 impl Drop for Ring {
     fn drop(&mut self) {
         let mut out = VecDeque::new();
         while self.flying() > 0 {
             if let Err(e) = self.wait(1, &mut out) {
-                // The memory must stay where it is for ever.
+                // The kernel may use the memory at any later time, so it is leaked.
                 let lost = std::mem::take(&mut self.slots);
                 let count = lost.iter().flatten().count();
                 Box::leak(Box::new(lost));

@@ -1,4 +1,4 @@
-//! A queue's threads, where the kernel has no io_uring.
+//! A queue on threads, for a kernel without io_uring.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use base::{Error, ErrorKind, Result};
 
 use super::{Done, Request, run, signal};
 
-/// More threads than this keep no device busier.
+/// Maximum number of threads: more of them would not keep a device busier.
 const THREADS_MAX: u32 = 64;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct Shared {
 struct State {
     todo: VecDeque<Request>,
     done: Vec<Done>,
-    /// Requests that a thread has taken.
+    /// Number of requests that threads are executing.
     running: usize,
     closed: bool,
 }
@@ -42,7 +42,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's life: does what there is to do until the queue is closed and nothing is left.
+    /// The body of a thread: executes requests until the queue is closed and empty.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -63,7 +63,7 @@ impl Shared {
             state.running -= 1;
             state.done.push(done);
             self.done.notify_one();
-            // A full counter aside, it cannot fail; whoever waits is told by the condition too.
+            // Cannot fail except for a full counter, which `signal` accepts; `wait` uses the condition.
             signal(&self.event).ok();
         }
     }
@@ -92,7 +92,7 @@ impl Workers {
                     return Err(Error::new(ErrorKind::Busy, what)
                         .hint("raise the limit of threads (ulimit -u)"));
                 }
-                Err(_) => break, // fewer do it too
+                Err(_) => break, // fewer threads are enough
             }
         }
         Ok(workers)
@@ -118,13 +118,13 @@ impl Workers {
     }
 }
 
-/// What is on its way is done before.
+/// Completes all requests in flight first.
 impl Drop for Workers {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // It catches what a file panics with.
+            // `run` catches panics of files, so the thread does not panic.
             thread.join().ok();
         }
     }

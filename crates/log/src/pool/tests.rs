@@ -1,4 +1,4 @@
-//! Files are filled, taken, given back and held; what others left is looked at.
+//! Files are filled, taken, retired and held; files that an earlier process left are checked.
 
 use super::*;
 use base::clock::SystemClock;
@@ -20,7 +20,7 @@ fn open(logs: &Path, options: PoolOptions) -> Pool {
     Pool::open(Posix::shared(), SystemClock::shared(), logs, options).unwrap()
 }
 
-/// A step that nobody holds up.
+/// A step that is never told to wait or to end.
 fn step(pool: &Pool) -> u64 {
     pool.step(&mut |_| true).unwrap()
 }
@@ -115,7 +115,7 @@ fn what_is_no_plain_file_is_neither_followed_nor_used() {
     assert_eq!(pool.take(&log).unwrap(), None);
     step(&pool);
     assert_eq!(pool.take(&log).unwrap(), None);
-    // As if the file system were full: the reserve is all there is.
+    // As if the file system were full: only the reserve is left.
     pool.starved.store(true, Ordering::Relaxed);
     assert_eq!(pool.take(&log).unwrap(), None);
     assert!(sub.join("1.zero").is_dir() && sub.join("2.reserve").is_dir());
@@ -125,8 +125,8 @@ fn what_is_no_plain_file_is_neither_followed_nor_used() {
     assert!(!log.is_symlink());
 }
 
-/// The directory of the logs was removed under an open database. The pool made it again with its own,
-/// and the next log went there.
+/// Regression test: the log directory was removed while the database was open. The pool created it
+/// again together with its own, and the next log went there.
 #[test]
 fn a_directory_that_is_gone_is_not_made_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -138,8 +138,8 @@ fn a_directory_that_is_gone_is_not_made_again() {
     assert!(!logs.exists());
 }
 
-/// Somebody copied the directory of a database that was asked to keep its files: the one that was
-/// being filled had gone when he came to it, removed or under another name.
+/// Regression test: while a directory was copied, and the database had been asked to keep its files,
+/// the file in progress was removed or renamed before the copy reached it.
 #[test]
 fn what_is_held_stays_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn what_is_held_stays_as_it_is() {
     let log = dir.path().join("000004.log");
     fill_one(&pool);
     assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
-    // Filled to the last piece but one: the next step would give it its name.
+    // Filled but for the last piece: the next step would rename it.
     for _ in 1..(1 << 20) / PIECE {
         step(&pool);
     }
@@ -168,13 +168,13 @@ fn what_is_held_stays_as_it_is() {
     assert!(pool.has_some() && pool.next().is_some());
     step(&pool);
     assert_eq!(names(), ["2.zero"]);
-    // What is ready may become a log: it gets its name, and is not lost.
+    // A ready file may become a log: it is renamed, and is not lost.
     pool.hold();
     assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
 }
 
-/// Whoever wants the files to stay waits for the step that is under way, and it ends soon. What it
-/// was looking at is looked at again later, and not thrown away.
+/// `hold` waits for a step in progress, which ends soon. The file that the step was checking is not
+/// discarded, but checked again later.
 #[test]
 fn a_hold_waits_for_the_step_and_the_step_does_not_go_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -225,9 +225,9 @@ fn recycled_logs_are_taken_as_they_are_and_not_by_the_next_process() {
     assert_eq!(pool.take(&b).unwrap(), None);
 }
 
-/// Each call writes one piece, and as much as is said before. (A whole file of 4 MiB was written
-/// beside the first puts, and 128 MiB a second later on, a mebibyte at a time: a synced put waited
-/// for what had piled up.)
+/// Each call writes one piece, as large as announced. (Earlier, a whole file of 4 MiB was written
+/// beside the first puts, and 128 MiB a second later, one MiB at a time: a synced put had to wait
+/// for the accumulated writes.)
 #[test]
 fn each_step_is_one_piece_and_files_grow_from_a_small_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -277,8 +277,8 @@ fn a_step_that_is_not_let_go_writes_nothing() {
     assert_eq!((pool.next(), pool.has_some()), (before, false));
 }
 
-/// A log that comes before the next file is done gets what there is of it, if that is worth
-/// having, and only that: behind it lies an old log.
+/// A log that is needed before the next file is done gets the filled part of that file, if it is
+/// large enough, and only that part: the rest is an old log.
 #[test]
 fn what_is_filled_of_a_file_is_a_file() {
     let dir = tempfile::tempdir().unwrap();

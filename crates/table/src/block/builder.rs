@@ -66,7 +66,7 @@ impl BlockBuilder {
         self.hash_index.as_ref().map_or(0, HashIndex::size)
     }
 
-    /// Upper bound of [`BlockBuilder::size`] after adding such an entry.
+    /// Upper bound of [`BlockBuilder::size`] after adding this entry.
     pub fn size_after(&self, key: &[u8], value: &[u8]) -> usize {
         let restart = if self.since_restart >= self.restart_interval {
             4
@@ -82,7 +82,7 @@ impl BlockBuilder {
         &self.last_key
     }
 
-    /// Adds an entry. The caller keeps the order.
+    /// Adds an entry. The caller must add entries in order.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         let shared = if self.since_restart >= self.restart_interval {
             self.restarts.push(self.out.len() as u32);
@@ -107,14 +107,14 @@ impl BlockBuilder {
         }
     }
 
-    /// The block; the builder is empty afterwards.
+    /// Returns the block; the builder is empty afterwards.
     pub fn finish(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         self.finish_into(&mut out);
         out
     }
 
-    /// Puts the block into `out`, replacing what is there, so that two buffers serve a whole
+    /// Puts the block into `out`, replacing its content, so that two buffers are enough for a whole
     /// table. The builder is empty afterwards.
     pub fn finish_into(&mut self, out: &mut Vec<u8>) {
         let size = self.size();

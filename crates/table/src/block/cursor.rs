@@ -8,7 +8,7 @@ use base::{Comparator, Error, Result};
 
 use super::{Block, Keys, bad};
 
-/// Bytes of passed keys that are remembered, about: enough for any honest restart interval.
+/// Approximate limit of the bytes of passed keys that are kept: enough for any valid restart interval.
 const PASSED_BYTES_MAX: usize = 1 << 20;
 
 /// An entry that `prev` has passed on its way from a restart point.
@@ -22,7 +22,7 @@ struct Passed {
     key_end: u32,
 }
 
-/// A key to look for, split once.
+/// A seek key, split once.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// The user key.
@@ -40,7 +40,7 @@ impl<'a> Target<'a> {
         Ok(Self { user, packed })
     }
 
-    /// Where an internal key stands relative to the target.
+    /// The order of an internal key relative to the target.
     #[inline]
     pub fn order_of(&self, cmp: &Comparator, user: &[u8], packed: u64) -> Ordering {
         cmp.compare(user, self.user)
@@ -48,16 +48,16 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A position in a block: at an entry, or nowhere. See the module documentation of
+/// A position in a block: at an entry, or invalid. See the module documentation of
 /// [`block`](crate::block).
 ///
-/// A method that fails leaves the cursor nowhere.
+/// A method that fails leaves the cursor invalid.
 #[derive(Debug, Default)]
 pub struct Cursor {
     keys: Keys,
-    /// The key as stored; the next entry's key is built on it.
+    /// The key as stored; the next entry's key is built from it.
     stored: Vec<u8>,
-    /// The key with the file's sequence, for ingested files only.
+    /// The key with the file's sequence number, for ingested files only.
     shown: Vec<u8>,
     value_at: u32,
     value_len: u32,
@@ -65,15 +65,15 @@ pub struct Cursor {
     at: u32,
     /// Offset of the next entry.
     next: u32,
-    /// Where the next entry's value starts, if values are separated.
+    /// Offset of the next entry's value, if values are separated.
     next_value: u32,
     /// The last restart point at or before `at`.
     restart: u32,
     /// Offset of the restart point after that.
     next_restart_at: u32,
     valid: bool,
-    /// The entries between the restart point and `at`, as far as the last `prev` has seen them:
-    /// so that a whole interval is decoded once on the way back, not once for each entry.
+    /// The entries between the restart point and `at` that `prev` has decoded, so that a backward
+    /// scan decodes each restart interval once, not once for each entry.
     passed: Vec<Passed>,
     passed_keys: Vec<u8>,
     /// The restart point that the passed entries follow.
@@ -81,7 +81,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// A cursor that is nowhere, for blocks with such keys.
+    /// An invalid cursor, for blocks with keys of this kind.
     pub fn new(keys: Keys) -> Self {
         Self {
             keys,
@@ -89,7 +89,7 @@ impl Cursor {
         }
     }
 
-    /// Makes it a cursor for blocks with such keys, and be nowhere.
+    /// Makes it an invalid cursor for blocks with keys of this kind.
     #[inline]
     pub fn reset(&mut self, keys: Keys) {
         self.keys = keys;
@@ -126,18 +126,18 @@ impl Cursor {
         self.value_at.saturating_sub(block.base) as usize
     }
 
-    /// Makes it be nowhere.
+    /// Makes the cursor invalid.
     pub fn clear(&mut self) {
         self.valid = false;
     }
 
-    /// To the first entry. False if there is none.
+    /// Moves to the first entry. False if there is none.
     pub fn seek_to_first(&mut self, block: &Block) -> Result<bool> {
         self.go_to_restart(block, 0);
         self.step(block)
     }
 
-    /// To the last entry. False if there is none.
+    /// Moves to the last entry. False if there is none.
     pub fn seek_to_last(&mut self, block: &Block) -> Result<bool> {
         self.valid = false;
         if block.entries_end == block.base {
@@ -147,7 +147,7 @@ impl Cursor {
         self.scan_until(block, block.entries_end)
     }
 
-    /// To the first entry that is not before `target`. False if there is none in this block.
+    /// Moves to the first entry that is not before `target`. False if there is none in this block.
     #[inline]
     pub fn seek(&mut self, block: &Block, cmp: &Comparator, target: &Target<'_>) -> Result<bool> {
         self.valid = false;
@@ -174,14 +174,14 @@ impl Cursor {
         Ok(false)
     }
 
-    /// To the next entry. False at the end.
+    /// Moves to the next entry. False at the end.
     #[inline]
     pub fn next(&mut self, block: &Block) -> Result<bool> {
         debug_assert!(self.valid, "next() of a cursor that is nowhere");
         self.step(block)
     }
 
-    /// To the previous entry. False at the start.
+    /// Moves to the previous entry. False at the start.
     pub fn prev(&mut self, block: &Block) -> Result<bool> {
         debug_assert!(self.valid, "prev() of a cursor that is nowhere");
         let at = self.at;
@@ -221,7 +221,7 @@ impl Cursor {
         Err(bad("no entry ends where one should"))
     }
 
-    /// To the last passed entry.
+    /// Moves back to the last passed entry.
     fn restore_passed(&mut self, block: &Block) -> Result<bool> {
         let Some(p) = self.passed.pop() else {
             return Ok(false);
@@ -338,7 +338,7 @@ impl Cursor {
         (self.next_value as usize <= block.memory.len()).then_some(())
     }
 
-    /// Checks the key, and makes the one that is shown.
+    /// Checks the stored key, and for an ingested file builds the key to return.
     #[inline]
     fn finish_internal(&mut self) -> Result<()> {
         if self.keys == Keys::Plain {
@@ -357,7 +357,7 @@ impl Cursor {
     }
 }
 
-/// Splits a stored key; in an ingested file the sequence is the file's.
+/// Splits a stored key; in an ingested file the sequence number is the file's.
 #[inline]
 fn split(keys: Keys, stored: &[u8]) -> Result<(&[u8], u64)> {
     let (user, packed) = key::split(stored).ok_or_else(|| bad("a key is shorter than 8 bytes"))?;

@@ -1,4 +1,4 @@
-//! The hash index of a data block: from a user key to the restart interval that has it.
+//! The hash index of a data block: maps a user key to the restart interval that holds it.
 //!
 //! ```text
 //!   u8 bucket… | u16 number of buckets        between the restart offsets and the footer
@@ -6,7 +6,7 @@
 //!   bucket of a key = hash32(user key, 397) mod number of buckets
 //! ```
 //! It is written for RocksDB, whose `Get` uses it; the cursor here finds a restart point by the
-//! prefixes that it keeps in memory.
+//! prefixes of the block in memory.
 
 use base::coding::put_u16;
 
@@ -15,7 +15,7 @@ use crate::filter::hash32;
 const SEED: u32 = 397;
 const SEVERAL: u8 = 254;
 const NONE: u8 = 255;
-/// Restart points beyond this have no number.
+/// Restart points beyond this one cannot be stored in a bucket.
 const RESTART_MAX: usize = 253;
 /// Larger blocks get no hash index.
 pub(super) const BLOCK_BYTES_MAX: usize = 64 << 10;
@@ -24,7 +24,7 @@ pub(super) const BLOCK_BYTES_MAX: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub(super) struct HashIndex {
     buckets_per_key: f64,
-    /// Summed up key by key, as RocksDB does, so that both round alike.
+    /// Added up key by key, as RocksDB does, so that both round alike.
     buckets: f64,
     /// Hash and restart point of each key.
     keys: Vec<(u32, u8)>,
@@ -52,7 +52,7 @@ impl HashIndex {
     }
 
     fn num_buckets(&self) -> u16 {
-        // As many as 16 bits hold; an odd number spreads better.
+        // At most what 16 bits hold; an odd number distributes better.
         self.buckets as u16 | 1
     }
 

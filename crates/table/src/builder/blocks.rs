@@ -1,13 +1,13 @@
-//! Data blocks on their way into the file: held back until there is a dictionary, compressed here
-//! or by other threads, written in order.
+//! Data blocks on their way to the file: held until there is a dictionary, compressed by this thread
+//! or by others, written in order.
 //!
 //! ```text
 //!   block ──> held (max_dict_bytes > 0) ──dictionary──> compressed ──> sink, handle to the index
 //!                                                         └ in turn, or by `Compressors`
 //! ```
 //!
-//! What is written does not depend on who compresses: blocks in work wait in a queue and leave it
-//! in order, and the queue's length depends on nothing but the number of blocks.
+//! The output does not depend on which thread compresses: blocks wait in a queue and leave it in order,
+//! and the queue's length depends only on the number of blocks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,29 +24,29 @@ use crate::cache::{BlockCache, CacheKey};
 use crate::checksum::{self, ChecksumType};
 use crate::compress::{self, CompressionSettings, CompressionType, dictionary};
 
-/// More threads are not made use of.
+/// Maximum number of threads that are used.
 const THREADS_MAX: u32 = 64;
 
-/// Runs jobs that compress blocks, on threads of its own.
+/// Runs jobs that compress blocks, on its own threads.
 pub trait Compressors: Send + Sync + fmt::Debug {
-    /// Runs `job` soon, in any order with others. A job that is dropped instead fails the table.
+    /// Runs `job` soon; jobs may run in any order. If a job is dropped instead, writing the table fails.
     fn run(&self, job: Box<dyn FnOnce() + Send>);
 
-    /// Ends the threads that there are, once their jobs are done. What comes later is run by who
-    /// brings it.
+    /// Ends the threads once their jobs are done. Later jobs run on the thread that calls
+    /// [`Compressors::run`].
     fn end(&self) {}
 }
 
-/// Where the data blocks of a new table are put, so that its first readers find them in memory.
+/// A block cache for the data blocks of a new table, so that its first readers find them in memory.
 #[derive(Clone, Debug)]
 pub struct Prepopulate {
     /// The cache.
     pub cache: Arc<BlockCache>,
-    /// The number under which the table will be opened: [`crate::ReaderOptions::cache_id`].
+    /// The cache id with which the table will be opened: [`crate::ReaderOptions::cache_id`].
     pub cache_id: u64,
 }
 
-/// How a block becomes what is stored.
+/// Converts blocks to their stored form.
 #[derive(Clone, Debug)]
 pub(super) struct Codec {
     pub(super) kind: CompressionType,
@@ -58,7 +58,7 @@ pub(super) struct Codec {
 }
 
 impl Codec {
-    /// True if the block is worth storing compressed, as `out`.
+    /// Compresses a block into `out`. False if it should be stored uncompressed.
     pub(super) fn compress(&self, dict: &[u8], raw: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         out.clear();
         if self.kind == CompressionType::None {
@@ -84,11 +84,11 @@ impl Codec {
 struct Held {
     blocks: Vec<Vec<u8>>,
     bytes: u64,
-    /// The dictionary is made when there are more bytes than this.
+    /// The dictionary is made when `bytes` exceeds this.
     limit: u64,
 }
 
-/// A block compressed elsewhere.
+/// A block that another thread has processed.
 #[derive(Debug)]
 struct Done {
     raw: Vec<u8>,
@@ -96,7 +96,7 @@ struct Done {
     checksum: u32,
 }
 
-/// Where a job leaves its result.
+/// The place for a job's result.
 #[derive(Debug, Default)]
 struct Slot {
     result: Mutex<Option<Result<Done>>>,
@@ -137,11 +137,11 @@ impl Drop for Promise {
     }
 }
 
-/// Threads at work for this table.
+/// Compression of this table's blocks by other threads.
 #[derive(Debug)]
 struct Parallel {
     compressors: Arc<dyn Compressors>,
-    /// In order, with the bytes before compression.
+    /// The slots of the blocks, in order, each with the block's uncompressed size in bytes.
     queue: VecDeque<(Arc<Slot>, usize)>,
     queue_max: usize,
 }
@@ -153,7 +153,7 @@ pub(super) struct DataBlocks {
     dictionary: Arc<Vec<u8>>,
     held: Option<Held>,
     parallel: Option<Parallel>,
-    /// Blocks start at multiples of this.
+    /// Blocks start at multiples of this many bytes.
     alignment: Option<u64>,
     prepopulate: Option<Prepopulate>,
     comparator: Comparator,
@@ -212,7 +212,7 @@ impl DataBlocks {
         &self.dictionary
     }
 
-    /// About how many bytes the blocks that are not written yet will take.
+    /// Estimated number of bytes that the blocks not written yet will take.
     #[inline]
     pub(super) fn unwritten(&self) -> u64 {
         let held = self.held.as_ref().map_or(0, |h| h.bytes);
@@ -226,7 +226,7 @@ impl DataBlocks {
         held + queued
     }
 
-    /// Takes the next block; what is left in `raw` is scratch.
+    /// Takes the next block; the content of `raw` is undefined afterwards.
     #[inline]
     pub(super) fn push(&mut self, raw: &mut Vec<u8>, to: &mut Target<'_>) -> Result<()> {
         if let Some(held) = &mut self.held {
@@ -240,13 +240,13 @@ impl DataBlocks {
         self.send(raw, to)
     }
 
-    /// Writes everything that is left.
+    /// Writes all remaining blocks.
     pub(super) fn finish(&mut self, to: &mut Target<'_>) -> Result<()> {
         self.release(to)?;
         self.drain(0, to)
     }
 
-    /// Makes the dictionary, and sends on what was held back for it.
+    /// Makes the dictionary, and passes on the blocks that were held for it.
     fn release(&mut self, to: &mut Target<'_>) -> Result<()> {
         let Some(held) = self.held.take() else {
             return Ok(());
@@ -289,7 +289,7 @@ impl DataBlocks {
         self.drain(max, to)
     }
 
-    /// Writes the blocks at the front of the queue until it has `left`.
+    /// Writes blocks from the front of the queue until `left` of them remain.
     fn drain(&mut self, left: usize, to: &mut Target<'_>) -> Result<()> {
         while let Some(parallel) = &mut self.parallel
             && parallel.queue.len() > left

@@ -1,7 +1,7 @@
-//! The filter of a new table: whole or in partitions, of keys, of their prefixes, or of both.
+//! The filter of a new table: full or partitioned, of keys, of their prefixes, or of both.
 //!
-//! A partition ends where a data block does. So that a prefix needs to be asked of one partition
-//! only, each also has the prefix of the key before it and of the key behind it.
+//! A partition ends at the end of a data block. Each partition also contains the prefix of the key
+//! before it and of the key behind it, so that a lookup of a prefix needs one partition only.
 
 use base::{Result, SliceTransform};
 
@@ -14,9 +14,9 @@ pub(super) struct TableFilter {
     builder: FilterBuilder,
     whole_keys: bool,
     prefixes: Option<Prefixes>,
-    /// Ask each filter for its keys.
+    /// Whether each filter is checked to match its keys.
     check: bool,
-    /// Bytes of a partition; `None` for one filter.
+    /// Target size of a partition in bytes; `None` for a full filter.
     partition_bytes: Option<usize>,
     /// No key has been added to the current partition.
     fresh: bool,
@@ -27,11 +27,11 @@ pub(super) struct TableFilter {
 #[derive(Debug)]
 struct Prefixes {
     extractor: SliceTransform,
-    /// Added last.
+    /// The prefix added last.
     last: Option<Vec<u8>>,
 }
 
-/// One filter, and the last data block whose keys it has.
+/// One filter, and the number of the last data block whose keys it contains.
 #[derive(Debug)]
 pub(super) struct FilterPart {
     pub(super) bytes: Vec<u8>,
@@ -65,7 +65,7 @@ impl TableFilter {
         })
     }
 
-    /// Each entry's user key; `repeats` says that it is the one before.
+    /// To be called with each entry's user key; `repeats` says that the previous entry had the same one.
     #[inline]
     pub(super) fn add(&mut self, user_key: &[u8], repeats: bool) {
         if repeats && !self.fresh {
@@ -80,7 +80,7 @@ impl TableFilter {
         }
     }
 
-    /// Data block `block` has ended, and a block will follow that starts with `next`.
+    /// To be called when data block `block` has ended and another one follows that starts with `next`.
     pub(super) fn block_ends(&mut self, block: usize, next: &[u8]) -> Result<()> {
         let size = self.builder.estimated_size();
         if self.partition_bytes.is_none_or(|limit| size < limit) {
@@ -100,16 +100,16 @@ impl TableFilter {
         Ok(())
     }
 
-    /// About the bytes of all filters so far.
+    /// Estimated size in bytes of all filters so far.
     pub(super) fn estimated_size(&self) -> usize {
         let parts = self.parts.iter().map(|p| p.bytes.len()).sum::<usize>();
         parts + self.builder.estimated_size()
     }
 
-    /// All filters of a table of `blocks` data blocks, and what was added to them; none if nothing
-    /// was.
+    /// All filters of a table of `blocks` data blocks, and how many keys were added to them; no filter if
+    /// there were none.
     pub(super) fn finish(mut self, blocks: usize) -> Result<(Vec<FilterPart>, u64)> {
-        // Keys behind the last partition are asked of it, so it need not be empty.
+        // A lookup behind the last partition uses the last one, so no empty partition is needed.
         if self.builder.num_added() > 0 {
             self.end_part(blocks.saturating_sub(1))?;
         }

@@ -1,14 +1,14 @@
 //! Builds the index.
 //!
 //! ```text
-//!   fv 4, 5:  shared | non_shared | key suffix | handle, whole if shared = 0, else size difference
+//!   fv ≥ 4:   shared | non_shared | key suffix | handle, whole if shared = 0, else size difference
 //!   fv 2, 3, or padding between the blocks:  an ordinary entry whose value is the handle
-//!   key:      user key (fv ≥ 3 and no user key stands in two blocks), else internal key
+//!   key:      user key (fv ≥ 3 and no user key spans two blocks), else internal key
 //!   with first keys, the handle is followed by the length and the bytes of an internal key
 //! ```
 //!
-//! Separators and handles come separately, in the same order: a separator is known when the next
-//! key is, the handle when the block is in the file, which may be much later.
+//! Separators and handles are added separately, in the same order: a separator is known as soon as the
+//! next key is, the handle only when the block is in the file, which may be much later.
 
 use base::coding::{put_slice, put_varint, put_varint_signed};
 use base::{Comparator, SequenceNumber, SliceTransform, ValueType, key};
@@ -18,7 +18,7 @@ use crate::block::common_prefix;
 use crate::handle::BlockHandle;
 use crate::options::{IndexShortening, IndexType, TableOptions};
 
-/// Byte strings back to back.
+/// Byte strings, stored contiguously.
 #[derive(Debug, Default)]
 struct Strings {
     bytes: LargeVec<u8>,
@@ -47,7 +47,7 @@ pub(super) struct IndexBuilder {
     /// The first internal key of each block, if the index has them.
     first_keys: Option<Strings>,
     handles: LargeVec<BlockHandle>,
-    /// Entries of one user key stand in two blocks.
+    /// Entries of some user key span two blocks.
     splits_user_keys: bool,
     prefixes: Option<Prefixes>,
     /// Scratch.
@@ -94,7 +94,7 @@ impl IndexBuilder {
         }
     }
 
-    /// About how long the index will be.
+    /// Estimated size of the index in bytes.
     pub(super) fn size_estimate(&self) -> usize {
         let first_keys = self.first_keys.as_ref().map_or(0, |f| f.bytes.len());
         self.separators.bytes.len() + first_keys + self.separators.ends.len() * 8
@@ -105,8 +105,8 @@ impl IndexBuilder {
         self.separators.ends.len()
     }
 
-    /// Each entry of the table, after the end of the block before is known. `starts` says whether a
-    /// block starts with it.
+    /// To be called for each entry of the table, after the previous block has ended. `starts` says whether
+    /// the entry starts a block.
     #[inline]
     pub(super) fn key(&mut self, internal_key: &[u8], starts: bool) {
         if starts && let Some(first_keys) = &mut self.first_keys {
@@ -117,8 +117,8 @@ impl IndexBuilder {
         }
     }
 
-    /// A block has ended whose last internal key is `last`, and after which `next` follows, if
-    /// anything does.
+    /// To be called when a block has ended: `last` is its last internal key, `next` the one that follows,
+    /// if there is one.
     pub(super) fn block_ends(&mut self, last: &[u8], next: Option<&[u8]>) {
         let user = key::user_key(last);
         let separator = &mut self.separator;
@@ -140,7 +140,7 @@ impl IndexBuilder {
         if separator == user {
             keys.push(last);
         } else {
-            // Before every entry of its user key. The type is the highest that RocksDB 7.8 knows.
+            // Sorts before every entry of its user key. The type is the highest that RocksDB 7.8 knows.
             let t = ValueType::WideColumnEntity;
             self.internal.clear();
             key::append(&mut self.internal, separator, SequenceNumber::MAX, t);
@@ -148,16 +148,16 @@ impl IndexBuilder {
         }
     }
 
-    /// The next block is in the file.
+    /// Adds the handle of the next block, which is in the file now.
     pub(super) fn block_written(&mut self, handle: BlockHandle) {
         self.handles.push(handle);
     }
 
-    /// How the index, and every other block that maps keys to blocks of this table, is encoded.
+    /// The encoding of the index and of every other block that maps keys to blocks of this table.
     pub(super) fn encoding(&self, table: &TableOptions) -> Encoding {
         Encoding {
             user_keys: table.format_version >= 3 && !self.splits_user_keys,
-            // Differences say nothing of padding between the blocks.
+            // Size differences cannot express padding between the blocks.
             delta: table.format_version >= 4 && !table.block_align,
             restart_interval: match table.index_type {
                 // A hash index counts entries by restart points.
@@ -167,7 +167,7 @@ impl IndexBuilder {
         }
     }
 
-    /// The separator behind block `i`, as the encoding has it.
+    /// The separator behind block `i`: a user key or an internal key, as `encoding` says.
     pub(super) fn separator(&self, i: usize, encoding: Encoding) -> &[u8] {
         let separator = self.separators.get(i);
         if encoding.user_keys {
@@ -177,8 +177,8 @@ impl IndexBuilder {
         }
     }
 
-    /// The index in blocks of about `part_bytes`: at least one if there are entries or
-    /// `part_bytes` is no limit.
+    /// The index in blocks of about `part_bytes`: at least one block if there are entries, or if
+    /// `part_bytes` is `usize::MAX`.
     pub(super) fn finish(&self, encoding: Encoding, part_bytes: usize) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut block = IndexBlock::new(encoding);
@@ -196,21 +196,21 @@ impl IndexBuilder {
         parts
     }
 
-    /// The two blocks of a hash index, prefixes and metadata.
+    /// The two blocks of a hash index: prefixes and metadata.
     pub(super) fn finish_prefixes(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
         self.prefixes.take().map(Prefixes::finish)
     }
 }
 
-/// One block of separators and handles, while it grows.
+/// Builds one block of separators and handles.
 #[derive(Debug)]
 pub(super) struct IndexBlock {
     encoding: Encoding,
     out: LargeVec<u8>,
     restarts: Vec<u32>,
-    /// Scratch: the entry before its key.
+    /// Scratch: the part of an entry before its key.
     head: Vec<u8>,
-    /// Scratch: the entry behind its key.
+    /// Scratch: the part of an entry behind its key.
     value: Vec<u8>,
     entries: usize,
     last: Vec<u8>,
@@ -235,13 +235,13 @@ impl IndexBlock {
         self.entries == 0
     }
 
-    /// About the size with another entry.
+    /// Estimated size with one more entry.
     fn size_after(&self, separator: &[u8], first_key: Option<&[u8]>) -> usize {
         let entry = separator.len() + first_key.map_or(0, <[u8]>::len) + 8;
         self.out.len() + entry + self.restarts.len() * 4 + 4
     }
 
-    /// Handles of blocks that follow one another without gaps, if the encoding is by differences.
+    /// Adds an entry. With delta encoding, the blocks must follow one another without gaps.
     pub(super) fn add(&mut self, separator: &[u8], handle: BlockHandle, first_key: Option<&[u8]>) {
         let shared = if self
             .entries
@@ -280,7 +280,7 @@ impl IndexBlock {
         self.entries += 1;
     }
 
-    /// The block; it is empty afterwards.
+    /// Returns the block; the builder is empty afterwards.
     pub(super) fn finish(&mut self) -> Part {
         let this = std::mem::replace(self, Self::new(self.encoding));
         let mut bytes = this.out;
@@ -296,13 +296,13 @@ impl IndexBlock {
     }
 }
 
-/// Which entries of the index have the blocks of a prefix.
+/// The hash index under construction: maps each prefix to the index entries of its blocks.
 #[derive(Debug)]
 struct Prefixes {
     extractor: SliceTransform,
     /// All prefixes, one after the other.
     joined: Vec<u8>,
-    /// Of each: its length, the first index entry, the number of entries.
+    /// For each prefix: its length, the first index entry, the number of index entries.
     metadata: Vec<u8>,
     current: Option<Run>,
 }

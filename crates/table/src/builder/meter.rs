@@ -1,4 +1,4 @@
-//! Counts what the writing of a table costs.
+//! Statistics about the writing of a table.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use base::stats::{Activity, HistogramKind, Statistics, Ticker};
 
 use crate::compress::CompressionType;
 
-/// Where the writing of one table is counted.
+/// Records statistics about the writing of one table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WriteMeter {
     pub(super) clock: Option<Arc<dyn Clock>>,
@@ -17,7 +17,7 @@ pub(super) struct WriteMeter {
 }
 
 impl WriteMeter {
-    /// Begins to measure something that is not done very often.
+    /// Starts a timer for an operation that is not frequent.
     pub(super) fn timer(&self) -> Option<u64> {
         let wanted = self.statistics.as_ref().is_some_and(|s| s.wants_times())
             || perf::level() > PerfLevel::EnableCount;
@@ -25,7 +25,7 @@ impl WriteMeter {
         Some(clock.monotonic_nanos())
     }
 
-    /// Begins to measure a compression.
+    /// Starts a timer for a compression.
     pub(super) fn detailed_timer(&self) -> Option<u64> {
         let statistics = self.statistics.as_ref();
         let wanted = statistics.is_some_and(|s| s.wants_detailed_times());
@@ -38,14 +38,14 @@ impl WriteMeter {
         Some(now.saturating_sub(timer?))
     }
 
-    /// A block was appended.
+    /// Records that a block was appended.
     pub(super) fn block(&self, timer: Option<u64>) {
         if let (Some(s), Some(nanos)) = (&self.statistics, self.nanos(timer)) {
             s.record_time(HistogramKind::WriteRawBlockMicros, nanos / 1000);
         }
     }
 
-    /// Bytes went to the file.
+    /// Records that bytes were written to the file.
     pub(super) fn written(&self, bytes: u64, timer: Option<u64>) {
         perf::count(PerfCounter::IoBytesWritten, bytes);
         let timed = perf::level() > PerfLevel::EnableCount;
@@ -60,7 +60,7 @@ impl WriteMeter {
         }
     }
 
-    /// A block was compressed.
+    /// Records that a block was compressed.
     pub(super) fn compressed(&self, timer: Option<u64>) {
         if let (Some(s), Some(nanos)) = (&self.statistics, self.nanos(timer)) {
             s.record_time(HistogramKind::CompressionTimesNanos, nanos);
@@ -68,7 +68,7 @@ impl WriteMeter {
     }
 }
 
-/// Blocks and their bytes before compression.
+/// Number of blocks, and their bytes before compression.
 #[derive(Clone, Copy, Debug, Default)]
 struct Blocks {
     count: u64,
@@ -82,7 +82,7 @@ impl Blocks {
     }
 }
 
-/// What compression did with the blocks that may be compressed: data and indexes.
+/// Outcomes of compression for the blocks that may be compressed: data and index blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Compression {
     compressed: Blocks,
@@ -92,7 +92,7 @@ pub(super) struct Compression {
 }
 
 impl Compression {
-    /// A block of `raw` bytes is stored in `stored` bytes; `None` if it was not worth it.
+    /// Counts a block of `raw` bytes that is stored in `stored` bytes; `None` if it is stored uncompressed.
     pub(super) fn add(&mut self, kind: CompressionType, raw: usize, stored: Option<usize>) {
         match stored {
             _ if kind == CompressionType::None => self.bypassed.add(raw),
@@ -104,12 +104,12 @@ impl Compression {
         }
     }
 
-    /// Blocks that are stored compressed.
+    /// Number of blocks that are stored compressed.
     pub(super) fn count(&self) -> u64 {
         self.compressed.count
     }
 
-    /// Adds it all to the tickers.
+    /// Adds the counts to the tickers.
     pub(super) fn tell(&self, s: &Statistics) {
         s.add(Ticker::NumberBlockCompressed, self.compressed.count);
         s.add(Ticker::BytesCompressedFrom, self.compressed.bytes);

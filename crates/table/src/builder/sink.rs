@@ -1,4 +1,4 @@
-//! The file, as far as it is written: blocks with their trailers, gathered into large writes.
+//! The output file: appends blocks with their trailers, buffered into large writes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use super::meter::{Compression, WriteMeter};
 use crate::checksum::{self, ChecksumType};
 use crate::handle::BlockHandle;
 
-/// Bytes that collect before they are written to the file.
+/// Number of bytes that are buffered before they are written to the file.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Where blocks go.
+/// The file to which blocks are written, with its buffer.
 #[derive(Debug)]
 pub(super) struct Sink {
     file: Arc<dyn File>,
     checksum: ChecksumType,
     /// See [`checksum::context`].
     base_context: u32,
-    /// Bytes not written yet, and where they belong.
+    /// Bytes not written yet; `buffer_at` is their offset in the file.
     buffer: LargeVec<u8>,
     buffer_at: u64,
-    /// What compression did.
+    /// Counts of compression.
     pub(super) compression: Compression,
     meter: WriteMeter,
-    /// A write failed; nothing that follows can succeed.
+    /// A write failed; the table cannot be completed.
     failed: bool,
 }
 
@@ -53,23 +53,23 @@ impl Sink {
         self.file.path()
     }
 
-    /// Where the next byte goes.
+    /// File offset of the next byte.
     pub(super) fn offset(&self) -> u64 {
         self.buffer_at + self.buffer.len() as u64
     }
 
-    /// How far the file is written.
+    /// File offset up to which bytes are written.
     pub(super) fn written(&self) -> u64 {
         self.buffer_at
     }
 
-    /// Appends a block, as it is stored, and its trailer.
+    /// Appends a block in its stored form, and its trailer.
     pub(super) fn block(&mut self, stored: &[u8], type_byte: u8) -> Result<BlockHandle> {
         let sum = checksum::block_checksum(self.checksum, stored, type_byte);
         self.summed_block(stored, type_byte, sum)
     }
 
-    /// The same if the checksum, without its context, is known.
+    /// Like [`Sink::block`], with a checksum that was computed before, without its context.
     pub(super) fn summed_block(
         &mut self,
         stored: &[u8],
@@ -109,7 +109,7 @@ impl Sink {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Writes what has collected.
+    /// Writes the buffered bytes.
     pub(super) fn flush(&mut self) -> Result<()> {
         let buffer = std::mem::replace(&mut self.buffer, LargeVec::new());
         let written = self.write(&buffer);
@@ -118,7 +118,7 @@ impl Sink {
         written
     }
 
-    /// Writes bytes where the buffer would go.
+    /// Writes bytes at the offset of the buffer.
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let timer = self.meter.timer();
         let written = write_all_at(&*self.file, bytes, self.buffer_at, WriteSync::None);

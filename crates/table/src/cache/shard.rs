@@ -10,7 +10,7 @@ use base::sync::{Memory, Mutex, MutexGuard, PoisonError};
 use super::{BlockCache, CacheKey, Pinned};
 use crate::block::Block;
 
-/// State of an entry: the upper two bits say what it is, then the CLOCK count, then the pins.
+/// State of an entry: two bits for EMPTY, BUSY or LIVE, then the CLOCK count, then the number of pins.
 const STATE_SHIFT: u32 = 62;
 const BUSY: u64 = 1 << STATE_SHIFT;
 const LIVE: u64 = 2 << STATE_SHIFT;
@@ -20,14 +20,14 @@ const CLOCK_ONE: u64 = 1 << CLOCK_SHIFT;
 const CLOCK_MASK: u64 = 3 << CLOCK_SHIFT;
 const PINS_MASK: u64 = CLOCK_ONE - 1;
 
-/// Entries of the first chunk; each further chunk doubles what there is.
+/// Entries of the first chunk; each further chunk is twice as large.
 const FIRST_CHUNK: usize = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = 26;
 /// Slots of the first table; each further table is twice as long.
 const FIRST_TABLE: usize = if cfg!(loom) { 4 } else { 128 };
 const TABLES: usize = 26;
 
-/// One block and its state; a cache line of its own, which [`Block`] is small enough for.
+/// One block and its state, in a separate cache line; [`Block`] is small enough for that.
 #[repr(align(64))]
 pub(super) struct Entry {
     state: AtomicU64,
@@ -35,7 +35,7 @@ pub(super) struct Entry {
     offset: AtomicU64,
     charge: AtomicU32,
     value: UnsafeCell<Option<Block>>,
-    /// What `value` is.
+    /// Stands for the memory of `value` in the checks of a model checker.
     memory: Memory,
 }
 
@@ -65,10 +65,10 @@ impl Entry {
             && self.id.load(Ordering::Relaxed) == key.id
     }
 
-    /// Takes a pin and the value if the entry is live and holds `key`.
+    /// Pins the entry and returns its value, if the entry is live and holds `key`.
     #[inline]
     fn pin(&self, key: CacheKey) -> Option<Pinned<'_>> {
-        // A look without writing first, so that a stale table word costs no write.
+        // Check without a write first, so that a stale table word costs no write.
         if !self.holds(key) {
             return None;
         }
@@ -91,7 +91,7 @@ impl Entry {
         None
     }
 
-    /// Takes a pin back, through which the value was read.
+    /// Removes a pin through which the value was read.
     #[inline]
     pub(super) fn let_go(&self) {
         self.memory.read();
@@ -104,7 +104,7 @@ impl Entry {
         base::invariant!(before & PINS_MASK > 0, "a pin is given back twice");
     }
 
-    /// Makes a live entry without pins BUSY. On success, the caller alone may touch the value.
+    /// Makes a live entry without pins BUSY. On success, only the caller may access the value.
     fn take(&self) -> bool {
         let s = self.state.load(Ordering::Relaxed);
         s & STATE_MASK == LIVE
@@ -120,13 +120,13 @@ impl Entry {
                 .is_ok()
     }
 
-    /// From BUSY to LIVE. Keeps what readers have added to the pins meanwhile.
+    /// Changes the state from BUSY to LIVE. Keeps pins that readers have added meanwhile.
     fn publish(&self) {
         let before = self.state.fetch_add(LIVE - BUSY, Ordering::Release);
         base::invariant!(before & STATE_MASK == BUSY, "published, and not BUSY");
     }
 
-    /// Takes one off the CLOCK count; false if it was 0 already. Writers only.
+    /// Decrements the CLOCK count; false if it was 0 already. Writers only.
     fn cool(&self) -> bool {
         if self.state.load(Ordering::Relaxed) & CLOCK_MASK == 0 {
             return false;
@@ -145,16 +145,16 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// What only writers use.
+/// State that only writers use, under the shard's mutex.
 #[derive(Debug, Default)]
 struct Writer {
-    /// Entries handed out so far; the numbers below it exist.
+    /// Number of entries created so far; entry numbers are below it.
     created: usize,
     /// Empty entries.
     free: Vec<u32>,
     /// Words in the current table that name an entry.
     live: usize,
-    /// Where the CLOCK hand stands.
+    /// The entry number at which the CLOCK hand is.
     hand: usize,
     capacity: usize,
 }
@@ -170,8 +170,8 @@ pub(super) struct Shard {
     writer: Mutex<Writer>,
 }
 
-/// A table word: the upper half of it from the hash, the lower half the entry's number plus one.
-/// 0 is an empty slot.
+/// A table word: its upper half is that of the hash, its lower half the entry's number plus one. 0 is
+/// an empty slot.
 #[inline]
 fn word(hash: u64, entry: usize) -> u64 {
     (hash & 0xffff_ffff_0000_0000) | (entry as u64 + 1)
@@ -314,7 +314,7 @@ impl Shard {
         drop(block);
     }
 
-    /// An entry that is BUSY and has no value.
+    /// Takes an empty entry, or creates one, and makes it BUSY.
     fn empty_entry(&self, w: &mut Writer) -> Option<(usize, &Entry)> {
         let number = if let Some(n) = w.free.pop() {
             n as usize
@@ -355,7 +355,7 @@ impl Shard {
         if charge > w.capacity {
             return false;
         }
-        // Three rounds bring every count to 0, the fourth evicts; the rest are held.
+        // Three rounds bring every count to 0 and the fourth evicts; what then remains is in use.
         let mut steps = w.created * 4 + 1;
         while self.usage() + charge > w.capacity {
             if steps == 0 || w.created == 0 {
@@ -381,7 +381,7 @@ impl Shard {
         true
     }
 
-    /// Removes an entry unless it is used. With `force`, a counted reference does not keep it.
+    /// Removes an entry unless it is in use. With `force`, only a pin counts as use, not a counted reference.
     fn evict(&self, w: &mut Writer, slot: usize, number: usize, force: bool) -> Option<Block> {
         let entry = self.entry(number)?;
         if !entry.take() {
@@ -398,7 +398,7 @@ impl Shard {
         let charge = entry.charge.load(Ordering::Relaxed) as usize;
         let before = self.usage.fetch_sub(charge, Ordering::Relaxed);
         base::invariant!(before >= charge, "{charge} bytes leave, of {before}");
-        // BUSY to EMPTY and the count to 0, keeping pins that readers hold for a moment.
+        // BUSY to EMPTY and the CLOCK count to 0; keeps pins that readers hold for a moment.
         entry.state.fetch_and(PINS_MASK, Ordering::Release);
         w.free.push(number as u32);
         block
@@ -432,7 +432,7 @@ impl Shard {
         })
     }
 
-    /// Empties a slot and moves later words of its run back, so that no run is broken.
+    /// Empties a slot and moves later words of its run back, so that no probe sequence is interrupted.
     fn remove_word(&self, w: &mut Writer, slot: usize) {
         let table = self.table();
         let mask = table.len() - 1;
@@ -456,7 +456,7 @@ impl Shard {
     }
 }
 
-/// Nobody has a pin any more, and what is charged is what is there.
+/// Checks that no pin is left, and that the counts and charges match the entries.
 impl Drop for Shard {
     fn drop(&mut self) {
         if !base::INVARIANTS || base::sync::thread::panicking() {

@@ -28,7 +28,7 @@ fn key(id: u64, offset: u64) -> CacheKey {
 
 #[test]
 fn what_was_put_in_is_found_until_it_is_evicted() {
-    // Each shard's table has a size of its own, and is filled: too much for an interpreter.
+    // The tables of all shards are filled: too slow for Miri.
     let (capacity, n) = if cfg!(miri) {
         (40_000, 80)
     } else {
@@ -143,7 +143,7 @@ fn concurrent_hits_always_return_the_right_block() {
         let mut rng = Rng::new(99);
         let (rounds, enough) = if cfg!(miri) { (60, 0) } else { (30_000, 1000) };
         let mut round = 0;
-        // Also on a busy machine the readers have their turn.
+        // Lets the readers run even on a busy machine.
         while round < rounds || hits.load(Ordering::Relaxed) < enough {
             round += 1;
             match rng.below(100) {
@@ -184,7 +184,8 @@ fn a_shard_grows_its_table_and_chunks() {
     }
 }
 
-/// Who gave a pin back that it had not, would take it from another, whose block is then freed under it.
+/// Removing a pin that was not taken would remove another reader's, whose block could then be freed
+/// while it is used.
 #[test]
 #[should_panic(expected = "a pin is given back twice")]
 #[cfg_attr(not(debug_assertions), ignore = "not checked")]

@@ -1,8 +1,8 @@
-//! Dictionaries for a table's data blocks: samples of the data as they are, or what zstd's trainer
-//! makes of them.
+//! Dictionaries for a table's data blocks: samples of the data, or a dictionary that zstd makes from
+//! samples.
 //!
-//! The samples are whole blocks in an order that visits the buffered blocks in large steps, so that
-//! they come from all over the table and the same data always gives the same dictionary.
+//! The samples are whole blocks. They are taken from the buffered blocks in large fixed steps, so that
+//! they come from all over the table, and the same data always gives the same dictionary.
 #![deny(clippy::indexing_slicing)]
 #![expect(
     unsafe_code,
@@ -13,12 +13,12 @@ use zstd::zstd_safe::{train_from_buffer, zstd_sys};
 
 use super::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
 
-/// A prime larger than any number of blocks, so that multiples of it visit each of them.
+/// A prime larger than any number of blocks, so that steps of it, modulo that number, visit each block.
 const STEP: u64 = 545_055_921_143;
-/// No dictionary of zstd's format is smaller.
+/// Minimum size in bytes of a dictionary in zstd's format.
 const TRAINED_BYTES_MIN: usize = 256;
 
-/// A dictionary for `blocks`; empty if there is none to be had.
+/// Makes a dictionary for `blocks`; empty if that is not possible.
 pub(crate) fn make(
     kind: CompressionType,
     settings: &CompressionSettings,
@@ -46,11 +46,11 @@ pub(crate) fn make(
     } else {
         finalize(&samples, &lengths, max, settings.level)
     };
-    // The trainer refuses samples that are too few or too much alike; blocks do without then.
+    // The trainer refuses samples that are too few or too similar: then there is no dictionary.
     trained.unwrap_or_default()
 }
 
-/// At most `wanted` bytes of whole blocks (the last one perhaps cut), and their lengths.
+/// At most `wanted` bytes of whole blocks (the last one may be truncated), and their lengths.
 fn sample(blocks: &[Vec<u8>], wanted: usize) -> (Vec<u8>, Vec<usize>) {
     let (mut samples, mut lengths) = (Vec::new(), Vec::new());
     let count = blocks.len() as u64;
@@ -70,7 +70,7 @@ fn sample(blocks: &[Vec<u8>], wanted: usize) -> (Vec<u8>, Vec<usize>) {
     (samples, lengths)
 }
 
-/// The samples' end as the content, and the statistics of all of them.
+/// A dictionary with the last samples as its content, and with statistics of all samples.
 fn finalize(samples: &[u8], lengths: &[usize], max: usize, level: i32) -> Option<Vec<u8>> {
     let content = samples
         .get(samples.len().saturating_sub(max)..)

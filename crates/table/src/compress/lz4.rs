@@ -1,9 +1,8 @@
 //! LZ4 and LZ4HC for [`compress`](super), on the C library: no other has LZ4HC and dictionaries.
 //!
-//! The functions that this needs and the `lz4-sys` crate does not declare are declared here, as
-//! `lz4.h` and `lz4hc.h` of LZ4 1.10 do; the crate links them. Each call passes slices by pointer
-//! and length, and C keeps no pointer after it returns other than into the stream, whose
-//! dictionary is set anew before each use.
+//! Functions that are missing in the `lz4-sys` crate are declared here, as in `lz4.h` and `lz4hc.h` of
+//! LZ4 1.10; the crate links them. Each call passes slices by pointer and length. After a call, C keeps
+//! no pointer but the stream's pointer to its dictionary, which is set again before each use.
 #![deny(clippy::indexing_slicing)]
 #![expect(
     unsafe_code,
@@ -21,7 +20,7 @@ use super::{DEFAULT_LEVEL, fill_room};
 
 /// `LZ4_MAX_INPUT_SIZE`.
 const INPUT_LEN_MAX: usize = 0x7e00_0000;
-/// Matches reach back no further than this.
+/// The window: matches reach back at most this many bytes.
 const WINDOW_LEN: usize = 64 << 10;
 
 /// `LZ4_streamHC_t`.
@@ -98,17 +97,17 @@ fn window(dict: &[u8]) -> &[u8] {
         .unwrap_or(dict)
 }
 
-/// Room beyond 2 GiB is of no use to C.
+/// The length of a slice as a C integer, capped at its maximum.
 fn c_len(slice: &[u8]) -> c_int {
     c_int::try_from(slice.len()).unwrap_or(c_int::MAX)
 }
 
-/// What LZ4 returns: the bytes written, 0 if they did not fit.
+/// The number of bytes written, from LZ4's result; `None` if they did not fit.
 fn written(result: c_int) -> Option<usize> {
     usize::try_from(result).ok().filter(|&n| n > 0)
 }
 
-/// Negative levels are faster and weaker, as in RocksDB; all others are LZ4's plain speed.
+/// Negative levels are faster and compress less, as in RocksDB; all others are LZ4's default.
 pub(super) fn compress(
     level: i32,
     dict: &[u8],
@@ -162,7 +161,7 @@ pub(super) fn compress(
     })
 }
 
-/// Levels 1 to 12; LZ4HC takes 0 for its default, and the nearest for any other.
+/// Levels are 1 to 12; LZ4HC uses its default for 0 and less, and 12 for anything higher.
 pub(super) fn compress_hc(
     level: i32,
     dict: &[u8],

@@ -1,7 +1,7 @@
 //! zlib for [`compress`](super): raw deflate, contexts kept per thread.
 //!
-//! RocksDB inflates with a window of 2^14 and without a header, whatever a table was written with,
-//! so what is written here needs neither a larger window nor a header.
+//! RocksDB always inflates with a window of 2^14 and without a header, whatever settings a table was
+//! written with. So streams written here never have a larger window, or a header.
 #![deny(clippy::indexing_slicing)]
 
 use std::cell::RefCell;
@@ -14,9 +14,9 @@ use super::{CompressionSettings, DEFAULT_LEVEL, fill_room};
 
 /// zlib's own default.
 const ZLIB_DEFAULT_LEVEL: i32 = 6;
-/// The memory for zlib's hash tables, as RocksDB has it.
+/// zlib's memory level, the same as RocksDB's.
 const MEM_LEVEL: i32 = 8;
-/// The largest window that zlib has; every smaller one is read with it.
+/// zlib's largest window; it also reads streams with any smaller window.
 const WINDOW_BITS_MAX: u8 = 15;
 
 type Choice = (i32, i32, i32);
@@ -26,7 +26,7 @@ thread_local! {
     static INFLATE: RefCell<Inflate> = RefCell::new(Inflate::new(false, WINDOW_BITS_MAX));
 }
 
-/// A stream for these settings; those that zlib does not have become the nearest.
+/// A stream for these settings; the window is clamped to the allowed range.
 fn stream(settings: &CompressionSettings, level: i32) -> Deflate {
     Deflate::new_with_config(DeflateConfig {
         level,
@@ -59,7 +59,7 @@ pub(super) fn compress(
             kept.reset();
             kept
         } else {
-            // With a dictionary, what a stream that is reset gives depends on what it did before,
+            // With a dictionary, the output of a stream that is reset depends on its earlier input,
             // and a table must not depend on which thread compressed it.
             fresh = stream(settings, level);
             if fresh.set_dictionary(dict).is_err() {
@@ -83,7 +83,7 @@ pub(super) fn decompress(body: &[u8], size: usize, dict: &[u8]) -> Option<Vec<u8
         if !dict.is_empty() {
             inflate.set_dictionary(dict).ok()?;
         }
-        // One byte more than expected, to notice a stream that is too long.
+        // One byte more than expected, to detect a stream that is too long.
         let mut out = vec![0; size + 1];
         let status = inflate
             .decompress(body, &mut out, InflateFlush::Finish)

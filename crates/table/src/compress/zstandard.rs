@@ -1,7 +1,8 @@
 //! zstd for [`compress`](super): contexts and digested dictionaries kept per thread.
 //!
-//! A file's blocks share one dictionary, and digesting it costs more than a block, so each thread
-//! keeps the last one. Comparing its bytes on each call is cheap beside a block.
+//! A file's blocks share one dictionary, and digesting it costs more than compressing a block, so each
+//! thread keeps the last digested dictionary. Comparing the dictionary's bytes on each call is cheap
+//! compared with a block.
 #![deny(clippy::indexing_slicing)]
 
 use std::cell::RefCell;
@@ -13,7 +14,7 @@ use super::{DEFAULT_LEVEL, fill_room};
 
 /// zstd's own default.
 const ZSTD_DEFAULT_LEVEL: i32 = 3;
-/// A block of a frame has at least 3 bytes and gives at most 128 KiB.
+/// A block of a zstd frame has at least 3 bytes and decompresses to at most 128 KiB.
 const BLOCK_BYTES_MAX: u64 = 128 << 10;
 
 #[derive(Default)]
@@ -36,7 +37,7 @@ thread_local! {
     static DECODER: RefCell<Decoder> = RefCell::default();
 }
 
-/// The most that a payload of `len` bytes can decompress to.
+/// The maximum number of bytes that a payload of `len` bytes can decompress to.
 pub(super) fn size_max(len: usize) -> u64 {
     (len as u64 / 3 + 1) * BLOCK_BYTES_MAX
 }

@@ -1,11 +1,11 @@
-//! FastLocalBloom: all probes of a key fall into one 64-byte line, one cache miss per query.
+//! FastLocalBloom: all probes of a key fall into one 64-byte line, so a query costs one cache miss.
 //!
 //! ```text
 //! data: n lines of 64 bytes         m0 = 0xff  m1 = 0  m2 = probes (1…30)  m3 = m4 = 0
 //! h = hash64(key); line = (low32(h) · n) >> 32; x = high32(h)
 //! each probe: bit x >> 23 (of 512) of the line; then x = x · 0x9e3779b9
 //! ```
-//! The lines are kept aligned to cache lines, which a block read from a file is not.
+//! The lines are copied to memory aligned to cache lines, because a block read from a file is not.
 #![deny(clippy::indexing_slicing)]
 
 use io::LargeVec;
@@ -14,7 +14,7 @@ use super::METADATA_LEN;
 
 /// Bytes of a line.
 pub(super) const LINE_LEN: usize = 64;
-/// Most bytes of data, so that RocksDB's 32-bit lengths hold it.
+/// Maximum bytes of data, because RocksDB's lengths have 32 bits.
 const DATA_LEN_MAX: u64 = 0xffff_ffc0;
 const PROBES_MAX: u8 = 30;
 const GOLDEN_RATIO: u32 = 0x9e37_79b9;
@@ -25,7 +25,7 @@ const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 struct Line([u64; 8]);
 
 impl Line {
-    /// The word and the bit in it that `x` probes.
+    /// The index of the word that `x` probes, and the bit in it as a mask.
     #[inline(always)]
     fn place(x: u32) -> (usize, u64) {
         ((x >> 29) as usize, 1 << ((x >> 23) & 63))
@@ -55,13 +55,13 @@ impl Line {
     }
 }
 
-/// Which of `lines` a hash belongs to.
+/// The index of the line to which a hash belongs.
 #[inline(always)]
 fn line_of(hash: u64, lines: usize) -> usize {
     (((hash & 0xffff_ffff) * lines as u64) >> 32) as usize
 }
 
-/// A filter to ask.
+/// A decoded filter.
 #[derive(Debug)]
 pub(super) struct Bloom {
     lines: LargeVec<Line>,
@@ -105,7 +105,7 @@ impl Bloom {
     }
 }
 
-/// Lines for `keys` keys.
+/// Number of lines for `keys` keys.
 pub(super) fn lines_for(keys: usize, millibits_per_key: u64) -> usize {
     let bytes = (keys as u64)
         .saturating_mul(millibits_per_key)
@@ -113,8 +113,8 @@ pub(super) fn lines_for(keys: usize, millibits_per_key: u64) -> usize {
     bytes.clamp(1, DATA_LEN_MAX).div_ceil(LINE_LEN as u64) as usize
 }
 
-/// Probes that let the fewest absent keys through, by thousandths of bits per key. Found by
-/// RocksDB's authors by measurement (`util/bloom_impl.h`).
+/// The number of probes with the fewest false positives, by thousandths of bits per key. RocksDB's
+/// authors found it by measurement (`util/bloom_impl.h`).
 fn probes_for(millibits_per_key: u64) -> u8 {
     const UP_TO: [u64; 12] = [
         2080, 3580, 5100, 6640, 8300, 10070, 11720, 14001, 16050, 18300, 22001, 25501,
@@ -128,8 +128,8 @@ fn probes_for(millibits_per_key: u64) -> u8 {
     ((millibits_per_key - 1) / 2000 - 1) as u8
 }
 
-/// The share of absent keys that such a filter lets through: the mean of a line with somewhat more
-/// and one with somewhat fewer keys than most, as RocksDB estimates it.
+/// The false positive rate of a filter: the mean of the rates of a line with one standard deviation
+/// more and one with one fewer keys than the average, as RocksDB estimates it.
 pub(super) fn false_positives(millibits_per_key: u64) -> f64 {
     let probes = f64::from(probes_for(millibits_per_key));
     let keys = 512.0 / (millibits_per_key as f64 / 1000.0);

@@ -14,7 +14,7 @@ pub(super) const SEED: u32 = 0xbc9f_1d34;
 const M: u32 = 0xc6a4_a793;
 
 /// The hash of legacy Bloom filters and of the hash index in data blocks (seed 397). Bytes after
-/// the last whole word count as signed: a slip of the first author that files have kept.
+/// the last whole word are sign-extended: a mistake of the original code that files depend on.
 ///
 /// ```
 /// assert_eq!(table::filter::hash32(b"", 397), 397);
@@ -36,7 +36,7 @@ pub fn hash32(data: &[u8], seed: u32) -> u32 {
     h
 }
 
-/// A filter to ask.
+/// A decoded filter.
 #[derive(Debug)]
 pub(super) struct Legacy {
     data: Vec<u8>,
@@ -46,7 +46,7 @@ pub(super) struct Legacy {
 }
 
 impl Legacy {
-    /// `None` if the lines do not divide the data into powers of two.
+    /// `None` if the data is not divided into lines whose length is a power of two.
     pub(super) fn new(data: &[u8], metadata: [u8; METADATA_LEN]) -> Option<Self> {
         let [probes, a, b, c, d] = metadata;
         let lines = u32::from_le_bytes([a, b, c, d]);

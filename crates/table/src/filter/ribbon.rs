@@ -1,4 +1,4 @@
-//! RocksDB's Standard128 Ribbon filter: less memory than Bloom, more work to build.
+//! RocksDB's Standard128 Ribbon filter: it takes less memory than Bloom, and more work to build.
 //!
 //! ```text
 //! data: segments of 128 bits        m0 = 0xfe  m1 = seed  m2…m4 = u24 blocks (at least 2)
@@ -6,34 +6,34 @@
 //!   columns:      c-1 or c segments per block; a block is 128 slots
 //!   block 0 | block 1 | …           the first `upper` blocks have c-1 columns, the others c
 //! ```
-//! The filter is the solution of a system of linear equations over bits. A key names a slot to
-//! start at, 128 coefficients for the slots from there on, and the result it expects in each
-//! column; it may be there if the products agree in every column. The 128 slots of a key reach
+//! The filter is the solution of a system of linear equations over bits. The hash of a key determines
+//! a start slot, 128 coefficients for the slots from there on, and the expected result in each column.
+//! The filter matches the key if the products agree in every column. The 128 slots of a key may extend
 //! from its block into the next one, whose segments follow directly.
 //!
-//! Building is Gaussian elimination, which a key's coefficients lying close together makes cheap:
-//! each equation is brought to start at a slot that no other starts at. If one contradicts the
-//! others, the next seed is tried. Slots that no equation determines are zero, so for the same
-//! seed, slots and columns the filter is RocksDB's, byte by byte.
+//! Building is Gaussian elimination, which is cheap because a key's coefficients lie close together:
+//! each equation is transformed to start at a slot at which no other starts. If an equation contradicts
+//! the others, the next seed is tried. Slots that no equation determines are zero, so for the same
+//! seed, slots and columns the filter equals RocksDB's, byte by byte.
 #![deny(clippy::indexing_slicing)]
 
 use super::METADATA_LEN;
 
-/// More keys than this do not fit RocksDB's lengths.
+/// Maximum number of keys: more do not fit RocksDB's lengths.
 const KEYS_MAX: usize = 950_000_000;
-/// Attempts with a few more slots each, once all seeds have failed.
+/// Number of sizes that are tried: once all seeds have failed, the next try has a few more slots.
 const SIZES_MAX: usize = 3;
 const COLUMNS_MAX: usize = 32;
 const SLOTS_PER_BLOCK: u64 = 128;
 const SEGMENT_LEN: usize = 16;
 
-/// A filter to ask.
+/// A decoded filter.
 #[derive(Debug)]
 pub(super) struct Ribbon {
     segments: Box<[u128]>,
     /// Mixed into each hash; chosen by the builder so that the equations had a solution.
     seed: u64,
-    /// Slots where a key may start.
+    /// Number of slots where a key may start.
     starts: u64,
     /// Columns of the larger blocks.
     columns: usize,
@@ -42,7 +42,7 @@ pub(super) struct Ribbon {
 }
 
 impl Ribbon {
-    /// `None` if there are fewer than two blocks, which stands for "every key".
+    /// `None` if there are fewer than two blocks: such a filter matches every key.
     pub(super) fn new(data: &[u8], metadata: [u8; METADATA_LEN]) -> Option<Self> {
         let [_, ordinal, a, b, c] = metadata;
         let blocks = u32::from_le_bytes([a, b, c, 0]);
@@ -73,7 +73,7 @@ impl Ribbon {
         let columns = self.columns - usize::from(block < self.upper);
         let first = block * self.columns - block.min(self.upper);
         let here = row << shift;
-        // What of the row lies in the next block: nothing if it starts at the block's first slot.
+        // The part of the row in the next block: nothing if it starts at the block's first slot.
         let next = row.checked_shr(128 - shift).unwrap_or(0);
         let span = if next == 0 { columns } else { 2 * columns };
         let Some(segments) = self.segments.get(first..first + span) else {
@@ -91,7 +91,7 @@ impl Ribbon {
     }
 }
 
-/// What a key asks of the solution: the sum of the slots from `start` on that `row` selects is
+/// The equation of a key: the sum of the slots from `start` on that `row` selects must equal
 /// `expected`, column by column.
 struct Equation {
     start: u64,
@@ -112,7 +112,7 @@ impl Equation {
     }
 }
 
-/// The equations in echelon form, one for each slot at most.
+/// The equations in echelon form, at most one for each slot.
 struct Banding {
     rows: Vec<u128>,
     results: Vec<u32>,
@@ -155,7 +155,7 @@ impl Banding {
         Some(band)
     }
 
-    /// From the last slot down: the solution in interleaved columns.
+    /// The solution, in interleaved columns, computed from the last slot down.
     fn back_substitute(&self, layout: &Layout) -> Vec<u8> {
         let mut segments = vec![0u128; layout.segments()];
         let mut columns = [0u128; COLUMNS_MAX];
@@ -177,21 +177,21 @@ impl Banding {
     }
 }
 
-/// How the solution is cut into segments.
+/// How the solution is divided into segments.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     blocks: usize,
     /// Columns of the larger blocks.
     columns: usize,
-    /// The first so many blocks have a column less.
+    /// Number of blocks at the start that have one column less.
     upper: usize,
 }
 
 impl Layout {
-    /// For `blocks` blocks and a filter that lets one of `one_in` absent keys through.
+    /// The layout for `blocks` blocks and a false positive rate of one in `one_in`.
     fn new(blocks: usize, one_in: f64) -> Self {
         let lower = one_in.log2().floor().clamp(1.0, COLUMNS_MAX as f64 - 1.0);
-        // A part of the blocks has `lower` columns, the rest one more.
+        // This part of the blocks has `lower` columns, the rest one more.
         let part = (2f64.powf(lower + 1.0) / one_in - 1.0).clamp(0.0, 1.0);
         Self {
             blocks,
@@ -213,27 +213,27 @@ impl Layout {
     }
 }
 
-/// Blocks of 128 slots for so many keys: the more keys, the more slots are needed for the equations
-/// to have a solution for most seeds.
+/// Number of blocks of 128 slots for `keys` keys. The share of spare slots grows with the number of
+/// keys, so that the equations have a solution for most seeds.
 fn blocks_for(keys: usize) -> usize {
     let slack = 1.01 + 0.0042 * (keys.max(1) as f64).log2();
     let slots = (keys as f64 * slack) as usize;
     slots.div_ceil(SLOTS_PER_BLOCK as usize).max(2)
 }
 
-/// Bytes of the filter block of so many keys; `None` if there are too many.
+/// Size in bytes of the filter block of `keys` keys; `None` if there are too many.
 pub(super) fn size_for(keys: usize, one_in: f64) -> Option<usize> {
     let layout = Layout::new(blocks_for(keys), one_in);
     (keys <= KEYS_MAX).then(|| layout.segments() * SEGMENT_LEN + METADATA_LEN)
 }
 
-/// The filter block of keys with these hashes, which lets one of `one_in` absent keys through;
-/// `None` if there are too many keys, or no solution was found.
+/// The filter block of keys with these hashes, with a false positive rate of one in `one_in`; `None`
+/// if there are too many keys, or no solution was found.
 pub(super) fn build(hashes: &[u64], one_in: f64) -> Option<Vec<u8>> {
     build_from(hashes, one_in, *hashes.first()? as u8)
 }
 
-/// [`build`], trying seeds from `first_seed` on.
+/// Like [`build`], trying seeds from `first_seed` on.
 pub(super) fn build_from(hashes: &[u64], one_in: f64, first_seed: u8) -> Option<Vec<u8>> {
     if hashes.len() > KEYS_MAX {
         return None;
@@ -254,7 +254,7 @@ pub(super) fn build_from(hashes: &[u64], one_in: f64, first_seed: u8) -> Option<
     None
 }
 
-/// The seed that the filter stores as a small number.
+/// The seed for an ordinal, which the filter stores.
 fn raw_seed(ordinal: u8) -> u64 {
     let mut raw = u64::from(ordinal).wrapping_mul(0xc782_19a2_3eea_dd03);
     raw ^= (raw & 0xf0f0_f0f0_f0f0_f0f0) >> 4;

@@ -17,7 +17,7 @@ fn key(i: usize) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
 }
 
-/// Of 10,000 keys that were not added, how many pass.
+/// How many of 10,000 keys that were not added match.
 fn false_positives(filter: &Filter) -> usize {
     (0..10_000)
         .filter(|i| filter.may_match(format!("absent{i}").as_bytes()))

@@ -1,4 +1,4 @@
-//! From a handle to the bytes of a block: read, verify, decompress.
+//! Fetches the block of a handle: reads, verifies and decompresses it.
 //!
 //! ```text
 //!   stored:  size bytes (perhaps compressed) | u8 compression | u32 checksum
@@ -24,12 +24,12 @@ use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
 use crate::options::TableOptions;
 
-/// Where blocks come from, and how they are protected.
+/// The file from which blocks are read, and the parameters to verify and decode them.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) file: Arc<dyn File>,
     meter: ReadMeter,
-    /// What meta blocks are read for.
+    /// The purpose of reads of meta blocks.
     activity: Activity,
     /// Blocks, with their trailers, end at or before this offset.
     end: u64,
@@ -43,25 +43,25 @@ pub(crate) struct Fetch {
     tail_at: u64,
 }
 
-/// Scratch memory that a thread keeps has at most this many bytes.
+/// Maximum size in bytes of the scratch memory that a thread keeps.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
 thread_local! {
-    /// Where this thread reads stored blocks to.
+    /// The buffer into which this thread reads stored blocks.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// How a data block is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
-    /// Whether its checksum is compared.
+    /// Whether its checksum is verified.
     pub(crate) verify: bool,
     pub(crate) activity: Activity,
-    /// As what the rate limiter sees it.
+    /// The priority for the rate limiter; `None` bypasses it.
     pub(crate) priority: Option<IoPriority>,
 }
 
-/// What a block is, as far as it matters for decompression.
+/// The kind of a block, as far as it matters for decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Decompressed with the dictionary, if there is one.
@@ -91,13 +91,13 @@ impl Fetch {
         }
     }
 
-    /// Bytes of the end of the file, from which blocks are taken without reading again.
+    /// Sets bytes from the end of the file, from which blocks are taken without another read.
     pub(crate) fn set_tail(&mut self, tail: Vec<u8>, at: u64) {
         self.tail = tail;
         self.tail_at = at;
     }
 
-    /// Forgets what [`Fetch::set_tail`] gave.
+    /// Drops the bytes of [`Fetch::set_tail`].
     pub(crate) fn drop_tail(&mut self) {
         self.tail = Vec::new();
         self.tail_at = u64::MAX;
@@ -112,7 +112,7 @@ impl Fetch {
         self.end
     }
 
-    /// Bytes of a block with its trailer, if it lies inside the file.
+    /// Length in bytes of a block with its trailer. Errors: it does not lie inside the file.
     fn stored_len(&self, handle: BlockHandle) -> Result<usize> {
         let len = handle.size.checked_add(BLOCK_TRAILER_LEN);
         let end = len.and_then(|n| handle.offset.checked_add(n));
@@ -149,7 +149,7 @@ impl Fetch {
         read().map_err(|e| self.locate(e, handle))
     }
 
-    /// Reads, verifies and decompresses a data block, out of `ahead` where that has it.
+    /// Reads, verifies and decompresses a data block, from `ahead` if it is there.
     pub(crate) fn data_block(
         &self,
         handle: BlockHandle,
@@ -210,8 +210,8 @@ impl Fetch {
         self.meter.read(&*self.file, bytes, offset, how.activity)
     }
 
-    /// The stored bytes of a block out of `ahead`, which is filled if it is time to; `None` if
-    /// the block should be read alone.
+    /// The stored bytes of a block from `ahead`, after filling it if necessary; `None` if the block
+    /// should be read alone.
     fn read_ahead<'a>(
         &self,
         handle: BlockHandle,
@@ -240,7 +240,7 @@ impl Fetch {
         Ok(ahead.find(handle.offset, len))
     }
 
-    /// Verifies and decompresses stored bytes; borrows those that are not compressed.
+    /// Verifies and decompresses stored bytes; borrows them if they are not compressed.
     pub(crate) fn decode<'a>(
         &self,
         stored: &'a [u8],
@@ -298,25 +298,25 @@ fn unknown_type(b: u8) -> Error {
     Error::corruption(format!("a block has the unknown compression type {b:#04x}"))
 }
 
-/// When and how far iterators read ahead, in bytes.
+/// When and how much iterators read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAheadSizes {
     /// Bytes of the first read-ahead; 0 turns it off.
     pub initial: usize,
     /// Largest read-ahead; 0 turns it off.
     pub max: usize,
-    /// After how many consecutive reads it starts.
+    /// Number of consecutive reads after which it starts.
     pub after: u64,
-    /// Bytes that the system is told to read beyond what is read; 0 is none.
+    /// Bytes behind each read that the operating system is advised to read ahead; 0 is none.
     pub told: u64,
 }
 
-/// Of a steady read-ahead, bytes that are read at once: what a processor keeps close.
+/// Bytes per read of a steady read-ahead: small enough for the CPU cache.
 const STEADY_BYTES: usize = 256 << 10;
 
 impl ReadAheadSizes {
-    /// Keeps `bytes` ahead from the first block on: the system reads them into its cache, and they
-    /// are copied from there in smaller pieces.
+    /// Reads `bytes` ahead from the first block on: the operating system reads them into the page
+    /// cache, from where they are copied in smaller pieces.
     pub(crate) fn steady(bytes: usize) -> Self {
         let at_once = bytes.min(STEADY_BYTES);
         Self {
@@ -358,11 +358,11 @@ pub(crate) struct ReadAhead {
     bytes: LargeVec<u8>,
     /// Offset of `bytes` in the file.
     at: u64,
-    /// Where a read would continue the last one.
+    /// File offset at which a read would continue the last one.
     expected: u64,
     consecutive: u64,
     next_size: usize,
-    /// Where what the system was told to read begins and ends.
+    /// The range that the operating system was last advised to read.
     told: Range<u64>,
 }
 
@@ -379,8 +379,8 @@ impl ReadAhead {
         }
     }
 
-    /// What the system is to be told before `len` bytes at `offset` are read, if it is time to: all
-    /// that is ahead, once half of what it was told before is used up.
+    /// The range to advise the operating system to read, before `len` bytes at `offset` are read:
+    /// everything ahead, once half of the range advised before is used up; `None` until then.
     fn tell(&mut self, offset: u64, len: usize, end: u64) -> Option<Range<u64>> {
         let (ahead, read_to) = (self.sizes.told, offset + len as u64);
         if ahead == 0 {
@@ -412,7 +412,7 @@ impl ReadAhead {
         self.bytes.get(range)
     }
 
-    /// How many bytes to read for a block of `len` bytes at `offset` that is not here.
+    /// How many bytes to read for a block of `len` bytes at `offset` that is not buffered.
     fn plan(&mut self, offset: u64, len: usize, end: u64) -> usize {
         if offset == self.expected {
             self.consecutive += 1;
@@ -457,7 +457,7 @@ mod tests {
         }
         assert_eq!(told.last().unwrap().end, end);
         assert!(told.len() <= 5, "{told:?}");
-        // Somewhere else: told anew.
+        // A read elsewhere: advised again.
         assert_eq!(ahead.tell(MIB, 4096, end).unwrap().start, MIB);
         let mut small = ReadAhead::new(ReadAheadSizes::steady(64 << 10));
         assert_eq!(small.tell(0, 64 << 10, end), None);

@@ -1,7 +1,7 @@
-//! The filter of a table, whole or in partitions.
+//! The filter of a table, full or partitioned.
 //!
-//! It has the table's user keys, their prefixes, or both; its properties say which. A key that has
-//! no prefix is not asked for when the filter has prefixes only.
+//! It contains the table's user keys, their prefixes, or both, as the table's properties say. If it has
+//! prefixes only, a key without a prefix always matches.
 #![deny(clippy::indexing_slicing)]
 
 use base::{SliceTransform, key};
@@ -10,15 +10,15 @@ use crate::block::Target;
 use crate::filter::Filter;
 use crate::index::Index;
 
-/// What tells which keys are not in the table.
+/// The filter of a table, and what it contains.
 #[derive(Debug)]
 pub(super) struct Filters {
     pub(super) parts: Parts,
-    /// Bytes at the end of user keys that are not part of filter keys: a timestamp.
+    /// Bytes of the timestamp at the end of user keys, which is not part of filter keys.
     pub(super) timestamp: usize,
-    /// The filters have the whole keys.
+    /// The filters contain the whole keys.
     pub(super) whole_keys: bool,
-    /// The filters have the prefixes that this takes.
+    /// The filters contain the prefixes that this transform extracts.
     pub(super) prefixes: Option<SliceTransform>,
 }
 
@@ -47,7 +47,7 @@ impl Filters {
         }
     }
 
-    /// True if asking for keys is of no use.
+    /// True if there is no filter.
     #[inline]
     pub(super) fn is_none(&self) -> bool {
         matches!(self.parts, Parts::None)
@@ -76,7 +76,8 @@ impl Filters {
         if self.prefixes.is_none() {
             return true;
         }
-        // Before every key with the prefix: a partition also has the prefix of the key behind it.
+        // Sorts before every key with the prefix. The partition found so has the prefix even if its keys
+        // are in the next one, because it also has the prefix of the key behind it.
         let first = key::encode(prefix, base::SequenceNumber::MAX, base::ValueType::FOR_SEEK);
         Target::new(&first).map_or(true, |target| self.ask(&target, prefix))
     }
@@ -94,7 +95,7 @@ impl Filters {
         }
     }
 
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub(super) fn memory(&self) -> usize {
         match &self.parts {
             Parts::None => 0,

@@ -1,6 +1,6 @@
-//! Counts what is read of a table's file: how often, how much, how long it took.
+//! Statistics about reads of a table's file: number, bytes and times.
 //!
-//! Without statistics and with the perf level off, a read costs two branches more.
+//! Without statistics and with the perf level off, they cost two branches per read.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use base::stats::{Activity, HistogramKind, SharedHistogram, Statistics, Ticker};
 use base::{Error, Result};
 use io::{File, IoPriority, RateLimiter, read_exact_at};
 
-/// Where the reads of one table are counted.
+/// Records statistics about the reads of one table.
 #[derive(Clone, Debug, Default)]
 pub struct ReadMeter {
-    /// Tells the time; without it, no times are counted.
+    /// The clock; without it, no times are recorded.
     pub clock: Option<Arc<dyn Clock>>,
     /// Tickers and histograms of the database.
     pub statistics: Option<Arc<Statistics>>,
-    /// Microseconds of the reads of all tables of the same level.
+    /// Latencies in microseconds of the reads of all tables on the same level.
     pub latency: Option<Arc<SharedHistogram>>,
     /// Whether the table is on the last level.
     pub last_level: bool,
-    /// What reads with a priority wait for.
+    /// The rate limiter for reads with a priority.
     pub limiter: Option<Arc<RateLimiter>>,
 }
 
 impl ReadMeter {
-    /// Waits until so many bytes may be read.
+    /// Waits until `bytes` may be read.
     #[inline]
     pub(super) fn charge(&self, bytes: u64, priority: Option<IoPriority>) {
         if let (Some(limiter), Some(priority)) = (&self.limiter, priority) {
@@ -34,7 +34,7 @@ impl ReadMeter {
         }
     }
 
-    /// Fills `bytes` from the file, and counts it.
+    /// Fills `bytes` from the file, and records the read.
     ///
     /// # Errors
     /// Those of reading.
@@ -78,13 +78,13 @@ impl ReadMeter {
         }
     }
 
-    /// Begins to measure the reading of a block, decompression included.
+    /// Starts a timer for reading a block, including decompression.
     pub(super) fn block_timer(&self) -> Option<u64> {
         let wanted = self.statistics.as_ref().is_some_and(|s| s.wants_times());
         self.timer(wanted || perf::level() > PerfLevel::EnableCount)
     }
 
-    /// Ends it.
+    /// Records the read of a block, with the timer from [`ReadMeter::block_timer`].
     pub(super) fn block_read(&self, histogram: HistogramKind, timer: Option<u64>) {
         if let Some(clock) = &self.clock {
             perf::stop(PerfCounter::BlockReadTime, clock.as_ref(), for_perf(timer));
@@ -94,7 +94,7 @@ impl ReadMeter {
         }
     }
 
-    /// Compares a checksum by `f`, and counts it.
+    /// Verifies a checksum by `f`, and records it.
     pub(super) fn checksum(&self, f: impl FnOnce() -> Result<()>) -> Result<()> {
         let timer = self.timer(perf::level() > PerfLevel::EnableCount);
         let result = f();
@@ -111,7 +111,7 @@ impl ReadMeter {
         result
     }
 
-    /// Decompresses by `f`, and counts it. `from` is the number of compressed bytes.
+    /// Decompresses by `f`, and records it. `from` is the number of compressed bytes.
     pub(super) fn decompress(
         &self,
         from: u64,
@@ -151,7 +151,7 @@ impl ReadMeter {
     }
 }
 
-/// The timer, if the calling thread's perf level counts times.
+/// The timer, if the calling thread's perf level records times.
 fn for_perf(timer: Option<u64>) -> Option<u64> {
     timer.filter(|_| perf::level() > PerfLevel::EnableCount)
 }

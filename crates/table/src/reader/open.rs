@@ -1,4 +1,4 @@
-//! Opens a table: from the footer to everything that is decoded once.
+//! Opens a table: reads the footer and everything that is decoded once.
 #![deny(clippy::indexing_slicing)]
 
 use std::sync::Arc;
@@ -25,13 +25,13 @@ const INDEX: &str = "rocksdb.index";
 const DICTIONARY: &str = "rocksdb.compression_dict";
 const GLOBAL_SEQNO: &[u8] = b"rocksdb.external_sst_file.global_seqno";
 
-/// Names of comparators whose user keys end with an 8-byte timestamp end so.
+/// The suffix of the names of comparators whose user keys end with an 8-byte timestamp.
 const TIMESTAMP_SUFFIX: &str = ".u64ts";
 
 const INDEX_TWO_LEVEL: u32 = 2;
 const INDEX_FIRST_KEY: u32 = 3;
 
-/// Read at once from the end of the file: the meta blocks of most small tables.
+/// Bytes that are read in one read from the end of the file: the meta blocks of most small tables.
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// Opens a table; see [`Reader::open`].
@@ -146,7 +146,7 @@ fn read_metaindex(fetch: &Fetch, handle: BlockHandle) -> Result<Vec<(String, Blo
     Ok(out)
 }
 
-/// Every block that the metaindex names and that has a checksum to verify, but the properties.
+/// Every block that the metaindex names and that has a checksum to verify, except the properties.
 fn known_blocks(metaindex: &[(String, BlockHandle)]) -> Vec<BlockHandle> {
     metaindex
         .iter()
@@ -155,10 +155,10 @@ fn known_blocks(metaindex: &[(String, BlockHandle)]) -> Vec<BlockHandle> {
         .collect()
 }
 
-/// Reads the properties, and finds where in the file the global sequence number stands.
+/// Reads the properties, and finds the file offset of the global sequence number.
 ///
 /// RocksDB may have written a global sequence number into the block of an ingested file after the
-/// checksum was made. So if the checksum is wrong, it may be right with those 8 bytes zero.
+/// checksum was computed. So if the checksum is wrong, it is verified again with those 8 bytes zero.
 pub(super) fn read_properties(
     fetch: &Fetch,
     handle: BlockHandle,
@@ -210,7 +210,7 @@ fn verify_without_seqno(
     fetch.decode(&stored, handle, Role::Meta, true).map(|_| ())
 }
 
-/// Refuses tables that cannot be read right, or are not the one expected.
+/// Refuses tables that cannot be read correctly, or are not the expected one.
 fn check(properties: &Properties, options: &ReaderOptions) -> Result<()> {
     let (ours, theirs) = (options.comparator.name(), properties.comparator.as_str());
     if !theirs.is_empty() && ours != theirs {
@@ -242,8 +242,8 @@ fn check(properties: &Properties, options: &ReaderOptions) -> Result<()> {
     Ok(())
 }
 
-/// What the keys of an ingested file (version 2) mean: all entries have one sequence number,
-/// from the properties or else from the MANIFEST.
+/// The kind of keys of the table. In an ingested file (version 2), all entries have one sequence
+/// number, from the properties or else from the MANIFEST.
 fn keys_of(properties: &Properties, largest_seqno: u64) -> Result<Keys> {
     if properties.external_sst_file_version != Some(2) {
         return Ok(Keys::Internal);
@@ -259,13 +259,13 @@ fn keys_of(properties: &Properties, largest_seqno: u64) -> Result<Keys> {
     }
 }
 
-/// What the decoding of index and filters needs.
+/// State while index and filters are decoded.
 struct Opening<'a> {
     fetch: &'a Fetch,
     options: &'a ReaderOptions,
     encoding: Encoding,
     meta_blocks: Vec<BlockHandle>,
-    /// Bytes that metadata may still take.
+    /// Remaining bytes of memory for metadata.
     metadata_left: usize,
 }
 
@@ -305,7 +305,7 @@ impl Opening<'_> {
         Ok(out)
     }
 
-    /// An index out of the entries of one or more index blocks.
+    /// One index from the entries of one or more index blocks.
     fn one_index(&mut self, blocks: &[BlockHandle], encoding: Encoding) -> Result<Index> {
         let comparator: Comparator = self.options.comparator.clone();
         let mut out = Index::new(comparator, encoding.user_keys);
@@ -333,8 +333,8 @@ impl Opening<'_> {
         self.fetch.meta_block(handle)
     }
 
-    /// Partitions of an honest table do not overlap, so together they fit the file. That also
-    /// bounds how much is read.
+    /// Refuses partitions that are together larger than the file: those of a valid table do not
+    /// overlap. This also bounds how much is read.
     fn check_partitions(&self, handles: &[BlockHandle]) -> Result<()> {
         let total = handles.iter().fold(0u64, |n, h| n.saturating_add(h.size));
         if total > self.fetch.end() {
@@ -372,7 +372,7 @@ impl Opening<'_> {
         })
     }
 
-    /// How prefixes were taken for the table's filter, if it has any and that is known.
+    /// The transform of the prefixes in the table's filter, if it has prefixes and the transform is known.
     fn prefixes(&self, properties: &Properties) -> Option<SliceTransform> {
         let name = properties.prefix_extractor_name.as_str();
         if properties.prefix_filtering == Some(false) || name.is_empty() {

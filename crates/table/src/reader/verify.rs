@@ -9,8 +9,8 @@ use super::fetch::{Read, ReadAhead, ReadAheadSizes};
 use super::open;
 
 impl Reader {
-    /// Verifies the checksum of every block of the file, and that each data block can be
-    /// decompressed and taken apart.
+    /// Verifies the checksum of every block of the file, and that each data block can be decompressed
+    /// and decoded.
     ///
     /// # Errors
     /// `Corruption`, with file and offset, for the first block that is damaged.
@@ -18,8 +18,8 @@ impl Reader {
         self.verify_blocks(&mut Err)
     }
 
-    /// [`Reader::verify_checksums`], passing each block's error to `problem`: it goes on with the
-    /// next block if that returns `Ok`, and ends with what it returns otherwise.
+    /// Like [`Reader::verify_checksums`], but passes each block's error to `problem`: continues with
+    /// the next block if `problem` returns `Ok`, and otherwise returns its error.
     pub fn verify_blocks(&self, problem: &mut dyn FnMut(Error) -> Result<()>) -> Result<()> {
         let mut ahead = ReadAhead::new(ReadAheadSizes {
             initial: 256 << 10,

@@ -1,4 +1,5 @@
-//! FIFO compaction: the oldest files are deleted, by age or because all together are too large.
+//! FIFO compaction: the oldest files are deleted, because of their age or because all files together are
+//! too large.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use super::level::cheap_span;
 use super::{Input, Kind, Levels, Plan};
 use crate::options::CfOptions;
 
-/// Bytes of an output file when small files are merged.
+/// Size in bytes of an output file when small files are merged.
 const MERGED_FILE_BYTES: u64 = 16 << 20;
 
 pub(super) fn pick<F: Candidate>(input: &Input<'_, F>) -> Option<Plan<F>> {
@@ -29,7 +30,7 @@ pub(super) fn expired<'a, F: Candidate>(
     let before = if ttl == 0 { 0 } else { now.saturating_sub(ttl) };
     let old = move |f: &&Arc<F>| {
         let meta = f.meta();
-        // All of a file of level 0 was written before it was made.
+        // All data of a level 0 file was written before the file was created.
         let newest = match meta.file_creation_time {
             0 => meta.oldest_ancestor_time,
             t => t,
@@ -44,7 +45,7 @@ fn by_age<F: Candidate>(input: &Input<'_, F>) -> Option<Plan<F>> {
         .cloned()
         .collect();
     let left = all_bytes(input).saturating_sub(total(&files));
-    // Where that is not enough, size decides, which deletes these too.
+    // If that is not enough, the size limit decides, which deletes these files too.
     if files.is_empty() || left > input.options.compaction_options_fifo.max_table_files_size {
         return None;
     }
@@ -55,8 +56,8 @@ fn by_size<F: Candidate>(input: &Input<'_, F>) -> Option<Plan<F>> {
     let max = input.options.compaction_options_fifo.max_table_files_size;
     let mut left = all_bytes(input);
     let mut inputs = Vec::new();
-    // Deeper levels are from another style: their data is the oldest. Nothing tells their files'
-    // ages apart, so they go by key.
+    // Files on deeper levels come from another compaction style: their data is the oldest. Their ages are
+    // not comparable, so they are deleted in key order.
     for level in (0..input.levels.count()).rev() {
         let files = input.levels.level(level);
         let order: Vec<&Arc<F>> = if level == 0 {
@@ -85,7 +86,7 @@ fn by_size<F: Candidate>(input: &Input<'_, F>) -> Option<Plan<F>> {
     (!inputs.is_empty()).then(|| deletion(input, inputs, "FIFOMaxSize"))
 }
 
-/// Small files of level 0 into one, so that their number stays low.
+/// Merges small files of level 0 into one, to keep their number low.
 fn merge<F: Candidate>(input: &Input<'_, F>) -> Option<Plan<F>> {
     let options = input.options;
     if !options.compaction_options_fifo.allow_compaction {

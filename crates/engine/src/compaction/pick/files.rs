@@ -1,4 +1,4 @@
-//! What the picker sees: files on levels, and key ranges over them.
+//! What the picker works on: files on levels, and key ranges.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use base::{Comparator, SequenceNumber, key};
 
 use crate::version::edit::FileMetaData;
 
-/// What a file holds, from its properties.
+/// The content of a file, according to its properties.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     /// Entries, deletions included.
@@ -26,7 +26,7 @@ pub(crate) trait Candidate {
     fn counts(&self) -> Counts;
     /// Whether it is an input of a running compaction.
     fn is_being_compacted(&self) -> bool;
-    /// Whether somebody asked for its compaction.
+    /// Whether its compaction was suggested.
     fn is_marked(&self) -> bool;
 
     fn size(&self) -> u64 {
@@ -41,7 +41,7 @@ pub(crate) trait Candidate {
         key::user_key(&self.meta().largest)
     }
 
-    /// Whether the largest key is the end of a range tombstone, which the file does not reach.
+    /// Whether the largest key is the end of a range tombstone, which the file does not include.
     fn ends_before_largest(&self) -> bool {
         // Type 0x0f, with the largest sequence number.
         const SENTINEL: u64 = (SequenceNumber::MAX.0 << 8) | 0x0f;
@@ -49,24 +49,24 @@ pub(crate) trait Candidate {
     }
 }
 
-/// User keys from one to another.
+/// A range of user keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) smallest: Vec<u8>,
     pub(crate) largest: Vec<u8>,
-    /// Whether the largest key itself is left out.
+    /// Whether the largest key is excluded.
     pub(crate) open_end: bool,
 }
 
 impl Range {
-    /// Whether both have a key.
+    /// Whether both ranges have a key in common.
     pub(crate) fn overlaps(&self, cmp: &Comparator, other: &Self) -> bool {
         ends_at_or_after(cmp, &self.largest, self.open_end, &other.smallest)
             && ends_at_or_after(cmp, &other.largest, other.open_end, &self.smallest)
     }
 }
 
-/// Whether a range that ends at `largest` has `key` or keys behind it.
+/// Whether a range that ends at `largest` contains `key` or keys after it.
 fn ends_at_or_after(cmp: &Comparator, largest: &[u8], open: bool, key: &[u8]) -> bool {
     match cmp.compare(largest, key) {
         Ordering::Less => false,
@@ -102,7 +102,7 @@ impl<'a, F: Candidate> Levels<'a, F> {
         total(self.level(level))
     }
 
-    /// The number of levels up to the lowest that has files.
+    /// The number of levels down to the lowest one that has files.
     pub(crate) fn non_empty(&self) -> usize {
         let lowest = self.files.iter().rposition(|l| !l.is_empty());
         lowest.map_or(0, |l| l + 1)
@@ -114,7 +114,7 @@ impl<'a, F: Candidate> Levels<'a, F> {
         levels.flat_map(|(l, files)| files.iter().map(move |f| (l, f)))
     }
 
-    /// The extent of some files; `None` if there are none.
+    /// The key range of some files; `None` if there are none.
     pub(crate) fn range<'b>(&self, files: impl IntoIterator<Item = &'b Arc<F>>) -> Option<Range>
     where
         F: 'b,
@@ -139,7 +139,7 @@ impl<'a, F: Candidate> Levels<'a, F> {
         })
     }
 
-    /// Whether the file has a key of the range.
+    /// Whether the file may have a key in the range.
     pub(crate) fn meets(&self, file: &F, range: &Range) -> bool {
         let cmp = self.comparator;
         ends_at_or_after(
@@ -150,8 +150,8 @@ impl<'a, F: Candidate> Levels<'a, F> {
         ) && ends_at_or_after(cmp, &range.largest, range.open_end, file.smallest())
     }
 
-    /// The files of a level with a key of the range. On level 0 also those that overlap the files
-    /// so found, and so on.
+    /// The files of a level that overlap the range. On level 0 also files that overlap those found, and so
+    /// on.
     pub(crate) fn overlapping(&self, level: usize, range: &Range) -> Vec<Arc<F>> {
         if level > 0 {
             return self.sorted_overlapping(level, range).to_vec();
@@ -191,7 +191,7 @@ impl<'a, F: Candidate> Levels<'a, F> {
         }
     }
 
-    /// The files of a sorted level with a key of the range.
+    /// The files of a sorted level that overlap the range.
     pub(crate) fn sorted_overlapping(&self, level: usize, range: &Range) -> &'a [Arc<F>] {
         let cmp = self.comparator;
         let files = self.level(level);
@@ -204,8 +204,8 @@ impl<'a, F: Candidate> Levels<'a, F> {
         files.get(from..to.max(from)).unwrap_or_default()
     }
 
-    /// The files with those of the same level that share a user key with them, so that all versions
-    /// of a key stay together. `None` if one of them is being compacted.
+    /// The files, and those of the same level that share a user key with them, so that all versions of a
+    /// key stay together. `None` if one of them is being compacted.
     pub(crate) fn clean_cut(&self, level: usize, files: Vec<Arc<F>>) -> Option<Vec<Arc<F>>> {
         let mut files = files;
         if level > 0 {
@@ -220,8 +220,8 @@ impl<'a, F: Candidate> Levels<'a, F> {
         (!files.iter().any(|f| f.is_being_compacted())).then_some(files)
     }
 
-    /// Those of a sorted level's files with a key of the range that lie in it wholly, and share no
-    /// user key with files that do not.
+    /// The files of a sorted level that lie entirely in the range, and share no user key with files that do
+    /// not.
     pub(crate) fn clean_within(&self, level: usize, range: &Range) -> Vec<Arc<F>> {
         let cmp = self.comparator;
         let all = self.level(level);
@@ -263,7 +263,7 @@ impl<'a, F: Candidate> Levels<'a, F> {
         })
     }
 
-    /// The size of an average value as it lies in the files, compressed.
+    /// The average size of a value as stored in the files, compressed.
     fn average_value_bytes(&self) -> u64 {
         let mut sum = Counts::default();
         let mut file_bytes = 0u64;
@@ -282,7 +282,7 @@ impl<'a, F: Candidate> Levels<'a, F> {
         (value / u128::from(sum.entries) / u128::from(raw)) as u64
     }
 
-    /// Gives files their sizes as the picker weighs them.
+    /// The weights by which the picker compares file sizes.
     pub(crate) fn weights(&self) -> Weights {
         let few_deletions = |f: &Arc<F>| {
             let c = f.counts();
@@ -295,15 +295,15 @@ impl<'a, F: Candidate> Levels<'a, F> {
     }
 }
 
-/// Weighs files: one that is mostly deletions counts as what it deletes.
+/// Weighs files: a file that consists mostly of deletions also counts what they delete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weights(u64);
 
 impl Weights {
-    /// How much more than it takes a deletion weighs.
+    /// How many average values each deletion counts for that outnumbers a file's other entries.
     const DELETION_WEIGHT: u64 = 2;
 
-    /// The file's size, with the data that its deletions remove.
+    /// The file's size plus the estimated data that its deletions remove.
     pub(crate) fn of<F: Candidate>(self, f: &F) -> u64 {
         let c = f.counts();
         let mut bytes = f.size() + f.meta().compensated_range_deletion_size;

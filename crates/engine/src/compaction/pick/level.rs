@@ -1,7 +1,7 @@
 //! Level compaction.
 //!
-//! By score: a file of the level that needs it most, in the order of `compaction_pri`, with what it
-//! overlaps in the next level. What becomes of level 0 is said in [`super::level0`].
+//! By score: picks a file of the level that needs compaction most, in the order of `compaction_pri`, with
+//! the files that it overlaps in the next level. [`super::level0`] handles level 0.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::score::{Score, Targets, scores};
 use super::{Input, Kind, Plan};
 use crate::options::CompactionPri;
 
-/// Files that one compaction moves a level down, at most.
+/// Maximum number of files that one compaction moves down a level.
 const MOVED_FILES_MAX: usize = 4;
 
 pub(super) fn pick<F: Candidate>(input: &Input<'_, F>) -> Option<Plan<F>> {
@@ -26,7 +26,7 @@ pub(super) fn pick<F: Candidate>(input: &Input<'_, F>) -> Option<Plan<F>> {
         .or_else(|| picker.periodic())
 }
 
-/// Where a file goes that is compacted for another reason than its level's size.
+/// Where a file goes that is compacted for a reason other than its level's size.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Destination {
     Same,
@@ -63,7 +63,7 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
     fn by_score(&self) -> Option<Plan<F>> {
         let mut level0_waits = false;
         for s in self.scores.iter().take_while(|s| s.score >= 1.0) {
-            // Level 0 waits for this level: more work on it would keep it waiting.
+            // Level 0 waits for this level: more work on it would prolong the wait.
             if level0_waits && s.level == self.targets.base_level {
                 continue;
             }
@@ -113,7 +113,7 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
         None
     }
 
-    /// Where the next compaction of the level starts: at the file behind the inputs, or at the first.
+    /// Where the level's next compaction starts: at the file after the inputs, or at the first file.
     fn cursor_after(&self, level: usize, plan: &Plan<F>) -> Option<(usize, Vec<u8>)> {
         let files = self.input.levels.level(level);
         let last = plan.inputs.first()?.1.last()?.meta().number;
@@ -122,7 +122,7 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
         Some((level, next.meta().smallest.clone()))
     }
 
-    /// A file that overlaps nothing in the output level takes along those behind it that do not
+    /// If a single file overlaps nothing in the output level, adds the files after it that overlap nothing
     /// either.
     fn extended(&self, level: usize, files: Vec<Arc<F>>, output: usize) -> Vec<Arc<F>> {
         let levels = &self.input.levels;
@@ -160,8 +160,8 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
         files
     }
 
-    /// The compaction of `files` of `level`, a clean cut, with what they overlap in the output level;
-    /// `None` if some of it is busy.
+    /// The compaction of `files` of `level`, which must be a clean cut, with the output level's files that
+    /// they overlap; `None` if some of these are busy.
     pub(super) fn with_output(
         &self,
         level: usize,
@@ -222,7 +222,7 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
     }
 
     pub(super) fn grandparents(&self, range: &Range, output: usize) -> Vec<Arc<F>> {
-        // The next level that has files: data stays on the output level until it goes there.
+        // The next level that has files: data stays on the output level until it moves there.
         let levels = &self.input.levels;
         (output + 1..levels.count())
             .map(|l| levels.sorted_overlapping(l, range))
@@ -231,8 +231,8 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
             .to_vec()
     }
 
-    /// More files of the upper level that fit between the ends of the output level's, if they do
-    /// not bring more of the output level in.
+    /// More files of the upper level that fit between the ends of the output level's files, as long as they
+    /// do not bring in more files of the output level.
     fn grown(&self, level: usize, files: &[Arc<F>], below: &[Arc<F>]) -> Option<Vec<Arc<F>>> {
         let levels = &self.input.levels;
         let all = levels.range(files.iter().chain(below))?;
@@ -258,7 +258,7 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
             return Some(more);
         }
         if level == 0 {
-            return None; // files of level 0 go with all that they overlap, which is what they are
+            return None; // files of level 0 already come with all files that they overlap
         }
         let inside = levels.clean_within(level, &all);
         (fits(&inside) && same_below(&inside)).then_some(inside)
@@ -302,7 +302,7 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
         out
     }
 
-    /// The compaction of a file for another reason than its level's size.
+    /// The compaction of a single file for a reason other than its level's size.
     fn single(
         &self,
         level: usize,
@@ -334,7 +334,7 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
         files.filter(|(_, f)| !f.is_being_compacted())
     }
 
-    /// Files that somebody asked for, unless they are on the lowest level already.
+    /// Files whose compaction was suggested, unless they are already on the lowest level.
     fn marked(&self) -> Option<Plan<F>> {
         let lowest = self.input.levels.non_empty().saturating_sub(1);
         self.idle()
@@ -342,7 +342,7 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
             .find_map(|(l, f)| self.single(l, f, Destination::Next, "FilesMarkedForCompaction"))
     }
 
-    /// Files with nothing below, whose deletions only a snapshot kept that is gone.
+    /// Files with nothing below, whose deletions were kept only by a snapshot that has been released.
     fn freed_by_snapshots(&self) -> Option<Plan<F>> {
         let oldest = self.input.oldest_snapshot?;
         let levels = &self.input.levels;
@@ -401,7 +401,8 @@ pub(super) fn due_periodically<F: Candidate>(input: &Input<'_, F>) -> impl Fn(&A
     }
 }
 
-/// The newest files that are not busy, as many as make the work for each file that goes smaller.
+/// The newest files that are not busy, as long as each additional file lowers the work per file that is
+/// removed.
 pub(super) fn cheap_span<F: Candidate>(
     files: &[Arc<F>],
     files_min: usize,
@@ -427,7 +428,8 @@ pub(super) fn cheap_span<F: Candidate>(
     files.get(..count)
 }
 
-/// Puts files before others the nearer their `ttl` is, so that they need no compaction of their own.
+/// Ranks files higher the closer they are to the end of their `ttl`, so that they need no compaction of
+/// their own.
 struct Boost {
     start: u64,
     range: u64,
@@ -445,7 +447,7 @@ impl Boost {
         };
         if ttl > 0 && level > 0 && level + 1 < levels {
             let start = ttl / 2;
-            // Deeper levels begin earlier: their files have a longer way behind them.
+            // Upper levels begin earlier: their files have further to go to the last level.
             let shift = (levels - level - 1).min(63) as u32;
             out.range = (ttl / 32 * 31).saturating_sub(start) >> shift;
             out.start = start + out.range;

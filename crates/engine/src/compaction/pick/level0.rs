@@ -1,15 +1,15 @@
-//! What becomes of level 0: it goes where the fewest bytes are written for each of its own.
+//! Decides what happens to level 0: it is compacted where the fewest bytes are written per byte of level 0.
 //!
 //! ```text
 //!   overlaps nothing below                  moves as it is
 //!   far smaller than the base level         becomes one file
-//!   going down rewrites more than it has    its newest files become one: it goes down with more
-//!   the base level could not keep it        with the base level into the level behind
+//!   going down rewrites more than it has    its newest files become one, and it goes down later with more
+//!   the base level could not keep it        together with the base level into the level after it
 //!   else                                    into the base level
 //! ```
 //!
-//! It goes down as a whole, as far as its files overlap. While that runs, its newest files may be
-//! merged with each other, so that their number stays low.
+//! Level 0 goes down as a whole, as far as its files overlap. While that runs, its newest files may be
+//! merged with each other to keep their number low.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use super::files::{Candidate, total};
 use super::level::{Picker, cheap_span};
 use super::{Kind, Plan};
 
-/// Files of level 0 that are worth a merge among themselves.
+/// Minimum number of level 0 files for a merge among themselves.
 const INTRA_LEVEL0_FILES_MIN: usize = 4;
-/// Newest files of level 0 that are worth a merge before level 0 goes down, while no more come: with
-/// fewer, the same bytes would be written again too soon.
+/// Minimum number of the newest level 0 files for a merge before level 0 goes down, when no more files are
+/// coming. With fewer, the same bytes would be rewritten too soon.
 const TIER_FILES_MIN: usize = 3;
-/// Level 0 gathers as long as going down would rewrite so many bytes for each of its own.
+/// Level 0 gathers files as long as going down would rewrite at least this many bytes per byte of its own.
 const TIER_REWRITES_MIN: u64 = 1;
-/// Level 0 grows if its newest file is at most so many seconds old.
+/// Level 0 counts as growing if its newest file is at most this many seconds old.
 const GROWS_SECONDS: u64 = 15;
 
 impl<F: Candidate> Picker<'_, '_, F> {
-    /// Files of level 0 into the base level, or with each other if that is much cheaper.
+    /// Compacts files of level 0 into the base level, or with each other if that is much cheaper.
     pub(super) fn level0(&self) -> Option<Plan<F>> {
         const REASON: &str = "LevelL0FilesNum";
         if self.input.level0_is_busy() {
@@ -48,12 +48,12 @@ impl<F: Candidate> Picker<'_, '_, F> {
             })
     }
 
-    /// The files of level 0 and what they overlap in the base level, into the level behind it: if that
-    /// writes fewer bytes for each that arrives there.
+    /// Compacts the files of level 0, with what they overlap in the base level, into the level after it, if
+    /// that writes fewer bytes per byte that arrives there.
     ///
-    /// With `a` bytes of level 0, `b` of the base level, whose target is `t`, and `d` behind it, the
-    /// direct way writes `1 + d / (a + b)` for each byte. The other way the base level is full, and
-    /// what it cannot keep moves on: `(a + t) / a + 1 + d / (a + t)`.
+    /// Let level 0 have `a` bytes, the base level `b` bytes with the target `t`, and the level after it `d`
+    /// bytes. The direct way writes `1 + d / (a + b)` for each byte. The alternative fills the base level
+    /// first and then moves on what exceeds its target: `(a + t) / a + 1 + d / (a + t)`.
     fn through_base(&self, files: &[Arc<F>], reason: &'static str) -> Option<Plan<F>> {
         let levels = &self.input.levels;
         let base = self.targets.base_level;
@@ -90,7 +90,7 @@ impl<F: Candidate> Picker<'_, '_, F> {
         Some(plan)
     }
 
-    /// Whether going down would rewrite more than level 0 has.
+    /// Whether going down would rewrite more bytes than level 0 has.
     fn level0_is_light(&self) -> bool {
         let levels = &self.input.levels;
         let files = levels.level(0);
@@ -103,8 +103,8 @@ impl<F: Candidate> Picker<'_, '_, F> {
         rewritten >= total(files).saturating_mul(TIER_REWRITES_MIN)
     }
 
-    /// Whether level 0 waits for more files, although it has a score: it is too light to go down.
-    /// While it grows, it waits for half as many again as the trigger.
+    /// Whether level 0, although it has a score, waits for more files because it is too light to go down.
+    /// While it grows, it waits for one and a half times as many files as the trigger.
     pub(super) fn level0_gathers(&self) -> bool {
         let files = self.input.levels.level(0).len();
         let trigger = self.level0_trigger();
@@ -116,7 +116,7 @@ impl<F: Candidate> Picker<'_, '_, F> {
         files < enough && self.level0_is_light()
     }
 
-    /// Whether files come to level 0 one after the other.
+    /// Whether level 0 is currently receiving files.
     fn level0_grows(&self) -> bool {
         let newest = self.input.levels.level(0).first();
         newest.is_some_and(|f| {
@@ -130,8 +130,8 @@ impl<F: Candidate> Picker<'_, '_, F> {
         trigger.unsigned_abs() as usize
     }
 
-    /// The newest files of level 0 into one, if they are of one size, level 0 is then small enough,
-    /// and it is too light to go down: it does later, with more.
+    /// Merges the newest files of level 0 into one, if they are of similar size, few enough files are left
+    /// afterwards, and level 0 is too light to go down: it goes down later, with more data.
     fn tiered(&self) -> Option<Plan<F>> {
         let files = self.input.levels.level(0);
         let options = self.input.options;
@@ -157,7 +157,7 @@ impl<F: Candidate> Picker<'_, '_, F> {
             .then(|| self.within_level0(files.iter().take(run).cloned().collect()))
     }
 
-    /// The oldest files of level 0 as they are, as far as they overlap neither each other nor the
+    /// Moves the oldest files of level 0 unchanged, as far as they overlap neither each other nor the
     /// output level.
     fn move_from_level0(&self, output: usize, reason: &'static str) -> Option<Plan<F>> {
         let levels = &self.input.levels;
@@ -181,7 +181,8 @@ impl<F: Candidate> Picker<'_, '_, F> {
             files = more;
         }
         let range = levels.range(&files)?;
-        // Newer files of level 0 stay above; what lies between the files on the output level too.
+        // Newer files of level 0 stay above, and files of the output level between the moved ones stay in
+        // place.
         if self.input.conflicts(&range, output)
             || !self
                 .input
@@ -194,8 +195,8 @@ impl<F: Candidate> Picker<'_, '_, F> {
         Some(plan)
     }
 
-    /// All of level 0 into one file, if the base level is so much larger that merging with it would
-    /// mostly rewrite it.
+    /// Merges all of level 0 into one file, if the base level is so much larger that a merge with it would
+    /// mostly rewrite the base level.
     fn merge_small_level0(&self) -> Option<Plan<F>> {
         let levels = &self.input.levels;
         let files = levels.level(0);
@@ -217,7 +218,7 @@ impl<F: Candidate> Picker<'_, '_, F> {
             .plan(vec![(0, files)], 0, base, "LevelL0FilesNum")
     }
 
-    /// The newest files of level 0 merged with each other, while the older ones are busy.
+    /// Merges the newest files of level 0 with each other while the older ones are busy.
     pub(super) fn intra_level0(&self) -> Option<Plan<F>> {
         let files = self.input.levels.level(0);
         if files.len() < self.level0_trigger() + 2 {

@@ -1,9 +1,9 @@
-//! Compactions by call, one step after the other.
+//! Compactions requested by a call, one step at a time.
 //!
-//! `compact_range` in level style goes down level by level, a piece of at most about
-//! `max_compaction_bytes` at a time, so that other compactions get their turn; universal style merges
-//! all files at once. What is left to do is in [`Progress`]; a step that meets a running
-//! compaction waits for it.
+//! In level style, `compact_range` goes down level by level, in pieces of at most about
+//! `max_compaction_bytes`, so that other compactions get their turn. In universal style it merges all files
+//! at once. [`Progress`] records what is left to do. A step that conflicts with a running compaction waits
+//! for it.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use super::level::Picker;
 use super::{Input, Kind, MANUAL, Plan, automatic};
 use crate::options::{BottommostLevelCompaction, CompactRangeOptions, CompactionStyle};
 
-/// The reason of a move by `change_level`.
+/// The reason of a move requested by `change_level`.
 pub(crate) const REFIT: &str = "RefitLevel";
 
-/// What is to be compacted.
+/// What a caller wants compacted.
 pub(crate) enum Request {
-    /// User keys from the first to the second, both included; `None` is open.
+    /// User keys from `begin` to `end`, both inclusive; `None` is unbounded.
     Range {
         begin: Option<Vec<u8>>,
         end: Option<Vec<u8>>,
         options: CompactRangeOptions,
-        /// Levels above have no key of the range, though their files may reach over it.
+        /// Levels above this one have no key in the range, although their files may span it.
         first_level: usize,
-        /// Files with this number and above are made by the call itself.
+        /// Files with this number or a larger one were created by the call itself.
         first_new_file: FileNumber,
     },
-    /// These files, to this level.
+    /// Compacts these files to this level.
     Files {
         numbers: Vec<u64>,
         output_level: usize,
@@ -37,33 +37,33 @@ pub(crate) enum Request {
     },
 }
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The level whose files are to go, once it has begun.
+    /// The level whose files are going down, once the request has begun.
     level: Option<usize>,
-    /// Nothing goes down any more: the level itself may be written anew.
+    /// Nothing goes further down; only the level itself may still be rewritten.
     at_bottom: bool,
-    /// Of the level, keys before this are done.
+    /// Keys of the level before this one are done.
     from: Option<Vec<u8>>,
     /// The level that holds the result so far.
     result_level: usize,
-    /// The levels are done; `change_level` is left.
+    /// All levels are done; only `change_level` is left.
     merged: bool,
     done: bool,
 }
 
-/// What to do next for a request.
+/// The next step of a request.
 pub(crate) enum Step<F> {
-    /// Run this, then ask again.
+    /// Run this, then call again.
     Run(Box<Plan<F>>),
-    /// Ask again when a compaction has ended.
+    /// Call again when a compaction has ended.
     Wait,
     Done,
 }
 
-/// Errors: files that do not exist, or are in another compaction; a level that is none, or that
-/// cannot be changed to.
+/// Errors: files that do not exist or are in another compaction; a level that does not exist or cannot be
+/// the target.
 pub(crate) fn next_step<F: Candidate>(
     input: &Input<'_, F>,
     request: &Request,
@@ -118,7 +118,7 @@ pub(crate) fn next_step<F: Candidate>(
     }
 }
 
-/// User keys, both ends included.
+/// User keys, both ends inclusive; `None` is unbounded.
 #[derive(Clone, Copy)]
 struct Bounds<'a> {
     begin: Option<&'a [u8]>,
@@ -139,8 +139,8 @@ impl Bounds<'_> {
     }
 }
 
-/// Down to the lowest level that compactions may write, or that has files; then that level once more,
-/// if it is wanted.
+/// Goes down to the lowest level that compactions may write to or that has files, and then rewrites that
+/// level if requested.
 fn by_level<F: Candidate>(
     input: &Input<'_, F>,
     bounds: Bounds<'_>,
@@ -169,7 +169,7 @@ fn by_level<F: Candidate>(
         let step = piece(input, &picker, (level, output), bounds, &|_| true, progress);
         if let Some(step) = step {
             if level == 0 && matches!(step, Step::Run(_)) {
-                // What is flushed meanwhile is not waited for.
+                // Does not wait for files that are flushed meanwhile.
                 progress.level = Some(output);
             }
             return step;
@@ -194,7 +194,7 @@ fn by_level<F: Candidate>(
     piece(input, &picker, (level, level), bounds, taken, progress).unwrap_or(Step::Done)
 }
 
-/// Whether what lies on the level goes further down. Level 0 always does.
+/// Whether the content of the level goes further down. Level 0's always does.
 fn has_next<F: Candidate>(input: &Input<'_, F>, level: usize) -> bool {
     let levels = &input.levels;
     let lowest = if input.options.level_compaction_dynamic_level_bytes {
@@ -237,7 +237,7 @@ fn piece<F: Candidate>(
         };
         let count = files.iter().take_while(fits).count();
         files.truncate(count);
-        // A level that is rewritten file by file must not take in files that were just written.
+        // A level that is rewritten file by file must not include files that were just written.
         if !files.is_empty() {
             match levels.clean_cut(level, files) {
                 Some(cut) => files = cut,
@@ -262,9 +262,9 @@ fn piece<F: Candidate>(
     Some(Step::Run(Box::new(plan)))
 }
 
-/// All files of the family into the last level, which is written anew too: what it was written with
-/// (a filter, a compression, a time to live) may have changed. Where level 0 is all there is, only if
-/// one of its files is met.
+/// Compacts all files of the family into the last level, which is rewritten too, because a filter,
+/// compression or TTL that applied to it may have changed. If level 0 is the only level, this happens only
+/// if one of its files overlaps the bounds.
 fn everything<F: Candidate>(
     input: &Input<'_, F>,
     bounds: Bounds<'_>,
@@ -288,7 +288,7 @@ fn everything<F: Candidate>(
     Step::Run(Box::new(input.plan(inputs, output, 1, MANUAL)))
 }
 
-/// Moves the files of the level that holds the result to `target` as they are.
+/// Moves the files of the level that holds the result to `target`, unchanged.
 fn refit<F: Candidate>(
     input: &Input<'_, F>,
     target: i32,
@@ -307,7 +307,7 @@ fn refit<F: Candidate>(
     let empty = |l: usize| levels.level(l).is_empty();
     let to = match usize::try_from(target) {
         Ok(to) => to,
-        // The uppermost level that it can get to through empty ones.
+        // The uppermost level that can be reached through empty levels.
         Err(_) => (1..from)
             .rev()
             .take_while(|&l| empty(l))
@@ -360,8 +360,8 @@ fn no_such_level<F: Candidate>(input: &Input<'_, F>, what: &str) -> Error {
     e.hint(format!("num_levels = {num_levels}"))
 }
 
-/// These files and all that must go with them: of level 0 the older files that they overlap, and
-/// from each level down to the output level what overlaps.
+/// Compacts these files and all that must go with them: the older level 0 files that overlap them, and the
+/// overlapping files of each level down to the output level.
 fn by_number<F: Candidate>(
     input: &Input<'_, F>,
     numbers: &[u64],
@@ -421,7 +421,8 @@ fn by_number<F: Candidate>(
     Ok(Step::Run(Box::new(plan)))
 }
 
-/// Adds what must not be left behind above or on the output level; the extent of all.
+/// Adds the files that must not be left behind above the output level or on it; returns the key range of
+/// all.
 fn complete<F: Candidate>(
     input: &Input<'_, F>,
     chosen: &mut [Vec<Arc<F>>],
@@ -429,7 +430,7 @@ fn complete<F: Candidate>(
 ) -> Option<Range> {
     let levels = &input.levels;
     if output == 0 {
-        // Neighbours in age: what lies between the newest and the oldest must be in.
+        // Level 0 files must be adjacent in age: everything between the newest and the oldest is included.
         let all = levels.level(0);
         let is_chosen = |f: &Arc<F>| chosen[0].iter().any(|c| c.meta().number == f.meta().number);
         let first = all.iter().position(is_chosen)?;

@@ -13,15 +13,15 @@
 use super::files::{Candidate, Levels, Weights};
 use crate::options::{CfOptions, CompactionStyle};
 
-/// By how much a level that needs compaction is put before one that does not.
+/// Factor that ranks levels that need compaction before those that do not.
 const SCALE: f64 = 10.0;
 
-/// What the levels should hold.
+/// The target sizes of the levels.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Targets {
     /// The level that level 0 is compacted into.
     pub(crate) base_level: usize,
-    /// Bytes of each level; `u64::MAX` above the base level.
+    /// Target size in bytes of each level; `u64::MAX` above the base level.
     pub(crate) max_bytes: Vec<u64>,
     /// Levels from the base level down to this one should be empty.
     pub(crate) lowest_unnecessary: Option<usize>,
@@ -69,7 +69,7 @@ impl Targets {
         let sizes: Vec<u64> = (0..count).map(|l| levels.bytes(l)).collect();
         let base_max = options.max_bytes_for_level_base;
         let Some(first) = (1..count).find(|&l| sizes[l] > 0) else {
-            // Level 0 goes to the last level directly.
+            // Level 0 is compacted directly into the last level.
             if let Some(last) = out.max_bytes.last_mut() {
                 *last = base_max;
             }
@@ -86,7 +86,7 @@ impl Targets {
             }
         }
         let base_size = if size <= base_min {
-            // The first level that has files would have to be smaller than is worth a level.
+            // The first level that has files would be smaller than a level is worth.
             out.base_level = first;
             base_min + 1
         } else {
@@ -102,7 +102,7 @@ impl Targets {
             if level > out.base_level {
                 target = times(target, multiplier);
             }
-            // No level below is smaller than level 0 may be.
+            // No level below level 0 is smaller than level 0 may be.
             out.max_bytes[level] = target.max(base_max);
         }
         out
@@ -122,7 +122,7 @@ fn times(a: u64, b: f64) -> u64 {
     }
 }
 
-/// A level and how much it needs compaction; 1 and more does.
+/// A level and its score; 1 or more means that it needs compaction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Score {
     pub(crate) level: usize,
@@ -150,7 +150,7 @@ pub(crate) fn scores<F: Candidate>(
     }];
     if options.compaction_style == CompactionStyle::Level {
         deeper(levels, options, targets, weights, &mut out);
-        // Stable: of equal ones the upper level first.
+        // The sort is stable: of levels with equal scores, the upper one comes first.
         out.sort_by(|a, b| b.score.total_cmp(&a.score));
     }
     out
@@ -160,7 +160,7 @@ fn trigger(options: &CfOptions) -> f64 {
     f64::from(options.level0_file_num_compaction_trigger.max(1))
 }
 
-/// What of level 0 is not being compacted.
+/// The part of level 0 that is not being compacted.
 struct Level0 {
     /// Sorted runs: files of level 0 and, in universal style, levels below.
     runs: u64,
@@ -202,7 +202,8 @@ fn level0_score<F: Candidate>(
     }
     let base_target = targets.max_bytes(targets.base_level);
     if level0.weight > base_target {
-        // More than the base level should hold: how much it has now says what the merge costs.
+        // Level 0 has more than the base level should hold. The base level's actual size then determines
+        // the cost of the merge.
         let base: u64 = levels
             .level(targets.base_level)
             .iter()
@@ -213,7 +214,7 @@ fn level0_score<F: Candidate>(
     if score > 1.0 { score * SCALE } else { score }
 }
 
-/// Appends the levels below level 0 that have one below them.
+/// Appends the scores of the levels between level 0 and the last level.
 fn deeper<F: Candidate>(
     levels: &Levels<'_, F>,
     options: &CfOptions,
@@ -221,7 +222,7 @@ fn deeper<F: Candidate>(
     weights: Weights,
     out: &mut Vec<Score>,
 ) {
-    // What the levels above will send down soon.
+    // Bytes that the levels above will soon send down.
     let mut incoming = levels.bytes(0) as f64;
     for level in 1..levels.count().saturating_sub(1) {
         let files = levels.level(level);
@@ -257,7 +258,7 @@ fn fifo<F: Candidate>(
     let fifo = &options.compaction_options_fifo;
     let all: u64 = levels.all().map(|(_, f)| f.size()).sum();
     let mut score = all as f64 / fifo.max_table_files_size.max(1) as f64;
-    // One above by size means that something goes: exactly full is not.
+    // A score of more than 1 by size means that files are deleted; exactly full is not enough.
     if score <= 1.0 {
         score = score.min(0.999_999);
         if fifo.allow_compaction {
@@ -270,8 +271,8 @@ fn fifo<F: Candidate>(
     score
 }
 
-/// Bytes that compactions have yet to write until every level is within its target: what the
-/// pending-bytes limits of write stalls are compared with.
+/// Bytes that compactions have yet to write until every level is within its target. The pending-bytes
+/// limits of write stalls are compared with this.
 pub(crate) fn pending_compaction_bytes<F: Candidate>(
     levels: &Levels<'_, F>,
     options: &CfOptions,
@@ -300,7 +301,7 @@ pub(crate) fn pending_compaction_bytes<F: Candidate>(
             incoming = size - target;
             let next = levels.bytes(level + 1);
             if next > 0 {
-                // Each byte that goes down is merged with as many as there are for it below.
+                // Each byte that goes down is merged with its share of the bytes below.
                 let share = next as f64 / size as f64 + 1.0;
                 estimate = estimate.saturating_add((incoming as f64 * share) as u64);
             }

@@ -1,7 +1,8 @@
-//! What the picker writes in a long overwriting: a model of time, with one thread that compacts.
+//! What the picker causes to be written during a long overwrite: a simulation in time with one compaction
+//! thread.
 //!
-//! Keys are drawn uniformly, so a file is a share of the keys of its range, and a merge of several
-//! has each key once. Sizes are those of `bench-sustained`: 640 MiB of keys and values in memtables
+//! Keys are drawn uniformly. So a file contains a share of the keys in its range, and a merge of several
+//! files has each key once. Sizes are those of `bench-sustained`: 640 MiB of keys and values, and memtables
 //! of 64 MiB.
 
 use super::tests::{Bench, File as FileOf, MIB, file};
@@ -9,17 +10,17 @@ use super::*;
 
 /// What is written, and how fast.
 struct World {
-    /// Different keys.
+    /// Number of different keys.
     keys: f64,
-    /// Bytes of an entry in a table.
+    /// Bytes that an entry takes in a table.
     entry: f64,
-    /// Bytes that are put with an entry.
+    /// Bytes of key and value that are put with an entry.
     put: f64,
-    /// Entries that fill a memtable.
+    /// Number of entries that fill a memtable.
     memtable: f64,
-    /// Puts a second, while nobody is held back.
+    /// Puts per second while writers are not stalled.
     puts: f64,
-    /// Bytes a second that a compaction reads.
+    /// Bytes per second that a compaction reads.
     speed: f64,
 }
 
@@ -32,20 +33,20 @@ const SUSTAINED: World = World {
     speed: 110e6,
 };
 
-/// What came of it.
+/// The result of a simulation.
 struct Outcome {
-    /// Bytes that compactions wrote for each that was put.
+    /// Bytes written by compactions per byte put.
     written: f64,
-    /// Files of level 0, at most and on average.
+    /// Maximum and average number of level 0 files.
     most: usize,
     mean: f64,
-    /// The share of the time in which the puts waited.
+    /// Share of the time in which puts waited.
     held: f64,
 }
 
-/// When it begins, in seconds since 1970.
+/// Start of the simulation, in seconds since 1970.
 const STARTED: u64 = 1_700_000_000;
-/// Names of keys: so many, of four digits.
+/// Number of key names, of four digits each.
 const NAMES: f64 = 10_000.0;
 
 impl World {
@@ -53,7 +54,7 @@ impl World {
         f.meta().file_size as f64 / self.entry
     }
 
-    /// The entries that a merge leaves of files in a range of this width.
+    /// Number of entries that a merge of these files leaves, in a range of this width.
     fn merged(&self, files: &[&Arc<FileOf>], width: f64, bottom: bool) -> f64 {
         let all = self.keys * width;
         if bottom {
@@ -66,7 +67,7 @@ impl World {
         all * (1.0 - missing)
     }
 
-    /// So many memtables are filled, with default options.
+    /// Fills `memtables` memtables, with default options.
     fn run(&self, memtables: usize) -> Outcome {
         const STEP: f64 = 0.01;
         let mut bench = Bench::new();
@@ -137,7 +138,7 @@ impl World {
         out
     }
 
-    /// Ends the compaction; the bytes that it wrote.
+    /// Ends the oldest compaction; returns the bytes that it wrote.
     fn finish(&self, bench: &mut Bench, number: &mut u64) -> f64 {
         let (_, plan) = bench.running.remove(0);
         let all: Vec<&Arc<FileOf>> = plan.files().map(|(_, f)| f).collect();
@@ -183,8 +184,8 @@ impl World {
     }
 }
 
-/// RocksDB 11.8.1 writes 1.2 to 1.3 bytes for each in `bench-sustained`, with up to twenty files in
-/// level 0, because it is slower than what is put.
+/// In `bench-sustained`, RocksDB 11.8.1 writes 1.2 to 1.3 bytes per byte put, with up to twenty level 0
+/// files, because its compactions are slower than the puts.
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures are what it is for")]
 fn overwriting_writes_little_with_few_files_in_level_0() {

@@ -1,8 +1,8 @@
-//! Universal compaction: neighbouring sorted runs are merged.
+//! Universal compaction: adjacent sorted runs are merged.
 //!
-//! A sorted run is a file of level 0, or a whole level below. Newer runs come first. In this order
-//! is tried: all runs, if those above the oldest are too large beside it; runs of similar size; any
-//! runs, if there are more of them than `level0_file_num_compaction_trigger`.
+//! A sorted run is a file of level 0, or a whole level below it. Newer runs come first. These picks are
+//! tried in order: all runs, if those above the oldest are too large compared with it; runs of similar
+//! size; any runs, if there are more of them than `level0_file_num_compaction_trigger`.
 //!
 //! ```text
 //!   output level:  the last one, if the oldest run is among the inputs
@@ -79,7 +79,8 @@ pub(super) fn pick<F: Candidate>(input: &Input<'_, F>) -> Option<Plan<F>> {
     Some(plan)
 }
 
-/// The oldest run and all newer ones up to the first that is busy, if these are too large for it.
+/// The oldest run and all newer ones up to the first busy one, if the newer ones are too large compared
+/// with the oldest.
 fn too_much_space<F: Candidate>(input: &Input<'_, F>, runs: &[Run<F>]) -> Option<Plan<F>> {
     let (base, newer) = runs.split_last()?;
     if base.busy {
@@ -99,8 +100,8 @@ fn too_much_space<F: Candidate>(input: &Input<'_, F>, runs: &[Run<F>]) -> Option
     merge(input, runs, start..runs.len(), "UniversalSizeAmplification")
 }
 
-/// Neighbouring runs, each not larger than those before it together plus `ratio` percent; `None`
-/// takes any.
+/// Adjacent runs, each of them not larger than the newer ones together plus `ratio` percent; `None` takes
+/// any.
 fn similar_runs<F: Candidate>(
     input: &Input<'_, F>,
     runs: &[Run<F>],
@@ -153,13 +154,13 @@ fn periodic<F: Candidate>(input: &Input<'_, F>, runs: &[Run<F>]) -> Option<Plan<
     merge(input, runs, start..runs.len(), "PeriodicCompaction")
 }
 
-/// The newest run with a marked file, and the older ones up to the next level that has files.
+/// The newest run with a marked file, and the older runs down to the next level that has files.
 fn marked<F: Candidate>(input: &Input<'_, F>, runs: &[Run<F>]) -> Option<Plan<F>> {
     let start = runs
         .iter()
         .position(|r| r.files.iter().any(|f| f.is_marked()))?;
     if runs[start].level + 1 >= input.levels.count() && input.levels.count() > 1 {
-        return None; // on the lowest level already
+        return None; // it is already on the lowest level
     }
     let next = runs[start..]
         .iter()
@@ -168,7 +169,7 @@ fn marked<F: Candidate>(input: &Input<'_, F>, runs: &[Run<F>]) -> Option<Plan<F>
     merge(input, runs, start..end, "FilesMarkedForCompaction")
 }
 
-/// The merge of these runs; `None` if one of them is busy, or another compaction writes there.
+/// The merge of these runs; `None` if one of them is busy, or another compaction writes to the same place.
 fn merge<F: Candidate>(
     input: &Input<'_, F>,
     runs: &[Run<F>],
@@ -214,7 +215,8 @@ fn merge<F: Candidate>(
     Some(plan)
 }
 
-/// Whether runs up to `end` are compressed: not, once the older ones are enough of the data.
+/// Whether a merge of the runs up to `end` is compressed: no, once the older runs make up enough of the
+/// data.
 fn compresses<F: Candidate>(input: &Input<'_, F>, runs: &[Run<F>], end: usize) -> bool {
     let percent = input
         .options

@@ -1,25 +1,25 @@
-//! Where a key belongs in the list: a B+ tree whose lowest blocks point at all entries.
+//! Finds the place of a key in the list: a B+ tree whose lowest blocks point at all entries.
 //!
 //! ```text
 //!   block   version · slots used · bytes skipped · level · lowest entry · next block of its level
 //!           slots, sorted:  | integer prefix | -> entry (level 0), block (levels above) |
 //! ```
 //!
-//! A slot has the comparator's integer prefix of its key, counted from where the keys of the block begin
-//! to differ: what all keys between the block's lowest entry and the next block's have in common is
-//! skipped. So a search in a block compares integers; it reads keys only where those are equal. The
-//! slots of a lowest block lie in a few neighbouring cache lines, which are asked for all at once.
+//! A slot stores the comparator's integer prefix of its key. The prefix is taken after the bytes that all
+//! keys of the block share: those that the block's lowest entry and the next block's lowest entry have in
+//! common. So a search in a block compares integers, and reads keys only where the integers are equal. The
+//! slots of a lowest block lie in a few adjacent cache lines, which are prefetched together.
 //!
-//! Blocks are written under a lock and read without: a block's version is odd while it changes, and what
-//! was read counts only if the version is the same before and after. Of a block and the one it points
-//! to, the upper is checked once more after the lower one's version is known; a split makes the
-//! versions of all blocks that it changes odd before it changes the first. A reader that is unlucky too
-//! often takes the lock. (V. Leis et al., "The ART of Practical Synchronization", DaMoN 2016,
-//! section 3.1; H.-J. Boehm, "Can Seqlocks Get Along With Programming Language Memory Models?", MSPC 2012.)
+//! Blocks are written under a lock and read without one. A block's version is odd while the block changes,
+//! and what was read is valid only if the version is the same before and after. When a reader descends, it
+//! checks the upper block once more after it has loaded the lower block's version. A split makes the
+//! versions of all blocks that it changes odd before it changes the first. A reader that fails too often
+//! takes the lock. (V. Leis et al., "The ART of Practical Synchronization", DaMoN 2016, section 3.1; H.-J.
+//! Boehm, "Can Seqlocks Get Along With Programming Language Memory Models?", MSPC 2012.)
 //!
-//! Nothing is ever removed: a block lives as long as the arena, its level and its lowest entry never
-//! change, and a slot that was filled once points at an entry or a block of the level below ever
-//! after, so that following what a later check rejects is harmless.
+//! Nothing is ever removed. A block lives as long as the arena, and its level and lowest entry never
+//! change. A slot that has been filled points at an entry, or at a block of the level below, from then on.
+//! So following a pointer that a later check rejects is harmless.
 
 use std::cmp::Ordering as Order;
 use std::marker::PhantomData;
@@ -31,18 +31,19 @@ use base::{Comparator, key};
 
 use super::{Arena, Entry, LINE, Target, prefetch};
 
-/// Slots of a block: with the header thirteen cache lines. Models cut blocks after few inserts.
+/// Slots of a block: with the header, a block fills thirteen cache lines. In models, blocks are split after
+/// few inserts.
 const SLOTS: usize = if cfg!(loom) { 3 } else { 49 };
-/// Levels are at most this many: in any order of keys a block is split after five inserts or more on average.
+/// The maximum number of levels: in any key order, a block is split after five inserts or more on average.
 const LEVELS: usize = 24;
-/// After so many inserts each right behind the last, a block is split where the next goes: entries that come
-/// in ascending order leave full blocks.
+/// After this many inserts, each right after the previous one, a block is split at the next insert's place:
+/// entries in ascending order leave full blocks.
 const RUN: u32 = 4;
-/// So many entries before a cursor gets there they are asked for.
+/// Entries are prefetched this many entries before the cursor reaches them.
 const AHEAD: usize = 8;
-/// Why there is memory for a new block.
+/// Why there is memory for a new block: a panic message.
 const ROOMS: &str = "each full block has brought one";
-/// After so many tries a reader takes the lock.
+/// Number of attempts after which a reader takes the lock.
 const TRIES: usize = if cfg!(loom) { 2 } else { 64 };
 
 struct Slot {
@@ -52,7 +53,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// Slots that were never filled.
+    /// Slots that have never been filled.
     #[cfg(not(loom))]
     #[inline(always)]
     fn empty() -> [Self; SLOTS] {
@@ -64,7 +65,7 @@ impl Slot {
         }; SLOTS]
     }
 
-    /// The same where atomics are not constants.
+    /// The same for models, where atomics cannot be constants.
     #[cfg(loom)]
     fn empty() -> [Self; SLOTS] {
         std::array::from_fn(|_| Self {
@@ -76,32 +77,34 @@ impl Slot {
 
 #[repr(C)]
 struct Block {
-    /// Odd while it changes.
+    /// Odd while the block changes.
     version: AtomicU64,
     used: AtomicU32,
     /// Bytes of user keys that the slots' prefixes leave out.
     skip: AtomicU32,
     level: u32,
-    /// Inserts one right behind the other, and where the last was; the writer's.
+    /// The number of inserts in a row that each came right after the previous one, and the slot of the last
+    /// insert; only the writer uses them.
     run: AtomicU32,
     last: AtomicU32,
-    /// No key that belongs here is before it; null in the first block of each level.
+    /// The lowest entry; no key that belongs here is before it. Null in the first block of each level.
     low: *mut Entry,
-    /// `level` and `low`.
+    /// Stands for `level` and `low` in models.
     memory: Memory,
-    /// Keys that belong here are before its lowest entry.
+    /// The next block of the level. Keys that belong in this block are before the next block's lowest
+    /// entry.
     next: AtomicPtr<Block>,
     slots: [Slot; SLOTS],
 }
 
-/// Where a key belongs, as of a version of a block.
+/// The place of a key, at one version of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     found: Found<'a>,
     at: usize,
     /// The last entry before the key; null if there is none.
     pub(super) before: *mut Entry,
-    /// The first entry at or behind it; null if that is not in this block.
+    /// The first entry at or after the key; null if it is not in this block.
     pub(super) at_or_behind: *mut Entry,
 }
 
@@ -113,7 +116,7 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Whether all that was read of the block since it was found is of this version.
+    /// Whether the block still has this version, so that all that was read since is valid.
     #[inline]
     fn is_still(&self) -> bool {
         fence(Ordering::Acquire);
@@ -121,17 +124,18 @@ impl Found<'_> {
     }
 }
 
-/// The block of the lowest level that a key belongs in. Where it is not the root, it is read later than what
-/// points to it.
+/// The block of the lowest level that a key belongs in. Unless it is the root, its version is loaded only
+/// later, by `Near::found`.
 #[derive(Clone, Copy)]
 pub(super) struct Near<'a> {
-    /// The root, or what points to `below`.
+    /// The root, or the block that points to `below`.
     found: Found<'a>,
     below: Option<&'a Block>,
 }
 
 impl<'a> Near<'a> {
-    /// The block as it is now, unless it, or what points to it, has changed.
+    /// The block with its current version, unless it is changing or the block that points to it has
+    /// changed.
     #[inline]
     fn found(self) -> Option<Found<'a>> {
         let Some(below) = self.below else {
@@ -191,31 +195,31 @@ impl Block {
         self.low
     }
 
-    /// As what a slot or a link has it.
+    /// The pointer that slots and links store.
     fn pointer(&self) -> *mut Self {
         ptr::from_ref(self).cast_mut()
     }
 
     /// The next block of the same level.
     fn next(&self) -> Option<&Self> {
-        // SAFETY: null or a block, and those live equally long.
+        // SAFETY: it is null or a block, and blocks live equally long.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The block that a slot points to; `None` in the lowest level, and for a slot that is not filled.
+    /// The block that a slot points to; `None` in the lowest level, and for a slot that was never filled.
     #[inline]
     fn below(&self, at: usize) -> Option<&Self> {
         let to = self.slots.get(at)?.to.load(Ordering::Acquire);
         if self.level() == 0 {
             return None;
         }
-        // SAFETY: above the lowest level slots point at blocks, which live equally long, or are null.
+        // SAFETY: above the lowest level, a slot is null or points at a block, and blocks live equally long.
         unsafe { to.cast::<Self>().as_ref() }
     }
 
-    /// The entry that a slot of the lowest level points to, or else the lowest entry of the block that it
-    /// points to. Null only in the first slot of the first block of a level, or for a slot that is not
-    /// filled.
+    /// In the lowest level, the entry that a slot points to; above it, the lowest entry of the block that
+    /// the slot points to. Null only in the first slot of the first block of a level, and for a slot that
+    /// was never filled.
     #[inline]
     fn entry(&self, at: usize) -> *mut Entry {
         if self.level() > 0 {
@@ -225,14 +229,14 @@ impl Block {
         slot.map_or(ptr::null_mut(), |s| s.to.load(Ordering::Acquire).cast())
     }
 
-    /// The lowest user key of a block that is not the first of its level.
+    /// The lowest user key of the block, which must not be the first of its level.
     fn lowest(&self) -> &[u8] {
         debug_assert!(!self.low().is_null(), "the first block has no lowest key");
         // SAFETY: an entry, which lives as long as the block.
         key::user_key(unsafe { Entry::key(self.low()) })
     }
 
-    /// Asks for its cache lines.
+    /// Prefetches the block's cache lines.
     #[inline]
     fn prefetch(&self) {
         for line in 0..size_of::<Self>() / LINE {
@@ -248,7 +252,7 @@ impl Block {
         self.used() == SLOTS
     }
 
-    /// It as it is now, unless it is changing.
+    /// The block with its current version, unless it is changing.
     #[inline]
     fn now(&self) -> Option<Found<'_>> {
         let version = self.version.load(Ordering::Acquire);
@@ -258,14 +262,14 @@ impl Block {
         })
     }
 
-    /// The prefix that a slot of this block has for a key.
+    /// The prefix that a slot of this block stores for a key.
     #[inline]
     fn prefix(&self, user_key: &[u8], comparator: &Comparator) -> u64 {
         let skip = self.skip.load(Ordering::Relaxed) as usize;
         comparator.prefix(user_key.get(skip..).unwrap_or_default())
     }
 
-    /// How many slots are before the target, of those from `from` on.
+    /// How many of the slots from `from` on are before the target.
     #[inline]
     fn count(&self, from: usize, target: &Target<'_>, comparator: &Comparator) -> usize {
         let prefix = self.prefix(target.user_key, comparator);
@@ -282,16 +286,16 @@ impl Block {
         if prefix_of(base) != Some(prefix) {
             return base;
         }
-        // Keys that the prefixes do not tell apart. Mostly it is one: the key that is looked for.
+        // These keys have the same prefix as the target. Usually there is one, the key being searched for.
         let is_before = |at: usize| match self.entry(from + at) {
-            // The block has just changed: what comes out does not count.
+            // The block has just changed, so the result will be discarded.
             entry if entry.is_null() => false,
             // SAFETY: a live entry: it was loaded with acquire.
             entry => unsafe { Entry::compare(entry, target, comparator) == Order::Less },
         };
         let (mut low, mut high) = (base, base);
         while prefix_of(high) == Some(prefix) && is_before(high) {
-            // Twice as far each time.
+            // Double the distance each time.
             (low, high) = (high + 1, (2 * high - base + 1).min(slots.len()));
         }
         while low < high {
@@ -305,16 +309,16 @@ impl Block {
         low
     }
 
-    /// The slot that a search above the lowest level goes on with.
+    /// The slot that a search above the lowest level follows.
     #[inline]
     fn way(&self, target: &Target<'_>, comparator: &Comparator) -> usize {
-        // The lowest entry of the first slot is this block's, and so before the target.
+        // The lowest entry of the first slot is also this block's lowest, so it is before the target.
         self.count(1, target, comparator)
     }
 }
 
-/// How far entries were asked for, for a cursor that goes through all of them from the first. What is
-/// added meanwhile makes it wrong by as much, and it is no more than a hint.
+/// How far entries have been prefetched, for a cursor that passes through all of them from the first.
+/// Entries added meanwhile put it off by their number; it is only a hint.
 #[derive(Clone, Copy)]
 pub(in crate::memtable) struct Ahead {
     block: *const Block,
@@ -325,10 +329,10 @@ pub(in crate::memtable) struct Ahead {
 unsafe impl Send for Ahead {}
 
 impl Ahead {
-    /// Asks for one entry more.
+    /// Prefetches one more entry.
     ///
     /// # Safety
-    /// The index must still be there.
+    /// The index must still be alive.
     #[inline]
     pub(in crate::memtable) unsafe fn go_on(&mut self) {
         // SAFETY: blocks live as long as the index.
@@ -348,9 +352,9 @@ impl Ahead {
     }
 }
 
-/// What only the writer does.
+/// What only the writer may do.
 impl Block {
-    /// Changes begin.
+    /// Begins a change.
     fn begin(&self) {
         let version = self.version.load(Ordering::Relaxed);
         debug_assert!(version & 1 == 0, "a block changes once at a time");
@@ -358,7 +362,7 @@ impl Block {
         fence(Ordering::Release);
     }
 
-    /// Changes are done.
+    /// Ends a change.
     fn end(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Release);
@@ -376,7 +380,7 @@ impl Block {
         slot.to.store(to, Ordering::Release);
     }
 
-    /// Makes room at `at` and fills it.
+    /// Makes room in slot `at` and fills it.
     fn insert(&self, at: usize, prefix: u64, to: *mut ()) {
         let used = self.used();
         for i in (at..used).rev() {
@@ -402,10 +406,10 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// An empty one, with its blocks in the arena.
+    /// An empty index, with its blocks in the arena.
     ///
     /// # Safety
-    /// The index must not be used once the arena is gone.
+    /// The index must not be used after the arena has been dropped.
     pub(super) unsafe fn new(arena: &Arena) -> Self {
         Self {
             root: AtomicPtr::new(Block::make(Room::new(arena), 0, ptr::null_mut()).pointer()),
@@ -415,17 +419,17 @@ impl Index {
 
     #[inline]
     fn root(&self) -> &Block {
-        // SAFETY: a block, and the contract of `new`.
+        // SAFETY: it is a block, and the contract of `new` keeps it alive.
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// The block of the lowest level that a search ends in, which goes from slot to slot as `way` says. It was
-    /// asked for, and nothing of it was read.
+    /// The block of the lowest level where a search ends that follows the slots chosen by `way`. The block
+    /// has been prefetched, but not read.
     #[inline]
     fn approach(&self, way: impl Fn(&Block) -> usize) -> Option<Near<'_>> {
         let mut found = self.root().now()?;
         if !ptr::eq(self.root(), found.block) {
-            return None; // it was split before it was looked at
+            return None; // the root was split before it was read
         }
         while found.block.level() > 0 {
             let below = found.block.below(way(found.block))?;
@@ -443,13 +447,13 @@ impl Index {
         Some(Near { found, below: None })
     }
 
-    /// The same once it is read.
+    /// The same block, with its current version.
     #[inline]
     fn descend(&self, way: impl Fn(&Block) -> usize) -> Option<Found<'_>> {
         self.approach(way)?.found()
     }
 
-    /// The block that the target belongs in, on its way into the cache.
+    /// The block that the target belongs in; it is being prefetched.
     #[inline]
     pub(super) fn near(&self, target: &Target<'_>, comparator: &Comparator) -> Option<Near<'_>> {
         self.approach(|block| block.way(target, comparator))
@@ -481,13 +485,13 @@ impl Index {
         })
     }
 
-    /// The target's place, unless the blocks on the way are changing.
+    /// The target's place; `None` if the blocks on the way are changing.
     #[inline]
     pub(super) fn find(&self, target: &Target<'_>, comparator: &Comparator) -> Option<Place<'_>> {
         Self::place(self.near(target, comparator)?, target, comparator)
     }
 
-    /// The target's place.
+    /// The target's place; waits for changes to end.
     #[inline]
     pub(super) fn find_for_sure(&self, target: &Target<'_>, comparator: &Comparator) -> Place<'_> {
         self.for_sure(|| self.find(target, comparator))
@@ -503,14 +507,14 @@ impl Index {
         })
     }
 
-    /// For a cursor that is to go to the first entry.
+    /// The state of prefetching for a cursor that starts at the first entry.
     pub(super) fn ahead(&self) -> Ahead {
         let mut ahead = Ahead {
             block: self.for_sure(|| Some(self.descend(|_| 0)?.block)),
             at: 0,
         };
         for _ in 0..AHEAD {
-            // SAFETY: its index is this one.
+            // SAFETY: `ahead` belongs to this index.
             unsafe { ahead.go_on() };
         }
         ahead
@@ -528,7 +532,7 @@ impl Index {
         read().expect("nothing changes while the lock is held")
     }
 
-    /// The right to change it. `arena` is the one that it was made with.
+    /// Takes the lock for changes. `arena` must be the one that the index was created with.
     pub(super) fn lock<'a>(&'a self, arena: &'a Arena, comparator: &'a Comparator) -> Writer<'a> {
         Writer {
             index: self,
@@ -539,8 +543,8 @@ impl Index {
     }
 }
 
-/// The only one who changes the index. Between [`Block::begin`] and [`Block::end`] nothing is called that
-/// could panic or wait, neither the arena nor an order of the application's own.
+/// The only writer of the index. Between [`Block::begin`] and [`Block::end`] it calls nothing that could
+/// panic or wait: neither the arena nor a user-defined comparator.
 pub(super) struct Writer<'a> {
     index: &'a Index,
     arena: &'a Arena,
@@ -549,7 +553,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// The target's place in a block with room for it; `place` is where it was seen before.
+    /// The target's place in a block that has room for it; `place` is where it was found before.
     pub(super) fn room(&mut self, target: &Target<'_>, place: Option<Place<'a>>) -> Place<'a> {
         let place = place.filter(|p| p.found.is_still());
         let place = place.unwrap_or_else(|| self.find(target));
@@ -565,7 +569,7 @@ impl<'a> Writer<'a> {
         found.expect("nothing changes while the lock is held")
     }
 
-    /// Notes an entry at a place from [`Writer::room`].
+    /// Adds an entry at a place from [`Writer::room`].
     pub(super) fn put(&mut self, place: &Place<'_>, target: &Target<'_>, entry: *mut Entry) {
         let block = place.found.block;
         debug_assert!(place.at > 0 || block.low().is_null(), "behind the lowest");
@@ -575,9 +579,9 @@ impl<'a> Writer<'a> {
         block.end();
     }
 
-    /// Splits the full block in which the target has its place, and full ones above it.
+    /// Splits the full block where the target belongs, and the full blocks above it.
     fn split(&mut self, target: &Target<'_>, place: &Place<'a>) {
-        // The blocks on the way, with the slot in each, from the lowest level up to the root.
+        // The blocks on the way, with the slot followed in each, from the lowest level up to the root.
         let mut path = [(place.found.block, place.at); LEVELS];
         let mut block = self.index.root();
         let height = block.level() as usize + 1;
@@ -589,8 +593,8 @@ impl<'a> Writer<'a> {
         let path = &path[..height];
         let full = path.iter().take_while(|(b, _)| b.is_full()).count();
         let changing = &path[..height.min(full + 1)];
-        // One for each that is full, and one for a new root. Memory may take its time, and readers wait
-        // from here on.
+        // One room for each full block, and one for a new root. Allocate before the change begins:
+        // allocation may take time, and readers must wait during the change.
         let mut rooms: [Option<Room<'a>>; LEVELS + 1] = [const { None }; LEVELS + 1];
         rooms[..full + usize::from(full == height)].fill_with(|| Some(Room::new(self.arena)));
         let mut rooms = rooms.into_iter().flatten();
@@ -609,8 +613,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Puts `right` into slot `at` of a block. If that is full, it is split first, and its right part
-    /// is what the level above lacks.
+    /// Puts `right` into slot `at` of a block. If the block is full, it is split first, and its new right
+    /// part is returned, to be added to the level above.
     fn add(
         &mut self,
         block: &'a Block,
@@ -642,8 +646,8 @@ impl<'a> Writer<'a> {
         self.index.root.store(root.pointer(), Ordering::Release);
     }
 
-    /// Moves the upper part of a full block to a new one behind it, which is returned and which nothing
-    /// above knows yet. Something is to be inserted at `at`.
+    /// Moves the upper part of a full block to a new block after it. Returns the new block, which the level
+    /// above does not point to yet. The caller will insert something at `at`.
     fn halve(
         &mut self,
         left: &Block,
@@ -668,7 +672,7 @@ impl<'a> Writer<'a> {
         right.skip.store(left.skip.load(relaxed), relaxed);
         right.next.store(left.next.load(relaxed), relaxed);
         if middle != at {
-            left.run.store(0, relaxed); // else it goes on at the end of the left part
+            left.run.store(0, relaxed); // otherwise the run continues at the end of the left part
         }
         left.used.store(middle as u32, Ordering::Release);
         left.next.store(right.pointer(), Ordering::Release);
@@ -677,10 +681,10 @@ impl<'a> Writer<'a> {
         right
     }
 
-    /// Leaves out of a block's prefixes what all keys that belong in it have in common.
+    /// Makes a block's prefixes skip the bytes that all keys of the block have in common.
     fn skip_common(&mut self, block: &Block) {
         let Some(next) = block.next().filter(|_| !block.low().is_null()) else {
-            return; // there is no bound
+            return; // a bound is missing
         };
         let common = self.comparator.common_prefix(block.lowest(), next.lowest()) as u32;
         if common == block.skip.load(Ordering::Relaxed) {

@@ -1,24 +1,26 @@
 //! Several inserts whose searches run side by side.
 //!
-//! A search in a large list is a chain of cache misses, each a hundred times a comparison: the block
-//! of the lowest level, and then the entry before the place. Entries that come together, of a batch
-//! or of a log that is replayed, are searched for in steps: each search asks for the cache lines of its
-//! next step, and while they are on their way the others take theirs. The lists may be different ones.
+//! A search in a large list is a chain of cache misses, each costing as much as a hundred comparisons: the
+//! block of the lowest level, then the entry before the place. So entries that come together, from a batch
+//! or a log that is being replayed, are searched for in steps. Each search prefetches the cache lines of
+//! its next step; while they are loading, the other searches take a step. The lists may be different ones.
 
 use super::index::{Index, Near, Place};
 use super::{Entry, List, Target};
 
-/// An entry that has its memory in a list, but no place yet.
+/// An entry that has been allocated in a list, but not linked yet.
 pub(in crate::memtable) struct Unlinked(*mut Entry);
 
-// SAFETY: the entry is reached by nobody else before it is linked; the arena outlives the list's users.
+// SAFETY: nothing else reaches the entry before it is linked; the arena outlives the list's users.
 unsafe impl Send for Unlinked {}
 
-/// The most searches that run side by side: about as many cache lines as a core can wait for.
+/// The maximum number of searches that run side by side: about the number of cache misses that a core can
+/// have outstanding.
 pub(in crate::memtable) const WIDTH: usize = 16;
 
 impl List {
-    /// Makes an entry, which [`link_all`] puts into the list; its internal key must not be there.
+    /// Allocates an entry, which [`link_all`] adds to the list; its internal key must not be in the list
+    /// yet.
     pub(in crate::memtable) fn prepare(
         &self,
         user_key: &[u8],
@@ -38,7 +40,7 @@ struct Search<'a> {
     place: Option<Place<'a>>,
 }
 
-/// Puts entries into the lists that they were made in; at most [`WIDTH`] at once are searched for.
+/// Adds entries to the lists that they were allocated in; at most [`WIDTH`] searches run at once.
 pub(in crate::memtable) fn link_all<'a>(entries: impl Iterator<Item = (&'a List, Unlinked)>) {
     let mut searches: Vec<Search<'a>> = Vec::new();
     for (list, Unlinked(entry)) in entries {

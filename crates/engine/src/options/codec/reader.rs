@@ -1,4 +1,4 @@
-//! Reads an OPTIONS file: lines, sections and versions. What becomes of a key is [`Setter`]'s.
+//! Reads an OPTIONS file: lines, sections and versions. [`Setter`] decides what a key means.
 
 use base::{Error, Result};
 
@@ -8,21 +8,21 @@ use super::{FILE_VERSION, ParsedOptions, ROCKSDB_NEWEST, Unsupported};
 use crate::options::rocksdb::{CF_SECTION, DB_SECTION, TABLE_SECTION};
 use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions};
 
-/// Where the reader is.
+/// The section that the reader is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Section {
     None,
     Version,
     Db,
-    /// Of the last family.
+    /// Options of the family that was read last.
     Cf,
-    /// Of the last family.
+    /// Table options of the family that was read last.
     Table,
-    /// Skipped.
+    /// An unknown section, which is skipped.
     Unknown,
 }
 
-/// A file as it is read.
+/// A file that is being read.
 pub(super) struct Reader {
     at: Section,
     seen_db: bool,
@@ -186,7 +186,7 @@ impl Reader {
     }
 }
 
-/// Puts the line's number before an error's message.
+/// Prefixes an error's message with the line number.
 fn at_line(e: &Error, line: usize) -> Error {
     Error::new(e.kind(), format!("line {line}: {}", plain(e)))
 }

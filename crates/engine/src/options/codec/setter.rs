@@ -1,5 +1,5 @@
-//! Sets options by name, as text: of an OPTIONS file, of a text without a file, of a change while a
-//! database is open. Here it is decided what becomes of a value that Ironstone does not have.
+//! Sets options by name from text: from an OPTIONS file, from a string, or for a change while the database is open.
+//! This module decides how values that Ironstone does not support are handled.
 
 use base::options::{OptionTable, OptionValue as _};
 use base::{Comparator, Error, ErrorKind, Result, SliceTransform};
@@ -10,10 +10,10 @@ use crate::options::kept::{Kept, Setting};
 use crate::options::rocksdb::{self, CF_SECTION, DB_SECTION, KEYS, Key, TABLE_SECTION};
 use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, CompressionOptions, DbOptions};
 
-/// The option of a family that has those of its tables in it.
+/// The column family option whose value contains the table options.
 pub(crate) const TABLE_OPTION: &str = "block_based_table_factory";
 
-/// The options of tables in an option of a family, if it is that.
+/// The table options in a column family option, if it is [`TABLE_OPTION`].
 pub(crate) fn table_members<'t>(
     name: &str,
     value: &'t str,
@@ -24,18 +24,18 @@ pub(crate) fn table_members<'t>(
     members(value).map(Some)
 }
 
-/// Options as they are set, those of a family in the last one.
+/// Options that are being set. Family options apply to the last family.
 pub(crate) struct Setter {
     unsupported: Unsupported,
-    /// Whether what is not known is an error.
+    /// Whether unknown names are errors.
     strict: bool,
-    /// The line of the file, for warnings; 0 without a file.
+    /// The line number in the file, for warnings; 0 without a file.
     pub(super) line: usize,
     pub(super) out: ParsedOptions,
 }
 
 impl Setter {
-    /// For a file.
+    /// A setter for an OPTIONS file.
     pub(super) fn new(unsupported: Unsupported) -> Self {
         Self {
             unsupported,
@@ -45,7 +45,7 @@ impl Setter {
         }
     }
 
-    /// For changes of these options. What is not known, or not implemented, is an error.
+    /// A setter for changes of these options. Unknown and unsupported options are errors.
     pub(crate) fn onto(db: DbOptions, cf: ColumnFamilyOptions) -> Self {
         Self {
             unsupported: Unsupported::Refuse,
@@ -59,15 +59,15 @@ impl Setter {
         }
     }
 
-    /// The changed options, and what has no effect.
+    /// The changed options, and messages about those that have no effect.
     pub(crate) fn into_options(self) -> (DbOptions, ColumnFamilyOptions, Vec<String>) {
         let family = self.out.families.into_iter().next();
         let cf = family.map(|f| f.options).unwrap_or_default();
         (self.out.db, cf, self.out.warnings)
     }
 
-    /// Sets an option of these sections; one that has those of tables in it, and single members of
-    /// a struct (`compression_opts.level`), too.
+    /// Sets an option of one of these sections. It may also be [`TABLE_OPTION`] or a single member of a struct
+    /// (`compression_opts.level`).
     pub(crate) fn assign(
         &mut self,
         sections: &[&'static str],
@@ -92,7 +92,7 @@ impl Setter {
         self.known_key(sections, name, value)
     }
 
-    /// Sets the option of a key of an OPTIONS file.
+    /// Sets the option for a key of an OPTIONS file.
     pub(super) fn key(&mut self, section: &'static str, name: &str, value: &str) -> Result<()> {
         self.kept_of(section).forget(section, name);
         if section == TABLE_SECTION && has_table_rule(name) {
@@ -132,12 +132,12 @@ impl Setter {
             Ok(()) => Ok(()),
             Err(Unset::OutOfRange(e)) if self.strict => Err(e),
             Err(e) if !same_shape(value, known.default) => Err(e.into_error()),
-            // A value that RocksDB may have, but Ironstone does not.
+            // RocksDB may accept this value, but Ironstone does not.
             Err(e) => self.not_done(section, name, value, plain(&e.into_error())),
         }
     }
 
-    /// Sets an option that Ironstone has.
+    /// Sets an option that an option table contains.
     fn set(&mut self, section: &str, name: &str, value: &str) -> Result<(), Unset> {
         match section {
             DB_SECTION if name == "wal_dir" => {
@@ -157,7 +157,7 @@ impl Setter {
         }
     }
 
-    /// A key that RocksDB has and no option table.
+    /// Handles a key of RocksDB that is in no option table.
     fn without_effect(&mut self, known: &'static Key, value: &str) -> Result<()> {
         let (section, name) = (known.section, known.name);
         if same_value(value, known.default) {
@@ -189,7 +189,7 @@ impl Setter {
         )
     }
 
-    /// A key that no known RocksDB has, or an object, which text cannot make.
+    /// Handles a key that no known RocksDB release has, or an object, which text cannot create.
     fn unknown_key(&mut self, section: &'static str, name: &str, value: &str) {
         self.keep(
             section,
@@ -209,7 +209,7 @@ impl Setter {
         self.warn_unknown(format!("unknown key {name} in [{section}]{hint}"));
     }
 
-    /// Where settings without effect of the section just read are kept.
+    /// Where settings of this section without effect are kept.
     fn kept_of(&mut self, section: &str) -> &mut Kept {
         match self.out.families.last_mut() {
             Some(f) if section != DB_SECTION => &mut f.options.kept,
@@ -217,12 +217,12 @@ impl Setter {
         }
     }
 
-    /// The same for sections that are not known.
+    /// Where lines of unknown sections are kept.
     pub(super) fn kept(&mut self) -> &mut Kept {
         self.kept_of("")
     }
 
-    /// Keeps a setting as it stands. `asks`: for something that it does not get.
+    /// Keeps a setting unchanged. `asks`: it requests something that Ironstone does not provide.
     fn keep(&mut self, section: &'static str, name: &str, value: &str, asks: bool) {
         let family = self.out.families.last().map(|f| &f.options);
         let instead = match (section, family) {
@@ -240,7 +240,7 @@ impl Setter {
         });
     }
 
-    /// A key of one of these sections, or the error that none has it.
+    /// Sets a key of one of these sections. Errors: none of them has the key.
     fn known_key(&mut self, sections: &[&'static str], name: &str, value: &str) -> Result<()> {
         let known = |s: &&&'static str| {
             rocksdb::find(s, name).is_some() || **s == TABLE_SECTION && has_table_rule(name)
@@ -248,7 +248,7 @@ impl Setter {
         if let Some(section) = sections.iter().find(known) {
             return self.key(section, name, value);
         }
-        // Options that only Ironstone has do not stand in OPTIONS files.
+        // Ironstone's own options do not occur in OPTIONS files.
         let own = |s: &&&'static str| rocksdb::own(s).iter().any(|i| i.name == name);
         match sections.iter().find(own) {
             Some(section) => self.set(section, name, value).map_err(Unset::into_error),
@@ -256,7 +256,7 @@ impl Setter {
         }
     }
 
-    /// An option of tables that has no effect there and may keep only some values.
+    /// Sets a table option that has no effect in the table crate and may accept only some values.
     fn table_rule(&mut self, name: &str, value: &str) -> Result<()> {
         let Some(f) = self.out.families.last_mut() else {
             return Ok(());
@@ -378,7 +378,7 @@ impl Setter {
         Ok(())
     }
 
-    /// What Ironstone does not have: refused, or told and kept as it stands.
+    /// Handles a value that Ironstone does not support: it is refused, or kept with a warning.
     fn not_done(
         &mut self,
         section: &'static str,
@@ -409,14 +409,14 @@ impl Setter {
         });
     }
 
-    /// A warning about a name that no known RocksDB has.
+    /// Adds a warning about a name that no known RocksDB release has.
     pub(super) fn warn_unknown(&mut self, message: String) {
         self.warn(message);
         self.out.unknown.extend(self.out.warnings.last().cloned());
     }
 }
 
-/// What RocksDB takes as text and Ironstone as an object: name and where it is given.
+/// Options that RocksDB accepts as text, but that are objects in Ironstone: the name, and the field of `Options`.
 const OBJECTS: &[(&str, &str)] = &[
     ("block_cache", "env.block_cache"),
     ("compaction_thread_limiter", "db.max_background_jobs"),
@@ -432,18 +432,18 @@ const OBJECTS: &[(&str, &str)] = &[
     ("write_buffer_manager", "env.write_buffer_manager"),
 ];
 
-/// Where an option is given that is an object.
+/// The field of `Options` for an option that is an object.
 fn field_of(name: &str) -> Option<&'static str> {
     let object = OBJECTS.iter().find(|(object, _)| *object == name);
     object.map(|(_, field)| *field)
 }
 
-/// Whether an option is an object, which text cannot make.
+/// Whether an option is an object, which text cannot create.
 pub fn is_object(name: &str) -> bool {
     field_of(name).is_some()
 }
 
-/// The error of a name that none of the sections has.
+/// The error for a name that none of the sections has.
 pub(crate) fn unknown(sections: &[&str], name: &str) -> Error {
     if let Some(field) = field_of(name) {
         return Error::not_supported(format!("option {name} as text"))
@@ -456,7 +456,7 @@ pub(crate) fn unknown(sections: &[&str], name: &str) -> Error {
     base::options::unknown_option(&sections.join(" and "), name, known)
 }
 
-/// True if the table crate says which values of the option it accepts.
+/// Whether the table crate defines which values of the option it accepts.
 fn has_table_rule(name: &str) -> bool {
     let rules = table::options::WITHOUT_EFFECT;
     rules.iter().any(|(n, _)| *n == name)
@@ -464,7 +464,7 @@ fn has_table_rule(name: &str) -> bool {
 
 /// Why an option was not set.
 enum Unset {
-    /// The text is no value of its type.
+    /// The text is not a valid value of the option's type.
     NoValue(Error),
     /// The value is not allowed.
     OutOfRange(Error),
@@ -478,7 +478,7 @@ impl Unset {
     }
 }
 
-/// Sets an option if the result is valid; the table is unchanged otherwise.
+/// Sets an option if the result is valid. Otherwise the table is unchanged.
 fn set<T: OptionTable>(table: &mut T, name: &str, value: &str) -> Result<(), Unset> {
     let mut changed = table.clone();
     changed.set(name, value).map_err(Unset::NoValue)?;
@@ -489,7 +489,7 @@ fn set<T: OptionTable>(table: &mut T, name: &str, value: &str) -> Result<(), Uns
     Ok(())
 }
 
-/// Whether RocksDB takes a compression for logs, and then leaves them uncompressed.
+/// Whether RocksDB accepts a compression type for logs, but then leaves them uncompressed.
 fn uncompressed(compression: &str) -> bool {
     let codec = table::CompressionType::parse(compression);
     codec.is_some_and(|c| {
@@ -500,8 +500,8 @@ fn uncompressed(compression: &str) -> bool {
     })
 }
 
-/// Whether a filter policy is one by which RocksDB reads filters and makes none: what its releases
-/// before 7.0 wrote into OPTIONS files.
+/// Whether a filter policy only lets RocksDB read filters, without creating any. Releases before 7.0 wrote such
+/// policies into OPTIONS files.
 fn reads_only(policy: &str) -> bool {
     let name = policy.strip_prefix("{id=").unwrap_or(policy);
     let name = name.split([':', ';', '}']).next().unwrap_or_default();

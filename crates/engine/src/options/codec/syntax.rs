@@ -1,9 +1,9 @@
-//! The text of OPTIONS files and of options by themselves: names and values, their escapes, structs in
-//! braces, and when two values mean the same.
+//! The syntax of OPTIONS files and of single options as text: names and values, escapes, structs in braces, and the
+//! comparison of values.
 
 use base::{Error, Result};
 
-/// Escapes what would end a name or start a comment.
+/// Escapes the characters that would end a name or start a comment.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -39,8 +39,8 @@ pub fn unescape(text: &str) -> String {
     out
 }
 
-/// The members of `{a=1;b={c=2;};}`, or of the same without braces.
-/// Errors: braces that do not match, a member without `=`.
+/// The members of `{a=1;b={c=2;};}`, also without the outer braces. Errors: unbalanced braces; a member without
+/// `=`.
 pub fn members(text: &str) -> Result<Vec<(&str, &str)>> {
     let text = text.trim();
     let inner = match text.strip_prefix('{') {
@@ -81,7 +81,7 @@ pub fn members(text: &str) -> Result<Vec<(&str, &str)>> {
     Ok(out)
 }
 
-/// True if two values mean the same: as text, as numbers, or member by member in any order.
+/// Whether two values mean the same: as text, as numbers, or member by member in any order.
 pub(super) fn same_value(value: &str, default: &str) -> bool {
     if value == default {
         return true;
@@ -100,7 +100,7 @@ pub(super) fn same_value(value: &str, default: &str) -> bool {
     }
 }
 
-/// False if the default is a number or a switch and the value is not.
+/// False if the default is a number or a boolean and the value is not.
 pub(super) fn same_shape(value: &str, default: &str) -> bool {
     let number = |s: &str| s.parse::<f64>().is_ok();
     let switch = |s: &str| matches!(s, "true" | "false" | "0" | "1");

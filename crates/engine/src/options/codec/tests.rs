@@ -43,7 +43,7 @@ fn defaults_are_rocksdbs() {
     }
     assert!(rocksdb::unimplemented().any(|k| k.name == "enable_blob_files"));
     assert!(!rocksdb::unimplemented().any(|k| k.name == "write_buffer_size"));
-    // A name in a table is RocksDB's, or flagged as Ironstone's own.
+    // Each name in a table is either RocksDB's or flagged as Ironstone's own.
     let tables = [
         (DB_SECTION, DbOptions::infos()),
         (CF_SECTION, CfOptions::infos()),
@@ -72,7 +72,7 @@ fn what_is_written_is_read_back() {
     odd.cf.compression_opts.level = 3;
     odd.cf.max_bytes_for_level_multiplier = 8.5;
     odd.cf.max_compaction_bytes = 12345;
-    // Unset, they are written as what they then stand for.
+    // Unset options are written as the values that they stand for.
     (odd.cf.ttl, odd.cf.periodic_compaction_seconds) = (777, 888);
     odd.comparator = Comparator::reverse_bytewise();
     let name = "odd \"#: \\ \n name]";
@@ -256,7 +256,7 @@ fn rocksdbs_ldb_accepts_what_is_written() {
         String::from_utf8_lossy(&scan.stderr),
     );
     assert!(out.contains("key : value"), "{out} {err}");
-    // The control: a key that ldb does not know is refused, so ldb did read our file.
+    // Control: ldb refuses an unknown key, which shows that it reads our file.
     std::fs::write(&old, "[Version]\n rocksdb_version=7.8.3\n options_file_version=1.1\n[DBOptions]\n nonsense=1\n[CFOptions \"default\"]\n").unwrap();
     let scan = Command::new("ldb")
         .args([&db_arg, "--try_load_options", "scan"])

@@ -1,4 +1,4 @@
-//! From where the cursor stands to the next entry, in either direction.
+//! Moves the iterator from the inner cursor's position to the next entry, in either direction.
 
 use std::cmp::Ordering;
 
@@ -17,12 +17,12 @@ impl DbIterator {
         self.failure = positioned;
     }
 
-    /// Forward, from the cursor's position: stops at the first visible version of a living key.
-    /// With `skipping`, versions of the saved key are passed over.
+    /// Moves forward from the cursor's position to the first visible version of a living key. With
+    /// `skipping`, versions of the saved key are skipped.
     pub(super) fn find_next(&mut self, mut skipping: bool) {
         self.valid = false;
         self.place = Place::Cursor;
-        // Versions of the saved key passed over in a row.
+        // Versions of the saved key skipped in a row.
         let mut skipped = 0;
         loop {
             if !self.inner.valid() {
@@ -92,8 +92,8 @@ impl DbIterator {
         }
     }
 
-    /// The cursor has left the prefix that the last seek was for. False if that is the end; else
-    /// the cursor is where it should be without the prefix.
+    /// The cursor has left the prefix of the last seek. Returns false if the iteration ends there;
+    /// otherwise moves the cursor to where it would be without the prefix.
     #[cold]
     fn leave_prefix(&mut self) -> bool {
         if self.scope.ends() {
@@ -104,8 +104,8 @@ impl DbIterator {
         true
     }
 
-    /// Past what is left of the saved key's versions: all of them if they are `passed` over, else
-    /// those that are too new.
+    /// Seeks past the remaining versions of the saved key: past all of them if the key is `passed`,
+    /// otherwise past those that are too new.
     #[cold]
     fn jump(&mut self, passed: bool) {
         self.count(Ticker::NumberOfReseeksInIteration);
@@ -117,14 +117,14 @@ impl DbIterator {
         self.inner.seek(&at);
     }
 
-    /// Finds the part of a stored value of a kind of its own that is shown.
+    /// Finds the visible part of a stored value that is not a plain value.
     fn find_value(&mut self) -> Result<()> {
         self.value_range = Some(plain_range(self.kind, self.stored())?);
         Ok(())
     }
 
-    /// Merges the operand under the cursor and those behind it onto what they lie on, saves the
-    /// result, and leaves the cursor behind them.
+    /// Merges the operand under the cursor and the older ones with their base, saves the result, and leaves
+    /// the cursor after the merged operands.
     fn merge_forward(&mut self) -> Result<()> {
         self.save_key();
         self.operands.clear();
@@ -170,7 +170,7 @@ impl DbIterator {
         merged
     }
 
-    /// Saves a merged value as the one to be shown.
+    /// Saves a merged value as the current entry's.
     fn show(&mut self, stored: Stored) -> Result<()> {
         self.place = Place::Saved;
         self.saved_value = stored.bytes;
@@ -183,8 +183,8 @@ impl DbIterator {
         Ok(())
     }
 
-    /// In reverse, from the cursor's position: saves the newest visible version of the first
-    /// living key found and leaves the cursor before that key.
+    /// Moves in reverse from the cursor's position: saves the newest visible version of the first living
+    /// key found, and leaves the cursor before that key.
     pub(super) fn find_prev(&mut self) {
         self.valid = false;
         self.place = Place::Saved;
@@ -259,7 +259,8 @@ impl DbIterator {
         self.settle(positioned);
     }
 
-    /// Going back: the version under the cursor, of this kind, is newer than what was saved.
+    /// In reverse: takes in the version under the cursor, of type `kind`, which is newer than what was
+    /// saved.
     #[inline]
     fn collect(&mut self, kind: ValueType) {
         if kind == ValueType::Merge {
@@ -274,8 +275,8 @@ impl DbIterator {
         }
     }
 
-    /// Going back, among many versions of the saved key: finds and saves the newest visible one from
-    /// the front, and leaves the cursor before the key. False if the key is deleted.
+    /// In reverse, among many versions of the saved key: finds the newest visible one by a seek, saves it,
+    /// and leaves the cursor before the key. Returns false if the key is deleted.
     #[cold]
     fn newest_version(&mut self) -> Result<bool> {
         self.count(Ticker::NumberOfReseeksInIteration);
@@ -310,7 +311,7 @@ impl DbIterator {
         Ok(!is_deletion(self.kind))
     }
 
-    /// Merges the operands that were collected onto the saved value.
+    /// Merges the collected operands with the saved value.
     fn merge_backward(&mut self) -> Result<()> {
         let base = Base::of(self.kind, &self.saved_value)?;
         let operands: Vec<&[u8]> = self.operands.iter().map(|o| &o[..]).collect();
@@ -330,7 +331,7 @@ fn too_many() -> Error {
         .hint("seek on from where it stopped, or raise max_skippable_internal_keys")
 }
 
-/// Where in `stored` the plain value is.
+/// The range of the plain value within `stored`.
 fn plain_range(kind: ValueType, stored: &[u8]) -> Result<(usize, usize)> {
     let plain = visible_value(kind, stored)?;
     if plain.is_empty() {

@@ -1,4 +1,5 @@
-//! Iterators that are given newer content: by call, by themselves at a snapshot, or all the time.
+//! Iterators that are updated to newer content: by call, automatically at a snapshot, or continuously
+//! (tailing).
 
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
@@ -7,15 +8,15 @@ use crate::Snapshot;
 use crate::read::sources::News;
 
 impl DbIterator {
-    /// The iterator shows the newest content from now on, also if it was made at a snapshot, and
-    /// holds back no old files. It is at no entry then. Errors: the database was closed.
+    /// From now on the iterator shows the newest content, even if it was created at a snapshot, and no
+    /// longer keeps old files alive. It has no position afterwards. Errors: the database was closed.
     pub fn refresh(&mut self) -> Result<()> {
         self.refresh_with_snapshot(None)
     }
 
-    /// [`DbIterator::refresh`] to the content at a snapshot, or to the newest. Errors: also
-    /// `InvalidArgument` for a snapshot of another database, `NotSupported` for one and a tailing
-    /// iterator.
+    /// As [`DbIterator::refresh`], but to the content at a snapshot if one is given. Errors: also
+    /// `InvalidArgument` for a snapshot of another database, and `NotSupported` for a snapshot with a
+    /// tailing iterator.
     pub fn refresh_with_snapshot(&mut self, snapshot: Option<&Snapshot>) -> Result<()> {
         if self.tailing && snapshot.is_some() {
             return Err(Error::not_supported("a tailing iterator at a snapshot"));
@@ -32,7 +33,7 @@ impl DbIterator {
         Ok(())
     }
 
-    /// Makes the cursors anew, for a reader at `sequence`. They are nowhere, and a seek must follow.
+    /// Creates the cursors anew, for a reader at `sequence`. They have no position; a seek must follow.
     fn renew(&mut self, sequence: SequenceNumber) {
         self.renew_cursors(sequence);
         if let Some(origin) = &self.origin {
@@ -47,15 +48,15 @@ impl DbIterator {
         }
     }
 
-    /// At a snapshot: what the iterator shows stays the same, but it comes from where it is now. The
-    /// cursors are nowhere if it was somewhere else before.
+    /// At a snapshot: switches to the family's current View if that has changed. The visible content stays
+    /// the same, but new cursors have no position.
     pub(super) fn renew_if_changed(&mut self) {
         if self.origin.as_mut().is_some_and(|o| o.load_view(false)) {
             self.renew(self.sequence);
         }
     }
 
-    /// [`DbIterator::renew_if_changed`] between two movements: the entry stays the same.
+    /// [`DbIterator::renew_if_changed`] between two movements; the current entry stays the same.
     pub(super) fn refresh_here(&mut self) {
         if !self.valid || !self.origin.as_mut().is_some_and(|o| o.load_view(false)) {
             return;
@@ -68,7 +69,7 @@ impl DbIterator {
         }
     }
 
-    /// A tailing iterator is about to seek: it gets the newest content.
+    /// Updates a tailing iterator to the newest content before a seek.
     pub(super) fn follow(&mut self) {
         let sequence = self.sequence;
         match self.origin.as_mut().map(|o| o.news(sequence)) {
@@ -78,13 +79,13 @@ impl DbIterator {
         }
     }
 
-    /// The cursors, which see new entries by themselves, are read at `sequence` from now on.
+    /// From now on the cursors, which see new entries by themselves, are read at `sequence`.
     fn advance(&mut self, sequence: SequenceNumber) {
         self.sequence = sequence;
         self.inner.raise_limit(sequence);
     }
 
-    /// To the first entry behind the current one that there is now.
+    /// Moves to the first entry after the current one, in the newest content.
     pub(super) fn next_of_tailing(&mut self) {
         if self.place == Place::Cursor {
             self.save_key();
@@ -98,7 +99,7 @@ impl DbIterator {
             }
             Some(News::Memtable(sequence)) => {
                 self.advance(sequence);
-                // All that is new is in the active memtable, whose cursor is the first.
+                // All new entries are in the active memtable, whose cursor is the first.
                 self.inner.seek_again(0, &behind);
             }
             Some(News::None) | None => {}

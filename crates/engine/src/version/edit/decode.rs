@@ -10,7 +10,7 @@ use super::{
     BlobAddition, BlobGarbage, CompactCursor, FileMetaData, LEVELS_MAX, VersionEdit, WalAddition,
 };
 
-/// Why a part could not be read. The record's reader knows the tag and makes the error.
+/// Why a part could not be read. The caller knows the tag and creates the error.
 enum Bad {
     /// It ends too early, or a number is too long.
     CutOff,
@@ -88,7 +88,7 @@ impl VersionEdit {
         Ok(())
     }
 
-    /// Parts of which RocksDB says that a reader may skip them.
+    /// Parts that a reader may skip according to RocksDB.
     fn ignorable_part(&mut self, tag: u32, d: &mut Decoder<'_>) -> Result<(), Bad> {
         match tag {
             tag::DB_ID => self.db_id = Some(text(d)?),
@@ -115,7 +115,7 @@ impl VersionEdit {
             }
             tag::LOG_SECRET | tag::LOG_END => {
                 let mut body = Decoder::new(d.slice().or_cut_off()?);
-                // A longer one is a newer version's.
+                // A longer body is from a newer version.
                 let pair = (body.u64().or_cut_off()?, body.u64().or_cut_off()?);
                 if tag == tag::LOG_END {
                     self.log_ends.push(pair);

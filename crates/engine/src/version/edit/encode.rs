@@ -7,11 +7,10 @@ use super::tag::{self, field};
 use super::{BlobAddition, BlobGarbage, FileMetaData, NewFile, VersionEdit, WalAddition};
 
 impl VersionEdit {
-    /// The record.
+    /// Encodes the record.
     ///
-    /// Not written, because they are hints that readers do without: a file's temperature, mark and
-    /// range-deletion size.
-    /// Errors: `NotSupported` for what must not be lost and cannot be written: user timestamps,
+    /// A file's temperature, mark and range-deletion size are not written: they are hints that readers do
+    /// without. Errors: `NotSupported` for what must not be lost and cannot be written: user timestamps,
     /// and files outside the database's directory.
     pub fn encode(&self) -> Result<Vec<u8>> {
         self.check()?;

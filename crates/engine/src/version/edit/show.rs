@@ -1,5 +1,5 @@
-//! An edit for people, in the shape that RocksDB's `ldb manifest_dump --verbose` prints; with
-//! `{:#}` keys are hex, as `--hex` there makes them.
+//! Displays an edit in the format of RocksDB's `ldb manifest_dump --verbose`. With `{:#}`, keys are in hex,
+//! as with its option `--hex`.
 
 use std::fmt;
 
@@ -152,8 +152,8 @@ impl fmt::Display for File<'_> {
     }
 }
 
-/// `'user key' seq:1, type:1`; the user key in hex if so said, else with bytes that are not UTF-8
-/// replaced.
+/// `'user key' seq:1, type:1`. The user key is in hex if the flag is set; otherwise bytes that are not
+/// UTF-8 are replaced.
 struct Key<'a>(&'a [u8], bool);
 
 impl fmt::Display for Key<'_> {

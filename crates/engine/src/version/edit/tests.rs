@@ -367,7 +367,7 @@ fn every_manifest_of_the_corpus_decodes() {
     );
 }
 
-/// `ldb manifest_dump --verbose` prints each edit as ours is shown.
+/// `ldb manifest_dump --verbose` prints each edit in the same way.
 #[test]
 fn edits_are_shown_as_ldb_shows_them() {
     let mut compared = 0;
