@@ -161,8 +161,8 @@ impl Db {
         open::list_column_families(path.as_ref(), env)
     }
 
-    /// Deletes a database: its files in `path`, its logs wherever they are, and the directories that are then
-    /// empty. Files that do not belong to the database stay. Does nothing if there is no database.
+    /// Deletes a database: its files in `path`, its logs there and in `options.db.wal_dir`, and the directories that
+    /// are then empty. Files that do not belong to the database stay. Does nothing if there is no database.
     ///
     /// Errors: the database is open (`Busy`); a file cannot be removed. After a failed removal the rest is no
     /// longer a database, unless the failure came at LOCK or CURRENT. The call may be repeated.

@@ -1,7 +1,7 @@
 //! Deletes a database: all of its own files and nothing else.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base::Result;
 use io::FileSystem;
@@ -18,12 +18,10 @@ pub(crate) fn destroy(dir: &Path, options: &Options) -> Result<()> {
         return Ok(());
     }
     let lock = fs.lock(&files::lock_path(dir))?;
-    let logs = Location::of(dir, options)?;
-    let log_dirs: BTreeSet<PathBuf> = logs.every_dir().map(Path::to_path_buf).collect();
+    // Only directories that the caller names: the OPTIONS file of a copied database may name the logs of the original.
+    let location = Location::of(dir, options)?;
+    let log_dirs: BTreeSet<&Path> = [dir, location.dir()].into();
     remove_current(fs, dir)?;
-    remove_files(fs, dir, |kind| {
-        !matches!(kind, FileKind::Lock | FileKind::Wal)
-    })?;
     for logs in &log_dirs {
         let (archive, pool) = (logs.join(ARCHIVE), logs.join(log::pool::DIR));
         remove_files(fs, logs, |kind| kind == FileKind::Wal)?;
@@ -32,11 +30,12 @@ pub(crate) fn destroy(dir: &Path, options: &Options) -> Result<()> {
         remove_empty(fs, &archive)?;
         remove_empty(fs, &pool)?;
     }
+    remove_files(fs, dir, |kind| kind != FileKind::Lock)?;
     // A process that opens the directory meanwhile finds no database in it.
     drop(lock);
     remove(fs, &files::lock_path(dir))?;
-    for logs in log_dirs.iter().filter(|logs| *logs != dir) {
-        remove_empty(fs, logs)?;
+    if location.is_separate() {
+        remove_empty(fs, location.dir())?;
     }
     remove_empty(fs, dir)
 }

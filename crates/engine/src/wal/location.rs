@@ -58,14 +58,6 @@ impl Location {
         &self.dir
     }
 
-    /// Every directory that may have logs of the database.
-    pub(crate) fn every_dir(&self) -> impl Iterator<Item = &Path> {
-        let before = self.before.iter().map(|before| before.dir.as_path());
-        [self.db_dir.as_path(), self.dir.as_path()]
-            .into_iter()
-            .chain(before)
-    }
-
     /// Whether the logs lie apart from the database's other files.
     pub(crate) fn is_separate(&self) -> bool {
         self.dir != self.db_dir

@@ -57,9 +57,7 @@ fn all_of_a_database_goes_and_nothing_else() {
         if strangers {
             std::fs::write(path.join("notes.txt"), "mine").unwrap();
         }
-        // The newest OPTIONS file says where the logs are.
-        let without = Options::default();
-        Db::destroy(&path, if strangers { &without } else { &options }).unwrap();
+        Db::destroy(&path, &options).unwrap();
         let left = all_under(dir.path());
         let wanted: &[&str] = if strangers {
             &["db", "db/notes.txt"]
@@ -72,6 +70,20 @@ fn all_of_a_database_goes_and_nothing_else() {
             std::fs::remove_dir_all(&path).unwrap();
         }
     }
+    // The OPTIONS file of a copy names the logs of the original: nobody but the caller says which go.
+    options.db.wal_dir = dir.path().join("logs").display().to_string();
+    used(&dir.path().join("original"), &options);
+    let logs = all_under(&dir.path().join("logs"));
+    let copy = dir.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for entry in std::fs::read_dir(dir.path().join("original")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    Db::destroy(&copy, &Options::default()).unwrap();
+    assert!(!copy.exists());
+    assert_eq!(all_under(&dir.path().join("logs")), logs);
+    Db::open(dir.path().join("original"), &options).unwrap();
     let e = Db::repair(dir.path(), &options).unwrap_err();
     assert!(
         e.kind() == ErrorKind::NotSupported && e.to_string().contains("salvage"),
