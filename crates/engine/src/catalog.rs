@@ -366,8 +366,9 @@ impl<'a> Logged<'a> {
             db.families.store(Arc::new(set));
         }
         drop(state);
+        let applied = Applied(self.0);
         drop(removed);
-        Applied(self.0)
+        applied
     }
 }
 

@@ -162,7 +162,8 @@ impl Db {
     }
 
     /// Deletes a database: its files in `path`, its logs there and in `options.db.wal_dir`, and the directories that
-    /// are then empty. Files that do not belong to the database stay. Does nothing if there is no database.
+    /// are then empty. Other files stay, also those in `options.db.db_log_dir`. Does nothing if there is no database.
+    /// A `wal_dir` that another database uses loses that one's logs.
     ///
     /// Errors: the database is open (`Busy`); a file cannot be removed. After a failed removal the rest is no
     /// longer a database, unless the failure came at LOCK or CURRENT. The call may be repeated.

@@ -8,36 +8,54 @@ use io::FileSystem;
 
 use crate::files::{self, FileKind};
 use crate::options::Options;
-use crate::wal::ARCHIVE;
-use crate::wal::location::Location;
+use crate::wal::{ARCHIVE, location};
 
 /// See [`Db::destroy`](crate::Db::destroy).
 pub(crate) fn destroy(dir: &Path, options: &Options) -> Result<()> {
     let fs = &*options.env.fs;
-    if !fs.exists(dir)? {
+    if !is_database(fs, dir)? {
         return Ok(());
     }
     let lock = fs.lock(&files::lock_path(dir))?;
     // Only directories that the caller names: the OPTIONS file of a copied database may name the logs of the original.
-    let location = Location::of(dir, options)?;
-    let log_dirs: BTreeSet<&Path> = [dir, location.dir()].into();
+    let wal_dir = location::resolve(fs, dir, &options.db)?;
+    let log_dirs: BTreeSet<&Path> = [dir, &wal_dir].into();
     remove_current(fs, dir)?;
     for logs in &log_dirs {
         let (archive, pool) = (logs.join(ARCHIVE), logs.join(log::pool::DIR));
         remove_files(fs, logs, |kind| kind == FileKind::Wal)?;
         remove_files(fs, &archive, |kind| kind == FileKind::Wal)?;
-        remove_pool(fs, &pool)?;
-        remove_empty(fs, &archive)?;
-        remove_empty(fs, &pool)?;
+        log::pool::remove_all(fs, &pool)?;
+        remove_empty(fs, &archive);
+        remove_empty(fs, &pool);
     }
-    remove_files(fs, dir, |kind| kind != FileKind::Lock)?;
-    // A process that opens the directory meanwhile finds no database in it.
-    drop(lock);
+    let last = |kind| matches!(kind, FileKind::Lock | FileKind::Identity);
+    remove_files(fs, dir, |kind| !last(kind))?;
+    // IDENTITY says that this was a database, until nothing else is left of it: a failed call can be repeated.
+    remove_files(fs, dir, |kind| kind == FileKind::Identity)?;
+    // Before the lock is released: a process that takes it then finds that LOCK is gone, and is refused. It would else
+    // hold a file without a name, and another process could lock a new one.
     remove(fs, &files::lock_path(dir))?;
-    if location.is_separate() {
-        remove_empty(fs, location.dir())?;
+    drop(lock);
+    if wal_dir != dir {
+        remove_empty(fs, &wal_dir);
     }
-    remove_empty(fs, dir)
+    remove_empty(fs, dir);
+    Ok(())
+}
+
+/// Whether a directory has a database, or what a failed [`destroy`] has left of one.
+fn is_database(fs: &dyn FileSystem, dir: &Path) -> Result<bool> {
+    let entries = match files::list(fs, dir) {
+        Err(e) if e.is_not_found() => return Ok(false),
+        entries => entries?,
+    };
+    Ok(entries.iter().any(|entry| {
+        matches!(
+            entry.kind,
+            FileKind::Current | FileKind::Manifest | FileKind::Identity
+        )
+    }))
 }
 
 /// Without CURRENT the remaining files are not a database. The directory is synced, so that this survives a power
@@ -63,20 +81,6 @@ pub(crate) fn remove_files(
     Ok(())
 }
 
-/// Removes the log files that were prepared in advance.
-fn remove_pool(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
-    let names = match fs.list(dir) {
-        Err(e) if e.is_not_found() => return Ok(()),
-        names => names?,
-    };
-    for name in names.iter().map(Path::new) {
-        if log::pool::is_pool_file(name) {
-            remove(fs, &dir.join(name))?;
-        }
-    }
-    Ok(())
-}
-
 fn remove(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     match fs.remove(path) {
         Err(e) if !e.is_not_found() => Err(e),
@@ -84,12 +88,9 @@ fn remove(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     }
 }
 
-/// Removes a directory if it is empty.
-fn remove_empty(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
-    match fs.list(dir) {
-        Ok(rest) if rest.is_empty() => fs.remove_dir(dir),
-        Ok(_) => Ok(()),
-        Err(e) if e.is_not_found() => Ok(()),
-        Err(e) => Err(e),
+/// Removes a directory if it is empty and can be removed. It may be a mount point, or a link to another directory.
+fn remove_empty(fs: &dyn FileSystem, dir: &Path) {
+    if fs.list(dir).is_ok_and(|rest| rest.is_empty()) {
+        let _stays = fs.remove_dir(dir);
     }
 }

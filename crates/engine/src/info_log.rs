@@ -274,7 +274,7 @@ impl InfoLog {
     /// Writes a line if its level is enabled. Line breaks in the message are kept.
     pub(crate) fn line(&self, level: Level, message: &str) {
         if self.is_on(level) {
-            self.append(self.clock.wall_micros(), level, format_args!("{message}"));
+            self.append(self.now(), level, format_args!("{message}"));
         }
     }
 
@@ -283,12 +283,18 @@ impl InfoLog {
         if !self.is_on(Level::Info) {
             return;
         }
-        let now = self.clock.wall_micros();
+        let now = self.now();
         self.append(
             now,
             Level::Info,
             format_args!("EVENT_LOG_v1 {{\"time_micros\": {now}, {}}}", event.members),
         );
+    }
+
+    /// Microseconds since 1970; 0 if the clock panics, which must not harm the caller.
+    fn now(&self) -> u64 {
+        let clock = AssertUnwindSafe(|| self.clock.wall_micros());
+        catch_unwind(clock).unwrap_or(0)
     }
 
     /// Never fails: a file system that panics must not harm the caller.

@@ -204,20 +204,31 @@ fn check_not_canceled(db: &Shared) -> Result<()> {
 fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     let families: Vec<Arc<Family>> = db.families.load().iter().cloned().collect();
     // The log first: the names of logs before it may be what failed.
-    let number = db.numbers.take();
     let files = db.log_files()?;
-    let new = files.create(number, LogKind::Buffered)?;
+    let mut number = db.numbers.take();
+    let mut new = files.create(number, LogKind::Buffered)?;
     db.start_manifest_anew()
         .inspect_err(|_| files.discard_unused(number))?;
     let mut guard = db.lock_log();
-    while guard.as_ref().is_some_and(|log| !log.all_landed()) {
-        guard = db.wait_for_landing(guard, Some(MENDING));
-    }
-    let Some(log) = guard.as_mut() else {
-        return Err(crate::shared::read_only());
+    let old = loop {
+        while guard.as_ref().is_some_and(|log| !log.all_landed()) {
+            guard = db.wait_for_landing(guard, Some(MENDING));
+        }
+        let Some(log) = guard.as_mut() else {
+            return Err(crate::shared::read_only());
+        };
+        let old = log.number;
+        if old < number {
+            log.begin_anew(new, db.durable.get());
+            break old;
+        }
+        // Another thread has replaced a failed log meanwhile, by one with a higher number: this one must come after it.
+        drop(guard);
+        files.discard_unused(number);
+        number = db.numbers.take();
+        new = files.create(number, LogKind::Buffered)?;
+        guard = db.lock_log();
     };
-    let old = log.number;
-    log.begin_anew(new, db.durable.get());
     drop(guard);
     db.note_new_log(old, number);
     for family in &families {

@@ -563,6 +563,9 @@ impl Shared {
         // Under the lock: a resume clears both failures together.
         self.durable.fail(error);
         drop(state);
+        // Before anything that may panic: nobody else wakes those who wait.
+        self.notify();
+        self.log_landed.notify_all();
         if first {
             self.info_log.error(format_args!(
                 "{what} failed, the database refuses writes: {error}"
@@ -574,8 +577,6 @@ impl Shared {
             let error = error.clone();
             self.tell_later(move |l| l.on_background_error(reason, &error));
         }
-        self.notify();
-        self.log_landed.notify_all();
         self.wake_wal(); // callbacks are to be told
     }
 

@@ -37,11 +37,31 @@ use io::{File, FileSystem, NewNames, OpenHow, SyncKind};
 
 /// Name of the directory beside the logs.
 pub const DIR: &str = "log-pool";
-/// Whether a file of the directory belongs to the pool, judged by its name.
-pub fn is_pool_file(name: &Path) -> bool {
-    let kind = name.extension().and_then(|kind| kind.to_str());
-    let number = name.file_stem().and_then(|stem| stem.to_str());
-    matches!(kind, Some("zero" | "zeroing")) && number.is_some_and(|n| n.parse::<u64>().is_ok())
+/// What stands behind the number in the names of the pool's files.
+const KINDS: [&str; 5] = ["zero", "zeroing", "retired", "recycled", "reserve"];
+
+/// Number and kind of a file of the pool, by its name.
+fn parse(name: &str) -> Option<(u64, &'static str)> {
+    let (number, kind) = name.split_once('.')?;
+    let kind = KINDS.into_iter().find(|k| *k == kind)?;
+    Some((number.parse().ok()?, kind))
+}
+
+/// Removes all files of the pool in `dir`, for a database that is deleted. Does nothing if the directory does not exist.
+///
+/// # Errors
+/// The directory cannot be listed, or a file cannot be removed.
+pub fn remove_all(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    let names = match fs.list(dir) {
+        Err(e) if e.is_not_found() => return Ok(()),
+        names => names?,
+    };
+    for name in names {
+        if parse(&name.to_string_lossy()).is_some() {
+            fs.remove(&dir.join(&name))?;
+        }
+    }
+    Ok(())
 }
 
 /// Bytes of zeros written per write, and bytes of a file read per read.
@@ -185,10 +205,7 @@ impl Pool {
         for name in names {
             let path = dir.join(&name);
             let name = name.to_string_lossy();
-            let Some((number, kind)) = name.split_once('.') else {
-                continue;
-            };
-            let Ok(number) = number.parse::<u64>() else {
+            let Some((number, kind)) = parse(&name) else {
                 continue;
             };
             next = next.max(number + 1);
@@ -208,8 +225,7 @@ impl Pool {
                 "reserve" if options.ready > 0 && reserve.is_none() && long == small(&options) => {
                     reserve = Some(path);
                 }
-                "zero" | "zeroing" | "retired" | "recycled" | "reserve" => fs.remove(&path)?,
-                _ => {}
+                _ => fs.remove(&path)?,
             }
         }
         let last_bytes = if left.is_empty() {

@@ -84,7 +84,7 @@ pub(crate) fn open(
     let mut options = options.clone();
     let replaced = sanitize::whole(&mut options);
     let options = &options;
-    let exists = look(dir, options, read_only)?;
+    let mut exists = look(dir, options, read_only)?;
     if !exists {
         make_dir(&*options.env.fs, dir)?;
     }
@@ -93,6 +93,8 @@ pub(crate) fn open(
     if !read_only {
         options.env.fs = io::hold(&options.env.fs, dir)?;
         lock = Some(options.env.fs.lock(&files::lock_path(dir))?);
+        // Another opener may have created the database, or deleted it, before this one had the lock.
+        exists = look(dir, &options, false)?;
     }
     let mut logs = Location::of(dir, &options)?;
     logs.prepare(!exists, read_only)?;

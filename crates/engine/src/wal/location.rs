@@ -228,7 +228,7 @@ impl Location {
 }
 
 /// The directory that the option names. If that is the database's directory by any name, `db_dir` itself.
-fn resolve(fs: &dyn FileSystem, db_dir: &Path, options: &DbOptions) -> Result<PathBuf> {
+pub(crate) fn resolve(fs: &dyn FileSystem, db_dir: &Path, options: &DbOptions) -> Result<PathBuf> {
     if options.wal_dir.is_empty() {
         return Ok(db_dir.to_path_buf());
     }

@@ -57,6 +57,15 @@ fn all_of_a_database_goes_and_nothing_else() {
         if strangers {
             std::fs::write(path.join("notes.txt"), "mine").unwrap();
         }
+        let logs = if apart {
+            dir.path().join("logs")
+        } else {
+            path.clone()
+        };
+        for kind in ["zero", "zeroing", "retired", "recycled", "reserve"] {
+            std::fs::create_dir_all(logs.join("log-pool")).unwrap();
+            std::fs::write(logs.join(format!("log-pool/77.{kind}")), "old").unwrap();
+        }
         Db::destroy(&path, &options).unwrap();
         let left = all_under(dir.path());
         let wanted: &[&str] = if strangers {
@@ -84,6 +93,12 @@ fn all_of_a_database_goes_and_nothing_else() {
     assert!(!copy.exists());
     assert_eq!(all_under(&dir.path().join("logs")), logs);
     Db::open(dir.path().join("original"), &options).unwrap();
+    // Where there is no database, files that look like parts of one stay.
+    let none = dir.path().join("none");
+    std::fs::create_dir(&none).unwrap();
+    std::fs::write(none.join("20240101.log"), "mine").unwrap();
+    Db::destroy(&none, &Options::default()).unwrap();
+    assert_eq!(all_under(&none), ["20240101.log"]);
     let e = Db::repair(dir.path(), &options).unwrap_err();
     assert!(
         e.kind() == ErrorKind::NotSupported && e.to_string().contains("salvage"),

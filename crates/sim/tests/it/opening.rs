@@ -14,6 +14,7 @@ use ironstone::options::WalIoMode;
 use ironstone::threads::{Run, SystemThreads, Threads};
 use ironstone::{Db, IngestExternalFileOptions, Options, SstFileWriter, WriteBatch};
 use sim::disk::{Config, SimDisk};
+use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use sim::oracle::{self, RocksDb};
 use sim::{content, dirs};
 
@@ -239,4 +240,42 @@ fn threads_that_could_not_be_started_are_started_later() {
     db.flush().unwrap();
     db.close().unwrap();
     assert_eq!(scarce.running.load(Ordering::SeqCst), 0);
+}
+
+/// Has another process create the database, write to it, and close it, just before LOCK is taken.
+#[derive(Debug)]
+struct SomebodyIsFaster {
+    options: Options,
+    armed: AtomicBool,
+}
+
+impl Hook for SomebodyIsFaster {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        let lock = op == Op::OpenWrite && path.file_name().is_some_and(|n| n == "LOCK");
+        if lock && self.armed.swap(false, Ordering::SeqCst) {
+            let db = Db::open("/db", &self.options).unwrap();
+            db.put("k", "theirs").unwrap();
+            db.flush().unwrap();
+            db.close().unwrap();
+        }
+        Verdict::Go
+    }
+}
+
+/// Whether there is a database was looked at before LOCK was taken, and not again: who then had it made a new one of it, and the
+/// tables of the other one were removed.
+#[test]
+fn a_database_that_another_opener_has_just_made_is_opened() {
+    let disk = SimDisk::new(Config::default());
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.env.fs = disk.shared();
+    let hook = SomebodyIsFaster {
+        options: options.clone(),
+        armed: AtomicBool::new(true),
+    };
+    options.env.fs = HookedFs::over(disk.shared(), Arc::new(hook));
+    let db = Db::open("/db", &options).unwrap();
+    assert_eq!(db.get("k").unwrap().as_deref(), Some(&b"theirs"[..]));
+    db.close().unwrap();
 }
