@@ -42,11 +42,12 @@ impl Shared {
         {
             return;
         }
-        self.count(Ticker::WalSlowIo, 1);
         self.info_log.warn(format_args!(
             "slow device: a log write takes {} ms so far (wal_slow_io_ms = {limit}); writers wait, \
              nothing is lost",
             nanos / 1_000_000
         ));
+        // Not before: whoever sees the count finds the line in LOG.
+        self.count(Ticker::WalSlowIo, 1);
     }
 }
