@@ -1,4 +1,4 @@
-//! What names things: numbers that cannot be mistaken for each other.
+//! The ids of things, as types of their own, so that they cannot be mixed up.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ ids! {
     Group(u32);
     /// A term of a group.
     Term(u64);
-    /// A place in a group's log, from 1 on; 0 is before the first.
+    /// A position in a group's log, from 1; 0 is before the first entry.
     Index(u64);
     /// A tree of layers: a volume, its snapshots and clones.
     Tree(u64);
@@ -42,13 +42,13 @@ ids! {
     Block(u32);
     /// A slot of a store's data file.
     Slot(u32);
-    /// How often a volume was attached.
+    /// Rises each time a volume is attached.
     Epoch(u32);
-    /// Who attached a volume.
+    /// The random id of an attachment.
     Attachment(u64);
 }
 
-/// What names a store for ever.
+/// Identifies a store for ever.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid(pub [u8; 16]);
 

@@ -1,11 +1,11 @@
-//! What is counted: by one thread, read by others at any time.
+//! Counters and histograms, which one thread writes and others read at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::metrics::Metrics;
 
-/// Buckets of a histogram: two for each doubling, from 8 µs on, and one for all above.
+/// Buckets of a histogram: two for each doubling, from 8 µs on. One more is for all longer times.
 const BUCKETS: usize = 42;
 
 /// The upper bound of a bucket, µs.
@@ -18,7 +18,7 @@ fn bound_us(nth: usize) -> u64 {
     }
 }
 
-/// A number that rises.
+/// A counter or a gauge.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -28,18 +28,18 @@ impl Counter {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Sets it: where it is a gauge.
+    /// Sets a gauge.
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// What it is.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How long things took.
+/// A histogram of durations.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [Counter; BUCKETS + 1],
@@ -56,10 +56,10 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Notes that something took so long.
+    /// Notes a duration.
     pub fn note(&self, nanos: u64) {
         let us = nanos / 1000;
-        // Where the doubling lies, then which half of it.
+        // Finds the doubling first, then its half.
         let doubling = (us.max(1) / 8).checked_ilog2().map_or(0, |d| d as usize);
         let from = (doubling * 2).min(BUCKETS);
         let nth = (from..BUCKETS)
@@ -71,12 +71,12 @@ impl Histogram {
         self.nanos.add(nanos);
     }
 
-    /// How many things.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(Counter::get).sum()
     }
 
-    /// How long all took together.
+    /// Sum of all durations.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.nanos.get())
     }

@@ -1,4 +1,4 @@
-//! What wakes a thread that waits for descriptors.
+//! An event that wakes a thread which waits for descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use base::{Error, Result};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Readable from the first [`Wake::wake`] on, until it is cleared. Clones are the same.
+/// Readable from the first [`Wake::wake`] on until it is cleared. Clones share the event.
 #[derive(Clone, Debug)]
 pub struct Wake(Arc<OwnedFd>);
 
 impl Wake {
-    /// A new one. Errors: the system has no descriptor left.
+    /// A new event. Errors: the system has no descriptor left.
     pub fn new() -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let fd = eventfd(0, flags).map_err(|e| {
@@ -21,16 +21,16 @@ impl Wake {
         Ok(Self(Arc::new(fd)))
     }
 
-    /// Wakes it, from any thread.
+    /// Wakes the waiting thread; may be called from any thread.
     pub fn wake(&self) {
-        // It can fail for a counter that is full only, and then it is readable already.
+        // The write fails only if the counter is full, and then the event is readable already.
         rustix::io::write(&*self.0, &1_u64.to_ne_bytes()).unwrap_or_default();
     }
 
-    /// It is not readable any more, until it is woken again.
+    /// Makes the event unreadable until it is woken again.
     pub fn clear(&self) {
         let mut count = [0; 8];
-        // It fails where nobody has woken it.
+        // The read fails if the event was not woken.
         rustix::io::read(&*self.0, &mut count).unwrap_or_default();
     }
 }

@@ -5,8 +5,9 @@
 //!   chunk                                  0 1 2 3   0 1 2 3   0 …
 //! ```
 //!
-//! Units rotate over `count` chunks until these are full. Chunk i belongs to group i mod n of the volume's
-//! groups. So what lies together is spread over some groups, and what is written in sequence goes to few chunks.
+//! Stripe units rotate over `count` chunks until these chunks are full. Chunk i belongs to the group with the
+//! number i mod n in the volume's list of n groups. So a range is spread over several groups, and a sequential
+//! write touches few chunks.
 
 use base::{Error, Result};
 
@@ -16,9 +17,9 @@ use crate::wire::client::{BYTES_MAX, CHUNK_BYTES};
 /// How a volume's bytes rotate over its chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Striping {
-    /// Bytes of a stripe unit: a multiple of 4096, at most 1 MiB, and whole in a chunk.
+    /// Bytes of a stripe unit: a multiple of 4096, at most 1 MiB. A chunk holds a whole number of them.
     pub unit_bytes: u32,
-    /// How many chunks they rotate over.
+    /// Number of chunks that the units rotate over.
     pub count: u32,
 }
 
@@ -38,11 +39,11 @@ pub struct Piece {
     pub group: Group,
     /// The chunk.
     pub chunk: Chunk,
-    /// In bytes.
+    /// Offset of the piece in the chunk, in bytes.
     pub offset_in_chunk: u32,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// Where it begins in the range, in bytes.
+    /// Offset of the piece in the requested range, in bytes.
     pub offset_in_request: u64,
 }
 
@@ -58,7 +59,8 @@ pub struct Map {
 }
 
 impl Map {
-    /// Of a volume of `size` bytes whose head is `layer`. Errors: `InvalidArgument` says what cannot be.
+    /// The map of a volume of `size` bytes whose head is `layer`. Errors: `InvalidArgument` names the
+    /// impossible value.
     pub fn new(
         size: u64,
         (tree, layer): (Tree, Layer),
@@ -88,7 +90,7 @@ impl Map {
         Err(Error::invalid_argument(format!("{wrong}: {map:?}")))
     }
 
-    /// In bytes.
+    /// Size of the volume in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -98,17 +100,17 @@ impl Map {
         self.tree
     }
 
-    /// The head.
+    /// The head layer.
     pub fn layer(&self) -> Layer {
         self.layer
     }
 
-    /// The groups, as chunks go round them.
+    /// The groups, in the order in which chunks are assigned to them.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// How many chunks may have bytes of it.
+    /// Number of chunks that may hold bytes of the volume.
     pub fn chunks(&self) -> u64 {
         let count = u64::from(self.striping.count);
         let stripe = count * u64::from(self.chunk_bytes);
@@ -122,7 +124,7 @@ impl Map {
         group.copied().unwrap_or_default()
     }
 
-    /// What lies at an offset: the piece up to the end of its stripe unit.
+    /// The piece from an offset to the end of its stripe unit.
     fn at(&self, offset: u64) -> Piece {
         let (unit, count) = (u64::from(self.striping.unit_bytes), self.striping.count);
         let units_of_chunk = u64::from(self.chunk_bytes) / unit;
@@ -139,7 +141,7 @@ impl Map {
         }
     }
 
-    /// The pieces of a range, in order: what of it lies beyond the volume's end is left out.
+    /// The pieces of a range, in order. The part of the range beyond the volume's end is left out.
     pub fn pieces(&self, offset: u64, len: u64) -> impl Iterator<Item = Piece> + '_ {
         let end = offset.saturating_add(len).min(self.size);
         let mut from = offset;
@@ -153,7 +155,7 @@ impl Map {
         })
     }
 
-    /// Where a chunk's byte is in the volume; it may lie beyond the end.
+    /// The offset in the volume of a byte of a chunk; it may lie beyond the volume's end.
     pub fn offset_of(&self, chunk: Chunk, offset_in_chunk: u32) -> u64 {
         let (unit, count) = (self.striping.unit_bytes, u64::from(self.striping.count));
         let units_of_chunk = u64::from(self.chunk_bytes / unit);
@@ -216,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Every byte of small volumes has a place of its own, and the way back leads to it.
+    /// Every byte of a small volume has a place of its own, and `offset_of` is the inverse.
     #[test]
     fn small_volumes_are_bijective() {
         for (unit, count, units, groups) in [
@@ -248,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Pieces cover the range without gap, none crosses a stripe unit or a chunk.
+    /// Pieces cover the range without gaps; none crosses a stripe unit or a chunk.
     fn check(map: &Map, offset: u64, len: u64) {
         let mut at = 0;
         for piece in map.pieces(offset, len) {

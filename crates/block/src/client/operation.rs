@@ -1,8 +1,9 @@
-//! An operation on a volume, as requests to the groups that have its bytes, and the order among operations.
+//! An operation on a volume, split into requests to the groups that hold its bytes, and the order of
+//! operations.
 //!
-//! Changes whose blocks overlap are done one behind the other, in the order in which they came: a change waits
-//! until all older ones that touch one of its blocks are settled. So a block ends with what was asked for last,
-//! whatever has to be sent again.
+//! Changes of overlapping blocks are applied one after the other, in the order in which they were submitted: a
+//! change waits until all older changes of its blocks are settled. So the last submitted change of a block
+//! wins, even if requests are sent again.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use crate::nbd::command::{Extent, Op, Piece, Reply};
 use crate::nbd::exports::Token;
 use crate::wire::client::{self as wire, Outcome, Run, Span, What, crcs_at};
 
-/// The most stripe units of a status.
+/// The most stripe units of a block status.
 const STATUS_UNITS_MAX: u64 = 64;
 
-/// What a request has brought.
+/// The result of one request of an operation.
 #[derive(Debug)]
 enum Part {
     Missing,
@@ -23,26 +24,26 @@ enum Part {
     Runs(Vec<Run>),
 }
 
-/// See the module.
+/// An operation until it is settled.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) token: Token,
-    /// When it came.
+    /// When it was submitted, ns.
     pub(super) since: u64,
-    /// Whether its answer was given. It stays until all its requests are closed.
+    /// Whether it was answered. It stays until all its requests are closed.
     pub(super) is_answered: bool,
-    /// Its requests that are not closed.
+    /// Number of its requests that are not closed.
     pub(super) jobs: u32,
     op: Op,
     offset: u64,
     len: u64,
-    /// For how much of it there were requests.
+    /// How many of its bytes have requests already.
     made: u64,
-    /// What they brought, in order: of reads and statuses.
+    /// The results of its requests, in order: of reads and block statuses only.
     parts: Vec<Part>,
-    /// Older operations that it waits for.
+    /// Number of older operations that it waits for.
     waits: u32,
-    /// Newer operations that wait for it.
+    /// Newer operations that wait for this one.
     waiting: Vec<u64>,
 }
 
@@ -69,17 +70,17 @@ impl Operation {
         }
     }
 
-    /// Whether it may begin.
+    /// Whether it waits for no older operation.
     pub(super) fn is_free(&self) -> bool {
         self.waits == 0
     }
 
-    /// Whether there are requests yet to be made.
+    /// Whether requests remain to be made.
     pub(super) fn has_more(&self) -> bool {
         !self.is_answered && self.made < self.len
     }
 
-    /// The next request: which part it is, for whom, what.
+    /// The next request: the number of the part, the group, and the request itself.
     pub(super) fn next(&mut self, map: &Map) -> Option<(usize, Group, What)> {
         if !self.has_more() {
             return None;
@@ -114,7 +115,7 @@ impl Operation {
         Some((self.parts.len().saturating_sub(1), piece.group, what))
     }
 
-    /// What one of its requests has brought.
+    /// Stores the result of a request.
     pub(super) fn put(&mut self, part: usize, outcome: Outcome) {
         if let Some(part) = self.parts.get_mut(part) {
             *part = match outcome {
@@ -125,7 +126,7 @@ impl Operation {
         }
     }
 
-    /// Its answer, when all is there.
+    /// The reply, once all parts are there.
     pub(super) fn reply(&mut self) -> Reply {
         let (mut pieces, mut extents) = (Vec::new(), Vec::new());
         for part in self.parts.drain(..) {
@@ -145,7 +146,7 @@ impl Operation {
         }
     }
 
-    /// The blocks that it changes, from the first to the one behind the last.
+    /// The range of blocks that it changes: the first, and the one after the last.
     fn changes(&self) -> Option<(u64, u64)> {
         let block = BLOCK as u64;
         let is_change = matches!(
@@ -157,7 +158,7 @@ impl Operation {
     }
 }
 
-/// The bytes that an operation is about.
+/// Offset and length of the bytes that an operation is about.
 pub(super) fn range(op: &Op) -> (u64, u64) {
     match op {
         Op::Write { offset, bytes, .. } => (*offset, bytes.len() as u64),
@@ -172,7 +173,7 @@ pub(super) fn range(op: &Op) -> (u64, u64) {
 
 fn push_piece(out: &mut Vec<Piece>, piece: wire::Piece) {
     match (piece, out.last_mut()) {
-        // A read has at most 32 MiB.
+        // Cannot overflow: a read has at most 32 MiB.
         (wire::Piece::Hole(len), Some(Piece::Hole(last))) => *last += len,
         (wire::Piece::Hole(len), _) => out.push(Piece::Hole(len)),
         (wire::Piece::Data(bytes), _) => out.push(Piece::Data(bytes)),
@@ -196,12 +197,12 @@ fn push_run(out: &mut Vec<Extent>, run: Run) {
 pub(super) struct Operations {
     next: u64,
     all: BTreeMap<u64, Operation>,
-    /// The blocks that each of the changes has.
+    /// The blocks that each of the changes covers.
     changes: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Operations {
-    /// Takes one: its id.
+    /// Adds an operation and returns its id.
     pub(super) fn insert(&mut self, mut operation: Operation) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -226,7 +227,7 @@ impl Operations {
         self.all.get_mut(&id)
     }
 
-    /// Takes one away that is settled: which ones may begin by that.
+    /// Removes a settled operation. Returns those that may begin now.
     pub(super) fn remove(&mut self, id: u64) -> Vec<u64> {
         self.changes.remove(&id);
         let waiting = self.all.remove(&id).map(|o| o.waiting).unwrap_or_default();

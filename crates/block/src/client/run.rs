@@ -1,4 +1,4 @@
-//! The client of a cluster's volumes, with sockets: what an NBD server serves.
+//! The client of a cluster's volumes, with sockets: the exports of an NBD server.
 //!
 //! ```text
 //!   nbd::Server ── Exports ── Remote ──┬─ Volume for each attachment: splits, numbers, sends again
@@ -6,13 +6,15 @@
 //!                                      └─ a timer
 //! ```
 //!
-//! It has no thread of its own: what it waits for is behind one descriptor, and the server's thread calls it.
+//! It has no thread of its own: everything that it waits for is behind one descriptor, and the server's thread
+//! calls it.
 //!
-//! **Epochs.** An attachment has a higher epoch than all before. A client that does not know the last one begins
-//! with 1, is told by the groups which one they have, and tries the next. All connections of one server to a
-//! volume share an attachment; once it is fenced the next connection attaches anew.
+//! **Epochs.** An attachment has a higher epoch than all attachments before it. A client that does not know the
+//! last epoch begins with 1; the groups reply with the epoch that they have, and the client tries the next one.
+//! All connections of one server to a volume share an attachment. Once it is fenced, the next connection
+//! attaches the volume anew.
 //!
-//! The number of a request names its attachment in the upper bits, so that one connection serves all.
+//! The upper bits of a request id name the attachment, so that one connection per store serves all volumes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -40,63 +42,63 @@ use crate::nbd::exports::{Completion, Exports, Token};
 use crate::shard::Say;
 use crate::wire::hello::{Hello, Role};
 
-/// What the poller names that is no store.
+/// The poller's name for the timer; other names are stores.
 const TIMER: u64 = u64::MAX;
-/// Events of one wait.
+/// The most events of one `epoll_wait`.
 const EVENTS_MAX: usize = 64;
-/// Bits of a request's number that are the volume's.
+/// Bits of a request id that the volume uses; those above name the attachment.
 const JOB_BITS: u32 = 40;
-/// How long a volume may take to be attached, ns.
+/// How long attaching a volume may take, ns.
 const ATTACH_NANOS_MAX: u64 = 30_000_000_000;
-/// How often an attachment is tried under another epoch.
+/// How many epochs are tried for one attachment.
 const EPOCHS_MAX: u32 = 64;
 
 /// A volume of the cluster.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// By which clients name it.
+    /// The name by which clients ask for it.
     pub name: String,
-    /// For people.
+    /// Description for people.
     pub description: String,
     /// Where its bytes are.
     pub map: Map,
 }
 
-/// What a client is made of.
+/// The configuration of a client.
 pub struct Options {
-    /// The cluster.
+    /// The cluster's id.
     pub cluster: Uuid,
-    /// Where its stores are.
+    /// The addresses of its stores.
     pub stores: BTreeMap<u64, SocketAddr>,
-    /// Which stores have replicas of each group.
+    /// The stores that have replicas of each group.
     pub replicas: BTreeMap<Group, Vec<u64>>,
     /// Its volumes.
     pub volumes: Vec<Spec>,
-    /// How requests are sent again.
+    /// Timeouts and pauses of requests.
     pub volume: volume::Options,
-    /// Time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// A number that no other client has.
+    /// The seed of the random numbers; no other client has the same.
     pub seed: u64,
-    /// Where what happens is said.
+    /// Prints messages.
     pub say: Say,
 }
 
-/// A volume while it is attached, or about to be.
+/// A volume that is attached or being attached.
 struct Attached {
     spec: usize,
     volume: Volume,
     epoch: Epoch,
-    /// Connections that have it.
+    /// Number of connections that use it.
     users: u32,
-    /// Who waits until it is attached.
+    /// The callers that wait until it is attached.
     waiting: Vec<Token>,
     is_up: bool,
     since: u64,
     tries: u32,
 }
 
-/// An operation on its way.
+/// An operation that is not completed.
 struct Begun {
     since: u64,
     bytes: u64,
@@ -104,7 +106,7 @@ struct Begun {
     is_write: bool,
 }
 
-/// See the module.
+/// The client of a cluster's volumes.
 pub struct Remote {
     specs: Vec<Spec>,
     replicas: BTreeMap<Group, Vec<u64>>,
@@ -114,26 +116,26 @@ pub struct Remote {
     clock: Arc<dyn Clock>,
     rng: Rng,
     timer: OwnedFd,
-    /// When the timer ends; `u64::MAX`: it does not run.
+    /// When the timer fires; `u64::MAX`: it is not set.
     armed: u64,
     attached: BTreeMap<u64, Attached>,
     next_slot: u64,
-    /// The newest epoch of each volume that is known.
+    /// The newest known epoch of each volume.
     epochs: Vec<Epoch>,
     begun: HashMap<Token, Begun>,
     ready: Vec<(Token, Completion)>,
     news: Vec<News>,
     done: Vec<(Token, Result<Reply, Errno>)>,
-    /// Whether the next call looks at the sockets: the server calls until nothing is left, and waits then.
+    /// Whether the next call polls the sockets: the server calls until nothing is left, and waits then.
     is_fresh: bool,
-    /// Something was asked for since the last call.
+    /// Whether an operation was submitted since the last call.
     has_begun: bool,
     stats: Arc<Stats>,
     say: Say,
 }
 
 impl Remote {
-    /// A client that dials all stores with its first call. Errors: the system has no more descriptors.
+    /// A client that dials all stores with its first call. Errors: the system is out of descriptors.
     pub fn new(options: Options) -> Result<Self> {
         let mut rng = Rng::new(options.seed);
         let name = rng.next_u64();
@@ -171,7 +173,7 @@ impl Remote {
         Ok(remote)
     }
 
-    /// What it counts.
+    /// The client's counters.
     pub fn stats(&self) -> Arc<Stats> {
         Arc::clone(&self.stats)
     }
@@ -199,7 +201,7 @@ impl Remote {
         })
     }
 
-    /// Begins to attach a volume: under the number of the attachment.
+    /// Begins to attach a volume; the slot is a new number for the attachment.
     fn begin(&mut self, spec: usize, waiting: Vec<Token>, since: u64, tries: u32) -> Result<()> {
         let known = self.epochs.get(spec).copied().unwrap_or_default();
         let epoch = Epoch(known.0.saturating_add(1));
@@ -232,7 +234,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Looks at the sockets and timers, and does what has become possible.
+    /// Polls the sockets and timers, and does everything that has become possible.
     fn turn(&mut self, now: u64) -> Result<()> {
         let mut news = std::mem::take(&mut self.news);
         if self.is_fresh {
@@ -257,7 +259,7 @@ impl Remote {
         self.arm(now)
     }
 
-    /// Looks at the sockets.
+    /// Polls the sockets.
     fn look(&mut self, now: u64, news: &mut Vec<News>) -> Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let at_once = Timespec {
@@ -273,7 +275,7 @@ impl Remote {
             match event.data.u64() {
                 TIMER => {
                     let mut count = [0; 8];
-                    // It fails where it was set anew meanwhile.
+                    // The read fails if the timer was set anew meanwhile.
                     rustix::io::read(&self.timer, &mut count).unwrap_or_default();
                     self.armed = u64::MAX;
                 }
@@ -302,7 +304,8 @@ impl Remote {
         }
     }
 
-    /// Tells who waits for an attachment how it went; tries the next epoch where there was a newer one.
+    /// Tells the waiting callers the outcome of an attachment; tries the next epoch if a group has a newer
+    /// one.
     fn attach_or_fail(&mut self, now: u64) {
         let begun = self.attached.iter().filter(|(_, a)| !a.is_up);
         let begun: Vec<u64> = begun.map(|(&slot, _)| slot).collect();
@@ -371,7 +374,7 @@ impl Remote {
         }
     }
 
-    /// Sends what volumes have for stores. Where there is no connection they hear it.
+    /// Sends the requests of all volumes. A volume is told if a store is not connected.
     fn send(&mut self) -> Result<()> {
         for (&slot, attached) in &mut self.attached {
             while let Some(send) = attached.volume.next_send() {
@@ -388,7 +391,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Collects what has ended.
+    /// Collects completed operations.
     fn collect(&mut self, now: u64) {
         for attached in self.attached.values_mut() {
             attached.volume.completed(&mut self.done);
@@ -415,7 +418,7 @@ impl Remote {
         }
     }
 
-    /// Sets the timer, unless it ends early enough.
+    /// Sets the timer, unless it fires early enough already.
     fn arm(&mut self, now: u64) -> Result<()> {
         let mut due = self.stores.next_due().unwrap_or(u64::MAX);
         for attached in self.attached.values() {

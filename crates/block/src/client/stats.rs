@@ -1,17 +1,17 @@
-//! What a client of volumes counts.
+//! The counters of a client of volumes.
 
 use base::metrics::{Kind, Metrics};
 
 use crate::stats::{Counter, Histogram};
 
-/// Written by the client's thread, read by whoever asks.
+/// Counters that the client's thread writes and any thread reads.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// Operations that are done, by kind.
+    /// Reads that are done.
     pub reads: Counter,
-    /// Writes, zeros and trims.
+    /// Writes, zeros and trims that are done.
     pub writes: Counter,
-    /// All other operations.
+    /// All other operations that are done.
     pub others: Counter,
     /// Operations that failed.
     pub failures: Counter,
@@ -19,18 +19,18 @@ pub struct Stats {
     pub read_bytes: Counter,
     /// Bytes that were written.
     pub written_bytes: Counter,
-    /// From a read to its end.
+    /// Time from the submission of a read to its completion.
     pub read_time: Histogram,
-    /// From a write to its end.
+    /// Time from the submission of a write to its completion.
     pub write_time: Histogram,
     /// Volumes that are attached.
     pub attached: Counter,
-    /// Stores that it is connected with.
+    /// Stores that are connected.
     pub stores: Counter,
 }
 
 impl Stats {
-    /// Everything, as Prometheus collects it.
+    /// Writes all metrics in Prometheus' format.
     pub fn write(&self, m: &mut Metrics) {
         m.family(
             "ironstone_block_nbd_requests_total",

@@ -16,19 +16,19 @@ use crate::wire::hello::{Hello, Role};
 use crate::wire::link::{Link, failed};
 use crate::wire::{remedy, session};
 
-/// How long a store may take to say hello, ns.
+/// How long a store may take to send its hello, ns.
 const HELLO_NANOS_MAX: u64 = 5_000_000_000;
-/// The first pause before a store is dialed again, ns, and the longest.
+/// The first and the longest pause before a store is dialed again, ns.
 const PAUSE_NANOS: u64 = 50_000_000;
 const PAUSE_NANOS_MAX: u64 = 1_000_000_000;
 
-/// One of them.
+/// One store.
 #[derive(Debug)]
 struct Store {
     id: u64,
     address: SocketAddr,
     link: Option<Link>,
-    /// Counts the connections: events of an older one mean nothing.
+    /// Counts the connections, so that events of an older one are ignored.
     generation: u32,
     since: u64,
     dial_at: u64,
@@ -37,16 +37,16 @@ struct Store {
     touched: bool,
 }
 
-/// What a socket has brought.
+/// An event of a store's connection.
 #[derive(Debug)]
 pub(super) enum News {
-    /// An answer of a store.
+    /// A store's response.
     Answer(u64, Response),
-    /// The connection to a store is gone.
+    /// The connection to a store was lost.
     Gone(u64),
 }
 
-/// See the module.
+/// The connections to all stores.
 pub(super) struct Stores {
     me: Hello,
     options: session::Options,
@@ -78,7 +78,7 @@ impl Stores {
         };
         Ok(Self {
             me,
-            // What is open is bounded by what a volume sends.
+            // The volumes bound how many requests are open, so responses need no limit of their own.
             options: session::Options {
                 lane_bytes_max: [1 << 20, usize::MAX, 0, 0],
                 buffers: Buffers::default(),
@@ -92,17 +92,17 @@ impl Stores {
         })
     }
 
-    /// What waits for the sockets.
+    /// The descriptor that waits for the sockets.
     pub(super) fn poller(&self) -> &OwnedFd {
         &self.poller
     }
 
-    /// How many have said hello.
+    /// Number of stores that have sent their hello.
     pub(super) fn greeted(&self) -> usize {
         self.all.iter().filter(|s| s.is_greeted).count()
     }
 
-    /// When [`Stores::tick`] has something to do.
+    /// When [`Stores::tick`] is due next.
     pub(super) fn next_due(&self) -> Option<u64> {
         let due = self.all.iter().filter_map(|s| match s.link {
             None => Some(s.dial_at),
@@ -112,7 +112,7 @@ impl Stores {
         due.min()
     }
 
-    /// Dials who is to be dialed, and leaves who does not say hello.
+    /// Dials the stores that are due, and closes connections on which no hello came in time.
     pub(super) fn tick(&mut self, now: u64, news: &mut Vec<News>) -> Result<()> {
         for nth in 0..self.all.len() {
             let Some(store) = self.all.get(nth) else {
@@ -153,7 +153,7 @@ impl Stores {
         }
     }
 
-    /// A connection is at its end.
+    /// Closes a connection that has failed.
     fn lose(&mut self, nth: usize, why: &Error, now: u64, news: &mut Vec<News>) {
         let Some(store) = self.all.get_mut(nth) else {
             return;
@@ -173,7 +173,7 @@ impl Stores {
         store.dial_at = now + pause / 2 + self.rng.below(pause / 2 + 1);
     }
 
-    /// Something has happened to a socket.
+    /// Handles an event of a socket.
     pub(super) fn ready(&mut self, name: u64, flags: EventFlags, now: u64, news: &mut Vec<News>) {
         let nth = (name >> 32) as usize;
         let Some(store) = self.all.get_mut(nth) else {
@@ -226,7 +226,7 @@ impl Stores {
         }
     }
 
-    /// Sends a request. False: there is no connection.
+    /// Queues a request. False: the store is not connected.
     pub(super) fn send(&mut self, id: u64, frame: Frame) -> Result<bool> {
         let nth = self.by_id.get(&id).copied();
         let Some(store) = nth.and_then(|nth| self.all.get_mut(nth)) else {
@@ -239,7 +239,7 @@ impl Stores {
         Ok(link.send(frame)?.is_none())
     }
 
-    /// Lets leave what is to be sent, and watches for what is waited for.
+    /// Writes what is queued, and sets the events that each socket waits for.
     pub(super) fn flush(&mut self, now: u64, news: &mut Vec<News>) -> Result<()> {
         for nth in 0..self.all.len() {
             let Some(store) = self.all.get_mut(nth).filter(|s| s.touched) else {

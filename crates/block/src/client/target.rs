@@ -1,36 +1,36 @@
-//! A group as a client sees it: who leads it, and the numbers of the requests to it.
+//! A group as a client sees it: its presumed leader, and the numbers of the requests to it.
 //!
-//! Changes are numbered from 1, in the order in which they are sent first. The group knows an attachment's
-//! changes in a window of [`WINDOW`] numbers from the lowest that has no answer; half of that is used here, for
-//! the numbers as well as for what is open at once. The rest waits, in order.
+//! Changes are numbered from 1, in the order in which they are first sent. The group remembers an attachment's
+//! changes in a window of [`WINDOW`] numbers from the lowest unanswered one. The client uses half of that, both
+//! for the span of numbers and for the number of open requests. Further requests wait, in order.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::group::volumes::WINDOW;
 
-/// The most requests to a group that are open at once, and the most numbers between the lowest and the highest.
+/// The most open requests to a group, and the widest span of the numbers of open changes.
 pub(super) const OPEN_MAX: u64 = WINDOW / 2;
 
-/// See the module.
+/// A group that requests are sent to.
 #[derive(Debug)]
 pub(super) struct Target {
     replicas: Vec<u64>,
     leader: u64,
-    /// A store that has left a request without an answer, and until when it is not asked if another can be, nanoseconds.
+    /// A store that left a request unanswered, and the time in ns until which other stores are preferred.
     silent: Option<(u64, u64)>,
     next_seq: u64,
-    /// Numbers of changes without an answer.
+    /// Numbers of unanswered changes.
     open: BTreeSet<u64>,
-    /// Requests without an answer, reads among them.
+    /// Number of unanswered requests, including reads.
     in_flight: u64,
-    /// Requests that wait for room.
+    /// Requests that wait for room in the window.
     pub(super) waiting: VecDeque<u64>,
-    /// Whether it has the volume's epoch.
+    /// Whether the group has the volume's epoch.
     pub(super) attached: bool,
 }
 
 impl Target {
-    /// A group with these replicas, of which there is at least one.
+    /// A group with these replicas; there must be at least one.
     pub(super) fn new(replicas: Vec<u64>) -> Self {
         Self {
             leader: replicas.first().copied().unwrap_or_default(),
@@ -44,18 +44,19 @@ impl Target {
         }
     }
 
-    /// Who leads, as far as known.
+    /// The presumed leader.
     pub(super) fn leader(&self) -> u64 {
         self.leader
     }
 
-    /// How many stores may have to be asked until one leads.
+    /// Number of replicas: how many stores may have to be asked until one is the leader.
     pub(super) fn replicas(&self) -> usize {
         self.replicas.len()
     }
 
-    /// `store` does not lead: asks the one that it names, else the next in turn. Nothing changes where another was found
-    /// meanwhile. A store that does not answer is passed over: who names it may not know yet that it leads no more.
+    /// `store` is not the leader: the next request goes to the hinted store, else to the next replica. Nothing
+    /// changes if another leader was found meanwhile. A silent store is passed over, even if it is the hint:
+    /// the store that gave the hint may not know yet that it is no longer the leader.
     pub(super) fn leave(&mut self, store: u64, hint: Option<u64>, now: u64) {
         if store != self.leader {
             return;
@@ -74,24 +75,24 @@ impl Target {
         }
     }
 
-    /// `store` has left a request without an answer: it is not asked until then, unless it answers.
+    /// `store` left a request unanswered: it is passed over until `until`, unless it answers before.
     pub(super) fn no_answer(&mut self, store: u64, now: u64, until: u64) {
         self.silent = Some((store, until));
         self.leave(store, None, now);
     }
 
-    /// `store` has answered.
+    /// `store` has answered: it is silent no more.
     pub(super) fn answered(&mut self, store: u64) {
         self.silent = self.silent.filter(|s| s.0 != store);
     }
 
-    /// Whether another request may be open.
+    /// Whether another request may be opened.
     pub(super) fn has_room(&self, is_change: bool) -> bool {
         let span = self.next_seq - self.lowest_open();
         self.in_flight < OPEN_MAX && (!is_change || span < OPEN_MAX)
     }
 
-    /// Opens a request; a change has a number, all else 0.
+    /// Opens a request. Returns the number of a change; 0 for other requests.
     pub(super) fn open(&mut self, is_change: bool) -> u64 {
         self.in_flight += 1;
         if !is_change {
@@ -103,13 +104,13 @@ impl Target {
         seq
     }
 
-    /// A request is answered for good.
+    /// Closes a request that has its final answer.
     pub(super) fn close(&mut self, seq: u64) {
         self.in_flight -= 1;
         self.open.remove(&seq);
     }
 
-    /// Changes below have their answers.
+    /// The lowest number of an unanswered change: all changes below are answered.
     pub(super) fn lowest_open(&self) -> u64 {
         self.open.first().copied().unwrap_or(self.next_seq)
     }
@@ -153,7 +154,8 @@ mod tests {
         assert_eq!(target.leader(), 1);
     }
 
-    /// The others name a store that was cut off for a while: it is not asked again at once, to wait once more.
+    /// The other stores name one that is cut off: it is not asked again at once, which would cost another
+    /// timeout.
     #[test]
     fn a_store_without_an_answer_is_passed_over() {
         let mut target = Target::new(vec![1, 2, 3]);

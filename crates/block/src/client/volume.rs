@@ -1,4 +1,4 @@
-//! An attached volume, without sockets: operations in, requests to stores out; answers in, replies out.
+//! An attached volume, without sockets: operations in, requests to stores out; responses in, replies out.
 //!
 //! ```text
 //!   submit(token, op) ──> operations ──> requests by stripe unit ──> next_send()
@@ -6,20 +6,23 @@
 //!   completed() <─────────────┘               └──┴── response(), disconnected(), tick()
 //! ```
 //!
-//! **Attaching.** The epoch is raised in all groups first; operations wait for that.
+//! **Attaching.** The epoch is raised in all groups first; operations wait until all have it.
 //!
-//! **Again.** A request stays open until it is answered: after a timeout, a broken connection, a store that does
-//! not lead or is busy it is sent again, to whoever leads by then, with pauses that grow once all replicas were
-//! asked. Changes keep their number, so the group applies them once. A store that has not answered in time is not
-//! asked again for as long, whoever names it, unless it answers meanwhile.
+//! **Retries.** A request stays open until it is answered. After a timeout, after a lost connection, or if the
+//! store is not the leader or is busy, it is sent again to the presumed leader. Once all replicas were asked,
+//! there are pauses between the tries, which grow. A change keeps its number, so the group applies it once. A
+//! store that did not answer in time is not asked again for the same time, even if others name it as the
+//! leader, unless it answers meanwhile.
 //!
-//! **Failure.** An operation fails where a leader says so, or after [`Options::give_up_nanos`]. A change of it that
-//! was sent may be on its way still, and must not come behind a newer change of the same block. So its number is
-//! used up by an empty change, without its payload, and until that is answered newer changes of its blocks wait.
+//! **Failure.** An operation fails if a leader refuses it for good, or after [`Options::give_up_nanos`]. A
+//! change of a failed operation may still be on its way, and must not be applied after a newer change of the
+//! same block. So its number is used up by an empty change without a payload, and newer changes of its blocks
+//! wait until that is answered.
 //!
-//! **Fenced.** Once a group has a newer epoch, everything ends with `ESHUTDOWN`.
+//! **Fencing.** Once a group has a newer epoch, all operations end with `ESHUTDOWN`.
 //!
-//! A flush is done at once: what was answered is durable. Of huge ranges [`JOBS_MAX`] requests are open at once.
+//! A flush completes at once, because every acknowledged change is durable. At most [`JOBS_MAX`] requests of an
+//! operation are open at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -36,17 +39,17 @@ use crate::nbd::command::{Op, Reply};
 use crate::nbd::exports::Token;
 use crate::wire::client::{Outcome, Reason, Request, Response, Span, What, is_intact};
 
-/// The most requests of one operation that are open at once.
+/// The most open requests of one operation.
 pub const JOBS_MAX: u32 = 16;
-/// How often a read may bring other bytes than its crcs say.
+/// How often the bytes of a read may not match their crcs until the read fails.
 const DAMAGED_MAX: u32 = 3;
 
-/// Times, in nanoseconds.
+/// Timeouts and pauses, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// When a request without an answer is sent again.
+    /// When an unanswered request is sent again.
     pub timeout_nanos: u64,
-    /// The first pause; each is twice as long as the one before.
+    /// The first pause; each pause is twice as long as the one before.
     pub pause_nanos: u64,
     /// The longest pause.
     pub pause_nanos_max: u64,
@@ -65,29 +68,29 @@ impl Default for Options {
     }
 }
 
-/// A request for a store.
+/// A request to be sent to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Send {
-    /// Which.
+    /// The store.
     pub store: u64,
-    /// What.
+    /// The request.
     pub request: Request,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// For room in its group.
+    /// Waits for room in its group's window.
     Waiting,
-    /// Asked this store, and waits for an answer until it is due.
+    /// Was sent to this store; its timer is the timeout.
     Sent { store: u64 },
-    /// Is sent again when it is due.
+    /// Is sent again when its timer is due.
     Paused,
 }
 
-/// A request until it is closed; its id is that of the request.
+/// A request until it is closed; its id is the request's id.
 #[derive(Debug)]
 struct Job {
-    /// `None`: it attaches the volume.
+    /// `None`: the request attaches the volume.
     operation: Option<u64>,
     part: usize,
     group: Group,
@@ -96,13 +99,13 @@ struct Job {
     state: State,
     since: u64,
     due: u64,
-    /// Stores asked since the last pause.
+    /// Number of stores asked since the last pause.
     asked: usize,
     pauses: u32,
     damaged: u32,
 }
 
-/// See the module.
+/// An attached volume.
 #[derive(Debug)]
 pub struct Volume {
     map: Map,
@@ -122,8 +125,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Begins to attach a volume at a time. `replicas`: the stores of each of its groups. Errors: a group has
-    /// none.
+    /// Begins to attach a volume. `replicas`: the stores of each of its groups. Errors: a group has no replica.
     pub fn new(
         map: Map,
         replicas: &BTreeMap<Group, Vec<u64>>,
@@ -167,17 +169,17 @@ impl Volume {
         self.targets.values().all(|t| t.attached)
     }
 
-    /// Whether somebody else has attached the volume since.
+    /// Whether a newer attachment of the volume exists.
     pub fn is_fenced(&self) -> bool {
         self.fenced.is_some()
     }
 
-    /// The epoch under which somebody else has attached the volume.
+    /// The epoch of the newer attachment of the volume.
     pub fn fenced(&self) -> Option<Epoch> {
         self.fenced
     }
 
-    /// Begins an operation; it is completed once, at any time later.
+    /// Begins an operation; it completes exactly once, at any later time.
     pub fn submit(&mut self, token: Token, op: Op) {
         let (offset, len) = range(&op);
         let end = offset.checked_add(len);
@@ -200,17 +202,17 @@ impl Volume {
         self.go_on(id);
     }
 
-    /// The next request to be sent.
+    /// The next request to send.
     pub fn next_send(&mut self) -> Option<Send> {
         self.sends.pop_front()
     }
 
-    /// Appends what has ended since the last call.
+    /// Appends the operations that have completed since the last call.
     pub fn completed(&mut self, out: &mut Vec<(Token, Result<Reply, Errno>)>) {
         out.append(&mut self.completed);
     }
 
-    /// When [`Volume::tick`] has something to do.
+    /// When [`Volume::tick`] is due next.
     pub fn next_due(&self) -> Option<u64> {
         let limit = self.options.give_up_nanos;
         let mut open = self.operations.iter().filter(|(_, o)| !o.is_answered);
@@ -219,13 +221,13 @@ impl Volume {
         timer.into_iter().chain(oldest).min()
     }
 
-    /// Since when the oldest request is open that had to be sent again.
+    /// Since when the oldest open request that was sent more than once is open.
     pub fn stuck_since(&self) -> Option<u64> {
         let again = |j: &&Job| j.asked > 1 || j.pauses > 0;
         self.jobs.values().filter(again).map(|j| j.since).min()
     }
 
-    /// It is this late now.
+    /// Advances the time and runs the timers that are due.
     pub fn tick(&mut self, now_nanos: u64) {
         self.now = self.now.max(now_nanos);
         while let Some(&(due, id)) = self.timers.first().filter(|t| t.0 <= self.now) {
@@ -255,7 +257,8 @@ impl Volume {
         }
     }
 
-    /// The connection to a store is gone, or there is none: nothing that was sent to it will be answered.
+    /// The connection to a store is lost, or there is none: requests that were sent to it will not be
+    /// answered.
     pub fn disconnected(&mut self, store: u64) {
         self.sends.retain(|s| s.store != store);
         let sent = |j: &Job| j.state == State::Sent { store };
@@ -269,7 +272,7 @@ impl Volume {
         }
     }
 
-    /// A store has answered.
+    /// Handles the response of a store.
     pub fn response(&mut self, store: u64, response: Response) {
         let id = response.id;
         let Some(job) = self.jobs.get_mut(&id) else {
@@ -286,7 +289,7 @@ impl Volume {
         let is_good = match (&job.what, &response.outcome) {
             (_, Outcome::Refused(Reason::Fenced { epoch })) => return self.fence(*epoch),
             (_, Outcome::Refused(reason)) => {
-                // Of an older copy: the newer one decides.
+                // The answer to an older copy of the request: the answer to the newer one decides.
                 if job.state == (State::Sent { store }) {
                     self.refused(id, store, reason);
                 }
@@ -322,7 +325,7 @@ impl Volume {
         }
     }
 
-    /// Makes the requests of an operation that may be open now, and settles it when there is nothing left.
+    /// Makes the requests of an operation that may be opened now; settles the operation if none remain.
     fn go_on(&mut self, id: u64) {
         let is_attached = self.is_attached();
         while let Some(operation) = self.operations.get_mut(id) {
@@ -370,7 +373,7 @@ impl Volume {
         self.admit(group);
     }
 
-    /// Sends what waits for a group and has room now.
+    /// Sends the waiting requests of a group for which there is room now.
     fn admit(&mut self, group: Group) {
         while let Some(target) = self.targets.get_mut(&group)
             && let Some(&id) = target.waiting.front()
@@ -387,7 +390,7 @@ impl Volume {
         }
     }
 
-    /// Sends a request to whoever leads its group, as far as known.
+    /// Sends a request to the presumed leader of its group.
     fn send(&mut self, id: u64) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
@@ -425,7 +428,7 @@ impl Volume {
         self.retry(id);
     }
 
-    /// Sends again: at once while there are replicas that were not asked, else after a pause.
+    /// Sends a request again: at once while some replica was not asked, else after a pause.
     fn retry(&mut self, id: u64) {
         let Some(job) = self.jobs.get(&id) else {
             return;
@@ -452,7 +455,7 @@ impl Volume {
         self.timers.insert((job.due, id));
     }
 
-    /// A request is answered for good.
+    /// Closes a request with its final answer.
     fn close(&mut self, id: u64, outcome: Outcome) {
         let Some(job) = self.jobs.remove(&id) else {
             return;
@@ -484,7 +487,7 @@ impl Volume {
         self.admit(job.group);
     }
 
-    /// A request failed for good: so does its operation.
+    /// A request failed for good, and so does its operation.
     fn fail(&mut self, id: u64, errno: Errno) {
         let Some(job) = self.jobs.get(&id) else {
             return;
@@ -501,7 +504,7 @@ impl Volume {
         }
     }
 
-    /// Turns a change into an empty one.
+    /// Turns a change into an empty one that uses up its number.
     fn use_up(&mut self, id: u64) {
         if let Some(job) = self.jobs.get_mut(&id).filter(|j| j.what.is_change()) {
             job.what = What::Zero(Span {
@@ -537,7 +540,7 @@ impl Volume {
         self.go_on(operation);
     }
 
-    /// Somebody else has the volume.
+    /// The volume has a newer attachment.
     fn fence(&mut self, epoch: Epoch) {
         self.fenced = Some(epoch);
         let open: Vec<u64> = self.operations.iter().map(|(id, _)| id).collect();

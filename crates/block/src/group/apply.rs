@@ -1,4 +1,4 @@
-//! READ THIS FIRST: the one way by which an entry changes a replica's blocks.
+//! READ THIS FIRST: the only way by which a log entry changes a replica's blocks.
 //!
 //! ```text
 //!   Committed ──> Replica::apply ──> dirty map      leader, follower, and replay after a crash alike
@@ -10,9 +10,9 @@
 //!                 Replica::settle ──────┴──> Checkpoint ──> RaftLog ──> TruncateToken
 //! ```
 //!
-//! Applying does no I/O. After a crash a replica begins at its last checkpoint and applies what is committed
-//! behind it again, before anything is served: the data file may hold any part of that, and each entry writes
-//! whole blocks.
+//! Applying does no I/O. After a crash, a replica starts at its last checkpoint and applies the committed
+//! entries behind it again, before it serves anything. The data file may hold any part of their changes; that
+//! is harmless, because each entry writes whole blocks.
 
 use base::coding::Decoder;
 use base::{Error, Result};
@@ -34,51 +34,51 @@ use crate::store::sync::{Marked, SyncSlot, SyncTicket};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "somebody may wait for the answer"]
 pub struct Applied {
-    /// Its place.
+    /// Its index.
     pub index: Index,
-    /// Who had asked.
+    /// The request that it came from.
     pub origin: Origin,
-    /// For which blocks.
+    /// Its blocks.
     pub range: Range,
-    /// What became of it.
+    /// The outcome.
     pub verdict: Verdict,
 }
 
-/// What a checkpoint on its way will say.
+/// The content of a checkpoint that is being written.
 #[derive(Debug)]
 struct Under {
     through: Index,
     term: Term,
-    /// `None`: blocks of a copy, which alone are no checkpoint.
+    /// `None`: blocks of an unfinished copy, which are no checkpoint.
     state: Option<Bytes>,
 }
 
-/// Where a block's content is.
+/// The location of a block's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Here.
+    /// In memory.
     Here(Content),
     /// In the data file, or nowhere.
     File(Held),
 }
 
-/// A group's blocks on one store, and what it knows of their volumes.
+/// A group's blocks on one store, and the state of their volumes.
 #[derive(Debug)]
 pub struct Replica {
     dirty: Dirty,
     volumes: Volumes,
-    /// Who the replicas are.
+    /// The members of the group.
     members: Members,
     /// The term of the last entry that was applied.
     term: Term,
     under_way: Option<Under>,
-    /// Blocks of a copy come.
+    /// Whether a copy is being received.
     is_copying: bool,
 }
 
 impl Replica {
-    /// A replica at its last checkpoint: up to `synced` everything is in the data file, and `state` is the
-    /// group's state there; empty for a new group, whose members are `members`.
+    /// A replica at its last checkpoint: the data file has everything up to `synced`, and `state` is the
+    /// group's state there. `state` is empty for a new group, whose members are `members`.
     pub fn at(
         group: Group,
         synced: (Index, Term),
@@ -100,24 +100,24 @@ impl Replica {
         })
     }
 
-    /// Blocks lie in these pages, which others may use too.
+    /// Keeps blocks in these pages, which other replicas may use too.
     #[must_use]
     pub fn lies_in(mut self, pages: &Pages) -> Self {
         self.dirty.lies_in(pages);
         self
     }
 
-    /// Where blocks lie.
+    /// The pages that blocks are kept in.
     pub fn pages(&self) -> &Pages {
         self.dirty.pages()
     }
 
-    /// Up to where entries are applied.
+    /// The last applied entry.
     pub fn applied(&self) -> Index {
         self.dirty.applied()
     }
 
-    /// Everything up to it is durable in the data file.
+    /// The entry up to which everything is durable in the data file.
     pub fn synced(&self) -> Index {
         self.dirty.synced()
     }
@@ -132,13 +132,13 @@ impl Replica {
         self.volumes.epoch(tree)
     }
 
-    /// Who the replicas are.
+    /// The members of the group.
     pub fn members(&self) -> &Members {
         &self.members
     }
 
-    /// Applies an entry, the one behind the last. Errors: Corruption, where it cannot be read; nothing is
-    /// applied then, and nothing may be from there on.
+    /// Applies the entry that follows the last applied one. Errors: Corruption, if it cannot be read; then
+    /// it is not applied, and no later entry may be.
     pub fn apply(&mut self, entry: &Committed) -> Result<Applied> {
         self.check_next(entry.index)?;
         if let Some(members) = &entry.members {
@@ -179,7 +179,8 @@ impl Replica {
         )))
     }
 
-    /// Takes a part of what is dirty, to be written back: see [`Dirty::mark`]. `None`: the last is not settled.
+    /// Takes some dirty blocks to be written back: see [`Dirty::mark`]. `None`: the blocks taken before are not
+    /// settled.
     pub fn mark(&mut self, bytes_max: u64) -> Option<Marked> {
         let begins = !self.dirty.is_in_round();
         let marked = self.dirty.mark(bytes_max)?;
@@ -198,8 +199,8 @@ impl Replica {
         self.dirty.is_in_round()
     }
 
-    /// What was marked is durable: at the end of a round, the checkpoint that says so, for the log; `None` before, and
-    /// for a part of a copy. Errors: the ticket is of something else.
+    /// The marked blocks are durable. At the end of a round, returns the checkpoint for the log; `None` before
+    /// that, and for a part of a copy. Errors: the ticket belongs to other blocks.
     pub fn settle(&mut self, ticket: SyncTicket, slot: SyncSlot) -> Result<Option<Checkpoint>> {
         self.dirty.settle(&ticket, slot);
         if self.dirty.is_in_round() {
@@ -213,7 +214,7 @@ impl Replica {
         Ok(under.state.map(checkpoint))
     }
 
-    /// The group's state behind what is applied.
+    /// The group's state after the last applied entry.
     pub fn state(&self) -> Bytes {
         encode(&self.members, &self.volumes)
     }
@@ -229,7 +230,7 @@ impl Replica {
         self.dirty.keys().map(move |key| ChunkKey::of(group, key))
     }
 
-    /// Those blocks of one chunk.
+    /// The blocks of one chunk that are not durable in the data file yet.
     pub fn dirty_blocks(&self, chunk: &ChunkKey) -> impl Iterator<Item = u32> {
         let (group, chunk) = (self.dirty.group(), *chunk);
         let of = self.dirty.keys();
@@ -237,12 +238,12 @@ impl Replica {
         of.map(|key| key.block.0)
     }
 
-    /// Whether nothing is on its way to the data file.
+    /// Whether no block is on its way to the data file.
     pub fn is_settled(&self) -> bool {
         self.dirty.is_settled()
     }
 
-    /// Puts the content of a block back that the data file has lost: it is written back again.
+    /// Puts back the content of a block that the data file has lost, so that it is written again.
     pub fn restore(&mut self, key: Key, content: Content) {
         self.dirty.restore(key, content, self.term);
     }
@@ -252,7 +253,7 @@ impl Replica {
         self.dirty.is_flying(key)
     }
 
-    /// Bytes of a block that are to be kept without its neighbors: copied where they lie in one buffer.
+    /// The bytes of a block, to be kept without its neighbors: copied if they share a buffer.
     pub fn alone(&self, key: &Key, bytes: Bytes) -> Bytes {
         if self.dirty.shares(key) {
             return self.pages().copy(&bytes);
@@ -260,27 +261,28 @@ impl Replica {
         bytes
     }
 
-    /// The entry that wrote a block last, if it is not durable in the data file.
+    /// The last entry that wrote a block, if the block is not durable in the data file.
     pub fn newest(&self, key: &Key) -> Option<Index> {
         self.dirty.newest(key)
     }
 
-    /// Whether nothing waits to be written back.
+    /// Whether nothing waits to be written back, and nothing is on its way.
     pub fn is_clean(&self) -> bool {
         self.dirty.is_empty() && !self.dirty.is_in_round() && self.dirty.is_settled()
     }
 
-    /// Whether blocks of a copy come.
+    /// Whether a copy is being received.
     pub fn is_copying(&self) -> bool {
         self.is_copying
     }
 
-    /// A block is in its place, as the entry at `index` wrote it.
+    /// A block was written in its place, with the content of the entry at `index`.
     pub fn placed(&mut self, key: &Key, index: Index) {
         self.dirty.placed(key, index);
     }
 
-    /// Begins to take a copy from a peer, see [`Dirty::begin_copy`]; nothing is applied until it ends.
+    /// Begins to receive a copy from a peer, see [`Dirty::begin_copy`]; no entry is applied until the copy
+    /// ends.
     pub fn begin_copy(&mut self) -> bool {
         let begins = self.dirty.begin_copy();
         if begins {
@@ -290,13 +292,13 @@ impl Replica {
         begins
     }
 
-    /// Takes blocks of a copy of everything up to `through`.
+    /// Takes blocks of a copy that ends at the entry `through`.
     pub fn take_copied(&mut self, blocks: Vec<(Key, Content)>, through: Index, term: Term) {
         self.dirty.take_copied(blocks, through, term);
     }
 
-    /// All of a copy has come, with the group's state there; the next mark is of everything up to there. False:
-    /// something is on its way to the data file. Errors: the state cannot be read.
+    /// The whole copy was received, with the group's state at its end; the next mark takes everything up to
+    /// there. False: some blocks are still on their way to the data file. Errors: the state cannot be read.
     pub fn end_copy(&mut self, at: (Index, Term), state: &Bytes) -> Result<bool> {
         let (members, volumes) = decode(state)?;
         if !self.dirty.end_copy(at.0) {
@@ -308,7 +310,7 @@ impl Replica {
         Ok(true)
     }
 
-    /// What was marked could not be written.
+    /// The marked blocks could not be written: they are dirty again.
     pub fn give_back(&mut self, marked: Marked) {
         self.under_way = None;
         self.dirty.give_back(marked);
@@ -323,7 +325,7 @@ impl Replica {
     }
 }
 
-/// Errors: these bytes are no group's state.
+/// Checks that the bytes are a group's state. Errors: they are not.
 pub fn check_state(state: &Bytes) -> Result<()> {
     decode(state).map(drop)
 }
@@ -409,9 +411,9 @@ mod tests {
         }
     }
 
-    /// Entries are applied, written back and settled in random turns; now and then the store is lost with what
-    /// is in memory, and begins at its last checkpoint again. Each replica that applied the same entries holds
-    /// the same, among them one that writes nothing back.
+    /// Entries are applied, written back and settled in random turns. Now and then the store loses its memory,
+    /// and starts again at its last checkpoint. All replicas that applied the same entries hold the same
+    /// blocks, including one that writes nothing back.
     #[test]
     fn replay_from_the_last_checkpoint_gives_the_same_blocks() {
         for seed in 0..20 {
@@ -437,7 +439,7 @@ mod tests {
                     model.insert(at, if op == Op::Write { byte } else { 0 });
                 }
                 if rng.one_in(4) {
-                    // Sent again, by a client that had no answer.
+                    // A retry by a client that received no answer.
                     let mut again = log.last().unwrap().clone();
                     again.index.0 += 1;
                     log.push(again);
@@ -453,7 +455,7 @@ mod tests {
                     assert_eq!(replica.apply(e).unwrap().index, e.index);
                 }
                 if !rng.one_in(3) {
-                    // A round may be under way still: it ends in a later turn.
+                    // The round may not be over: it ends in a later turn.
                     let part = if rng.one_in(2) { u64::MAX } else { 32 << 10 };
                     let marked = replica.mark(part).unwrap();
                     assert!(replica.mark(part).is_none());

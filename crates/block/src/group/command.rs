@@ -1,10 +1,10 @@
-//! What an entry of a group's log asks for: the head that stands before the crcs of its blocks.
+//! The command of a log entry: the head that precedes the crcs of the entry's blocks.
 //!
 //! ```text
 //!   0+1 op   1+1 flags   2+2 blocks   4+4 epoch   8+8 layer   16+4 chunk   20+4 first block
 //!   24+8 attachment   32+8 seq   40+8 lowest seq still open   48+8 tree
-//!   56+4 × blocks: the CRC-32C of each block of the payload
-//! ```
+//! Little-endian. Commands are physical: they write whole blocks of a named layer, or make a range of
+//! blocks zero. So entries may be applied any number of times, if their order is kept.
 //!
 //! Little-endian. Entries are physical: whole blocks of a named layer, or a range of them that becomes zero. So
 //! an entry may be applied any number of times, as long as that happens in order.
@@ -17,10 +17,10 @@ use bytes::Bytes;
 use crate::ids::{Attachment, BLOCK, Block, CHUNK_BLOCKS, Chunk, Epoch, Layer, Tree};
 use crate::store::dirty::{Content, Key};
 
-/// Bytes of a head.
+/// Bytes of the head.
 pub const HEAD: usize = 56;
 
-/// What is to be done.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
@@ -28,11 +28,11 @@ pub enum Op {
     Write = 1,
     /// Blocks become zero.
     Zero = 2,
-    /// Blocks are not needed any more: they become zero, and may lose their place.
+    /// The blocks are not needed any more: they become zero, and may lose their place in the data file.
     Trim = 3,
-    /// The volume has a new attachment: lower epochs are refused from here on.
+    /// The volume has a new attachment: lower epochs are refused from now on.
     Epoch = 4,
-    /// Nothing: what was before is committed with it.
+    /// Changes nothing. Earlier entries are committed with it.
     Nothing = 5,
 }
 
@@ -50,20 +50,20 @@ impl Op {
     }
 }
 
-/// Who asks, and what of it was answered.
+/// The origin of a request, and which earlier requests were answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The attachment's epoch.
     pub epoch: Epoch,
     /// The attachment.
     pub attachment: Attachment,
-    /// Counts the requests of the attachment to this group, from 1.
+    /// Number of the request among those of the attachment to this group, from 1.
     pub seq: u64,
-    /// Those below are answered: whoever sends them again is late.
+    /// Requests with lower numbers are answered: a retry of one is ignored.
     pub lowest_open: u64,
 }
 
-/// Blocks of a chunk that lie one behind the other.
+/// Consecutive blocks of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     /// The tree of layers.
@@ -74,7 +74,7 @@ pub struct Range {
     pub chunk: Chunk,
     /// The first block.
     pub first: Block,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u16,
 }
 
@@ -90,25 +90,25 @@ impl Range {
         })
     }
 
-    /// Whether its blocks are in the chunk.
+    /// Whether its blocks lie in the chunk.
     pub fn is_possible(self) -> bool {
         self.first.0 <= CHUNK_BLOCKS && self.first.0 + u32::from(self.blocks) <= CHUNK_BLOCKS
     }
 }
 
-/// See the module.
+/// The command of a log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What.
+    /// The operation.
     pub op: Op,
-    /// Who.
+    /// The request that it came from.
     pub origin: Origin,
-    /// Where.
+    /// The blocks.
     pub range: Range,
 }
 
 impl Command {
-    /// One that changes nothing.
+    /// A command that changes nothing.
     pub fn nothing() -> Self {
         Self {
             op: Op::Nothing,
@@ -117,7 +117,7 @@ impl Command {
         }
     }
 
-    /// Its bytes, with the crcs of the payload's blocks, which came with them.
+    /// Its encoding, followed by the crcs of the payload's blocks, which came with the request.
     pub fn encode(&self, crcs: &[u32]) -> Bytes {
         let mut out = Vec::with_capacity(HEAD + crcs.len() * 4);
         let (o, r) = (&self.origin, &self.range);
@@ -137,7 +137,8 @@ impl Command {
         out.into()
     }
 
-    /// Reads one, and the crcs behind it. `payload_bytes`: how long its payload is. Errors: Corruption.
+    /// Decodes a command and the crcs behind it. `payload_bytes`: length of the entry's payload. Errors:
+    /// Corruption.
     pub fn decode(inline: &[u8], payload_bytes: usize) -> Result<(Self, Vec<u32>)> {
         Self::read(inline, payload_bytes).ok_or_else(|| {
             Error::corruption(format!(
@@ -179,7 +180,7 @@ impl Command {
         (whole && range.is_possible()).then_some((command, crcs))
     }
 
-    /// What becomes of each block that it changes.
+    /// The new content of each block that the command changes.
     pub fn contents(&self, crcs: &[u32], payload: &Bytes) -> Vec<(Key, Content)> {
         let at = |n: usize| n * BLOCK..(n + 1) * BLOCK;
         let keys = self.range.keys().enumerate();
@@ -200,7 +201,7 @@ impl Command {
     }
 }
 
-/// Whether the blocks of a payload have the crcs at the end of what is inline.
+/// Whether the blocks of a payload match the crcs at the end of the inline bytes.
 pub fn is_whole(inline: &[u8], payload: &[u8]) -> bool {
     let blocks = payload.len() / BLOCK;
     let crcs = inline.len().checked_sub(blocks * 4);

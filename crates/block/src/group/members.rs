@@ -1,27 +1,28 @@
-//! Who takes part in a group, and how that changes.
+//! The members of a group, and how they change.
 //!
 //! ```text
 //!   {1,2,3} ── Change +4,5,6 -1,2,3 ──> voters {4,5,6}, outgoing {1,2,3} ── Change::leave ──> {4,5,6}
 //!               one entry of the log       joint: both majorities decide      one entry of the log
 //! ```
 //!
-//! A change of one replica needs no joint state. A voter is never made a learner: it is removed, and comes
-//! back under another id. Lists are sorted, so that equal members have equal bytes.
+//! A change of one replica needs no joint state. A voter is never turned into a learner: it is removed, and
+//! comes back under another id. The lists are sorted, so that equal members have equal bytes.
 
 use base::coding::{Decoder, put_u16, put_u64};
 use base::{Error, Result};
 
-/// The most bytes of the encoding.
+/// The most bytes of an encoding.
 pub const ENCODED_MAX: usize = 4 << 10;
 
 /// The replicas of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Who votes, and counts for a majority.
+    /// Replicas that vote and count for a majority.
     pub voters: Vec<u64>,
-    /// Who receives entries and does not vote.
+    /// Replicas that receive entries and do not vote.
     pub learners: Vec<u64>,
-    /// The voters before a change that has begun and is not over: they decide too. Empty: there is none.
+    /// The voters before a change that is not over: their majority counts too. Empty: no change is under
+    /// way.
     pub outgoing: Vec<u64>,
 }
 
@@ -47,28 +48,28 @@ impl Members {
         }
     }
 
-    /// Whether a change has begun that is not over.
+    /// Whether a change is under way.
     pub fn is_joint(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
-    /// Whether a replica votes, before or after a change that is not over.
+    /// Whether a replica votes, before or after the change that is under way.
     pub fn is_voter(&self, id: u64) -> bool {
         self.voters.contains(&id) || self.outgoing.contains(&id)
     }
 
-    /// Whether those that `has` says are a quorum.
+    /// Whether the replicas for which `has` is true are a quorum.
     pub fn is_quorum(&self, has: impl Fn(u64) -> bool) -> bool {
         let majority = |of: &[u64]| of.iter().filter(|&&id| has(id)).count() > of.len() / 2;
         majority(&self.voters) && (self.outgoing.is_empty() || majority(&self.outgoing))
     }
 
-    /// Appends the bytes.
+    /// Appends the encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_lists(out, [&self.voters, &self.learners, &self.outgoing]);
     }
 
-    /// The inverse of [`Members::encode`]. Errors: Corruption, also where no group can have such members.
+    /// The inverse of [`Members::encode`]. Errors: Corruption, also if no group can have such members.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self> {
         let lists = lists(from).ok_or_else(|| Error::corruption("members of a group end early"))?;
         let [voters, learners, outgoing] = lists;
@@ -77,7 +78,7 @@ impl Members {
         Ok(members)
     }
 
-    /// Errors: Corruption, where no group can have such members.
+    /// Errors: Corruption, if no group can have such members.
     pub fn check(&self) -> Result<()> {
         let mut voters = self.voters.clone();
         voters.extend(self.outgoing.iter().filter(|id| !self.voters.contains(id)));
@@ -89,8 +90,8 @@ impl Members {
         Ok(())
     }
 
-    /// Why `change` cannot be made of these members. Equal on all replicas, so that an entry with such a change
-    /// changes nothing on any.
+    /// The reason why `change` cannot be applied to these members. It is the same on all replicas, so that an
+    /// entry with such a change has no effect on any of them.
     pub fn refuses(&self, change: &Change) -> Option<&'static str> {
         if self.is_joint() != change.is_leave() {
             return Some("one change begins when the one before it is over");
@@ -119,16 +120,16 @@ impl Members {
 /// A change of the members: one entry of the group's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// New voters, also those that are learners now.
+    /// New voters, including learners that become voters.
     pub voters: Vec<u64>,
     /// New learners.
     pub learners: Vec<u64>,
-    /// Who is removed.
+    /// Replicas that are removed.
     pub remove: Vec<u64>,
 }
 
 impl Change {
-    /// Ends the joint state. The leader proposes it by itself.
+    /// The change that ends the joint state. The leader proposes it by itself.
     pub fn leave() -> Self {
         Self::default()
     }
@@ -142,7 +143,7 @@ impl Change {
         [&self.voters[..], &self.learners, &self.remove].concat()
     }
 
-    /// The bytes, which are what is inline in its entry.
+    /// The encoding: the inline bytes of the change's entry.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_lists(&mut out, [&self.voters, &self.learners, &self.remove]);

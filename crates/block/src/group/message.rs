@@ -1,5 +1,5 @@
-//! What replicas say to each other. The wire layer encodes it; what the raft crate knows of a message is made
-//! from it, and never leaves [`super::raft`].
+//! Messages between replicas. The wire layer encodes them. The messages of the raft crate are made from them,
+//! and never leave [`super::raft`].
 
 use bytes::Bytes;
 
@@ -7,28 +7,28 @@ use super::command::Range;
 use crate::ids::{Index, Term};
 use crate::store::dirty::Key;
 
-/// A message to another replica of the group. The payloads of an append's entries, and the bytes of a copy, travel
-/// beside it.
+/// A message to another replica of the group. The payloads of an append's entries and the bytes of a copy
+/// travel beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sends it.
+    /// The sender.
     pub from: u64,
-    /// To whom.
+    /// The receiver.
     pub to: u64,
-    /// The sender's term, or for which one it asks; 0 in [`Body::ReadIndex`] only.
+    /// The sender's term, or the term for which it asks; 0 in [`Body::ReadIndex`] only.
     pub term: Term,
-    /// What.
+    /// The content.
     pub body: Body,
 }
 
 /// An entry of a group's log, without its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place.
+    /// Its index.
     pub index: Index,
     /// Its term.
     pub term: Term,
-    /// Whether it is a change of the members; `inline` is a [`super::members::Change`] then.
+    /// Whether it changes the members; then `inline` is a [`super::members::Change`].
     pub is_change: bool,
     /// A command's head and the crcs of its blocks; empty in the first entry of a leader.
     pub inline: Bytes,
@@ -39,14 +39,14 @@ pub struct Entry {
 pub struct Read {
     /// The replica that asks.
     pub replica: u64,
-    /// Its own number for it.
+    /// The replica's own number for the read.
     pub context: u64,
 }
 
-/// Which copy of a group: see the shard's `member/copies.rs`.
+/// Identifies a copy of a group: see the shard's `member/copies.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// Up to which entry it has everything.
+    /// The last entry that it includes.
     pub through: Index,
     /// That entry's term.
     pub term: Term,
@@ -55,104 +55,104 @@ pub struct Copy {
 /// A step of a copy from a leader to a follower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyStep {
-    /// The leader makes one.
+    /// The leader offers one.
     Offer,
-    /// The follower waits for it.
+    /// The follower is ready to receive it.
     Ready {
-        /// What it has: changes up to there are left out.
+        /// The last entry that the follower has: changes up to it are left out.
         from: Index,
-        /// Which time it takes a copy. What it took before that is gone.
+        /// Number of the follower's attempt. Blocks of earlier attempts are gone.
         attempt: u64,
     },
-    /// Blocks; the bytes of those that have some are the message's payload.
+    /// Blocks. The bytes of those that are not zero are the message's payload.
     Blocks {
-        /// Of [`CopyStep::Ready`].
+        /// The attempt of [`CopyStep::Ready`].
         attempt: u64,
-        /// Counts these steps.
+        /// Number of this step, counted from the first.
         number: u64,
-        /// Which blocks.
+        /// The blocks.
         range: Range,
-        /// The CRC-32C of each. `None`: it is zero.
+        /// The CRC-32C of each block. `None`: it is zero.
         crcs: Vec<Option<u32>>,
     },
-    /// The follower has them.
+    /// The follower has taken a step's blocks.
     Taken {
-        /// Which step.
+        /// The number of the step.
         number: u64,
     },
-    /// There are no more. The payload is the group's state.
+    /// The last step. The payload is the group's state.
     End {
-        /// Of [`CopyStep::Ready`].
+        /// The attempt of [`CopyStep::Ready`].
         attempt: u64,
     },
-    /// The follower has a checkpoint there.
+    /// The follower has a checkpoint at the end of the copy.
     Done,
-    /// The follower does not take it any more, or anew: it lacks what it took.
+    /// The follower has given the copy up, or started it anew: it lacks blocks that it took before.
     Gone {
-        /// Of the step that it refuses.
+        /// The attempt of the refused step.
         attempt: u64,
     },
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The leader's entries, behind the one at `index`.
+    /// Entries of the leader, behind the one at `index`.
     Append {
-        /// The entry before the first.
+        /// The index of the entry before the first.
         index: Index,
-        /// Its term.
+        /// The term of that entry.
         log_term: Term,
         /// The leader's commit.
         commit: Index,
         /// The entries.
         entries: Vec<Entry>,
     },
-    /// Up to `index` the logs agree; or not, and where they may.
+    /// The logs agree up to `index`, or the append is rejected with a place where they may agree.
     AppendResponse {
-        /// Up to where; where it is refused, the append's index.
+        /// The last index at which the logs agree; if the append is rejected, its index.
         index: Index,
         /// The follower's commit.
         commit: Index,
-        /// A place where the logs may agree, and the follower's term there.
+        /// If rejected: an index at which the logs may agree, and the follower's term there.
         reject: Option<(Index, Term)>,
     },
     /// Asks for a vote.
     Vote {
-        /// Asks only whether it would be given.
+        /// Asks only whether the vote would be granted.
         pre: bool,
-        /// The leader wants it so.
+        /// The leader has asked the candidate to take over.
         transfer: bool,
         /// The candidate's last entry.
         index: Index,
-        /// Its term.
+        /// The term of that entry.
         log_term: Term,
         /// The candidate's commit.
         commit: Index,
         /// The term of that entry.
         commit_term: Term,
     },
-    /// The answer.
+    /// The answer to a vote request.
     VoteResponse {
-        /// To which question.
+        /// Whether it answers a pre-vote.
         pre: bool,
-        /// It is not given.
+        /// The vote is not granted.
         reject: bool,
-        /// The voter's commit, where it is not given.
+        /// The voter's commit, if the vote is not granted.
         commit: Index,
         /// The term of that entry.
         commit_term: Term,
     },
-    /// The leader is there.
+    /// The leader's sign of life.
     Heartbeat {
-        /// Up to where the follower may apply.
+        /// The last entry that the follower may apply.
         commit: Index,
         /// The leader's round.
         round: u64,
         /// A read that waits for a quorum.
         read: Option<Read>,
     },
-    /// The follower has heard it.
+    /// The answer to a heartbeat.
     HeartbeatResponse {
         /// The follower's commit.
         commit: Index,
@@ -161,7 +161,7 @@ pub enum Body {
         /// The heartbeat's read.
         read: Option<Read>,
     },
-    /// A follower asks up to where it must have applied for a read.
+    /// A follower asks for the index up to which it must have applied before it serves a read.
     ReadIndex {
         /// The read.
         read: Read,
@@ -170,30 +170,30 @@ pub enum Body {
     ReadIndexResponse {
         /// The read.
         read: Read,
-        /// Up to where.
+        /// The index.
         index: Index,
     },
-    /// The leader wants the receiver to be the leader.
+    /// The leader asks the receiver to become the leader.
     TimeoutNow,
-    /// A replica cannot read a block, and asks for it. Raft is not told.
+    /// A replica cannot read a block, and asks for its content. The raft crate does not see this.
     Ask {
-        /// Which.
+        /// The block.
         key: Key,
-        /// With this content's CRC-32C.
+        /// The CRC-32C of the content.
         crc: u32,
     },
-    /// The block that was asked for is the message's payload.
+    /// The content of a requested block, which is the message's payload.
     Have {
-        /// Which.
+        /// The block.
         key: Key,
         /// Its CRC-32C.
         crc: u32,
     },
-    /// A copy of what the log does not have any more. Raft is not told.
+    /// A step of a copy of entries that the log no longer has. The raft crate does not see this.
     Copy {
-        /// Which.
+        /// The copy.
         copy: Copy,
-        /// What of it.
+        /// The step.
         step: CopyStep,
     },
 }

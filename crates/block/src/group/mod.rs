@@ -1,4 +1,4 @@
-//! One replica of a group: consensus, and what is built on it. Entries are applied by [`apply`] alone.
+//! One replica of a group: consensus, and what is built on it. Only [`apply`] applies entries.
 //!
 //! ```text
 //!            propose, step, tick                     persisted(n), applied(i)
@@ -10,7 +10,7 @@
 //!                      └──> reads, needs_copy, role
 //! ```
 //!
-//! Everything here is a state machine without threads, files and clocks: the owner of a store drives it.
+//! Everything here is a state machine without threads, files and clocks. The store's thread drives it.
 #![deny(clippy::indexing_slicing)]
 
 pub mod apply;

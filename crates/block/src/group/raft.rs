@@ -1,4 +1,5 @@
-//! One replica of a group: the raft crate, fed with what it may see, over a log that it does not own.
+//! One replica of a group: the raft crate over a log that it does not own, guarded against messages that it
+//! cannot take.
 //!
 //! ```text
 //!   propose(inline, payload) ─┐                       ┌─> now:   appends, heartbeats, with payloads
@@ -6,26 +7,30 @@
 //!   tick ─────────────────────┘   stash: payloads     └─> committed, with payloads from the RaftLog
 //! ```
 //!
-//! Raft never sees a payload: it waits in the stash until its entry is durable, and is in the
-//! [`RaftLog`](crate::raftlog::RaftLog) from then on, in memory or in a file. So a follower that lags is served from the files.
+//! Raft never sees a payload. A payload waits in the stash until its entry is durable; from then on it is in
+//! the [`RaftLog`](crate::raftlog::RaftLog), in memory or in a file. So a follower that lags is served from the
+//! files.
 //!
-//! **What the caller keeps.** The items of all readies are appended in their order. When those of a [`Ready`] are
-//! durable, [`Node::persisted`] is told its number and returns what may leave then. A ready
-//! without items needs no call. An error of [`Node::ready`] ends the node. A commit alone is no item: the next
-//! hard state has it, and after a crash a leader says it again.
+//! **The caller's duties.** The items of all readies are appended in their order. When those of a [`Ready`] are
+//! durable, the caller passes its number to [`Node::persisted`], which returns the messages that may be sent
+//! then. A ready without items needs no such call. After an error of [`Node::ready`] the node is unusable. A
+//! new commit index alone is no item: the next hard state includes it, and after a crash a leader sends it
+//! again.
 //!
-//! **Raft 0.7.0, and what is done about it here.**
-//! - It panics on messages that no right peer sends: `check` refuses them. It also goes back behind what it
-//!   knows to match on a late rejection (raft-rs #557), which is dropped there.
-//! - A group of one voter becomes leader in one step, and may speak of a term that is not durable; or it
-//!   asserts that all entries are. So nothing leaves at once before term and vote are durable, and it does not
-//!   campaign before all entries are.
-//! - A leader that is removed panics when it counts itself. It steps down here, after it has tried to give
-//!   the group to a voter that stays.
-//! - It leaves the joint state by itself only where the leader that began does. Here any leader does, at a tick.
-//! - Where an entry is written over while the one before is on its way, it may take the old one's landing for
-//!   the new one's: what is durable is told only when the later one is.
-//! - It draws election timeouts from the thread's generator: they are set again after each call.
+//! **Raft 0.7.0, and how its flaws are handled here.**
+//! - It panics on messages that no correct peer sends: `check` refuses them. A late rejection makes it move
+//!   a follower's progress back behind what is known to match (raft-rs #557): `check` drops such
+//!   rejections.
+//! - A group of one voter becomes leader in one step, and may send messages of a term that is not durable, or
+//!   fail an assertion that all entries are durable. So no message is sent before term and vote are durable,
+//!   and the replica does not campaign before all entries are.
+//! - A removed leader panics when it counts itself. Here it steps down, after it has tried to transfer the
+//!   leadership to a voter that stays.
+//! - It leaves the joint state by itself only if the leader that began it is still the leader. Here any leader
+//!   leaves it, at a tick.
+//! - If an entry is overwritten while its first version is being written, raft may take the end of that write
+//!   for the end of the second. So raft is told that entries are durable only when the second write is.
+//! - It draws election timeouts from the thread's random generator: they are set again after each call.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -52,32 +57,34 @@ use unheard::Unheard;
 
 pub use ready::{Committed, Outgoing, Ready, RoleChange};
 
-/// How a replica behaves.
+/// The configuration of a replica.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Without a leader for as long a follower campaigns, ticks; up to twice that, as `rng` draws.
+    /// The shortest time without a leader after which a follower campaigns, ticks. The timeout is drawn
+    /// from this up to twice this.
     pub election_ticks: usize,
-    /// A leader says that it is there each time as many have gone.
+    /// Ticks between a leader's heartbeats.
     pub heartbeat_ticks: usize,
-    /// A leader whom no quorum has answered for as long gives the group away, ticks.
+    /// A leader steps down after this time without answers from a quorum, and asks another voter to
+    /// campaign, ticks.
     pub unheard_ticks: usize,
-    /// For as long after it was opened a replica gives no vote, ticks: the lease of a leader that it has
-    /// forgotten may run. 0 only in a group that is new.
+    /// The time after opening in which a replica grants no votes, ticks: a leader's lease that it has
+    /// forgotten may still be valid. 0 only in a new group.
     pub silent_ticks: usize,
-    /// What is inline in the entries of one append, bytes. A crc of 4 bytes stands for a block of 4 KiB.
+    /// Most inline bytes of one append. A block of 4 KiB is represented by its crc of 4 bytes.
     pub append_inline_bytes: u64,
-    /// Appends on their way to a follower.
+    /// Most appends that are on their way to a follower.
     pub appends_max: usize,
-    /// Entries that are proposed and not committed, bytes of payloads and what is inline.
+    /// Most bytes, payloads and inline, of entries that are proposed and not committed.
     pub uncommitted_bytes_max: usize,
-    /// What is inline in the committed entries of one ready, bytes.
+    /// Most inline bytes of the committed entries of one ready.
     pub committed_inline_bytes: u64,
-    /// What election timeouts are drawn from.
+    /// Election timeouts are drawn from it.
     pub rng: Rng,
 }
 
 impl Config {
-    /// The usual one.
+    /// The usual configuration.
     pub fn new(rng: Rng) -> Self {
         Self {
             election_ticks: 10,
@@ -93,74 +100,74 @@ impl Config {
     }
 }
 
-/// Why a proposal was not taken.
+/// The reason why a proposal was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Another replica leads, or none that is known.
+    /// Another replica is the leader, or none is known.
     NotLeader {
-        /// Who leads.
+        /// The leader, if known.
         leader: Option<u64>,
     },
-    /// Too many bytes are not committed, a transfer of the leader is on its way, or a change of the members
-    /// is not over. It may be tried again.
+    /// Too many bytes are not committed, a transfer of the leadership is under way, or a change of the
+    /// members is not over. A later try may succeed.
     Busy,
-    /// It cannot be.
+    /// The proposal is invalid.
     Invalid(&'static str),
 }
 
-/// What a replica is.
+/// The role of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// It follows a leader, or waits for one.
+    /// Follows a leader, or waits for one.
     #[default]
     Follower,
-    /// It asks for votes, or whether they would be given.
+    /// Asks for votes, or whether they would be granted.
     Candidate,
-    /// It leads.
+    /// Is the leader.
     Leader,
 }
 
-/// What a leader knows of another replica.
+/// The leader's knowledge of another replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Who.
+    /// The replica.
     pub id: u64,
-    /// Up to where it has the leader's entries.
+    /// The last entry up to which its log is known to match the leader's.
     pub matched: Index,
-    /// What is sent next.
+    /// The next entry to send.
     pub next: Index,
-    /// It waits for a copy: see [`Node::copied`].
+    /// Whether it waits for a copy: see [`Node::copied`].
     pub needs_copy: bool,
-    /// It has answered since the leader last looked for a quorum.
+    /// Whether it has answered since the leader last checked for a quorum.
     pub is_active: bool,
 }
 
-/// See the module.
+/// One replica of a group.
 pub struct Node {
     group: Group,
     config: Config,
     raw: RawNode<Heads>,
-    /// The members behind the last entry that was given out as committed.
+    /// The members after the last entry that was returned as committed.
     members: Members,
     /// Payloads of entries that are not durable, with their terms.
     stash: BTreeMap<u64, (u64, Bytes)>,
-    /// Proposals that are not committed: where, and how many bytes.
+    /// Proposals that are not committed: index and bytes.
     uncommitted: VecDeque<(u64, usize)>,
     uncommitted_bytes: usize,
-    /// The hard state that was given out last.
+    /// The last hard state that was returned.
     hard: HardState,
     waiting: VecDeque<Waiting>,
-    /// What to add to raft's numbers of readies: they begin anew behind a copy.
+    /// Added to raft's numbers of readies, which restart after a copy.
     first_number: u64,
     /// Raft's number of the last ready.
     given: u64,
-    /// Ticks until votes are given.
+    /// Ticks until votes are granted.
     silent: usize,
-    /// The election timeout, and for which term, role and leader it was drawn.
+    /// The election timeout, and the term, role and leader for which it was drawn.
     timeout: (usize, u64, StateRole, u64),
-    /// The term in which the leader was last to be transferred; 0: none.
+    /// The last term in which a transfer of the leadership was begun; 0: none.
     transfer_term: u64,
-    /// The leader's round, and the latest that others have answered.
+    /// The leader's heartbeat round, and the latest round that each other replica has answered.
     round: u64,
     rounds: BTreeMap<u64, u64>,
     unheard: Unheard,
@@ -168,11 +175,11 @@ pub struct Node {
     is_broken: bool,
 }
 
-/// A ready that is not durable, or behind one that is not.
+/// A ready whose items are not durable, or one behind such a ready.
 struct Waiting {
     number: u64,
     landed: bool,
-    /// It writes over entries of those before.
+    /// It overwrites entries of earlier readies.
     overwrites: bool,
     /// It has a new term or vote.
     votes: bool,
@@ -195,7 +202,7 @@ fn broken(e: &raft::Error) -> Error {
 }
 
 impl Node {
-    /// A tick has gone: see [`Config::election_ticks`].
+    /// Advances time by a tick: see [`Config::election_ticks`].
     ///
     /// Errors: the node has failed before.
     pub fn tick(&mut self) -> Result<()> {
@@ -220,9 +227,9 @@ impl Node {
         Ok(())
     }
 
-    /// Takes a message of another replica, with the payloads of its entries.
+    /// Handles a message of another replica, with the payloads of its entries.
     ///
-    /// Errors: Corruption, where no replica of the group says this that works as it should; nothing has changed.
+    /// Errors: Corruption, if no correct replica of the group sends such a message; then nothing has changed.
     /// Or the node has failed before.
     pub fn step(&mut self, message: Message, payloads: Vec<Bytes>) -> Result<()> {
         self.check_whole()?;
@@ -244,7 +251,7 @@ impl Node {
             _ => vec![],
         };
         match self.raw.step(convert::to_raft(message)) {
-            // Answers of who is not here any more.
+            // Answers of replicas that were removed.
             Ok(()) | Err(raft::Error::StepPeerNotFound) => {}
             Err(e) => return Err(broken(&e)),
         }
@@ -263,7 +270,7 @@ impl Node {
         Ok(())
     }
 
-    /// Proposes an entry, and returns where it will be if it is committed: that very term, at that index.
+    /// Proposes an entry. If it is committed, then with the returned term and at the returned index.
     /// `inline` is not empty, and ends with the crc of each block of the payload.
     pub fn propose(&mut self, inline: Bytes, payload: Bytes) -> Result<(Index, Term), Refused> {
         self.check_leads()?;
@@ -297,7 +304,7 @@ impl Node {
         Ok((Index(index), Term(term)))
     }
 
-    /// Proposes a change of the members. What is joint is left by itself.
+    /// Proposes a change of the members. A joint state is left by itself.
     pub fn propose_members(&mut self, change: &Change) -> Result<(Index, Term), Refused> {
         self.check_leads()?;
         if self.raw.raft.has_pending_conf() || self.raw.raft.lead_transferee.is_some() {
@@ -314,7 +321,8 @@ impl Node {
             ..eraftpb::Entry::default()
         };
         entry.set_entry_type(EntryType::EntryConfChangeV2);
-        // What raft does with a proposal once it has read the change, which is its own encoding there.
+        // The same as raft does with such a proposal. Raft would have to decode the change first, and
+        // expects its own encoding.
         if !self.raw.raft.append_entry(&mut [entry]) {
             return Err(Refused::Busy);
         }
@@ -324,7 +332,8 @@ impl Node {
         Ok((Index(index), Term(term)))
     }
 
-    /// Leaves the joint state if it is time, or gives the group to a voter that stays.
+    /// Proposes the end of the joint state. A leader that is being removed transfers the leadership to a
+    /// voter that stays.
     fn leave_joint(&mut self) {
         let raft = &mut self.raw.raft;
         if raft.has_pending_conf() || raft.lead_transferee.is_some() {
@@ -343,8 +352,9 @@ impl Node {
         }
     }
 
-    /// Asks up to where must have been applied before a read is answered: [`Ready::reads`] says it, or
-    /// nothing does, where the leader is not known or has committed nothing yet.
+    /// Asks for the index up to which entries must be applied before a read is served. [`Ready::reads`]
+    /// returns it. There is no answer if the leader is not known or has not yet committed an entry of its
+    /// term.
     pub fn read_index(&mut self, context: u64) {
         let read = Read {
             replica: self.raw.raft.id,
@@ -353,7 +363,8 @@ impl Node {
         self.raw.read_index(convert::read_bytes(read).to_vec());
     }
 
-    /// A leader gives the group to a voter once that has all entries; within an election timeout, or not at all.
+    /// Transfers the leadership to a voter, once that has all entries. The transfer is given up after an
+    /// election timeout.
     pub fn transfer_leader(&mut self, to: u64) -> Result<(), Refused> {
         self.check_leads()?;
         if !self.members.voters.contains(&to) {
@@ -364,7 +375,7 @@ impl Node {
         Ok(())
     }
 
-    /// Campaigns at once; nothing where the replica may not vote, or knows a leader still.
+    /// Campaigns at once; does nothing if the replica must not campaign.
     pub fn campaign(&mut self) -> Result<()> {
         self.check_whole()?;
         let raft = &self.raw.raft;
@@ -376,7 +387,7 @@ impl Node {
         Ok(())
     }
 
-    /// Everything up to `index` is applied. Errors: it was not given out as committed.
+    /// Everything up to `index` is applied. Errors: it was not returned as committed.
     pub fn applied(&mut self, index: Index) -> Result<()> {
         let log = &self.raw.raft.raft_log;
         if index.0 < log.applied || index.0 > log.committed.min(log.persisted) {
@@ -390,13 +401,13 @@ impl Node {
         Ok(())
     }
 
-    /// The log has dropped entries up to `through`, or what of them is applied here.
+    /// The log has dropped entries up to `through`; those that are applied are dropped here too.
     pub fn truncated(&mut self, through: Index) {
         let applied = self.raw.raft.raft_log.applied;
         self.raw.mut_store().truncate(through.0.min(applied));
     }
 
-    /// The copy that [`Ready::needs_copy`] asked for has been made, or not; it may be asked for again.
+    /// The copy that [`Ready::needs_copy`] asked for is complete, or has failed. It may be asked for again.
     pub fn copied(&mut self, to: u64, is_made: bool) {
         let status = if is_made {
             raft::SnapshotStatus::Finish
@@ -406,19 +417,19 @@ impl Node {
         self.raw.report_snapshot(to, status);
     }
 
-    /// A peer cannot be reached: what was sent is likely lost.
+    /// A peer cannot be reached: messages to it were probably lost.
     pub fn unreachable(&mut self, id: u64) {
         self.raw.report_unreachable(id);
     }
 
-    /// Heartbeats that leave from now on are of this round. The caller numbers rounds upwards, and notes when
-    /// each began.
+    /// Sets the round of the heartbeats that are sent from now on. The caller numbers the rounds upwards, and
+    /// notes when each began.
     pub fn heartbeat_round(&mut self, round: u64) {
         self.round = round;
     }
 
-    /// The latest round whose heartbeats a quorum has answered, in this term. `None`: none, or the replica does
-    /// not lead.
+    /// The latest round whose heartbeats a quorum has answered in this term. `None`: there is none, or the
+    /// replica is not the leader.
     pub fn quorum_acked_round(&self) -> Option<u64> {
         if self.role() != Role::Leader {
             return None;
@@ -434,7 +445,7 @@ impl Node {
             .max()
     }
 
-    /// What the replica is.
+    /// The role of the replica.
     pub fn role(&self) -> Role {
         match self.raw.raft.state {
             StateRole::Follower => Role::Follower,
@@ -443,7 +454,7 @@ impl Node {
         }
     }
 
-    /// Who leads, if that is known.
+    /// The leader, if known.
     pub fn leader(&self) -> Option<u64> {
         Some(self.raw.raft.leader_id).filter(|&id| id != 0)
     }
@@ -458,7 +469,7 @@ impl Node {
         Term(self.raw.raft.term)
     }
 
-    /// Up to where entries are committed, as far as it knows.
+    /// The last committed entry, as far as the replica knows.
     pub fn commit(&self) -> Index {
         Index(self.raw.raft.raft_log.committed)
     }
@@ -468,17 +479,19 @@ impl Node {
         Index(self.raw.raft.raft_log.last_index())
     }
 
-    /// The members behind the last entry that was given out as committed.
+    /// The members after the last entry that was returned as committed.
     pub fn members(&self) -> &Members {
         &self.members
     }
 
-    /// Whether a leader has applied an entry of its own term: it knows all that was ever committed.
+    /// Whether this is a leader that has applied an entry of its own term, and so has applied every entry
+    /// that was committed before its term.
     pub fn has_applied_own_term(&self) -> bool {
         self.role() == Role::Leader && self.raw.raft.apply_to_current_term()
     }
 
-    /// Whether a transfer of the leader was begun in this term. It may arrive long after it was given up.
+    /// Whether a transfer of the leadership was begun in this term. Its message may arrive long after the
+    /// transfer was given up.
     pub fn is_transferring(&self) -> bool {
         self.raw.raft.lead_transferee.is_some() || self.transfer_term == self.raw.raft.term
     }
@@ -488,7 +501,7 @@ impl Node {
         self.uncommitted_bytes
     }
 
-    /// What a leader knows of the others, by id.
+    /// The leader's knowledge of the other replicas, by id.
     pub fn progress(&self) -> Vec<Progress> {
         let raft = &self.raw.raft;
         if self.role() != Role::Leader {
@@ -526,7 +539,8 @@ impl Node {
         Ok(())
     }
 
-    /// After each call that may have changed raft's state.
+    /// Must follow each call that may have changed raft's state: sets the election timeout, and drops what
+    /// belongs to an older term.
     fn settled(&mut self) {
         let raft = &mut self.raw.raft;
         let now = (raft.term, raft.state, raft.leader_id);

@@ -1,4 +1,5 @@
-//! Replicas of a group together: what is committed anywhere is committed everywhere, whatever happens.
+//! Tests of a group's replicas together: an entry that is committed anywhere is committed everywhere,
+//! whatever happens.
 
 use bytes::Bytes;
 
@@ -22,7 +23,7 @@ fn change(voters: &[u64], learners: &[u64], remove: &[u64]) -> Change {
     }
 }
 
-/// What is next on the way to the members `to`, over a learner. `None`: wait, or all is done.
+/// The next change on the way to the members `to`, via learners. `None`: wait, or there is none left.
 fn next_change(now: &Members, to: &[u64]) -> Option<Change> {
     if now.is_joint() || now.voters == to {
         return None;
@@ -38,7 +39,7 @@ fn next_change(now: &Members, to: &[u64]) -> Option<Change> {
     Some(change(&voters, &[], &gone))
 }
 
-/// Proposes what is next, if a leader takes it.
+/// Proposes the next change, if there is a leader that takes it.
 fn move_on(c: &mut Cluster, to: &[u64]) {
     if let Some(leader) = c.leader()
         && let Some(next) = next_change(c.on(leader).node.members(), to)
@@ -47,7 +48,7 @@ fn move_on(c: &mut Cluster, to: &[u64]) {
     }
 }
 
-/// In quiet times, until the members are `to`.
+/// Runs without faults until the members are `to`.
 fn arrive(c: &mut Cluster, to: &[u64]) {
     for _ in 0..4 {
         c.settle();
@@ -58,7 +59,7 @@ fn arrive(c: &mut Cluster, to: &[u64]) {
     assert_eq!(*c.on(leader).node.members(), Members::of(to));
 }
 
-/// Drops, duplicates, delays, other orders, crashes, and a change of all members, as a seed says.
+/// A random run: lost, duplicated, delayed and reordered messages, crashes, and a change of all members.
 fn storm(seed: u64, steps: u64) -> Cluster {
     let moves = seed % 2 == 1;
     let others: &[u64] = if moves { &[4, 5, 6] } else { &[] };
@@ -93,7 +94,7 @@ fn storm(seed: u64, steps: u64) -> Cluster {
         if c.rng.one_in(50)
             && let Some(leader) = c.leader()
         {
-            // Not to who is not a voter: refused.
+            // A replica that is not a voter is refused.
             let refused = c.on(leader).node.transfer_leader(id).is_err();
             assert!(!refused || moves);
             c.work(leader);
@@ -110,7 +111,7 @@ fn storm(seed: u64, steps: u64) -> Cluster {
     c
 }
 
-/// `IRONSTONE_RAFT_SEEDS` says how many seeds.
+/// `IRONSTONE_RAFT_SEEDS` is the number of seeds.
 #[test]
 fn what_is_committed_anywhere_is_committed_everywhere() {
     let seeds = std::env::var("IRONSTONE_RAFT_SEEDS").ok();
@@ -145,8 +146,8 @@ fn proposals_in_quiet_times_are_committed_in_their_order() {
     assert_eq!(c.numbers(), (0..=30).collect::<Vec<_>>());
 }
 
-/// A leader that goes away leaves entries behind that nobody else has. Its log conflicts when it is back, also
-/// after a restart.
+/// A leader is cut off with entries that nobody else has. Its log conflicts when it is back, even after a
+/// restart.
 #[test]
 fn a_conflicting_suffix_goes() {
     let mut c = Cluster::new(3, &[1, 2, 3], &[]);
@@ -169,7 +170,7 @@ fn a_conflicting_suffix_goes() {
     assert_eq!(c.numbers(), [0, 6, 7]);
 }
 
-/// Entries whose bytes are in the files only are sent from there.
+/// Entries whose payloads are only in the files are sent from there.
 #[test]
 fn a_follower_that_lags_is_served_from_the_files() {
     let mut c = Cluster::new(5, &[1, 2, 3], &[]);
@@ -192,7 +193,7 @@ fn a_follower_that_lags_is_served_from_the_files() {
     assert!(c.on(leader).needs_copy.is_empty());
 }
 
-/// The log does not reach back to a follower: it needs a copy, and goes on behind it.
+/// A follower's next entry is no longer in the log: it needs a copy, and continues behind it.
 #[test]
 fn a_follower_behind_the_log_is_copied() {
     let mut c = Cluster::new(6, &[1, 2, 3], &[]);
@@ -224,14 +225,14 @@ fn a_follower_behind_the_log_is_copied() {
     running.applied = through;
     c.on(leader).node.copied(behind, true);
     c.settle();
-    // And after a restart.
+    // The same after a restart.
     c.crash(behind);
     c.start(behind);
     assert_eq!(c.on(behind).applied, through);
     c.settle();
 }
 
-/// A group of one voter leads at once: nothing is said of a term that is not durable.
+/// A group of one voter becomes leader at once: no message may mention a term that is not durable.
 #[test]
 fn a_group_of_one_grows_to_three() {
     for seed in 0..20 {
@@ -269,7 +270,8 @@ fn a_leader_gives_the_group_away() {
     assert!(matches!(refused, Err(Refused::Invalid(_))));
 }
 
-/// An isolated peer and a restarted one would elect inside the lease of a leader that both have forgotten.
+/// An isolated peer and a restarted one would elect a leader within the lease of another that both have
+/// forgotten.
 #[test]
 fn a_started_replica_gives_no_votes_for_a_while() {
     let mut c = Cluster::new(9, &[1, 2, 3], &[]);
@@ -392,7 +394,7 @@ fn reads_and_rounds_are_answered_by_a_quorum() {
     let commit = c.on(leader).node.commit();
     assert_eq!(c.on(leader).reads, [(5, commit)]);
     assert_eq!(c.on(follower).reads, [(5, commit)]);
-    // Alone it gets no further, and steps down.
+    // Alone it gets no answers, and steps down.
     c.cut_off.insert(leader);
     c.on(leader).node.heartbeat_round(42);
     c.on(leader).node.read_index(6);
@@ -403,8 +405,8 @@ fn reads_and_rounds_are_answered_by_a_quorum() {
     assert_eq!(c.on(leader).reads.len(), 1);
 }
 
-/// The others hear a deaf leader, and would not campaign before it steps down: it gives the group away, and not to who lacks
-/// entries.
+/// The others hear a deaf leader, and do not campaign before it steps down: it hands the group over, and not to
+/// a voter that lacks entries.
 #[test]
 fn a_leader_that_hears_nobody_gives_the_group_away() {
     for seed in 0..20 {
@@ -440,7 +442,7 @@ fn a_leader_that_hears_nobody_gives_the_group_away() {
     }
 }
 
-/// Raft panics on a log that ends before what is known to be committed: it is refused.
+/// Raft panics on a log that ends before an entry that is known to be committed: such a log is refused.
 #[test]
 fn a_log_that_ends_too_early_is_corrupt() {
     let c = Cluster::new(12, &[1], &[]);
@@ -466,7 +468,8 @@ fn a_log_that_ends_too_early_is_corrupt() {
     let items = vec![entry(1, 2), entry(2, 5), hard(3, 1).to_item(GROUP)];
     let (_, append) = log.append(items, &[]).unwrap();
     append.run().unwrap();
-    // The entries are of a later term than the state: that was lost, and nobody was told.
+    // The entries are of a later term than the hard state: the state was lost, and no message about it was
+    // sent.
     let node = open(&log, 2).unwrap();
     assert_eq!((node.term(), node.commit()), (Term(5), Index(2)));
     assert_eq!(node.hard_state().vote, 0);

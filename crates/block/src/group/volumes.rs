@@ -1,12 +1,12 @@
-//! What a group knows of the volumes whose blocks it has: who is attached, and which requests were applied.
-//! A part of the group's state, the same on every replica at the same entry.
+//! A group's knowledge of the volumes whose blocks it has: their attachments, and which requests were
+//! applied. It is a part of the group's state, the same on every replica at the same entry.
 //!
-//! **Fencing.** Attaching raises a volume's epoch, by an entry in each of its groups. What an older attachment has
-//! on its way is refused from there on, wherever it comes from.
+//! **Fencing.** Attaching raises a volume's epoch, by an entry in each of its groups. From there on, requests
+//! of older attachments are refused, whatever store they were sent to.
 //!
-//! **Duplicates.** A client that has no answer sends again, maybe to another leader. Each attachment numbers its
-//! requests, and says which is the lowest without an answer. What is below was answered, and what stands in the
-//! window was applied: a second copy changes nothing, so it cannot undo a newer write.
+//! **Duplicates.** A client without an answer sends its request again, maybe to another leader. Each attachment
+//! numbers its requests, and reports the lowest unanswered number. Requests below it were answered, and those
+//! marked in the window were applied: a second copy changes nothing, so it cannot undo a newer write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,23 +19,23 @@ use crate::ids::{Attachment, Epoch, Tree};
 
 /// The version of the encoding.
 const VERSION: u32 = 1;
-/// The most requests of an attachment that may be open at once.
+/// Width of the window of an attachment's request numbers, from the lowest unanswered one.
 pub const WINDOW: u64 = 4096;
 /// The most volumes of a group.
 pub const VOLUMES_MAX: usize = 256;
 /// The most bytes of the encoding: of each volume, 32 bytes and a bit for each request of the window.
 pub const ENCODED_MAX: usize = 8 + VOLUMES_MAX * (32 + WINDOW as usize / 8);
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is applied.
+    /// It is applied now.
     Apply,
-    /// It was applied before: it is answered as if it were now.
+    /// It was applied before: it is answered as if it were applied now.
     Again,
     /// A newer attachment has the volume.
     Fenced,
-    /// Its number is far from those that are open: the client is broken.
+    /// Its number is outside of the window of open ones: the client is faulty.
     OutOfWindow,
     /// The group has [`VOLUMES_MAX`] volumes already.
     TooMany,
@@ -45,14 +45,14 @@ pub enum Verdict {
 struct Volume {
     epoch: Epoch,
     attachment: Attachment,
-    /// Requests below were answered.
+    /// Requests with lower numbers were answered.
     lowest_open: u64,
-    /// Those from there on that were applied.
+    /// The applied requests from there on.
     applied: BTreeSet<u64>,
 }
 
 impl Volume {
-    /// A bit for each request from the lowest open one on: it was applied. Without zeros at the end.
+    /// A bitmap of the applied requests, from the lowest open one on, without trailing zero bytes.
     fn applied_bits(&self) -> Vec<u8> {
         let mut bits = Vec::new();
         for seq in &self.applied {
@@ -74,7 +74,7 @@ impl Volume {
     }
 }
 
-/// See the module.
+/// The volumes of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Volumes(BTreeMap<Tree, Volume>);
 
@@ -84,7 +84,7 @@ impl Volumes {
         self.0.get(&tree).map_or(Epoch(0), |v| v.epoch)
     }
 
-    /// What becomes of a command, and notes that it did. Called for each entry, in order.
+    /// Decides on a command, and notes it as applied if it is. Called for each entry, in order.
     pub fn admit(&mut self, command: &Command) -> Verdict {
         let (tree, origin) = (command.range.tree, &command.origin);
         match command.op {
@@ -140,7 +140,7 @@ impl Volumes {
         Verdict::Apply
     }
 
-    /// Its bytes, for a checkpoint.
+    /// The encoding, for a checkpoint.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::new();
         put_u32(&mut out, VERSION);
@@ -157,7 +157,7 @@ impl Volumes {
         out.into()
     }
 
-    /// Reads them. Errors: Corruption; `NotSupported` for another version.
+    /// The inverse of [`Volumes::encode`]. Errors: Corruption; `NotSupported` for another version.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut d = Decoder::new(bytes);
         match d.u32() {
@@ -182,7 +182,7 @@ impl Volumes {
                 lowest_open: d.u64()?,
                 applied: BTreeSet::new(),
             };
-            // All numbers of the window can be, and no more can have been applied.
+            // The whole window must fit into 64 bits, and no request outside of it can have been applied.
             volume.lowest_open.checked_add(WINDOW)?;
             let bits = d.u32()?;
             if u64::from(bits) > WINDOW.div_ceil(8) {
@@ -202,7 +202,7 @@ mod tests {
 
     const TREE: Tree = Tree(7);
 
-    /// A copy from another store may say anything: numbers at the end of what there is were added up, and overflowed.
+    /// The state in a copy from another store may hold any number: additions to the largest ones overflowed.
     #[test]
     fn numbers_that_cannot_be_are_refused() {
         let volumes = |lowest_open: u64, bits: usize| {
@@ -268,8 +268,8 @@ mod tests {
         assert_eq!(v.epoch(TREE), Epoch(3));
     }
 
-    /// The story that windows are for: a write was applied and its answer lost, a newer one written over it, and
-    /// then the client's second copy of the first came.
+    /// The case that windows are for: a write is applied and its answer lost, a newer write overwrites it, and
+    /// then the client's second copy of the first arrives.
     #[test]
     fn a_second_copy_never_undoes_a_newer_write() {
         let mut v = Volumes::default();
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(again, v);
     }
 
-    /// The state of many busy volumes was larger than a batch of the log takes, and the store was out.
+    /// The state of many busy volumes was larger than a batch of the log may be, and the store failed.
     #[test]
     fn the_encoding_is_bounded() {
         let mut v = Volumes::default();
@@ -302,7 +302,7 @@ mod tests {
                 Verdict::TooMany
             };
             assert_eq!(v.admit(&tree(Op::Epoch, 0)), expected);
-            // Only the lowest is open.
+            // Only request 1 is unanswered.
             for seq in 2..=WINDOW {
                 v.admit(&tree(Op::Write, seq));
             }

@@ -1,8 +1,8 @@
-//! Memory of large payloads, used again.
+//! Reusable memory for large payloads.
 //!
-//! Memory of the system is cleared, and each of its pages faulted in at the first touch, which costs as much as copying a
-//! payload. So what was used is kept for the next, up to [`FREE_BYTES_MAX`]. What is more goes back to the system: each
-//! buffer is a mapping of its own, as the allocator would keep what lies between others that are in use.
+//! Memory from the system is zeroed, and each page faults at its first use, which costs as much as copying the
+//! payload. So up to [`FREE_BYTES_MAX`] of unused buffers are kept. Others are returned to the system: each
+//! buffer is a mapping of its own, because an allocator would keep free memory that lies between used buffers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,22 +15,23 @@ use bytes::Bytes;
 use io::buffer::PAGE;
 use io::{AlignedBuf, LargeVec, MAPPED_MIN, MAPPINGS_ARE_USED};
 
-/// Bytes that are kept, at most, while nobody uses them.
+/// Most bytes of unused buffers that are kept.
 pub const FREE_BYTES_MAX: usize = 16 << 20;
-/// A payload of so many bytes travels in a frame of its own, so that the buffer that it is read to has nothing else.
+/// A payload of at least so many bytes travels in a frame of its own, so that nothing else shares the buffer
+/// that it is read into.
 pub const OWN_BYTES_MIN: usize = 128 << 10;
-/// Sizes are rounded up to it, so that what is nearly alike is used for each other.
+/// Sizes are rounded up to a multiple, so that buffers of nearly the same size can replace each other.
 const STEP: usize = 16 << 10;
-/// One that is larger is not kept.
+/// Larger buffers are not kept.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
-/// Where the buffers of a process come from; a clone is another handle of the same.
+/// The source of a process's buffers; clones share them.
 #[derive(Clone, Default)]
 pub struct Buffers {
     free: Arc<Mutex<Free>>,
 }
 
-/// Those that nobody uses, the one that came back last at the end.
+/// The unused buffers, the last returned one at the end.
 #[derive(Default)]
 struct Free {
     buffers: VecDeque<LargeVec<u8>>,
@@ -42,7 +43,7 @@ enum Memory {
     Large(LargeVec<u8>),
 }
 
-/// A buffer at a page's boundary. As [`Bytes`] it goes back when the last of them is dropped.
+/// A page-aligned buffer. Converted to [`Bytes`], it is returned when the last of them is dropped.
 ///
 /// ```
 /// use block::memory::buffers::Buffers;
@@ -55,15 +56,15 @@ enum Memory {
 /// # Ok::<(), base::Error>(())
 /// ```
 pub struct Buffer {
-    /// `None`: it is being dropped.
+    /// `None`: the buffer is being dropped.
     memory: Option<Memory>,
     len: usize,
     from: Buffers,
 }
 
 impl Buffers {
-    /// A buffer of `len` bytes, with what was in it before: all of it must be written. Fails with `Aborted` where memory is
-    /// short.
+    /// A buffer of `len` bytes with arbitrary content: the caller must write all of it. Fails with `Aborted` if
+    /// memory is short.
     pub fn take(&self, len: usize) -> Result<Buffer> {
         let memory = if len < MAPPED_MIN || !MAPPINGS_ARE_USED {
             Memory::Small(AlignedBuf::zeroed(len.next_multiple_of(PAGE), PAGE)?)
@@ -86,7 +87,7 @@ impl Buffers {
 }
 
 impl Free {
-    /// One of at least `size` bytes, and little more.
+    /// A buffer of at least `size` bytes, and at most a quarter more.
     fn take(&mut self, size: usize) -> Option<LargeVec<u8>> {
         let fits = |b: &LargeVec<u8>| (size..=size + size / 4).contains(&b.len());
         let at = self.buffers.iter().rposition(fits)?;
@@ -95,7 +96,7 @@ impl Free {
         Some(found)
     }
 
-    /// Keeps a buffer. Returns those that are too many: the ones that were not used for longest.
+    /// Keeps a buffer. Returns those beyond the limit: the ones that were unused for the longest time.
     fn keep(&mut self, memory: LargeVec<u8>) -> Vec<LargeVec<u8>> {
         self.bytes += memory.len();
         self.buffers.push_back(memory);
@@ -151,7 +152,7 @@ impl Drop for Buffer {
             && memory.len() <= KEPT_BYTES_MAX
         {
             let gone = self.from.with_free(|free| free.keep(memory));
-            // Without the lock: it takes the system a while.
+            // Outside of the lock, because unmapping takes a while.
             drop(gone);
         }
     }
@@ -207,7 +208,7 @@ mod tests {
         assert_ne!(second.as_ptr(), at);
         assert_eq!(part, [1; 4096][..]);
         drop(part);
-        // Also for what is a little smaller, not for what is much smaller or larger.
+        // A buffer is used again for a slightly smaller size, not for a much smaller or a larger one.
         assert_ne!(buffers.take(390_000).unwrap().as_ptr(), at);
         assert_ne!(buffers.take(900_000).unwrap().as_ptr(), at);
         let third = buffers.take(440_000).unwrap();
@@ -228,14 +229,14 @@ mod tests {
                 "{free}"
             );
         }
-        // One that is large keeps none of the others away.
+        // A large buffer does not displace the others.
         let before = free_bytes(&buffers);
         drop(buffers.take(2 * FREE_BYTES_MAX).unwrap());
         assert_eq!(free_bytes(&buffers), before);
         drop(buffers.take(0).unwrap());
         drop(buffers.take(4097).unwrap());
         assert_eq!(free_bytes(&buffers), before);
-        // Others come in the place of those that are not used any more.
+        // Newer buffers displace those that are not used any more.
         let most = FREE_BYTES_MAX / OWN_BYTES_MIN;
         let others: Vec<Buffer> = (0..most)
             .map(|_| buffers.take(OWN_BYTES_MIN).unwrap())

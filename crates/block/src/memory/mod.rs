@@ -1,4 +1,4 @@
-//! Memory that is used again: for payloads that come, and for blocks that stay.
+//! Reusable memory: for incoming payloads, and for blocks that stay.
 //!
 //! | module | what it has |
 //! |---|---|

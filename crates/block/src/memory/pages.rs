@@ -1,9 +1,10 @@
-//! Memory of whole pages: larger pieces, and single pages for blocks that stay.
+//! Page-aligned memory, and pools of single pages for blocks that stay.
 //!
-//! Payloads come in pieces with what came before and after. Blocks are written back in the order of their places, so
-//! of each piece something would stay until the end of a round, and with it all of the piece. So a block of a small write
-//! has a page of its own while it stays, from [`Pages`]. They are made many at a time, those of the oldest are taken first, and what
-//! is free as a whole goes back, but for `KEPT_PAGES_MAX`.
+//! A payload shares its piece of memory with those received before and after it. Blocks are written back in the
+//! order of their places on disk, so some block of each piece would stay until the end of a round, and keep the
+//! whole piece in memory. So a small write's block gets a page of its own from [`Pages`] while it stays. Pages
+//! are allocated in pieces of many. Those of the oldest piece are used first, and pieces that are wholly free
+//! are returned to the system, except for `KEPT_PAGES_MAX` pages.
 
 #![expect(
     unsafe_code,
@@ -18,12 +19,12 @@ use bytes::{Bytes, BytesMut};
 use io::buffer::PAGE;
 use io::{AlignedBuf, MAPPINGS_ARE_USED, Mapping};
 
-/// Pages that are made at once: they are one mapping, so that they can go back to the system.
+/// Pages of a piece. A piece is one mapping, so that it can be returned to the system.
 const PAGES_AT_ONCE: usize = 256;
-/// Pages that are kept, at most, while nobody uses any of those that were made with them.
+/// Most pages in wholly free pieces that are kept.
 const KEPT_PAGES_MAX: usize = 8 * PAGES_AT_ONCE;
 
-/// So many zeros at a page's boundary.
+/// Zeroed memory at a page boundary.
 pub(crate) fn aligned(len: usize) -> BytesMut {
     let mut all = BytesMut::zeroed(len + PAGE);
     let before = all.as_ptr().align_offset(PAGE);
@@ -32,37 +33,37 @@ pub(crate) fn aligned(len: usize) -> BytesMut {
     piece
 }
 
-/// See the module.
+/// A pool of pages; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Pages {
     free: Arc<Mutex<Free>>,
 }
 
-/// Pages that were made at once.
+/// Pages that were allocated together.
 #[derive(Debug)]
 struct Piece {
     number: u64,
     memory: Mapping,
 }
 
-/// A page, and nobody else has it.
+/// An owned page of a piece.
 #[derive(Debug)]
 struct Page {
     piece: Arc<Piece>,
     nth: usize,
 }
 
-/// Pages that nobody uses, by the number of their piece.
+/// The free pages, by the number of their piece.
 #[derive(Debug, Default)]
 struct Free {
     pieces: BTreeMap<u64, Vec<Page>>,
     count: usize,
-    /// How many of the pieces are free as a whole.
+    /// Number of pieces that are wholly free.
     whole: usize,
     made: u64,
 }
 
-/// A page that is in use; it comes back when it is dropped.
+/// A page in use; dropping it returns it to the pool.
 struct Used {
     page: Option<Page>,
     pages: Pages,
@@ -81,8 +82,8 @@ impl Page {
 
 impl AsRef<[u8]> for Page {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the page lies within the mapping, whose bytes are there from the beginning, and who writes it has
-        // `&mut self`.
+        // SAFETY: the page lies within the mapping, whose bytes are initialized from the beginning, and writing
+        // it takes `&mut self`.
         unsafe {
             let from = self.piece.memory.as_ptr().add(self.nth * PAGE);
             std::slice::from_raw_parts(from.as_ptr(), PAGE)
@@ -100,14 +101,14 @@ impl Drop for Used {
     fn drop(&mut self) {
         if let Some(page) = self.page.take() {
             let gone = self.pages.with_free(|free| free.keep(page));
-            // Without the lock: it takes the system a while.
+            // Outside of the lock, because unmapping takes a while.
             drop(gone);
         }
     }
 }
 
 impl Free {
-    /// Of the oldest piece that has one. `None`: memory is short, or not to be mapped.
+    /// A page of the oldest piece that has a free one. `None`: memory is short, or mappings are not used.
     fn take(&mut self) -> Option<Page> {
         if self.pieces.is_empty() {
             if !MAPPINGS_ARE_USED {
@@ -139,7 +140,7 @@ impl Free {
         page
     }
 
-    /// Takes a page back. Returns pages that go.
+    /// Takes a page back. Returns the pages of a piece to be unmapped.
     fn keep(&mut self, page: Page) -> Vec<Page> {
         let number = page.piece.number;
         let pages = self.pieces.entry(number).or_default();
@@ -158,7 +159,7 @@ impl Free {
 }
 
 impl Pages {
-    /// The same bytes, in a page of their own; more than a page has memory of its own.
+    /// Copies the bytes into a page of their own; more than a page gets an allocation of its own.
     pub(crate) fn copy(&self, bytes: &[u8]) -> Bytes {
         let page = (bytes.len() <= PAGE).then(|| self.with_free(Free::take));
         let Some(mut page) = page.flatten() else {
@@ -176,7 +177,8 @@ impl Pages {
         Bytes::from_owner(used).slice(..bytes.len())
     }
 
-    /// Whether many pages are free among others that are in use, and cannot go: they are to be used first.
+    /// Whether many pages are free in pieces that are partly used, and so cannot be returned: they should
+    /// be used first.
     pub(crate) fn are_scattered(&self) -> bool {
         let scattered = self.with_free(|free| free.count - free.whole * PAGES_AT_ONCE);
         scattered > KEPT_PAGES_MAX
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(few, [5; 100][..]);
     }
 
-    /// How many are free.
+    /// Number of free pages.
     fn free(pages: &Pages) -> usize {
         pages.with_free(|free| {
             let whole = free.pieces.values().filter(|p| p.len() == PAGES_AT_ONCE);
@@ -234,7 +236,7 @@ mod tests {
             }
             peak = peak.max(most.div_ceil(PAGES_AT_ONCE) * PAGES_AT_ONCE);
             assert!(held.len() + free(&pages) <= peak);
-            // Now and then in another order than they came.
+            // Now and then the pages are dropped in another order than they were taken.
             if round % 2 == 0 {
                 let len = held.len() as u64;
                 for n in 0..held.len() {

@@ -1,9 +1,9 @@
-//! Memory for payloads that come: whole pages, cut from larger pieces.
+//! Memory for incoming payloads: whole pages, cut from larger pieces.
 //!
-//! An allocation of its own for each block of 4 KiB at a page's boundary takes twice its size, as the allocator's head
-//! of the next one lies between. What comes together is forgotten together, but for blocks, which are copied
-//! ([`Pages`](super::pages::Pages)); so pieces are free in the order in which they were taken. Larger payloads have
-//! [`Buffers`] of their own.
+//! A page-aligned allocation for each block of 4 KiB would take twice its size, because the allocator's header
+//! of the next one lies in between. Payloads that arrive together are freed together, except for blocks that
+//! stay, which are copied ([`Pages`](super::pages::Pages)). So pieces become free in the order in which they
+//! were allocated. Larger payloads have [`Buffers`] of their own.
 
 use std::ops::{Deref, DerefMut};
 
@@ -14,27 +14,27 @@ use io::buffer::PAGE;
 use super::buffers::{Buffer, Buffers};
 use super::pages::aligned;
 
-/// Bytes of a piece; larger payloads than a quarter have a buffer of their own.
+/// Bytes of a piece. A payload of more than a quarter has a buffer of its own.
 const PIECE: usize = 256 << 10;
 
-/// See the module.
+/// Hands out memory for payloads.
 #[derive(Debug, Default)]
 pub struct Slab {
     rest: BytesMut,
     buffers: Buffers,
 }
 
-/// Place for a payload, with anything in it.
+/// Memory for a payload, with arbitrary content.
 #[derive(Debug)]
 pub enum Space {
-    /// Of a piece.
+    /// A part of a piece.
     Part(BytesMut),
     /// A buffer of its own.
     Own(Buffer),
 }
 
 impl Slab {
-    /// One whose large payloads come from `buffers`.
+    /// A slab that takes large payloads' memory from `buffers`.
     pub fn new(buffers: Buffers) -> Self {
         Self {
             rest: BytesMut::new(),
@@ -42,7 +42,7 @@ impl Slab {
         }
     }
 
-    /// So many bytes at a page's boundary. Fails with `Aborted` where memory is short.
+    /// `len` bytes at a page boundary. Fails with `Aborted` if memory is short.
     pub fn take(&mut self, len: usize) -> Result<Space> {
         let whole = len.next_multiple_of(PAGE);
         if whole > PIECE / 4 {
@@ -56,7 +56,7 @@ impl Slab {
 }
 
 impl Space {
-    /// The bytes, once all are written.
+    /// The bytes, once all of them are written.
     pub fn freeze(self) -> Bytes {
         match self {
             Self::Part(part) => part.freeze(),

@@ -1,4 +1,4 @@
-//! The bytes of NBD. All numbers are big-endian.
+//! The encoding of NBD. All numbers are big-endian.
 //!
 //! ```text
 //!   greeting       "NBDMAGIC" "IHAVEOPT" 16+2 flags            answer: 0+4 flags
@@ -9,14 +9,14 @@
 //!   chunk          0+4 magic  4+2 flags  6+2 kind     8+8 cookie  16+4 bytes   20… data
 //! ```
 //!
-//! Decoders take what is there and return `None` for bytes that are no such thing; they allocate nothing.
+//! Decoders return `None` for bytes that they cannot decode; they allocate nothing.
 
 use base::coding::Decoder;
 use base::{Error, ErrorKind};
 
 /// The first word of a greeting.
 pub const NBDMAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
-/// The second, and the first of each option.
+/// The second word of a greeting, and the first of each option.
 pub const IHAVEOPT: u64 = u64::from_be_bytes(*b"IHAVEOPT");
 /// The first word of a reply to an option.
 pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
@@ -29,55 +29,55 @@ pub const CHUNK: u32 = 0x668e_33ef;
 
 /// Flags of the greeting, and of the answer to it.
 pub mod greeting {
-    /// Options are answered.
+    /// The server replies to each option.
     pub const FIXED_NEWSTYLE: u16 = 1;
     /// No zeros after the reply to `EXPORT_NAME`.
     pub const NO_ZEROES: u16 = 2;
 }
 
-/// Flags that say what an export can do.
+/// Flags that describe an export's abilities.
 pub mod transmission {
     /// Always set.
     pub const HAS_FLAGS: u16 = 1;
     /// Writes are refused.
     pub const READ_ONLY: u16 = 1 << 1;
-    /// FLUSH is known.
+    /// FLUSH is supported.
     pub const SEND_FLUSH: u16 = 1 << 2;
-    /// The flag FUA is known.
+    /// The flag FUA is supported.
     pub const SEND_FUA: u16 = 1 << 3;
-    /// TRIM is known.
+    /// TRIM is supported.
     pub const SEND_TRIM: u16 = 1 << 5;
-    /// `WRITE_ZEROES` is known.
+    /// `WRITE_ZEROES` is supported.
     pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
-    /// The flag DF is known.
+    /// The flag DF is supported.
     pub const SEND_DF: u16 = 1 << 7;
-    /// A flush covers what any connection was acknowledged.
+    /// A flush covers the acknowledged writes of all connections.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
-    /// CACHE is known.
+    /// CACHE is supported.
     pub const SEND_CACHE: u16 = 1 << 10;
-    /// The flag `FAST_ZERO` is known.
+    /// The flag `FAST_ZERO` is supported.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
 /// Flags of requests.
 pub mod flags {
-    /// Durable before it is acknowledged.
+    /// The write must be durable before it is acknowledged.
     pub const FUA: u16 = 1;
     /// `WRITE_ZEROES` must leave no hole.
     pub const NO_HOLE: u16 = 1 << 1;
-    /// A read is answered by one chunk.
+    /// A read must be answered with one chunk.
     pub const DF: u16 = 1 << 2;
     /// `BLOCK_STATUS` asks for one extent.
     pub const REQ_ONE: u16 = 1 << 3;
-    /// `WRITE_ZEROES` must not take as long as a write.
+    /// `WRITE_ZEROES` must fail if it is not faster than a write.
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// Options that are known; others are refused by their number.
+/// The supported options; others are refused by their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Opt {
-    /// Begins transmission, without a way to refuse.
+    /// Begins transmission; the server cannot refuse with a reply.
     ExportName = 1,
     /// Ends the connection.
     Abort = 2,
@@ -95,7 +95,7 @@ pub enum Opt {
     ListMetaContext = 9,
     /// Chooses meta contexts.
     SetMetaContext = 10,
-    /// Asks for requests of 64 bits.
+    /// Asks for extended headers, with lengths of 64 bits.
     ExtendedHeaders = 11,
 }
 
@@ -131,17 +131,17 @@ pub enum OptReply {
     Ack = 1,
     /// The name of an export.
     Server = 2,
-    /// Something about an export.
+    /// Information about an export.
     Info = 3,
     /// A meta context.
     MetaContext = 4,
-    /// The option is not known.
+    /// The option is not supported.
     Unsup = 0x8000_0001,
-    /// It is known and not allowed.
+    /// The option is supported and not allowed.
     Policy = 0x8000_0002,
-    /// Its data is not what it should be.
+    /// The option's data is malformed.
     Invalid = 0x8000_0003,
-    /// The server cannot.
+    /// The server is not able to.
     Platform = 0x8000_0004,
     /// No such export.
     Unknown = 0x8000_0006,
@@ -152,7 +152,7 @@ pub enum OptReply {
 }
 
 impl OptReply {
-    /// How an export's refusal is said.
+    /// The reply for an export's refusal.
     pub fn refusing(e: &Error) -> Self {
         match e.kind() {
             ErrorKind::NotFound => Self::Unknown,
@@ -165,19 +165,19 @@ impl OptReply {
     }
 }
 
-/// What INFO and GO may ask of an export.
+/// The information that INFO and GO may ask for.
 pub mod info {
-    /// Size and flags; always told.
+    /// Size and flags; always sent.
     pub const EXPORT: u16 = 0;
     /// The name.
     pub const NAME: u16 = 1;
     /// A description for people.
     pub const DESCRIPTION: u16 = 2;
-    /// Least, preferred, largest size of a request.
+    /// The minimum, preferred and maximum size of a request.
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// Commands that are known.
+/// The supported commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Command {
@@ -216,7 +216,7 @@ impl Command {
     }
 }
 
-/// Why a request failed, in NBD's numbers, which are the same on every system.
+/// Error numbers of NBD, which are the same on every system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Errno {
@@ -226,13 +226,13 @@ pub enum Errno {
     Io = 5,
     /// No memory.
     NoMemory = 12,
-    /// The request cannot be.
+    /// The request is invalid.
     Invalid = 22,
     /// No space.
     NoSpace = 28,
-    /// Too much for one chunk.
+    /// Too much data for one chunk.
     Overflow = 75,
-    /// Not in the way that was asked for.
+    /// Not possible in the requested way.
     NotSupported = 95,
     /// The server is being stopped.
     Shutdown = 108,
@@ -254,7 +254,7 @@ impl From<&Error> for Errno {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Chunk {
-    /// Nothing: done.
+    /// No content: the end of a reply.
     None = 0,
     /// Bytes that were read.
     OffsetData = 1,
@@ -283,10 +283,10 @@ pub const REQUEST_LEN: usize = 28;
 pub const NAME_BYTES_MAX: usize = 4096;
 /// The most bytes of a read, or of a write's payload.
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
-/// The size of requests that suits the store.
+/// The preferred size of requests.
 pub const PREFERRED_BYTES: u32 = crate::ids::BLOCK as u32;
 
-/// Numbers in the order of the network.
+/// Decoding of numbers in network byte order.
 trait BigEndian {
     fn be16(&mut self) -> Option<u16>;
     fn be32(&mut self) -> Option<u32>;
@@ -307,7 +307,7 @@ impl BigEndian for Decoder<'_> {
     }
 }
 
-/// What a server says first.
+/// The server's greeting.
 pub fn greet() -> Vec<u8> {
     let flags = greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES;
     [
@@ -318,7 +318,7 @@ pub fn greet() -> Vec<u8> {
     .concat()
 }
 
-/// A client's answer to the greeting; `None` where bytes are missing.
+/// A client's answer to the greeting; `None`: bytes are missing.
 pub fn client_flags(bytes: &[u8]) -> Option<u32> {
     Decoder::new(bytes).be32()
 }
@@ -328,14 +328,14 @@ pub fn client_flags(bytes: &[u8]) -> Option<u32> {
 pub struct OptionHead {
     /// Must be [`IHAVEOPT`].
     pub magic: u64,
-    /// Which option, known or not.
+    /// The option's number, supported or not.
     pub option: u32,
-    /// Bytes of data behind it, as the client says.
+    /// Bytes of data behind the head, as the client claims.
     pub bytes: u32,
 }
 
 impl OptionHead {
-    /// Reads one; `None` where bytes are missing.
+    /// Decodes a head; `None`: bytes are missing.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut d = Decoder::new(bytes);
         Some(Self {
@@ -358,16 +358,16 @@ pub fn put_option_reply(out: &mut Vec<u8>, option: u32, kind: OptReply, data: &[
     }
 }
 
-/// Why an option's data is refused.
+/// The reason why an option's data is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadOption {
-    /// It is not of the form.
+    /// It is malformed.
     Invalid,
     /// A name is longer than [`NAME_BYTES_MAX`].
     TooBig,
 }
 
-/// A name with its length before it.
+/// A name behind its length.
 fn name<'a>(d: &mut Decoder<'a>) -> Result<&'a str, BadOption> {
     let bytes = d.be32().ok_or(BadOption::Invalid)? as usize;
     if bytes > NAME_BYTES_MAX {
@@ -376,7 +376,7 @@ fn name<'a>(d: &mut Decoder<'a>) -> Result<&'a str, BadOption> {
     plain(d.bytes(bytes).ok_or(BadOption::Invalid)?)
 }
 
-/// A name that is text: UTF-8 without NUL.
+/// Checks that a name is text: UTF-8 without NUL.
 pub fn plain(name: &[u8]) -> Result<&str, BadOption> {
     if name.len() > NAME_BYTES_MAX {
         return Err(BadOption::TooBig);
@@ -392,12 +392,12 @@ pub fn plain(name: &[u8]) -> Result<&str, BadOption> {
 pub struct InfoRequest<'a> {
     /// The export.
     pub name: &'a str,
-    /// Numbers of what is asked for, big-endian.
+    /// Numbers of the requested information, big-endian.
     wants: &'a [u8],
 }
 
 impl<'a> InfoRequest<'a> {
-    /// Reads it.
+    /// Decodes the data.
     pub fn decode(data: &'a [u8]) -> Result<Self, BadOption> {
         let mut d = Decoder::new(data);
         let name = name(&mut d)?;
@@ -411,7 +411,7 @@ impl<'a> InfoRequest<'a> {
         })
     }
 
-    /// Whether this is asked for: see [`info`].
+    /// Whether this information is requested: see [`info`].
     pub fn wants(&self, what: u16) -> bool {
         self.wants.chunks(2).any(|w| w == what.to_be_bytes())
     }
@@ -422,21 +422,21 @@ impl<'a> InfoRequest<'a> {
 pub struct MetaRequest<'a> {
     /// The export.
     pub name: &'a str,
-    /// How many queries there are.
+    /// Number of queries.
     pub queries: u32,
     /// Whether one of them is [`ALLOCATION`].
     pub allocation: bool,
-    /// Whether one of them is all of `base:`.
+    /// Whether one of them is `base:`, which means the whole namespace.
     pub base: bool,
 }
 
-/// The one meta context that there is.
+/// The only meta context that is supported.
 pub const ALLOCATION: &str = "base:allocation";
-/// The number by which replies name it.
+/// Its number in replies.
 pub const ALLOCATION_ID: u32 = 1;
 
 impl<'a> MetaRequest<'a> {
-    /// Reads it.
+    /// Decodes the data.
     pub fn decode(data: &'a [u8]) -> Result<Self, BadOption> {
         let mut d = Decoder::new(data);
         let mut request = Self {
@@ -445,7 +445,7 @@ impl<'a> MetaRequest<'a> {
             allocation: false,
             base: false,
         };
-        // Each query takes 4 bytes at least, so that a wrong count ends the loop where the bytes end.
+        // Each query takes at least 4 bytes, so a wrong count ends the loop at the end of the bytes.
         for _ in 0..request.queries {
             let query = name(&mut d)?;
             request.allocation |= query == ALLOCATION;
@@ -455,7 +455,7 @@ impl<'a> MetaRequest<'a> {
     }
 }
 
-/// A request as it came: nothing is checked.
+/// A request as it was received, unchecked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Must be [`REQUEST`].
@@ -464,16 +464,16 @@ pub struct Request {
     pub flags: u16,
     /// See [`Command::of`].
     pub command: u16,
-    /// The client's own; two requests may have the same.
+    /// The client's own id; two requests may have the same.
     pub cookie: u64,
-    /// In bytes.
+    /// Offset in bytes.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
 impl Request {
-    /// Reads one; `None` where bytes are missing.
+    /// Decodes a request; `None`: bytes are missing.
     #[inline]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut d = Decoder::new(bytes.get(..REQUEST_LEN)?);
@@ -488,7 +488,7 @@ impl Request {
     }
 }
 
-/// A few bytes that stand before a reply's data, without an allocation.
+/// The few bytes before a reply's data, without an allocation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head {
     bytes: [u8; Self::MAX],
@@ -515,7 +515,7 @@ impl Head {
     }
 }
 
-/// A simple reply; 0 is no error.
+/// A simple reply; an `errno` of 0 means success.
 pub fn simple_reply(cookie: u64, errno: u32) -> Head {
     Head::default()
         .put(&SIMPLE_REPLY.to_be_bytes())
@@ -533,31 +533,31 @@ fn chunk(cookie: u64, done: bool, kind: Chunk, bytes: u32) -> Head {
         .put(&bytes.to_be_bytes())
 }
 
-/// The only chunk of a reply that says no more than that all is well.
+/// The only chunk of a reply without data that reports success.
 pub fn none_chunk(cookie: u64) -> Head {
     chunk(cookie, true, Chunk::None, 0)
 }
 
-/// What stands before `len` bytes that were read.
+/// The bytes before `len` bytes of read data.
 pub fn data_chunk(cookie: u64, done: bool, offset: u64, len: u32) -> Head {
     chunk(cookie, done, Chunk::OffsetData, len + 8).put(&offset.to_be_bytes())
 }
 
-/// `len` zeros that were read.
+/// A chunk that stands for `len` read zeros.
 pub fn hole_chunk(cookie: u64, done: bool, offset: u64, len: u32) -> Head {
     chunk(cookie, done, Chunk::OffsetHole, 12)
         .put(&offset.to_be_bytes())
         .put(&len.to_be_bytes())
 }
 
-/// What stands before an error's text of `text_bytes` bytes.
+/// The bytes before an error text of `text_bytes` bytes.
 pub fn error_chunk(cookie: u64, errno: Errno, text_bytes: u16) -> Head {
     chunk(cookie, true, Chunk::Error, u32::from(text_bytes) + 6)
         .put(&(errno as u32).to_be_bytes())
         .put(&text_bytes.to_be_bytes())
 }
 
-/// What stands before `extents` extents of `base:allocation`.
+/// The bytes before `extents` extents of `base:allocation`.
 pub fn status_chunk(cookie: u64, extents: u32) -> Head {
     chunk(cookie, true, Chunk::BlockStatus, 4 + extents * 8).put(&ALLOCATION_ID.to_be_bytes())
 }

@@ -1,7 +1,7 @@
-//! What a client may ask of an export, and what is answered.
+//! The requests that a client may make of an export, and the replies to them.
 //!
-//! `admit` is the one place that judges a request. It is pure: the request as it came, the export and
-//! what was agreed go in; an operation that lies within the export, or a refusal, comes out.
+//! `admit` is the only place that judges a request. It is pure: it takes the request as received, the
+//! export and the negotiated options, and returns an operation that lies within the export, or a refusal.
 //!
 //! | refused | with |
 //! |---|---|
@@ -12,35 +12,35 @@
 //! | anything else over the end | `EINVAL` |
 //! | `FAST_ZERO` where zeroing takes as long as writing | `ENOTSUP` |
 //!
-//! What takes no payload may be longer than 32 MiB: clients trim and zero in steps of gigabytes.
+//! Requests without a payload may be longer than 32 MiB: clients trim and zero in steps of gigabytes.
 
 use bytes::Bytes;
 
 use super::codec::{self, Command, Errno, REQUEST_BYTES_MAX, flags, transmission};
 
-/// Names an export for as long as it is open.
+/// Identifies an export while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExportId(pub u64);
 
-/// What a client is told of an export.
+/// The information that a client gets about an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportInfo {
-    /// By which the server names it from now on.
+    /// The server's id for it from now on.
     pub id: ExportId,
-    /// By which clients name it.
+    /// The name by which clients ask for it.
     pub name: String,
-    /// For people; may be empty.
+    /// A description for people; may be empty.
     pub description: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Whether changes are refused.
     pub read_only: bool,
-    /// Whether zeroing takes no longer than a few writes would, whatever the length.
+    /// Whether zeroing takes no longer than a few writes, whatever its length.
     pub fast_zero: bool,
 }
 
 impl ExportInfo {
-    /// The transmission flags. A flush of one connection covers what any was acknowledged: see
+    /// The transmission flags. A flush on one connection covers the acknowledged writes of all: see
     /// [`super::exports::Exports`].
     pub fn flags(&self, structured: bool) -> u16 {
         use transmission::{
@@ -57,81 +57,81 @@ impl ExportInfo {
     }
 }
 
-/// An operation on an export. It lies within the export; reads and writes have 1 byte to 32 MiB, the others
+/// An operation on an export. It lies within the export. Reads and writes have 1 byte to 32 MiB, the others
 /// 1 byte to 4 GiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Answered by [`Reply::Data`] or [`Reply::Pieces`].
     Read {
-        /// In bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// In bytes.
+        /// Length in bytes.
         len: u32,
-        /// The client wants one chunk: pieces are of no use to it.
+        /// The client wants a single chunk, so it cannot use pieces.
         df: bool,
     },
     /// Answered by [`Reply::Done`].
     Write {
-        /// In bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// At an address that is a multiple of 4096.
+        /// The content; its address is a multiple of 4096.
         bytes: Bytes,
-        /// Durable before it is answered.
+        /// Must be durable before it is answered.
         fua: bool,
     },
-    /// Answered by [`Reply::Done`] when all that was answered before it came is durable.
+    /// Answered by [`Reply::Done`] once everything that was answered before the flush arrived is durable.
     Flush,
     /// The bytes are not needed any more. Answered by [`Reply::Done`].
     Trim {
-        /// In bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// In bytes.
+        /// Length in bytes.
         len: u32,
-        /// Durable before it is answered.
+        /// Must be durable before it is answered.
         fua: bool,
     },
     /// The bytes are zero from now on. Answered by [`Reply::Done`].
     Zero {
-        /// In bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// In bytes.
+        /// Length in bytes.
         len: u32,
-        /// Space is kept for them.
+        /// The space stays allocated.
         no_hole: bool,
-        /// Refuse with `ENOTSUP` rather than write zeros out.
+        /// To be refused with `ENOTSUP` if zeros would have to be written out.
         fast: bool,
-        /// Durable before it is answered.
+        /// Must be durable before it is answered.
         fua: bool,
     },
     /// The bytes will be read soon. Answered by [`Reply::Done`].
     Cache {
-        /// In bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// In bytes.
+        /// Length in bytes.
         len: u32,
     },
-    /// Where holes are. Answered by [`Reply::Status`].
+    /// Asks where holes are. Answered by [`Reply::Status`].
     BlockStatus {
-        /// In bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// In bytes.
+        /// Length in bytes.
         len: u32,
         /// One extent is enough.
         one: bool,
     },
 }
 
-/// A part of what was read.
+/// A part of the data of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// Bytes.
     Data(Bytes),
-    /// So many zeros, which are nowhere.
+    /// This many zeros, which are stored nowhere.
     Hole(u32),
 }
 
 impl Piece {
-    /// In bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Data(bytes) => bytes.len() as u64,
@@ -145,32 +145,32 @@ impl Piece {
     }
 }
 
-/// Bytes in a row that are alike, for [`Op::BlockStatus`].
+/// A run of bytes in the same state, for [`Op::BlockStatus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Whether nothing is kept for them.
+    /// Whether no space is allocated for them.
     pub hole: bool,
     /// Whether they read as zeros.
     pub zero: bool,
 }
 
-/// The answer to an operation that did not fail.
+/// The reply to an operation that has succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// It is done.
     Done,
-    /// What was read: as many bytes as were asked for.
+    /// The read bytes: as many as were requested.
     Data(Bytes),
-    /// What was read, in order: as many bytes in sum as were asked for.
+    /// The read bytes in pieces, in order; their lengths add up to the requested length.
     Pieces(Vec<Piece>),
-    /// What lies from the offset on, at least one byte of it; the session cuts what lies beyond the end of
-    /// what was asked for.
+    /// The extents from the offset on, at least one byte of them; the session cuts them at the end of the
+    /// requested range.
     Status(Vec<Extent>),
 }
 
-/// What client and server agreed on.
+/// The options that client and server have negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
     /// Replies are structured.
@@ -179,28 +179,28 @@ pub struct Agreed {
     pub allocation: bool,
 }
 
-/// What a request asks for.
+/// A request that passed the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
-    /// An operation that is complete.
+    /// A complete operation.
     Op(Op),
     /// A write, whose payload follows.
     Write {
-        /// In bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// Durable before it is answered.
+        /// Must be durable before it is answered.
         fua: bool,
     },
-    /// Nothing: its length is zero.
+    /// Nothing to do: the length is zero.
     Nothing,
     /// The end of the connection.
     Disconnect,
 }
 
-/// A refusal and what is said about it.
+/// A refusal: the error number, and a text.
 pub(super) type Refused = (Errno, &'static str);
 
-/// Judges a request: see the module.
+/// Judges a request: see the module's documentation.
 pub(super) fn admit(
     request: &codec::Request,
     export: &ExportInfo,

@@ -1,4 +1,4 @@
-//! A session and its socket: reads, hands on what is asked for, writes.
+//! A session and its socket: reads bytes, passes requests to the exports, writes replies.
 
 use std::io::{ErrorKind, IoSlice};
 use std::mem;
@@ -12,48 +12,49 @@ use super::handshake::Ask;
 use super::session::{Event, Handle, Session};
 use super::socket::Socket;
 
-/// How often one connection may read before the others have their turn.
+/// How often one connection may read before the others get their turn.
 const READS_MAX: u32 = 16;
-/// The most slices of a `writev`.
+/// The most slices of one `writev`.
 const SLICES_MAX: usize = 128;
 
-/// A connection. Once its link is gone it stays until all that it asked for is completed, so that no token
-/// is left behind and nothing is detached under an operation.
+/// A connection. After its link is closed, it stays until all its requests are completed, so that no token
+/// is orphaned, and no export is detached while operations on it run.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Names it in tokens; no two connections of one server have the same within four billion.
+    /// Identifies the connection in tokens. The server's ids repeat after four billion connections.
     pub(super) id: u32,
     pub(super) link: Option<Link>,
-    /// What it has attached.
+    /// The attached export.
     pub(super) export: Option<ExportId>,
-    /// Whether it has asked for one.
+    /// Whether it has asked to attach an export.
     attaching: bool,
-    /// What it asked for that is not completed.
+    /// Number of questions and requests that are not completed.
     pub(super) out: u32,
-    /// Whether it is on the list of those to be looked at.
+    /// Whether it is in the server's list of connections to look at.
     pub(super) touched: bool,
-    /// Why it was closed, and where the client is, until that is said: it could not be told itself.
+    /// The client's address and the reason why its connection was closed, until the server has logged them:
+    /// the protocol has no way to tell the client.
     pub(super) refused: Option<(String, Error)>,
 }
 
-/// The living part of a connection.
+/// The part of a connection that lives until it is closed.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: Socket,
     pub(super) session: Session,
-    /// The socket takes no bytes now.
+    /// Whether the socket takes no bytes at present.
     pub(super) blocked: bool,
-    /// What the poller watches it for.
+    /// Whether the poller watches it for reading and for writing.
     pub(super) watched: (bool, bool),
-    /// When it was last waited for, by the clock.
+    /// When the current step of the handshake began, by the clock.
     pub(super) since_nanos: u64,
 }
 
-/// The link is of no use any more.
+/// `Break`: the link is to be closed.
 pub(super) type Flow = ControlFlow<()>;
 
 impl Connection {
-    /// A client that was just accepted.
+    /// A connection that was just accepted.
     pub(super) fn new(id: u32, socket: Socket, session: Session, now_nanos: u64) -> Self {
         Self {
             id,
@@ -72,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there, in turns, and hands on what it asks for.
+    /// Reads the available bytes, a bounded number of times, and passes on the requests in them.
     pub(super) fn read(&mut self, exports: &mut impl Exports) -> Flow {
         for _ in 0..READS_MAX {
             self.hand_on(exports)?;
@@ -96,7 +97,7 @@ impl Connection {
         self.hand_on(exports)
     }
 
-    /// Hands on what the bytes that are there ask for.
+    /// Passes on the requests in the bytes that were read.
     fn hand_on(&mut self, exports: &mut impl Exports) -> Flow {
         let Some(link) = &mut self.link else {
             return Break(());
@@ -120,7 +121,7 @@ impl Connection {
                     }
                 }
                 Ok(Some(Event::Request(handle, op))) => {
-                    // There is no request before an export is attached.
+                    // A client cannot make requests before an export is attached.
                     let Some(export) = self.export else {
                         return Break(());
                     };
@@ -131,13 +132,13 @@ impl Connection {
         }
     }
 
-    /// Something that it asked for has ended.
+    /// Handles the completion of a question or request.
     pub(super) fn complete(&mut self, token: Token, how: Completion, now_nanos: u64) -> Flow {
         self.out -= 1;
         if let Completion::Export(found) = &how
             && mem::take(&mut self.attaching)
         {
-            // Also where nobody is left to use it: then it is detached.
+            // Stored even if the client is gone: then the export is detached later.
             self.export = found.as_ref().ok().map(|e| e.id);
         }
         let Some(link) = &mut self.link else {
@@ -159,7 +160,7 @@ impl Connection {
         Continue(())
     }
 
-    /// Sends what there is, and goes on with bytes that waited for that.
+    /// Sends the output, and then goes on with input that had to wait for room.
     pub(super) fn write(&mut self, exports: &mut impl Exports) -> Flow {
         loop {
             self.hand_on(exports)?;
@@ -193,7 +194,7 @@ fn token(connection: u32, handle: Handle) -> Token {
     Token(u64::from(connection) << 32 | u64::from(handle.0))
 }
 
-/// The connection that a token names.
+/// The id of the connection that a token belongs to.
 pub(super) fn connection_of(token: Token) -> u32 {
     (token.0 >> 32) as u32
 }

@@ -1,4 +1,4 @@
-//! What a server serves: the side of the store, or of a test.
+//! The interface between the server and its exports, which a store or a test implements.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,52 +7,52 @@ use base::Result;
 use super::codec::Errno;
 use super::command::{ExportId, ExportInfo, Op, Reply};
 
-/// Names something that the server asked for until it is completed.
+/// Identifies a question or request of the server until it is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 
-/// How something ended.
+/// The outcome of a question or request.
 #[derive(Debug)]
 pub enum Completion {
-    /// [`Exports::list`].
+    /// Of [`Exports::list`].
     Names(Result<Vec<String>>),
-    /// [`Exports::describe`] and [`Exports::attach`]. The kind of an error says how clients are refused:
-    /// `NotFound`, `Busy` and `NotSupported` have words of their own.
+    /// Of [`Exports::describe`] and [`Exports::attach`]. The error's kind decides how the client is
+    /// refused: `NotFound`, `Busy` and `NotSupported` have replies of their own.
     Export(Result<ExportInfo>),
-    /// [`Exports::submit`].
+    /// Of [`Exports::submit`].
     Done(Result<Reply, Errno>),
 }
 
-/// Exports, asked by one thread, which nothing here may block.
+/// A set of exports, called by one thread, which no method may block.
 ///
-/// Each thing asked for is completed exactly once, at any time later and in any order: by
-/// [`Exports::completed`], under its token. That holds as well for what a connection asked for that has
-/// died since.
+/// Each question and request is completed exactly once, at any later time and in any order:
+/// [`Exports::completed`] returns it with its token. That holds also if its connection was closed
+/// meanwhile.
 ///
-/// A flush covers every write that was completed before the flush was submitted, through whatever
-/// attachment: clients are told so.
+/// A flush covers every write that was completed before the flush was submitted, through any attachment:
+/// the server promises that to its clients.
 pub trait Exports {
-    /// Asks for the names of all.
+    /// Asks for the names of all exports.
     fn list(&mut self, token: Token);
 
-    /// Asks what this export is. The id of the answer means nothing.
+    /// Asks for information about an export. The id in the reply has no meaning.
     fn describe(&mut self, token: Token, name: &str);
 
-    /// Opens an export. Several connections may have the same, under equal ids or others.
+    /// Opens an export. Several connections may open the same one, under equal or different ids.
     fn attach(&mut self, token: Token, name: &str);
 
-    /// A connection is gone, and all that it had submitted is completed, unless the server was stopped and
-    /// could not wait for it. Called once for each attachment.
+    /// A connection is closed, and all that it had submitted is completed, unless the server was stopped
+    /// and could not wait for that. Called once for each attachment.
     fn detach(&mut self, export: ExportId);
 
-    /// Begins an operation. Work may wait for the next [`Exports::completed`], which is called after each
-    /// batch of these.
+    /// Begins an operation. The work may be put off until the next [`Exports::completed`], which is called
+    /// after each batch of operations.
     fn submit(&mut self, token: Token, export: ExportId, op: Op);
 
-    /// Appends what has ended since the last call.
+    /// Appends the questions and requests that have completed since the last call.
     fn completed(&mut self, out: &mut Vec<(Token, Completion)>);
 
-    /// What is readable while [`Exports::completed`] has something, or should be called; `None` where
-    /// everything is completed by the next call after it was submitted.
+    /// A descriptor that is readable while [`Exports::completed`] has something, or should be called;
+    /// `None` if everything completes by the next call after it was submitted.
     fn event(&self) -> Option<BorrowedFd<'_>>;
 }

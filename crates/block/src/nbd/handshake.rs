@@ -1,10 +1,11 @@
-//! The part of a connection before the first request: options and their replies. No I/O.
+//! The part of a connection before the first request: options and the replies to them. No I/O.
 //!
-//! `Handshake::step` takes the bytes that are there and says what one option asks for. What only the
-//! exports know ([`Ask`]) is answered by `Handshake::answer` and `Handshake::names`, at any time later;
-//! until then no option is taken.
+//! `Handshake::step` takes the available bytes, and returns what one option asks for. Questions that only
+//! the exports can answer ([`Ask`]) are answered by `Handshake::answer` and `Handshake::names`, at any
+//! later time; until then no further option is taken.
 //!
-//! A client has a bounded number of options. Data that is too long is dropped as it comes and refused.
+//! A client may send a limited number of options. Too long data is dropped as it arrives, and the option is
+//! refused.
 
 use base::{Error, Result};
 
@@ -15,53 +16,54 @@ use super::codec::{
 };
 use super::command::{Agreed, ExportInfo};
 
-/// The most bytes of an option's data that are looked at.
+/// The most bytes of an option's data that are decoded.
 pub const OPTION_BYTES_MAX: u32 = 32 << 10;
-/// The most bytes of an option's data that are dropped; a client that says more is left.
+/// The most bytes of an option's data that are dropped; if a client announces more, the connection is
+/// closed.
 const DROPPED_BYTES_MAX: u32 = 16 << 20;
 /// The most options of a connection.
 pub const OPTIONS_MAX: u32 = 1024;
-/// Zeros behind the reply to `EXPORT_NAME`, unless the client can do without.
+/// Zero bytes after the reply to `EXPORT_NAME`, unless the client has asked to omit them.
 const EXPORT_NAME_ZEROES: usize = 124;
 
-/// What to do where it is not what the protocol says.
+/// The hint for a client that does not follow the protocol.
 const CLIENT: &str =
     "use a client of the fixed newstyle protocol, as nbd-client, qemu and libnbd are";
-/// What to do about a name that no export has.
+/// The hint for a name that no export can have.
 const NAMES: &str = "names have at most 4096 bytes of text: ask for the list, and use one of it";
 
-/// What only the exports know.
+/// A question that only the exports can answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// The names of all.
+    /// The names of all exports.
     List,
-    /// What this one is; nothing is opened.
+    /// Information about this export, which is not opened.
     Describe(String),
-    /// The same, and it is opened: what is asked next are operations on it.
+    /// The same for an export that is opened: requests on it follow.
     Attach(String),
 }
 
-/// What an option asks for.
+/// The outcome of an option.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing that is left to do; these bytes are to be sent.
+    /// Only these bytes remain to be sent.
     Say(Vec<u8>),
-    /// Something that the exports must answer.
+    /// A question to the exports.
     Ask(Ask),
-    /// The end of the connection, when these bytes are sent.
+    /// The end of the connection, once these bytes are sent.
     End(Vec<u8>),
 }
 
-/// How an answer goes on.
+/// The next phase after an answer.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// With the next option.
+    /// The next option.
     Stay,
-    /// With requests.
+    /// Requests.
     Begin(ExportInfo, Agreed),
 }
 
-/// The question that the exports are at.
+/// The question that the exports have not answered yet.
 #[derive(Debug)]
 enum Asked {
     List,
@@ -88,23 +90,23 @@ struct Wants {
     description: bool,
 }
 
-/// See the module.
+/// The state of a handshake.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
-    /// What the client said to the greeting.
+    /// The client's answer to the greeting.
     client: Option<u16>,
     options: u32,
     structured: bool,
     /// The export for which the client chose `base:allocation`.
     allocation: Option<String>,
     asked: Option<(u32, Asked)>,
-    /// Bytes of data still to be dropped, and the option they belong to.
+    /// Bytes of data that are still to be dropped, and their option.
     dropping: Option<(u32, u32)>,
 }
 
 impl Handshake {
-    /// Takes what is next from `input`. Returns how many bytes it took and what they ask for; nothing where
-    /// bytes are missing or an answer is waited for. Errors: no client of this protocol.
+    /// Takes the next step from `input`. Returns the number of consumed bytes and the outcome; none, if
+    /// bytes are missing or an answer is pending. Errors: the client does not speak this protocol.
     pub(super) fn step(&mut self, input: &[u8]) -> Result<(usize, Option<Step>)> {
         if self.asked.is_some() {
             return Ok((0, None));
@@ -220,7 +222,7 @@ impl Handshake {
         Step::Ask(ask)
     }
 
-    /// There is no reply that refuses: what cannot be ends the connection.
+    /// This option has no reply that refuses it: an invalid name ends the connection.
     fn export_name(&mut self, data: &[u8]) -> Result<Step> {
         let name = codec::plain(data).map_err(|bad| match bad {
             BadOption::TooBig => refused(&format!("a name of {} bytes", data.len()), NAMES),
@@ -250,7 +252,7 @@ impl Handshake {
         let number = option as u32;
         let set = option == Opt::SetMetaContext;
         if set {
-            // Whatever becomes of it, the former choice is void.
+            // Even if the option is refused, the former choice is void.
             self.allocation = None;
         }
         if !self.structured {
@@ -275,7 +277,7 @@ impl Handshake {
         self.ask(number, asked, Ask::Describe(name))
     }
 
-    /// The names of all exports: the reply to [`Ask::List`].
+    /// The reply to [`Ask::List`]: the names of all exports.
     pub(super) fn names(&mut self, names: Result<Vec<String>>) -> Vec<u8> {
         let Some((option, Asked::List)) = self.asked.take() else {
             return Vec::new();
@@ -293,8 +295,8 @@ impl Handshake {
         out
     }
 
-    /// What an export is: the reply to the other questions, and how it goes on. Errors: the connection
-    /// ends, as there is no other way to refuse `EXPORT_NAME`.
+    /// The reply to the other questions: information about an export, and the next phase. Errors: the
+    /// connection ends, because there is no other way to refuse `EXPORT_NAME`.
     pub(super) fn answer(&mut self, found: Result<ExportInfo>) -> Result<(Vec<u8>, Outcome)> {
         let Some((option, asked)) = self.asked.take() else {
             return Err(Error::broken("an answer that nobody asked for"));

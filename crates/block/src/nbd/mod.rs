@@ -1,4 +1,4 @@
-//! The NBD server: what any NBD client sees of a volume.
+//! The NBD server, which gives any NBD client access to volumes.
 //!
 //! ```text
 //!   sockets ── serve (epoll, one thread) ── Session (no I/O): Handshake, then requests ── Exports
@@ -6,11 +6,11 @@
 //!                                            └ output: what is to be sent, without copies
 //! ```
 //!
-//! The protocol's text is doc/proto.md of <https://github.com/NetworkBlockDevice/nbd>. What is spoken:
-//! fixed newstyle, structured replies, `base:allocation`. What is not: TLS, extended headers, resizing.
+//! The protocol is described in doc/proto.md of <https://github.com/NetworkBlockDevice/nbd>. Supported:
+//! fixed newstyle, structured replies, `base:allocation`. Not supported: TLS, extended headers, resizing.
 //!
-//! Nothing that a client says is believed before it is checked. What it can make the server hold is
-//! bounded: by requests and bytes on their way, counted until the reply has left.
+//! Everything that a client sends is checked before it is used. The memory that a client can occupy is
+//! bounded: by the requests and bytes on their way, which count until the reply is sent.
 #![deny(clippy::indexing_slicing)]
 
 pub mod codec;

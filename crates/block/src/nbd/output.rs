@@ -1,7 +1,7 @@
-//! What is to be sent: heads of a few bytes and bodies that are shared with who made them, for `writev`.
+//! Output queued for `writev`: heads of a few bytes, and bodies that are shared instead of copied.
 //!
-//! What a reply weighs is held against its connection until its last byte has left, so that a client that
-//! does not read its replies cannot make memory grow.
+//! A reply's weight counts against its connection until its last byte is sent, so that a client that does
+//! not read its replies cannot make memory grow.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -10,10 +10,10 @@ use bytes::{Buf, Bytes};
 
 use super::codec::Head;
 
-/// What requests hold: counted when they are taken, given back when their replies have left.
+/// The resources that requests occupy: counted when a request is taken, released when its reply is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Weight {
-    /// How many.
+    /// Number of requests.
     pub(super) requests: u32,
     /// Bytes of their payloads or replies.
     pub(super) bytes: u64,
@@ -26,11 +26,11 @@ struct Part {
     weight: Weight,
 }
 
-/// See the module.
+/// The queue of what is to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     parts: VecDeque<Part>,
-    /// Bytes of the first part's head that have left; its body is cut as it leaves.
+    /// Bytes of the first part's head that are sent; its body is cut as it is sent.
     head_sent: usize,
     /// Whether replies are structured.
     pub(super) structured: bool,
@@ -41,12 +41,12 @@ impl Output {
         self.parts.is_empty()
     }
 
-    /// Appends a head and what follows it; `weight` is given back when both have left.
+    /// Appends a head and its body; `weight` is released when both are sent.
     pub(super) fn push(&mut self, head: Head, body: Bytes, weight: Weight) {
         self.parts.push_back(Part { head, body, weight });
     }
 
-    /// Puts what is to be sent into `out`, as much as it has room for; returns how many slices.
+    /// Fills `out` with slices of the queue, as many as it has room for; returns their number.
     pub(super) fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         let mut room = out.iter_mut();
         let mut sent = self.head_sent;
@@ -68,7 +68,7 @@ impl Output {
         count
     }
 
-    /// The first `n` bytes have left: returns what they give back.
+    /// Removes the first `n` bytes, which are sent. Returns the weight that is released.
     pub(super) fn sent(&mut self, mut n: usize) -> Weight {
         let mut back = Weight::default();
         while let Some(part) = self.parts.front_mut() {
@@ -102,8 +102,8 @@ mod tests {
     use crate::nbd::codec::simple_reply;
 
     proptest! {
-        /// However the bytes leave, they are the same, and the weights come back when the last of a part
-        /// has left.
+        /// However the output is cut, the same bytes are sent, and a part's weight is released when its
+        /// last byte is.
         #[test]
         fn any_pieces_give_the_same_bytes(
             bodies in proptest::collection::vec(0..40_usize, 1..20),

@@ -1,26 +1,26 @@
-//! A write's payload on its way into a buffer of its own, which is used again.
+//! A write's payload while it is received into a buffer of its own, which is reused.
 //!
-//! A request's head is 28 bytes and may announce 32 MiB. The buffer is as large as that at once up to 1 MiB,
-//! which is as much as kernels send; beyond, it grows fourfold with what has arrived, at the price of copying
-//! a third of it. So a client that announces much and sends nothing holds little more than 1 MiB by it.
+//! A request's head has 28 bytes, and may announce 32 MiB. The buffer has the full size at once up to 1 MiB,
+//! which is as much as kernels send. A larger one grows fourfold as data arrives, at the price of copying a
+//! third of it. So a client that announces much and sends nothing occupies little more than 1 MiB.
 
 use base::Result;
 use bytes::Bytes;
 
 use crate::memory::buffers::{Buffer, Buffers};
 
-/// Bytes that are believed before they are there.
+/// Most bytes that are allocated before they have arrived.
 pub(super) const AHEAD_BYTES: usize = 1 << 20;
-/// How much the buffer grows by, once it is full.
+/// Factor by which a full buffer grows.
 const GROWTH: usize = 4;
 
-/// See the module.
+/// A payload that is being received.
 #[derive(Debug)]
 pub(super) struct Payload {
     pub(super) cookie: u64,
     pub(super) offset: u64,
     pub(super) fua: bool,
-    /// Bytes in all.
+    /// Bytes of the whole payload.
     len: usize,
     buf: Buffer,
     buffers: Buffers,
@@ -28,7 +28,7 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    /// Of a write of `len` bytes, none of which are there. Fails where memory is short.
+    /// The payload of a write of `len` bytes, none of which have arrived. Fails if memory is short.
     pub(super) fn new(
         (cookie, offset, fua): (u64, u64, bool),
         len: usize,
@@ -45,22 +45,22 @@ impl Payload {
         })
     }
 
-    /// Bytes in all.
+    /// Bytes of the whole payload.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that are missing.
+    /// Bytes that have not arrived.
     pub(super) fn left(&self) -> usize {
         self.len - self.filled
     }
 
-    /// Where the next bytes go: never empty while some are missing.
+    /// The space for the next bytes: never empty while some are missing.
     pub(super) fn space(&mut self) -> &mut [u8] {
         self.buf.get_mut(self.filled..).unwrap_or_default()
     }
 
-    /// The first `n` bytes of the space are there. Fails where memory is short.
+    /// The first `n` bytes of the space have arrived. Fails if memory is short.
     pub(super) fn filled(&mut self, n: usize) -> Result<()> {
         self.filled = (self.filled + n).min(self.buf.len());
         if self.filled == self.buf.len() && self.left() > 0 {
@@ -71,7 +71,8 @@ impl Payload {
         Ok(())
     }
 
-    /// Takes what belongs to it from the beginning of `bytes`: how much. Fails where memory is short.
+    /// Takes the payload's bytes from the beginning of `bytes`; returns their number. Fails if memory is
+    /// short.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize> {
         let mut taken = 0;
         while self.left() > 0 && taken < bytes.len() {
@@ -85,7 +86,7 @@ impl Payload {
         Ok(taken)
     }
 
-    /// The bytes, when all are there.
+    /// The payload, once all of it has arrived.
     pub(super) fn into_bytes(self) -> Bytes {
         self.buf.into()
     }

@@ -1,4 +1,4 @@
-//! Replies put into the output: simple or structured, whole or in chunks.
+//! Queues replies: simple or structured, whole or in chunks.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use super::codec::{self, Errno, Head};
 use super::command::{Extent, Piece, Refused};
 use super::output::{Output, Weight};
 
-/// Zeros to be sent where a hole must be sent as bytes.
+/// Zeros for holes that must be sent as bytes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// The most extents of a reply.
 pub(super) const EXTENTS_MAX: usize = 8192;
@@ -17,7 +17,7 @@ pub(super) const ONE: Weight = Weight {
 };
 
 impl Output {
-    /// A request without data is well: reads need a chunk where replies are structured.
+    /// The successful reply to a request without data. A read needs a chunk if replies are structured.
     pub(super) fn push_done(&mut self, cookie: u64, command: u16, weight: Weight) {
         let head = if self.structured && command == codec::Command::Read as u16 {
             codec::none_chunk(cookie)
@@ -27,7 +27,7 @@ impl Output {
         self.push(head, Bytes::new(), weight);
     }
 
-    /// An error, with a text where replies are structured.
+    /// An error; it has a text if replies are structured.
     pub(super) fn push_error(&mut self, cookie: u64, (errno, why): Refused, weight: Weight) {
         if self.structured {
             let head = codec::error_chunk(cookie, errno, why.len() as u16);
@@ -39,7 +39,7 @@ impl Output {
         }
     }
 
-    /// What was read: a chunk for each run of data and of holes, or one of all.
+    /// The data of a read: a chunk for each run of data or hole, or a single one.
     pub(super) fn push_read(
         &mut self,
         cookie: u64,
@@ -99,7 +99,8 @@ impl Output {
         }
     }
 
-    /// Extents: those that are alike as one, cut at the end of what was asked for.
+    /// Extents: neighbors in the same state are joined, and the list is cut at the end of the requested
+    /// range.
     pub(super) fn push_status(
         &mut self,
         cookie: u64,

@@ -1,15 +1,15 @@
-//! The server: one thread that waits for sockets and exports and lets connections go on.
+//! The server: one thread that waits for sockets and exports, and drives the connections.
 //!
 //! ```text
 //!   loop  wait ── clients to accept · sockets to read (hand on) · exports that completed something · stop
 //!         complete: replies to their sessions, then one writev for each session that has some
 //! ```
 //!
-//! A connection that dies is forgotten when all that it asked for is completed; until then it counts among
-//! the connections, of which there is a bounded number. Clients beyond it wait to be accepted.
+//! A closed connection is forgotten when all its requests are completed. Until then it counts against the
+//! limit of connections. Clients beyond the limit wait to be accepted.
 //!
-//! A socket is watched for bytes only while its session wants some, and for room only after it had none: so
-//! requests cost no calls but the wait, a read and a write, and many requests share them.
+//! A socket is watched for input only while its session wants some, and for room only after its buffer was
+//! full. So requests cost no system calls but the wait, a read and a write, and many requests share them.
 
 use std::collections::HashMap;
 use std::mem;
@@ -32,29 +32,29 @@ use super::exports::{Completion, Exports, Token};
 use super::session::{self, Session};
 use super::socket::{Listener, Socket, failed};
 
-/// What the poller names that is no connection.
+/// The poller's names for what is not a connection.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 const EXPORTS: u64 = u64::MAX - 2;
-/// Events of one wait.
+/// The most events of one `epoll_wait`.
 const EVENTS_MAX: usize = 256;
-/// How often deadlines are looked at.
+/// How often deadlines are checked.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Where what happens is said.
+/// Prints messages.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Settings of a server. What clients can make it hold is, at the worst, the most connections times the
-/// bytes of each, one request of 32 MiB more, and its stage.
+/// The configuration of a server. The most memory that clients can make it occupy is the number of
+/// connections times the bytes of each, plus one request of 32 MiB and the stage for each.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The most connections.
     pub connections_max: usize,
-    /// How long a client may take for a step of the handshake.
+    /// How long a client may take for one step of the handshake.
     pub handshake_timeout: Duration,
-    /// How long operations may take to end when the server is stopped.
+    /// How long running operations may take to complete when the server is stopped.
     pub stop_timeout: Duration,
-    /// Bounds of each connection.
+    /// Limits of each connection.
     pub session: session::Options,
 }
 
@@ -69,19 +69,19 @@ impl Default for Options {
     }
 }
 
-/// Ends a server, from any thread.
+/// Stops a server, from any thread.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<OwnedFd>);
 
 impl Stop {
-    /// Lets it take no more requests, finish those on their way, and end.
+    /// Tells the server to take no more requests, to finish those on their way, and to end.
     pub fn stop(&self) {
-        // It can fail for a counter that is full only, and then the server knows already.
+        // The write fails only if the counter is full, and then the server was told already.
         rustix::io::write(&*self.0, &1_u64.to_ne_bytes()).unwrap_or_default();
     }
 }
 
-/// See the module.
+/// An NBD server.
 pub struct Server<E> {
     exports: E,
     listener: Option<Listener>,
@@ -92,12 +92,12 @@ pub struct Server<E> {
     stop: Stop,
     connections: HashMap<u32, Connection>,
     next_id: u32,
-    /// Connections to be looked at before the next wait.
+    /// Ids of connections to look at before the next wait.
     touched: Vec<u32>,
     /// Whether the poller watches the listener.
     accepts: bool,
     next_tick_nanos: u64,
-    /// When it ends whatever is still on its way; set when it is being stopped.
+    /// When the remaining operations are abandoned; set when the server is stopped.
     ends_at_nanos: Option<u64>,
 }
 
@@ -137,18 +137,18 @@ impl<E: Exports> Server<E> {
         Ok(server)
     }
 
-    /// The same, which says why it closes clients that the protocol has no word for.
+    /// The same server, which prints why it closes connections if the protocol has no reply for that.
     #[must_use]
     pub fn with_say(self, say: Say) -> Self {
         Self { say, ..self }
     }
 
-    /// What ends it.
+    /// A handle that stops the server.
     pub fn stop_handle(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// The URI by which clients find it.
+    /// The URI under which clients reach it.
     pub fn uri(&self) -> String {
         self.listener
             .as_ref()
@@ -156,8 +156,7 @@ impl<E: Exports> Server<E> {
             .unwrap_or_default()
     }
 
-    /// Serves until it is stopped; returns the exports, all detached. Errors: the system cannot tell what
-    /// happens to sockets.
+    /// Serves until it is stopped; returns the exports, all detached. Errors: waiting for sockets failed.
     pub fn run(mut self) -> Result<E> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut done = Vec::new();
@@ -191,7 +190,7 @@ impl<E: Exports> Server<E> {
         self.ends_at_nanos.is_some() && self.connections.is_empty()
     }
 
-    /// Until a deadline may have passed; for ever where there is none.
+    /// Time until the next check of deadlines; `None` if there are none.
     fn wait_time(&self) -> Option<Timespec> {
         let has_deadline = !self.accepts || !self.connections.is_empty();
         has_deadline.then(|| Timespec {
@@ -200,7 +199,7 @@ impl<E: Exports> Server<E> {
         })
     }
 
-    /// Watches the listener while there is room for connections.
+    /// Watches the listener if more connections are allowed.
     fn watch_listener(&mut self) -> Result<()> {
         let wanted = self.connections.len() < self.options.connections_max;
         let Some(listener) = &self.listener else {
@@ -227,7 +226,7 @@ impl<E: Exports> Server<E> {
                 Ok(socket) => self.admit(socket, now)?,
                 Err(e) if is_about_the_client(&e) => {}
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
-                // No descriptors, no memory: the next tick tries again.
+                // Descriptors or memory are short: the next tick tries again.
                 Err(_) => {
                     self.accepts = false;
                     return epoll::delete(&self.poller, listener).map_err(poll_failed);
@@ -252,7 +251,7 @@ impl<E: Exports> Server<E> {
         Ok(())
     }
 
-    /// A socket has bytes, or room, or is broken.
+    /// Handles a socket that has input, has room, or is broken.
     fn ready(&mut self, id: u32, flags: EventFlags) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
@@ -277,7 +276,7 @@ impl<E: Exports> Server<E> {
         }
     }
 
-    /// Lets all go on that can.
+    /// Passes completions on and drives all connections that were touched.
     fn complete(&mut self, done: &mut Vec<(Token, Completion)>, now: u64) -> Result<()> {
         loop {
             self.exports.completed(done);
@@ -293,7 +292,7 @@ impl<E: Exports> Server<E> {
         }
     }
 
-    /// Brings something that ended to who asked for it.
+    /// Passes a completion to the connection that it belongs to.
     fn route(&mut self, token: Token, how: Completion, now: u64) {
         let Some(connection) = self.connections.get_mut(&connection_of(token)) else {
             base::invariant!(false, "{token:?} is nobody's");
@@ -305,7 +304,7 @@ impl<E: Exports> Server<E> {
         }
     }
 
-    /// Sends what a connection has to say, watches it for what it waits for, forgets it when it is over.
+    /// Sends a connection's output, sets what its socket is watched for, and forgets it if it is finished.
     fn go_on(&mut self, id: u32) -> Result<()> {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(());
@@ -339,7 +338,7 @@ impl<E: Exports> Server<E> {
         Ok(())
     }
 
-    /// Takes no more clients and no more requests.
+    /// Stops taking clients and requests.
     fn begin_stop(&mut self, now: u64) -> Result<()> {
         if self.ends_at_nanos.is_some() {
             return Ok(());
@@ -356,7 +355,7 @@ impl<E: Exports> Server<E> {
         epoll::delete(&self.poller, &*self.stop.0).map_err(poll_failed)
     }
 
-    /// Closes what has had its time.
+    /// Closes connections whose deadline has passed.
     fn tick(&mut self, now: u64) -> Result<()> {
         if now < self.next_tick_nanos {
             return Ok(());
@@ -380,7 +379,7 @@ impl<E: Exports> Server<E> {
             self.go_on(id)?;
         }
         if ends {
-            // What the exports have not completed by now they keep to themselves.
+            // The exports may not have completed some requests; their completions are not waited for.
             self.forget_all();
         }
         self.watch_listener()
@@ -399,7 +398,7 @@ impl<E: Exports> Server<E> {
 }
 
 impl<E: Exports + Send + 'static> Server<E> {
-    /// Runs it in a thread of its own.
+    /// Runs the server in a thread of its own.
     pub fn start(self, threads: &dyn Threads) -> Result<Running> {
         let (uri, stop) = (self.uri(), self.stop_handle());
         let result = Arc::new(Mutex::new(Ok(())));
@@ -419,7 +418,7 @@ impl<E: Exports + Send + 'static> Server<E> {
     }
 }
 
-/// A server in a thread of its own; stopped when dropped.
+/// A server in a thread of its own; dropping it stops it.
 #[derive(Debug)]
 pub struct Running {
     uri: String,
@@ -429,12 +428,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// The URI by which clients find it.
+    /// The URI under which clients reach it.
     pub fn uri(&self) -> &str {
         &self.uri
     }
 
-    /// Stops it and waits for its end. Errors: those of [`Server::run`].
+    /// Stops the server and waits for its end. Errors: those of [`Server::run`].
     pub fn stop(mut self) -> Result<()> {
         self.join()
     }
@@ -453,7 +452,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Whoever wants to know how it ended calls `stop`.
+        // Callers that want the result call `stop`.
         drop(self.join());
     }
 }
@@ -464,7 +463,7 @@ fn touch(touched: &mut Vec<u32>, connection: &mut Connection) {
     }
 }
 
-/// Whether a failed accept says nothing about the next one.
+/// Whether a failed accept concerns one client only, so that the next one may succeed.
 fn is_about_the_client(e: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NotConnected};
     matches!(

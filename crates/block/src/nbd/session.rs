@@ -6,15 +6,15 @@
 //! ```
 //!
 //! Small requests are read many at a time into a stage of 64 KiB. A payload has an aligned buffer of its own
-//! from the start: what of it lies in the stage is copied there, the rest is read there by the socket. So a
-//! write of 4 KiB costs a copy of 4 KiB rather than a system call, and a large one hardly anything.
+//! from the start: its bytes in the stage are copied there, and the socket reads the rest directly into it. So
+//! a write of 4 KiB costs a copy of 4 KiB instead of a system call, and the overhead of a large one is small.
 //!
-//! Bounds: a request and the bytes that it makes the server hold (a payload, what is read) count until the
-//! last byte of its reply has left. Over the bound no request is taken, and soon no byte; so a connection
-//! holds at most `bytes_max`, one request more, and the stage.
+//! Limits: a request and the bytes that it makes the server hold (its payload, or the data of its reply)
+//! count until the last byte of its reply is sent. At the limit no further request is taken, and soon no
+//! byte is read. So a connection occupies at most `bytes_max`, one more request, and the stage.
 //!
-//! A client may give two requests the same cookie. Requests are named by a [`Handle`] of our own, which is
-//! not used again for the next request in its place.
+//! A client may use the same cookie for two requests. So requests are identified by a [`Handle`] of our
+//! own, which is not reused for the next request in the same slot.
 //!
 //! ```
 //! use std::io::IoSlice;
@@ -52,19 +52,19 @@ use crate::memory::buffers::Buffers;
 
 /// Bytes of the stage.
 const STAGE_BYTES: usize = 64 << 10;
-/// How a write is refused that there is no memory for.
+/// The refusal of a write for which memory is short.
 const NO_MEMORY: Refused = (Errno::NoMemory, "no memory");
-/// What a request for extents may make the server hold.
+/// The bytes that count for a request of extents.
 const STATUS_BYTES: u64 = EXTENTS_MAX as u64 * 8;
 
-/// Settings of one connection.
+/// Limits of one connection.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The most requests on their way, from 1 to 65,535.
     pub requests_max: u32,
-    /// The most bytes on their way, of payloads and of what is read; one request may go beyond.
+    /// The most bytes on their way, of payloads and of read data; one request may go beyond.
     pub bytes_max: u64,
-    /// Where payloads are read to; best the same for all connections.
+    /// The source of payload buffers; ideally all connections share it.
     pub buffers: Buffers,
 }
 
@@ -78,20 +78,20 @@ impl Default for Options {
     }
 }
 
-/// Names a request of a session until it is replied to.
+/// Identifies a request of a session until it is replied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(pub u32);
 
-/// What a client wants next.
+/// The next question or request of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Something about exports: see [`Session::names`] and [`Session::answer`].
+    /// A question about exports: see [`Session::names`] and [`Session::answer`].
     Ask(Ask),
     /// An operation on the attached export: see [`Session::reply`].
     Request(Handle, Op),
 }
 
-/// What is known of a request on its way.
+/// The state of a request on its way.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     cookie: u64,
@@ -112,12 +112,12 @@ struct Slot {
     live: Option<Live>,
 }
 
-/// What the next bytes of transmission are.
+/// What the next bytes of the transmission phase are.
 #[derive(Debug)]
 enum Input {
     Request,
     Payload(Payload),
-    /// So many bytes of a refused write; the refusal is said behind them.
+    /// The rest of a refused write's payload; the refusal is sent after it.
     Dropped {
         left: u64,
         cookie: u64,
@@ -129,29 +129,29 @@ enum Input {
 enum Phase {
     Handshake(Handshake),
     Transmission(ExportInfo, Agreed, Input),
-    /// Nothing is taken any more.
+    /// No more input is taken.
     Ending,
 }
 
-/// See the module.
+/// A connection without its socket.
 #[derive(Debug)]
 pub struct Session {
     options: Options,
     phase: Phase,
     stage: Vec<u8>,
-    /// What of the stage is not taken yet.
+    /// Start of the stage's bytes that are not consumed yet.
     from: usize,
     to: usize,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// Questions and requests that are not answered.
+    /// Number of questions and requests that are not answered.
     out: u32,
     held: Weight,
     output: Output,
 }
 
 impl Session {
-    /// A connection that was just made; the greeting is to be sent.
+    /// A new connection; its output is the greeting.
     pub fn new(options: Options) -> Self {
         let mut session = Self {
             options,
@@ -169,7 +169,7 @@ impl Session {
         session
     }
 
-    /// Whether bytes are wanted now.
+    /// Whether more input is wanted now.
     pub fn wants_input(&self) -> bool {
         match &self.phase {
             Phase::Handshake(_) => self.out == 0 && self.output.is_empty(),
@@ -179,8 +179,8 @@ impl Session {
         }
     }
 
-    /// Where the next bytes go. To be asked for when [`Session::next_event`] has nothing and
-    /// [`Session::wants_input`]; empty otherwise.
+    /// The space for the next input. To be used when [`Session::next_event`] returns nothing and
+    /// [`Session::wants_input`] is true; empty otherwise.
     pub fn space(&mut self) -> &mut [u8] {
         if let Phase::Transmission(_, _, Input::Payload(p)) = &mut self.phase
             && self.from == self.to
@@ -195,7 +195,7 @@ impl Session {
         self.stage.get_mut(self.to..).unwrap_or_default()
     }
 
-    /// The first `n` bytes of [`Session::space`] are there.
+    /// The first `n` bytes of [`Session::space`] are filled.
     pub fn filled(&mut self, n: usize) {
         if let Phase::Transmission(_, _, Input::Payload(p)) = &mut self.phase
             && self.from == self.to
@@ -208,9 +208,8 @@ impl Session {
         }
     }
 
-    /// What the client wants next, of the bytes that are there; to be asked again after each
-    /// [`Session::filled`] and [`Session::sent`], until there is nothing. Errors: the connection is to be
-    /// closed at once.
+    /// The next question or request in the input. To be called again after each [`Session::filled`] and
+    /// [`Session::sent`], until it returns nothing. Errors: the connection must be closed at once.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
         loop {
             let staged = self.stage.get(self.from..self.to).unwrap_or_default();
@@ -259,7 +258,7 @@ impl Session {
         self.held.requests < self.options.requests_max && self.held.bytes < self.options.bytes_max
     }
 
-    /// Takes a request from the stage: whether there was one, and what it asks for.
+    /// Takes a request from the stage. Returns whether there was one, and its event.
     fn request(&mut self) -> Result<(bool, Option<Event>)> {
         if !self.has_room() {
             return Ok((false, None));
@@ -315,7 +314,7 @@ impl Session {
         Ok((true, None))
     }
 
-    /// The write whose payload is there, if it is.
+    /// The write whose payload is complete, if there is one.
     fn payload(&mut self) -> Option<Event> {
         let Phase::Transmission(_, _, input) = &mut self.phase else {
             return None;
@@ -337,7 +336,7 @@ impl Session {
         }
     }
 
-    /// Memory is short in the middle of a payload: what is there goes, and the rest is dropped.
+    /// Memory ran short within a payload: its received bytes are freed, and the rest will be dropped.
     fn give_up(&mut self) -> bool {
         if let Phase::Transmission(_, _, input) = &mut self.phase
             && let Input::Payload(p) = input
@@ -353,7 +352,7 @@ impl Session {
         true
     }
 
-    /// Drops what is there of a refused write's payload; whether that was anything.
+    /// Drops the available bytes of a refused write's payload; returns whether there were any.
     fn dropped(&mut self) -> bool {
         let Phase::Transmission(_, _, input) = &mut self.phase else {
             return false;
@@ -377,7 +376,7 @@ impl Session {
         n > 0
     }
 
-    /// An operation goes to the exports. A write's bytes are counted already.
+    /// Registers an operation for the exports. A write's bytes are counted already.
     fn begin(&mut self, cookie: u64, op: Op) -> Event {
         let (kind, bytes) = match &op {
             &Op::Read { offset, len, df } => (Kind::Read { offset, len, df }, u64::from(len)),
@@ -406,7 +405,7 @@ impl Session {
         Event::Request(handle, op)
     }
 
-    /// Replies to a request. Errors: there is none of this handle on its way.
+    /// Replies to a request. Errors: no request with this handle is on its way.
     pub fn reply(&mut self, handle: Handle, result: Result<Reply, Errno>) -> Result<()> {
         let index = handle.0 as u16;
         let live = self
@@ -456,7 +455,7 @@ impl Session {
         Ok(())
     }
 
-    /// The names of all exports: the answer to [`Ask::List`].
+    /// The answer to [`Ask::List`]: the names of all exports.
     pub fn names(&mut self, names: Result<Vec<String>>) {
         self.out = 0;
         if let Phase::Handshake(handshake) = &mut self.phase {
@@ -465,8 +464,8 @@ impl Session {
         }
     }
 
-    /// What an export is: the answer to [`Ask::Describe`] and [`Ask::Attach`]. Errors: the connection is to
-    /// be closed at once.
+    /// The answer to [`Ask::Describe`] and [`Ask::Attach`]: information about an export. Errors: the
+    /// connection must be closed at once.
     pub fn answer(&mut self, found: Result<ExportInfo>) -> Result<()> {
         let Phase::Handshake(handshake) = &mut self.phase else {
             return Err(Error::broken("an answer after the handshake"));
@@ -481,42 +480,42 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the client still makes up its mind about options.
+    /// Whether the client is still negotiating options.
     pub fn in_handshake(&self) -> bool {
         matches!(self.phase, Phase::Handshake(_))
     }
 
-    /// Questions and requests that wait for the exports.
+    /// Number of questions and requests that wait for the exports.
     pub fn waiting(&self) -> u32 {
         self.out
     }
 
-    /// Bytes that requests hold.
+    /// Bytes that requests occupy.
     pub fn held_bytes(&self) -> u64 {
         self.held.bytes
     }
 
-    /// Takes no more requests: what is on its way is finished.
+    /// Takes no more requests; those on their way are finished.
     pub fn end(&mut self) {
         self.phase = Phase::Ending;
     }
 
-    /// Whether the connection has come to its end: all is answered and sent.
+    /// Whether the connection has ended: everything is answered and sent.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Ending) && self.out == 0 && self.output.is_empty()
     }
 
-    /// Whether anything is to be sent.
+    /// Whether there is output to send.
     pub fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Puts what is to be sent into `out`, as much as it has room for; returns how many slices.
+    /// Fills `out` with slices of the output, as many as it has room for; returns their number.
     pub fn output<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         self.output.slices(out)
     }
 
-    /// The first `n` bytes of the output have left.
+    /// The first `n` bytes of the output are sent.
     pub fn sent(&mut self, n: usize) {
         let back = self.output.sent(n);
         self.held.requests -= back.requests;

@@ -1,4 +1,4 @@
-//! Sockets that clients come by: TCP, of this machine only unless the caller insists, or a path.
+//! The server's sockets: TCP, on this machine only unless the caller insists, or a Unix socket.
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
@@ -12,14 +12,14 @@ use std::time::Duration;
 use base::{Error, Result};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl};
 
-/// After how long without a word the system asks whether a client is there.
+/// Idle time after which the system probes whether a client is still there.
 const KEEP_IDLE: Duration = Duration::from_secs(30);
 
-/// Where clients come in.
+/// A socket that accepts clients.
 #[derive(Debug)]
 pub struct Listener {
     kind: Kind,
-    /// The path of a Unix socket: removed at the end.
+    /// The path of a Unix socket, which is removed at the end.
     path: Option<PathBuf>,
 }
 
@@ -30,8 +30,9 @@ enum Kind {
 }
 
 impl Listener {
-    /// Listens on a TCP address; port 0 is any free one. Without TLS everybody who reaches it reads and
-    /// writes all exports. So addresses that other machines reach are refused unless `insecure`.
+    /// Listens on a TCP address; port 0 means any free one. There is no TLS, so everybody who reaches the
+    /// address reads and writes all exports. Addresses that other machines reach are refused unless
+    /// `insecure`.
     pub fn tcp(address: SocketAddr, insecure: bool) -> Result<Self> {
         if !address.ip().is_loopback() && !insecure {
             return Err(Error::invalid_argument(format!(
@@ -43,7 +44,7 @@ impl Listener {
         Self::new(Kind::Tcp(listener), None)
     }
 
-    /// Listens on a path. A socket that nobody listens on any more is replaced; anything else there is an
+    /// Listens on a path. A socket that nobody listens on any more is replaced; any other file there is an
     /// error.
     pub fn unix(path: &Path) -> Result<Self> {
         let is_socket = path
@@ -65,7 +66,7 @@ impl Listener {
         Ok(Self { kind, path })
     }
 
-    /// The URI by which clients find it.
+    /// The URI under which clients reach it.
     pub fn uri(&self) -> String {
         match (&self.kind, &self.path) {
             (Kind::Tcp(l), _) => l
@@ -78,14 +79,14 @@ impl Listener {
         }
     }
 
-    /// The next client, if there is one.
+    /// Accepts the next client, if there is one.
     pub(super) fn accept(&self) -> io::Result<Socket> {
         match &self.kind {
             Kind::Tcp(l) => {
                 let (stream, _) = l.accept()?;
                 stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;
-                // A client whose machine is gone is noticed although nothing is sent to it.
+                // So that a client whose machine is gone is noticed although nothing is sent to it.
                 set_socket_keepalive(&stream, true)?;
                 set_tcp_keepidle(&stream, KEEP_IDLE)?;
                 set_tcp_keepintvl(&stream, KEEP_IDLE / 3)?;
@@ -112,7 +113,7 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // A name that stays behind is replaced when somebody listens there again.
+            // If the file stays behind, the next listener replaces it.
             drop(std::fs::remove_file(path));
         }
     }
@@ -126,7 +127,7 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Where the client is, for messages.
+    /// The client's address, for messages.
     pub(super) fn address(&self) -> String {
         match self {
             Self::Tcp(s) => s
@@ -160,7 +161,7 @@ impl AsFd for Socket {
     }
 }
 
-/// A failed call about something that is no file.
+/// A failed call on something that is not a file.
 pub(super) fn failed(what: &str, whom: impl fmt::Display, e: io::Error) -> Error {
     Error::new(base::ErrorKind::IoError, format!("NBD: {what} {whom}: {e}")).because(e)
 }

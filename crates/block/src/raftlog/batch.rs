@@ -1,4 +1,4 @@
-//! The bytes of a batch: what one durable write of a store's log holds, for any number of groups.
+//! The encoding of a batch: the content of one durable write to a store's log, for any number of groups.
 //!
 //! ```text
 //!   0+4 "ISrb"   4+4 crc of 8..head_bytes   8+4 head_bytes   12+4 items
@@ -11,8 +11,8 @@
 //!         32… inline: a command's head and the crcs of its blocks; zeros to a multiple of 8
 //! ```
 //!
-//! Little-endian; the crc is CRC-32C. Payloads have no checksum here: the crcs of their blocks, in the
-//! item, are theirs.
+//! Little-endian; the crc is CRC-32C. It does not cover payloads: the crcs of their blocks, in the item, do
+//! that.
 
 use base::checksum::crc32c;
 use base::coding::{Decoder, put_u16, put_u32, put_u64};
@@ -24,19 +24,19 @@ use crate::ids::{BLOCK, Group, Index, Term};
 
 /// Bytes before the items.
 pub const HEAD: usize = 64;
-/// Bytes of an item before what is inline.
+/// Bytes of an item before its inline bytes.
 const ITEM: usize = 32;
 const MAGIC: [u8; 4] = *b"ISrb";
-/// Where the bytes begin that the crc covers.
+/// Offset of the first byte that the crc covers.
 const CRC_FROM: usize = 8;
-/// Items lie at multiples of this.
+/// Items are aligned to multiples of this.
 const ITEM_ALIGN: usize = 8;
 /// The most bytes of head and items.
 pub const HEAD_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of a batch.
 pub const BATCH_BYTES_MAX: u64 = 128 << 20;
 
-/// What an item is.
+/// The kind of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -44,13 +44,14 @@ pub enum Kind {
     Entry = 1,
     /// A group's term, vote and commit.
     HardState = 2,
-    /// Up to where a group's chunks are synced.
+    /// The entry up to which a group's chunks are synced.
     Checkpoint = 3,
-    /// A group's state at a checkpoint: members, epochs, windows. What has [`MORE`] goes on with the one before.
+    /// A group's state at a checkpoint: members, epochs, windows. An item with [`MORE`] continues the previous
+    /// one.
     GroupState = 4,
-    /// The group is not here any more.
+    /// The group was removed from the store.
     Purge = 5,
-    /// A copy from a peer has begun: the data file may have blocks of entries up to there.
+    /// A copy from a peer has begun: the data file may have blocks of entries up to the index.
     Copying = 6,
 }
 
@@ -69,33 +70,33 @@ impl Kind {
     }
 }
 
-/// The flag of a group's state that goes on with the item before.
+/// The flag of an item that continues the group state of the item before.
 pub const MORE: u8 = 1;
-/// The most bytes of a group's state in one item.
+/// The most bytes of group state in one item.
 const STATE_PIECE: usize = 60 << 10;
 
-/// One thing that a batch holds.
+/// An item of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// The kind's own.
+    /// Flags, whose meaning depends on the kind.
     pub flags: u8,
-    /// Whose it is.
+    /// The group that it belongs to.
     pub group: Group,
-    /// Its place in the group's log; for a checkpoint, up to where.
+    /// Its index in the group's log; for a checkpoint, the last entry that is synced.
     pub index: Index,
     /// Its term.
     pub term: Term,
-    /// What lies beside it, at most 64 KiB. For an entry with a payload: the command's head, and behind it
-    /// the crc of each block of the payload.
+    /// The inline bytes, at most 64 KiB. For an entry with a payload: the command's head, followed by the
+    /// crc of each block of the payload.
     pub inline: Bytes,
     /// Whole blocks, or empty.
     pub payload: Bytes,
 }
 
 impl Item {
-    /// A group's state at a place, in as many items as it takes.
+    /// A group's state at an entry, in as many items as it needs.
     pub fn states(group: Group, at: (Index, Term), state: &Bytes) -> impl Iterator<Item = Self> {
         let pieces = state.len().div_ceil(STATE_PIECE).max(1);
         (0..pieces).map(move |nth| {
@@ -113,7 +114,7 @@ impl Item {
         })
     }
 
-    /// Whether each block of the payload has the crc that stands for it at the end of what is inline.
+    /// Whether each block of the payload matches its crc at the end of the inline bytes.
     pub fn payload_is_whole(&self) -> bool {
         let blocks = self.payload.len() / BLOCK;
         let crcs = self.inline.len().checked_sub(blocks * 4);
@@ -127,23 +128,23 @@ impl Item {
     }
 }
 
-/// Which batch of which file.
+/// The identity of a batch, and its fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The file's number.
     pub file_number: u64,
     /// The file's nonce.
     pub nonce: u64,
-    /// Counts the batches of a file, from 1.
+    /// Number of the batch in its file, from 1.
     pub sequence: u64,
-    /// Up to where the file was durable when the batch was made.
+    /// The offset up to which the file was durable when the batch was made.
     pub durable: u64,
 }
 
-/// Appends the head of a batch of `items` to `out`, which is empty; the payloads go behind it, from the
+/// Appends the head of a batch of `items` to `out`, which must be empty. The payloads follow it, from the
 /// next multiple of `unit` on.
 ///
-/// Errors: too much for one batch, or a payload that is no whole blocks.
+/// Errors: too much for one batch, or a payload that is not whole blocks.
 pub fn frame(place: Place, items: &[Item], unit: usize, out: &mut AlignedBuf) -> Result<()> {
     let head_bytes = head_bytes(items);
     let payload_bytes: usize = items.iter().map(|i| i.payload.len()).sum();
@@ -173,7 +174,7 @@ pub fn frame(place: Place, items: &[Item], unit: usize, out: &mut AlignedBuf) ->
     out.extend_from_slice(&body)
 }
 
-/// Bytes of the head of a batch of `items`, before it is filled up to a whole unit.
+/// Bytes of the head of a batch of `items`, before it is padded to a whole unit.
 pub fn head_bytes(items: &[Item]) -> usize {
     HEAD + items.iter().map(item_bytes).sum::<usize>()
 }
@@ -213,17 +214,17 @@ fn put_item(item: &Item, payload_at: u32, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// What the first bytes of a batch say.
+/// The sizes in the first bytes of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Bytes of head and items.
     pub head_bytes: usize,
-    /// Bytes of the whole.
+    /// Bytes of the whole batch.
     pub batch_bytes: u64,
 }
 
-/// How long the batch at the start of `bytes` is, if it has a batch's magic and lengths that can be; nothing
-/// of it is checked. `None`: it is none.
+/// The sizes of the batch at the start of `bytes`, if it has a batch's magic and possible lengths; its checksum
+/// is not verified. `None`: it is not a batch.
 pub fn sizes(bytes: &[u8], unit: usize) -> Option<Sizes> {
     let mut d = Decoder::new(bytes.get(..HEAD)?);
     if d.bytes(MAGIC.len())? != MAGIC {
@@ -242,7 +243,7 @@ pub fn sizes(bytes: &[u8], unit: usize) -> Option<Sizes> {
     })
 }
 
-/// The number and the nonce of the file that a batch's head names; nothing of it is checked.
+/// The number and the nonce of the file in a batch's head; the checksum is not verified.
 pub fn unchecked_file(head: &[u8]) -> Option<(u64, u64)> {
     let mut d = Decoder::new(head.get(..HEAD)?);
     d.bytes(16)?;
@@ -251,7 +252,7 @@ pub fn unchecked_file(head: &[u8]) -> Option<(u64, u64)> {
     Some((number, d.u64()?))
 }
 
-/// What a batch says of itself, if `head`, which has at least [`Sizes::head_bytes`], has the right checksum.
+/// The identity of a batch, if `head`, which has at least [`Sizes::head_bytes`], matches its checksum.
 pub fn place(head: &[u8], sizes: Sizes) -> Option<Place> {
     let covered = head.get(CRC_FROM..sizes.head_bytes)?;
     let mut d = Decoder::new(head.get(..HEAD)?);
@@ -270,8 +271,8 @@ pub fn place(head: &[u8], sizes: Sizes) -> Option<Place> {
     })
 }
 
-/// The items of a batch whose head has the right checksum; `batch` is all of it. `None`: what is in it
-/// cannot be.
+/// The items of a batch whose head matches its checksum; `batch` is all of it. `None`: the content is
+/// invalid.
 pub fn items(batch: &Bytes, sizes: Sizes, unit: usize) -> Option<Vec<Item>> {
     let head = batch.get(..sizes.head_bytes)?;
     let mut d = Decoder::new(head.get(HEAD..)?);
@@ -407,7 +408,7 @@ mod tests {
     }
 
     proptest! {
-        /// Anything, also with a right checksum, is read or refused.
+        /// Arbitrary bytes, even with a valid checksum, are read or refused.
         #[test]
         fn hostile_bytes_are_refused(
             mut bytes in proptest::collection::vec(any::<u8>(), HEAD..600),

@@ -1,4 +1,4 @@
-//! The first 4 KiB of a log file: whose it is, and what came before.
+//! The first 4 KiB of a log file: its identity, and its predecessor.
 //!
 //! ```text
 //!   0+4 "ISrl"   4+4 crc of the rest   8+4 version   12+4 unit
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Little-endian; the crc is CRC-32C of the bytes from 8 to the end of the head. The nonce is a number that
-//! nobody can guess: batches carry it, so that no payload can pass for one.
+//! nobody can guess: batches carry it, so that no payload is taken for a batch.
 
 use base::coding::{Decoder, put_u32, put_u64};
 use base::{Error, Result};
@@ -16,31 +16,31 @@ use crate::sealed;
 
 /// Bytes of the head.
 pub const LEN: usize = sealed::LEN;
-/// The version that this code writes, and the newest that it reads.
+/// The version that this code writes and reads.
 pub const VERSION: u32 = 1;
 const MAGIC: [u8; 4] = *b"ISrl";
 /// The largest unit that a head may name.
 const UNIT_MAX: u32 = LEN as u32;
 
-/// See the module.
+/// The head of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileHead {
-    /// Bytes of the unit that the device writes as a whole: a power of two from 512 to 4096.
+    /// Bytes of the unit that the device writes atomically: a power of two from 512 to 4096.
     pub unit: u32,
-    /// The store that it belongs to.
+    /// The store that the file belongs to.
     pub store: Uuid,
     /// The file's number.
     pub number: u64,
-    /// The number of the file before; 0: there was none.
+    /// The number of the previous file; 0: there was none.
     pub predecessor: u64,
-    /// Where that one ended.
+    /// The offset at which the previous file ended.
     pub predecessor_end: u64,
-    /// What batches of this file carry.
+    /// The number that the batches of this file carry.
     pub nonce: u64,
 }
 
 impl FileHead {
-    /// Its bytes.
+    /// The encoding.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(LEN);
         put_u32(&mut body, VERSION);
@@ -57,7 +57,7 @@ impl FileHead {
         sealed::seal(MAGIC, body)
     }
 
-    /// Reads one. Errors: Corruption; `NotSupported` for a version that this code does not know.
+    /// Decodes a head. Errors: Corruption; `NotSupported` for an unknown version.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut d = sealed::open(bytes, MAGIC, "head of a log file")?;
         let version = d.u32().unwrap_or_default();

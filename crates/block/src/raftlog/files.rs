@@ -1,14 +1,14 @@
-//! The files of a store's log: a fixed set, made with the store.
+//! The files of a store's log: a fixed set, created with the store.
 //!
 //! ```text
 //!   log/spare-3      not in use; what it holds is of no account
 //!   log/000012.log   in use: begun, needed by some group
 //! ```
 //!
-//! A store's log has its space from the first day: no entry, and no checkpoint, ever fails for want of it. That
-//! is why this is not [`log::Pool`], which makes files ahead for a log whose length nobody knows. A spare
-//! file need not be zeros: batches carry their file's number and nonce, so nothing of an earlier log passes
-//! for one of a later.
+//! A store's log has all its space from the first day: no entry and no checkpoint ever fails for want of it.
+//! That is why this is not [`log::Pool`], which creates files ahead for a log of unknown length. A spare file
+//! need not be zeros: batches carry their file's number and nonce, so no batch of an earlier log is taken for
+//! one of a later.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use std::sync::Arc;
 use base::{Error, Result};
 use io::{File, FileSystem, OpenHow, SyncKind};
 
-/// Bytes of zeros that are written at once when the files are made.
+/// Bytes of zeros per write when the files are created.
 const PIECE: u64 = 1 << 20;
 
-/// See the module.
+/// The files of a log.
 #[derive(Debug)]
 pub struct Files {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     spare: Vec<PathBuf>,
-    /// Counts the names of spare files.
+    /// Number in the name of the next spare file.
     next: u64,
 }
 
-/// What [`Files::open`] has found.
+/// The result of [`Files::open`].
 #[derive(Debug)]
 pub struct Found {
     /// The files.
@@ -39,8 +39,8 @@ pub struct Found {
 }
 
 impl Files {
-    /// Makes `count` files of `bytes` each in `dir`, which is made too, all durable. `said` is told the bytes
-    /// that are written so far.
+    /// Creates `count` files of `bytes` each in `dir`, which is created too; all are durable. `said` is called
+    /// with the bytes written so far.
     pub fn make(
         fs: &Arc<dyn FileSystem>,
         dir: &Path,
@@ -65,7 +65,7 @@ impl Files {
         fs.sync_dir(dir)
     }
 
-    /// Looks at what is in `dir`. Errors: the directory is not there.
+    /// Lists the files in `dir`. Errors: the directory does not exist.
     pub fn open(fs: Arc<dyn FileSystem>, dir: &Path) -> Result<Found> {
         let (mut spare, mut used, mut next) = (Vec::new(), Vec::new(), 0);
         for name in fs.list(dir)? {
@@ -94,7 +94,7 @@ impl Files {
         self.dir.join(format!("{number:06}.log"))
     }
 
-    /// How many files are not in use.
+    /// Number of files that are not in use.
     pub fn spare(&self) -> usize {
         self.spare.len()
     }
@@ -104,7 +104,7 @@ impl Files {
         self.fs.open(&self.path(number), OpenHow::UPDATE.direct())
     }
 
-    /// A spare file under the name of `number`, which is durable. Errors: none is left.
+    /// Renames a spare file for `number`, durably, and opens it. Errors: none is left.
     pub fn take(&mut self, number: u64) -> Result<Arc<dyn File>> {
         let Some(spare) = self.spare.pop() else {
             return Err(
@@ -122,8 +122,8 @@ impl Files {
         self.fs.open(&path, OpenHow::UPDATE.direct())
     }
 
-    /// Makes a file spare that no group needs. The name need not be durable: what a crash leaves is found to be
-    /// of no use again. It is made so all the same before the next file is taken.
+    /// Turns a file that no group needs into a spare one. The new name need not be durable: after a crash the
+    /// file is found to be unneeded again. The next [`Files::take`] makes it durable anyway.
     pub fn free(&mut self, number: u64) -> Result<()> {
         let spare = self.dir.join(format!("spare-{}", self.next));
         self.next += 1;

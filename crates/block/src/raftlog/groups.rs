@@ -1,5 +1,5 @@
-//! What the log holds of each group: its state, and where its entries are. In memory only: a scan of the files
-//! makes it again.
+//! The log's knowledge of each group: its state, and where its entries are. In memory only: a scan of the files
+//! rebuilds it.
 //!
 //! ```text
 //!   truncated        synced (S)       commit          last
@@ -7,8 +7,8 @@
 //!       first entry that is kept                         entries, each in some file
 //! ```
 //!
-//! Each file begins with the state of every group, so an older file is needed only as long as it has an entry
-//! that is kept.
+//! Each file begins with the state of every group, so an older file is needed only as long as it has a kept
+//! entry.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,14 +18,14 @@ use bytes::Bytes;
 use super::batch::{Item, Kind, MORE};
 use crate::ids::{Group, Index, Term};
 
-/// What a group must never forget, whatever else does.
+/// The state that a replica must never lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
-    /// The latest term that it has seen.
+    /// The latest term that the replica has seen.
     pub term: Term,
-    /// For whom it voted in that term; 0: for nobody.
+    /// The candidate that it voted for in that term; 0: none.
     pub vote: u64,
-    /// Up to where entries are known to be committed.
+    /// The last entry that is known to be committed.
     pub commit: Index,
 }
 
@@ -61,44 +61,45 @@ pub struct Entry {
     pub flags: u8,
     /// The command's head, and the crcs of the payload's blocks.
     pub inline: Bytes,
-    /// Where the payload is.
+    /// The location of its payload.
     pub payload: Payload,
-    /// The file that it is in.
+    /// The number of its file.
     pub file: u64,
 }
 
-/// Where an entry's payload is.
+/// The location of an entry's payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Payload {
-    /// Where in the entry's file, bytes from its start.
+    /// Offset in the entry's file, bytes.
     pub offset: u64,
-    /// How long, bytes.
+    /// Length in bytes.
     pub bytes: u32,
-    /// The bytes, as long as they are in memory too.
+    /// The bytes, while they are in memory too.
     pub here: Option<Bytes>,
 }
 
 impl Payload {
-    /// Lets go of the bytes, and returns how many there were.
+    /// Drops the bytes from memory; returns their number.
     fn unload(&mut self) -> u64 {
         self.here.take().map_or(0, |here| here.len() as u64)
     }
 }
 
-/// The term of an entry that is dropped and was in no file.
+/// Stands for the term of a dropped entry that is in no file.
 const UNKNOWN: Term = Term(u64::MAX);
 
-/// What the log holds of one group.
+/// The log's knowledge of one group.
 #[derive(Debug, Default)]
 pub struct GroupLog {
     hard: HardState,
-    /// Up to where the data file is synced, and the term of that entry.
+    /// The entry up to which the data file is synced, and its term.
     synced: (Index, Term),
-    /// Members, epochs and windows at that place.
+    /// Members, epochs and windows at that entry.
     state: Bytes,
-    /// The data file may have blocks of entries up to here, of a copy from a peer.
+    /// The last entry of an unfinished copy from a peer: the data file may have blocks of entries up to
+    /// here.
     copying: Index,
-    /// Entries up to here are dropped; the term of the last of them.
+    /// The last dropped entry, and its term.
     truncated: (Index, Term),
     entries: VecDeque<Entry>,
 }
@@ -109,7 +110,7 @@ impl GroupLog {
         self.hard
     }
 
-    /// S, and its term.
+    /// The entry up to which the data file is synced (S), and its term.
     pub fn synced(&self) -> (Index, Term) {
         self.synced
     }
@@ -119,7 +120,7 @@ impl GroupLog {
         &self.state
     }
 
-    /// The first entry that is kept, or would be.
+    /// Index of the first kept entry, whether or not it exists.
     pub fn first(&self) -> Index {
         Index(self.truncated.0.0 + 1)
     }
@@ -129,12 +130,12 @@ impl GroupLog {
         Index(self.truncated.0.0 + self.entries.len() as u64)
     }
 
-    /// Up to where the data file may have blocks of a copy that has not ended; 0: of none.
+    /// The last entry of an unfinished copy of which the data file may have blocks; 0: there is none.
     pub fn copying(&self) -> Index {
         self.copying
     }
 
-    /// The last entry of which the data file may have something.
+    /// The last entry of which the data file may have blocks.
     pub fn last_in_data(&self) -> Index {
         self.last().max(self.copying)
     }
@@ -145,7 +146,7 @@ impl GroupLog {
         self.entries.get(nth as usize)
     }
 
-    /// Takes what is no entry. Returns entries that are of no use any more.
+    /// Takes an item that is no entry. Returns entries that are obsolete now.
     fn take_state(&mut self, item: &Item) -> Result<VecDeque<Entry>> {
         match item.kind {
             Kind::HardState => {
@@ -157,7 +158,8 @@ impl GroupLog {
                 if item.index >= self.copying {
                     self.copying = Index(0);
                 }
-                // A copy from a peer begins a log anew behind what it has, or instead of what never was committed.
+                // A copy from a peer starts a new log, behind the entries that the replica has, or in place of
+                // entries that were never committed.
                 let other = self.entry(item.index).is_some_and(|e| e.term != item.term);
                 if item.index > self.last() || other {
                     self.truncated = self.synced;
@@ -172,7 +174,7 @@ impl GroupLog {
         Ok(VecDeque::new())
     }
 
-    /// The last entry of files up to number `file`; the one before the first if there is none.
+    /// The last entry in files with numbers up to `file`; the one before the first if there is none.
     pub fn last_in(&self, file: u64) -> Index {
         let count = self.entries.partition_point(|e| e.file <= file);
         Index(self.truncated.0.0 + count as u64)
@@ -183,7 +185,7 @@ impl GroupLog {
         self.entries.get_mut(nth as usize)
     }
 
-    /// The term of an entry that is kept, or of the last one that is not.
+    /// The term of a kept entry, or of the last dropped one.
     pub fn term(&self, index: Index) -> Option<Term> {
         if index == self.truncated.0 {
             return Some(self.truncated.1);
@@ -192,20 +194,20 @@ impl GroupLog {
     }
 }
 
-/// See the module.
+/// The log's knowledge of all groups.
 #[derive(Debug, Default)]
 pub struct Groups {
     all: BTreeMap<Group, GroupLog>,
-    /// How many entries each file has that are kept.
+    /// Number of kept entries in each file.
     kept: BTreeMap<u64, usize>,
-    /// Bytes of payloads that are in memory.
+    /// Bytes of payloads in memory.
     in_memory: u64,
-    /// The files are being read: the oldest may begin with entries whose predecessors are dropped.
+    /// The files are being read: the entries before the first one found of a group may have been dropped.
     finding: bool,
 }
 
 impl Groups {
-    /// For what the files hold, from the oldest on; [`Groups::found`] ends it.
+    /// Starts the reading of all files, from the oldest on; [`Groups::found`] ends it.
     pub fn find() -> Self {
         Self {
             finding: true,
@@ -213,7 +215,7 @@ impl Groups {
         }
     }
 
-    /// All files are read. Errors: Corruption, where entries are missing that the data file does not have.
+    /// All files are read. Errors: Corruption, if entries are missing that the data file does not have.
     pub fn found(&mut self) -> Result<()> {
         self.finding = false;
         let mut known_later = Vec::new();
@@ -241,7 +243,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Lets go of the bytes of a group's entries up to `through`: they are read from the files from now on.
+    /// Drops the payloads of a group's entries up to `through` from memory: they are read from the files
+    /// from now on.
     pub fn unload(&mut self, group: Group, through: Index) {
         let Some(log) = self.all.get_mut(&group) else {
             return;
@@ -252,7 +255,7 @@ impl Groups {
         }
     }
 
-    /// Lets go of the bytes of one entry.
+    /// Drops the payload of one entry from memory.
     pub fn unload_one(&mut self, group: Group, index: Index) {
         let log = self.all.get_mut(&group);
         if let Some(entry) = log.and_then(|log| log.entry_mut(index)) {
@@ -260,18 +263,18 @@ impl Groups {
         }
     }
 
-    /// Whether the bytes of an entry are in memory.
+    /// Whether the payload of an entry is in memory.
     pub fn is_in_memory(&self, group: Group, index: Index) -> bool {
         let entry = self.all.get(&group).and_then(|log| log.entry(index));
         entry.is_some_and(|e| e.payload.here.is_some())
     }
 
-    /// Bytes of payloads that are in memory.
+    /// Bytes of payloads in memory.
     pub fn bytes_in_memory(&self) -> u64 {
         self.in_memory
     }
 
-    /// A group, if the log has it.
+    /// A group, if the log knows it.
     pub fn get(&self, group: Group) -> Option<&GroupLog> {
         self.all.get(&group)
     }
@@ -281,13 +284,13 @@ impl Groups {
         self.all.iter().map(|(&id, group)| (id, group))
     }
 
-    /// The first file that has an entry which is kept.
+    /// The first file that has a kept entry.
     pub fn first_needed(&self) -> Option<u64> {
         self.kept.first_key_value().map(|(&file, _)| file)
     }
 
-    /// Takes what a batch holds, when it is appended or found by a scan. Errors: Corruption, where it does
-    /// not go on with what is here.
+    /// Takes an item of a batch, when it is appended or found by a scan. Errors: Corruption, if it does not
+    /// follow what is known.
     pub fn take(&mut self, item: &Item, file: u64, payload: Payload) -> Result<()> {
         match item.kind {
             Kind::Entry => self.take_entry(item, file, payload),
@@ -312,14 +315,14 @@ impl Groups {
         if item.index <= group.truncated.0 {
             return Ok(()); // an older file's, dropped since
         }
-        // A conflicting suffix is written over.
+        // A conflicting suffix is overwritten.
         let nth = (item.index.0 - group.first().0) as usize;
         if nth > group.entries.len() {
             let last = group.last();
             if !group.entries.is_empty() || !self.finding {
                 return Err(cannot_be(item, &format!("an entry behind {last}")));
             }
-            // What is between was in files that are dropped: `found` sees to that.
+            // The entries in between were in files that are gone: `found` checks that they are not needed.
             group.truncated = (Index(item.index.0 - 1), UNKNOWN);
         }
         let nth = (item.index.0 - group.first().0) as usize;
@@ -358,7 +361,7 @@ impl Groups {
         forget(&mut self.kept, &mut self.in_memory, entry);
     }
 
-    /// What the first batch of a new file holds: all but the entries.
+    /// The items for the first batch of a new file: everything but the entries.
     pub fn states(&self) -> Vec<Item> {
         let mut out = Vec::with_capacity(self.all.len() * 3);
         for (&group, log) in &self.all {
@@ -383,7 +386,7 @@ impl Groups {
     }
 }
 
-/// An entry is not kept any more.
+/// Accounts for an entry that is no longer kept.
 fn forget(kept: &mut BTreeMap<u64, usize>, in_memory: &mut u64, mut entry: Entry) {
     *in_memory -= entry.payload.unload();
     match kept.get_mut(&entry.file) {
@@ -474,8 +477,8 @@ mod tests {
         assert_eq!(groups.first_needed(), None);
     }
 
-    /// The oldest file that is kept begins in the middle of a group's entries: those before are in the data
-    /// file, as a later file says.
+    /// The oldest kept file begins in the middle of a group's entries: those before are in the data file,
+    /// as a later file says.
     #[test]
     fn the_oldest_file_may_begin_anywhere_below_the_checkpoint() {
         for (synced, first, missing) in [(7, 8, false), (8, 9, false), (9, 9, false), (6, 0, true)]
@@ -499,7 +502,7 @@ mod tests {
         assert!(take(&mut groups, &item(Kind::Entry, A, 9, 1), 3).is_err());
     }
 
-    /// A new file's first batch says everything but the entries again.
+    /// A new file's first batch repeats everything but the entries.
     #[test]
     fn states_are_said_again_in_each_file() {
         let mut groups = Groups::default();

@@ -1,4 +1,5 @@
-//! The log that all groups of a store share: the only thing that is durable before a write is answered.
+//! The log that all groups of a store share: the only place where a write must be durable before it is
+//! answered.
 //!
 //! ```text
 //!   log/000007.log   head  batch batch batch …      direct
@@ -8,11 +9,12 @@
 //!   append ──> Append, run or done by a queue ──> landed ──> Landed: these batches are durable
 //! ```
 //!
-//! The first batch of a file says the state of every group, so that older files are needed for their entries
-//! only. A new file is begun at each open, so nothing that lies behind a cut ever comes back. A write that
-//! fails ends its file, and what was not durable is written to a new one, with everything appended since.
+//! The first batch of a file repeats the state of every group, so that older files are needed for their entries
+//! only. Each open begins a new file, so that bytes behind the end of an older one never become valid again. A
+//! failed write ends its file: the batches that were not durable are written again to a new file, followed by
+//! everything that was appended since.
 //!
-//! What is dropped from the log must be in the data file: see [`RaftLog::prove`].
+//! Only entries that the data file has durably may be dropped: see [`RaftLog::prove`].
 #![deny(clippy::indexing_slicing)]
 
 pub mod batch;
@@ -43,57 +45,57 @@ use file_head::FileHead;
 use files::Files;
 use groups::{Groups, Payload};
 
-/// How a store's log is kept.
+/// The configuration of a store's log.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The store.
     pub store: Uuid,
-    /// What the device writes as a whole, bytes: see [`io::Probe::write_unit`].
+    /// Bytes that the device writes atomically: see [`io::Probe::write_unit`].
     pub unit: u32,
-    /// How many batches may be on their way at once, at least 1.
+    /// The most batches that may be on their way at once, at least 1.
     pub depth: u32,
     /// Bytes of a file.
     pub file_bytes: u64,
-    /// So many files' bytes are for batches without payloads only: checkpoints always have room.
+    /// This many files are reserved for batches without payloads, so that checkpoints always have room.
     pub reserved_files: usize,
-    /// Bytes of payloads that stay in memory; beyond that the oldest are read from their files.
+    /// Bytes of payloads that are kept in memory; beyond that, the oldest are read from their files.
     pub memory_bytes: u64,
-    /// What the nonces of the files are drawn from.
+    /// Seed of the files' nonces.
     pub seed: u64,
 }
 
-/// See the module.
+/// The log of a store.
 #[derive(Debug)]
 pub struct RaftLog {
     options: Options,
     files: Files,
     rng: Rng,
     groups: Groups,
-    /// Files in use that are not written any more.
+    /// Files in use that are no longer written.
     older: BTreeMap<u64, Arc<dyn File>>,
     current: Current,
-    /// Batches that are not durable, oldest first.
+    /// Batches that are not durable, the oldest first.
     flying: VecDeque<Flying>,
-    /// Batches of a file that has failed, which are not written again yet: they come before all others.
+    /// Batches of a failed file that are not written again yet: they go before all others.
     again: VecDeque<Lost>,
-    /// Entries whose bytes are in memory, oldest first; some may be gone.
+    /// Entries whose payloads are in memory, the oldest first; some of these may be dropped already.
     in_memory: VecDeque<(Group, Index)>,
-    /// How many batches there were.
+    /// Number of batches that were appended.
     count: u64,
-    /// Up to where tokens have proved that the data file has a group's entries.
+    /// Up to which entry of each group tokens have proved that the data file has it.
     proven: BTreeMap<Group, Index>,
-    /// Behind where entries are kept for copies that are being made.
+    /// For groups with a copy under way: entries behind this index are kept.
     pinned: BTreeMap<Group, Index>,
 }
 
-/// The file that is written.
+/// The file that is being written.
 #[derive(Debug)]
 struct Current {
     number: u64,
     nonce: u64,
-    /// What its head says came before.
+    /// Number and end of the previous file, as in its head.
     predecessor: (u64, u64),
-    /// How many batches it has.
+    /// Number of batches in the file.
     sequence: u64,
     log: Batches,
 }
@@ -105,7 +107,7 @@ struct Flying {
     end: u64,
 }
 
-/// What a batch holds, should its file fail.
+/// A batch's content, for the case that its file fails.
 #[derive(Debug)]
 struct Lost {
     id: BatchId,
@@ -114,14 +116,14 @@ struct Lost {
 }
 
 impl Lost {
-    /// How many of its items have bytes.
+    /// Number of items with a payload.
     fn payloads(&self) -> usize {
         let with = |i: &&Item| !i.payload.is_empty();
         self.items.iter().filter(with).count()
     }
 }
 
-/// Names a batch as long as the log is open.
+/// Identifies a batch while the log is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId(pub u64);
 
@@ -133,36 +135,36 @@ pub struct Append {
 }
 
 impl Append {
-    /// Writes it, and returns when it is durable.
+    /// Writes the batch; returns when it is durable.
     pub fn run(&self) -> Result<()> {
         self.flight.run()
     }
 
-    /// The write, for a queue to do. `None`: [`Append::run`] must do it.
+    /// The write, as a request for a queue. `None`: [`Append::run`] must do it.
     pub fn request(&mut self, token: u64) -> Option<Request> {
         self.flight.request(token)
     }
 
-    /// Bytes that it writes.
+    /// Bytes to be written.
     pub fn bytes(&self) -> u64 {
         self.flight.bytes()
     }
 }
 
-/// What is known once an [`Append`] has landed.
+/// The result of a landed [`Append`].
 #[derive(Debug, Default)]
 #[must_use = "batches may have to be written again"]
 pub struct Landed {
-    /// Batches that are durable now, in their order.
+    /// Batches that are durable now, in order.
     pub durable: Vec<BatchId>,
-    /// Proofs that checkpoints among them are.
+    /// Proofs that the checkpoints in them are durable.
     pub tokens: Vec<TruncateToken>,
-    /// Where a write had failed: the first of what was not durable, on its way to a new file. The others follow
-    /// as this one lands.
+    /// After a failed write: the first batch that was not durable, to be written to a new file. The others
+    /// follow one by one as it lands.
     pub again: Option<Append>,
 }
 
-/// A checkpoint to be appended: a group's state at a place up to which its data is durable.
+/// A checkpoint to be appended: a group's state at an entry up to which its data is durable.
 #[derive(Debug)]
 #[must_use = "the log is kept until it is appended"]
 pub struct Checkpoint {
@@ -173,7 +175,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// A checkpoint where `ticket` says, with the term of that entry and the group's state there.
+    /// A checkpoint at the ticket's entry, with the term of that entry and the group's state there.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is shown once")]
     pub fn at(ticket: SyncTicket, term: Term, state: Bytes) -> Self {
         Self {
@@ -194,12 +196,12 @@ impl Checkpoint {
         self.term
     }
 
-    /// The group's state there.
+    /// The group's state at that entry.
     pub fn state(&self) -> &Bytes {
         &self.state
     }
 
-    /// Bytes that it takes in a batch, at most.
+    /// The most bytes that it takes in a batch.
     pub fn bytes(&self) -> usize {
         128 + self.state.len() + self.state.len() / 512
     }
@@ -219,7 +221,7 @@ impl Checkpoint {
     }
 }
 
-/// Proof that a group's data is durable up to a place, and that the log says so durably.
+/// Proof that a group's data is durable up to an entry, and that the log has a durable checkpoint there.
 #[derive(Debug)]
 #[must_use = "the log is kept until somebody shows it"]
 pub struct TruncateToken {
@@ -233,22 +235,23 @@ impl TruncateToken {
         self.group
     }
 
-    /// Up to which entry.
+    /// The last entry that is covered.
     pub fn through(&self) -> Index {
         self.through
     }
 }
 
-/// What a log in `dir` holds that no process has open; nothing is changed. Errors: those of [`RaftLog::open`].
+/// Reads the log in `dir`, which no process may have open, without changing anything. Errors: those of
+/// [`RaftLog::open`].
 pub fn look(fs: Arc<dyn FileSystem>, dir: &Path, options: &Options, newest: u64) -> Result<Groups> {
     recover::look(fs, dir, options, newest)
 }
 
 impl RaftLog {
-    /// Opens the log in `dir`, which [`Files::make`] has made: reads what a crash has left, and begins a new
-    /// file. `newest`: the number of a file that is known to have been begun, 0 if none is.
+    /// Opens the log in `dir`, which [`Files::make`] has created: reads what a crash has left, and begins a new
+    /// file. `newest`: the number of a file that is known to exist, 0 if none is.
     ///
-    /// Errors: Corruption, where something that was acknowledged is missing or damaged.
+    /// Errors: Corruption, if an acknowledged entry is missing or damaged.
     pub fn open(
         fs: Arc<dyn FileSystem>,
         dir: &Path,
@@ -258,24 +261,24 @@ impl RaftLog {
         recover::open(fs, dir, options, newest)
     }
 
-    /// What the log holds of each group.
+    /// The log's knowledge of each group.
     pub fn groups(&self) -> &Groups {
         &self.groups
     }
 
-    /// The number of the file that is written.
+    /// The number of the file that is being written.
     pub fn file_number(&self) -> u64 {
         self.current.number
     }
 
-    /// How full the log is with what entries may fill, from 0 to 1.
+    /// The used part of the space for entries, from 0 to 1.
     pub fn fill(&self) -> f64 {
         let files = self.older.len() + 1 + self.files.spare();
         let all = files.saturating_sub(self.options.reserved_files).max(1) as u64;
         self.fill_of(self.older.len(), all)
     }
 
-    /// The same without what is proved to be in the data file, which can go at any time.
+    /// The same, without entries that are proved to be in the data file, which can be dropped at any time.
     pub fn fill_unproven(&self) -> f64 {
         let first = self.groups.iter().filter_map(|(group, log)| {
             let proven = self.proven.get(&group).copied().unwrap_or_default();
@@ -293,25 +296,26 @@ impl RaftLog {
         (used as f64 / (all * self.options.file_bytes) as f64).min(1.0)
     }
 
-    /// How many batches are not durable.
+    /// Number of batches that are not durable.
     pub fn flying(&self) -> usize {
         self.flying.len() + self.again.len()
     }
 
     /// The most bytes that a batch may have ([`batch::bytes`]), checkpoints aside.
     pub fn batch_bytes_max(&self) -> u64 {
-        // A new file begins with the states of all groups, which take a half at most.
+        // A new file begins with the states of all groups, which take at most half of it.
         (self.options.file_bytes / 2 - file_head::LEN as u64).min(batch::BATCH_BYTES_MAX / 2)
     }
 
-    /// Bytes of payloads that are in memory.
+    /// Bytes of payloads in memory.
     pub fn bytes_in_memory(&self) -> u64 {
         self.groups.bytes_in_memory()
     }
 
-    /// Whether a batch of `bytes` ([`batch::bytes`]) may be appended now, or a flight must land before.
+    /// Whether a batch of `bytes` ([`batch::bytes`]) may be appended now; otherwise a flight must land
+    /// first.
     pub fn can_append(&self, bytes: u64) -> bool {
-        // Behind a failure all that is on its way must land, to be written again.
+        // After a failure, everything on its way must land first, and is then written again.
         let failed = self.current.log.marks().failure().is_some() || !self.again.is_empty();
         !failed && (self.flying.is_empty() || (self.fits(bytes) && self.current.log.has_slot(true)))
     }
@@ -320,7 +324,7 @@ impl RaftLog {
         self.current.log.size() + bytes <= self.options.file_bytes
     }
 
-    /// Bytes that would be left for more behind a batch of `bytes`; `None`: it has no room at all.
+    /// Bytes that would remain after a batch of `bytes`; `None`: there is no room for it.
     fn left_behind(&self, bytes: u64) -> Option<u64> {
         let file = self.options.file_bytes;
         let spare = self.files.spare() as u64 * file;
@@ -331,23 +335,24 @@ impl RaftLog {
         spare.checked_sub(file_head::LEN as u64 + states + bytes)
     }
 
-    /// Whether a batch of `bytes` without payloads has room, in what is reserved at worst.
+    /// Whether there is room for a batch of `bytes` without payloads, if need be in the reserved files.
     pub fn has_place(&self, bytes: u64) -> bool {
         self.left_behind(bytes).is_some()
     }
 
-    /// Whether a batch of `bytes` with payloads has room, or the log must be cut before. One without payloads may
-    /// use what is reserved.
+    /// Whether there is room for a batch of `bytes` with payloads; otherwise the log must be truncated first.
+    /// The reserved files do not count.
     pub fn has_room(&self, bytes: u64) -> bool {
         let reserved = self.options.reserved_files as u64 * self.options.file_bytes;
         self.left_behind(bytes).is_some_and(|left| left >= reserved)
     }
 
-    /// Appends a batch of entries, hard states, purges, notes of copies, and checkpoints; it is one durable write.
+    /// Appends a batch of entries, hard states, purges, notes of copies, and checkpoints. It is one durable
+    /// write.
     ///
-    /// Errors: a flight must land before ([`RaftLog::can_append`]); the items cannot be; there is no room
-    /// ([`RaftLog::has_room`]), where nothing is appended; or a new file could not be begun, and the log is at its
-    /// end.
+    /// Errors: a flight must land first ([`RaftLog::can_append`]); an item is invalid; there is no room
+    /// ([`RaftLog::has_room`]), and nothing is appended; or a new file could not be begun, and the log is
+    /// unusable.
     pub fn append(
         &mut self,
         items: Vec<Item>,
@@ -362,7 +367,8 @@ impl RaftLog {
             through: c.through,
         });
         let tokens = tokens.collect();
-        // Without the empty entry of a new leader nothing is committed, and room never comes.
+        // The empty entry of a new leader may use reserved files: without it nothing is committed, and no
+        // room is ever made.
         let has_payloads = items.iter().any(|i| !i.payload.is_empty());
         let mut items = items;
         items.extend(checkpoints.iter().flat_map(Checkpoint::items));
@@ -380,7 +386,7 @@ impl RaftLog {
         Ok((id, append))
     }
 
-    /// Errors: there is no room for this.
+    /// Errors: there is no room for the batch.
     fn check_room(&self, items: usize, bytes: u64, has_payloads: bool) -> Result<()> {
         if !self.fits(bytes) {
             let states = batch::bytes(&self.groups.states(), self.options.unit as usize);
@@ -401,14 +407,16 @@ impl RaftLog {
         Ok(())
     }
 
-    /// Takes items in, and makes them the next batch of the file; the first has the groups' states before.
+    /// Makes the items the next batch of the file; the first batch of a file begins with the groups'
+    /// states.
     fn start(&mut self, batch: Lost) -> Result<Append> {
         let items = &batch.items;
         let current = &mut self.current;
         let mut all = Vec::new();
         if current.sequence == 0 {
             all = self.groups.states();
-            // Of entries in batches that are written again later it is not durable that they are committed.
+            // Batches that are written again later have entries that are not durable here, so the hard
+            // state must not say that they are committed.
             for later in self.again.iter().flat_map(|lost| &lost.items) {
                 let before = Index(later.index.0.saturating_sub(1));
                 let of = |i: &&mut Item| i.kind == Kind::HardState && i.group == later.group;
@@ -454,9 +462,9 @@ impl RaftLog {
         Ok(Append { flight })
     }
 
-    /// Begins the next file, behind `end` of the current one. Errors: the log is at its end.
+    /// Begins the next file; the current one ends at `end`. Errors: the log is unusable.
     fn begin_file(&mut self, end: u64) -> Result<()> {
-        // A file without a durable batch is left out of the chain: it goes as soon as it can.
+        // A file without a durable batch is left out of the chain, and is freed as soon as possible.
         let predecessor = if end > file_head::LEN as u64 {
             (self.current.number, end)
         } else {
@@ -475,8 +483,8 @@ impl RaftLog {
         Ok(())
     }
 
-    /// A batch has landed, well or not. Errors: the log could not be gone on with; what is not said to be
-    /// durable may be or not.
+    /// Takes the outcome of an append. Errors: the log is unusable; batches that were not reported as
+    /// durable may or may not be.
     pub fn landed(&mut self, append: Append, outcome: Result<()>) -> Result<Landed> {
         let failed = self.current.log.landed(append.flight, outcome).is_err();
         let mut landed = Landed::default();
@@ -496,7 +504,7 @@ impl RaftLog {
                 self.again.push_front(lost.batch);
             }
         }
-        // One after the other: a file may hold fewer of them than were on their way at once.
+        // One at a time, because a file may have room for fewer batches than were on their way at once.
         if self.flying.is_empty()
             && let Some(lost) = self.again.pop_front()
         {
@@ -506,7 +514,7 @@ impl RaftLog {
         Ok(landed)
     }
 
-    /// Writes a batch of a file that has failed to the next one. Errors: there is no room.
+    /// Writes a batch of a failed file to the next one. Errors: there is no room.
     fn write_again(&mut self, lost: Lost) -> Result<Append> {
         let bytes = batch::bytes(&lost.items, self.options.unit as usize);
         if !self.fits(bytes) {
@@ -516,7 +524,7 @@ impl RaftLog {
         self.start(lost)
     }
 
-    /// Lets go of the oldest payloads, those of entries that are durable, where there are too many in memory.
+    /// Drops the oldest payloads of durable entries from memory, if too many are there.
     fn bound_memory(&mut self) {
         let flying = self.flying.iter().map(|f| f.batch.payloads());
         let flying: usize = flying.sum();
@@ -528,8 +536,8 @@ impl RaftLog {
         }
     }
 
-    /// Takes the proof that the data file has a group's entries durably. They are kept as long as there is room, for
-    /// followers that lag, but not in memory.
+    /// Takes the proof that the data file has a group's entries durably. The entries are kept for lagging
+    /// followers as long as there is room, but not in memory.
     pub fn prove(&mut self, token: TruncateToken) {
         self.groups.unload(token.group, token.through);
         let groups = &self.groups;
@@ -537,8 +545,9 @@ impl RaftLog {
         self.proven.insert(token.group, token.through);
     }
 
-    /// Drops what is proved, oldest files first, until the log is at most so full, and gives back files that no group
-    /// needs. Returns up to where each group's entries are dropped now. Errors: a file could not be given back.
+    /// Drops proved entries, from the oldest file on, until the log is at most this full, and frees files that
+    /// no group needs. Returns up to which entry each group's log was dropped. Errors: a file could not be
+    /// freed.
     pub fn truncate_proven(&mut self, fill_max: f64) -> Result<Vec<(Group, Index)>> {
         let mut dropped = BTreeMap::new();
         self.free_files()?;
@@ -560,7 +569,7 @@ impl RaftLog {
         Ok(dropped.into_iter().collect())
     }
 
-    /// Drops what a token proves but for the entries from `keep_from` on, whatever room there is.
+    /// Drops the entries that a token proves, except those from `keep_from` on, even if there is room.
     #[cfg(test)]
     pub(crate) fn truncate(&mut self, token: TruncateToken, keep_from: Index) -> Result<()> {
         let (group, through) = (token.group, token.through);
@@ -570,7 +579,7 @@ impl RaftLog {
         self.free_files()
     }
 
-    /// Writes entries of other files to this one, which is new, and gives those files back.
+    /// Writes entries of other files again to the current one, which is new, and frees those files.
     fn take_gathered(&mut self, gathered: recover::Gathered) -> Result<()> {
         self.count += 1;
         let append = self.start(Lost {
@@ -588,7 +597,7 @@ impl RaftLog {
         Ok(())
     }
 
-    /// Keeps a group's entries behind `through`, for a copy that is being made; `None`: no longer.
+    /// Keeps a group's entries behind `through`, for a copy under way; `None`: no longer.
     pub fn keep_behind(&mut self, group: Group, through: Option<Index>) {
         match through {
             Some(through) => drop(self.pinned.insert(group, through)),
@@ -600,11 +609,11 @@ impl RaftLog {
         self.pinned.get(&group).copied().unwrap_or(Index(u64::MAX))
     }
 
-    /// Gives back files that no group needs.
+    /// Frees files that no group needs.
     fn free_files(&mut self) -> Result<()> {
         let needed = self.groups.first_needed().unwrap_or(u64::MAX);
         while let Some((&number, _)) = self.older.first_key_value() {
-            // Until the states in the current file are durable, those before are the only ones.
+            // Until the states in the current file are durable, only the older files have them.
             if number >= needed || self.current.log.durable().0 <= file_head::LEN as u64 {
                 break;
             }
@@ -614,7 +623,8 @@ impl RaftLog {
         Ok(())
     }
 
-    /// The bytes of a group's entry. Errors: it is not kept; its file cannot be read, or has something else.
+    /// The payload of a group's entry. Errors: the entry is not kept; its file cannot be read, or its content
+    /// does not match.
     pub fn payload(&self, group: Group, index: Index) -> Result<Bytes> {
         let entry = self.groups.get(group).and_then(|g| g.entry(index));
         let Some(entry) = entry else {
@@ -634,7 +644,7 @@ impl RaftLog {
         Ok(read_entry(&**file, group, index, entry)?.payload)
     }
 
-    /// The number of the newest file that has a durable batch; 0: none.
+    /// The number of the newest file with a durable batch; 0: none.
     pub fn durable_file_number(&self) -> u64 {
         if self.current.log.durable().0 > file_head::LEN as u64 {
             return self.current.number;
@@ -643,7 +653,8 @@ impl RaftLog {
     }
 }
 
-/// An entry with its bytes, from the file that it is in. Errors: it cannot be read, or has something else.
+/// An entry with its payload, read from its file. Errors: it cannot be read, or does not match its
+/// checksums.
 fn read_entry(file: &dyn File, group: Group, index: Index, entry: &groups::Entry) -> Result<Item> {
     let Payload { offset, bytes, .. } = entry.payload;
     let mut payload = Bytes::new();
@@ -670,7 +681,7 @@ fn read_entry(file: &dyn File, group: Group, index: Index, entry: &groups::Entry
 }
 
 impl Current {
-    /// Makes a spare file a log: its head is durable when it returns.
+    /// Turns a spare file into a log file; its head is durable on return.
     fn begin(
         files: &mut Files,
         rng: &mut Rng,

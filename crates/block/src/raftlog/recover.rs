@@ -1,12 +1,12 @@
-//! Opens a log after whatever has happened: which files count, and what they hold.
+//! Opens a log after a crash: finds the files that count, and reads them.
 //!
 //! ```text
 //!   newest file with a head ──> its predecessor ──> … ──> one that is not there: it was dropped
 //!   then from the oldest to the newest: batches up to where the next file says this one ended
 //! ```
 //!
-//! A file is begun only when everything before it is durable, and says where that ends. So a file of the chain
-//! that ends earlier is damaged; what it has behind that end was never acknowledged, and is left out.
+//! A file is begun only when everything before it is durable, and records where that ends. So if a file of the
+//! chain ends earlier, it is damaged; bytes behind the recorded end were never acknowledged, and are ignored.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -24,26 +24,26 @@ use super::scan::{self, DAMAGED, Scan};
 use super::{Current, Options, RaftLog, batch, file_head, read_entry};
 use crate::ids::Index;
 
-/// Bytes that are written again at once.
+/// Bytes per write when the end of the newest file is written again.
 const WRITE_AGAIN_BYTES: u64 = 1 << 20;
 
 /// A file of the chain.
 struct Link {
     number: u64,
     file: Arc<dyn File>,
-    /// Where it ends, if a later file says so.
+    /// Its end, if a later file records it.
     end: Option<u64>,
 }
 
-/// What files hold.
+/// The content of the files.
 struct Held {
     files: Files,
     used: Vec<u64>,
     groups: Groups,
-    /// The files that count, and where they end.
+    /// The files of the chain.
     older: BTreeMap<u64, Arc<dyn File>>,
     ends: BTreeMap<u64, u64>,
-    /// The newest: up to where it says that it was durable, and where it ends.
+    /// The newest file, with its highest fence and its end.
     last: Option<(Arc<dyn File>, u64, u64)>,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn look(
     Ok(read(fs, dir, options, newest)?.groups)
 }
 
-/// Reads everything, and changes nothing.
+/// Reads all files, and changes nothing.
 fn read(fs: Arc<dyn FileSystem>, dir: &Path, options: &Options, newest: u64) -> Result<Held> {
     let Found { files, used } = Files::open(fs, dir)?;
     let (chain, begun) = chain(&files, &used, options, newest)?;
@@ -103,14 +103,15 @@ pub(super) fn open(
         ends,
         last,
     } = read(fs, dir, &options, newest)?;
-    // Files before the last are known to be durable as far as they count.
+    // Each file records that the older ones are durable up to their ends, so only the newest is in doubt.
     if let Some((file, durable, end)) = last {
         write_again(&*file, durable, end)?;
     }
-    // Checkpoints that were found are durable: what they cover goes as soon as there is no room for it.
+    // The checkpoints that were found are durable, so the entries that they cover can be dropped when room
+    // is needed.
     let proven = groups.iter().map(|(group, log)| (group, log.synced().0));
     let proven = proven.filter(|(_, through)| through.0 > 0).collect();
-    // Those that hold nothing are no links, and the superblock names none of them.
+    // Files outside of the chain have no batch that counts, and the superblock names none of them.
     for number in used.iter().filter(|n| !older.contains_key(n)) {
         files.free(*number)?;
     }
@@ -145,15 +146,15 @@ pub(super) fn open(
     Ok(log)
 }
 
-/// Entries that are written again to the file that an opening begins, and the files that are of no use then.
+/// Entries to be written again to the new file of an opening, and the files that can be freed then.
 #[derive(Default)]
 pub(super) struct Gathered {
     pub(super) items: Vec<Item>,
     pub(super) files: Vec<u64>,
 }
 
-/// Each opening takes a file, and leaves little in it if the store is killed soon. Where not enough files are spare,
-/// what the newest of them hold goes to one: as many as fit.
+/// Each opening takes a file, and leaves little in it if the store is soon killed again. If too few files are
+/// spare, the entries of the newest files are moved into one file: as many files as fit.
 fn gather(
     groups: &Groups,
     older: &BTreeMap<u64, Arc<dyn File>>,
@@ -175,8 +176,8 @@ fn gather(
     Ok(out)
 }
 
-/// The entries of file `number`, and of each group all behind the first of them: an entry that is written again
-/// ends the group's log.
+/// The entries of file `number`, and for each of their groups all entries behind the first of them, because an
+/// entry that is written again ends the group's log.
 fn entries_from(
     number: u64,
     groups: &Groups,
@@ -198,9 +199,8 @@ fn entries_from(
     Ok(out)
 }
 
-/// The files that count, oldest first.
-/// The number of the newest that was begun, too: it may hold nothing, and is no link then. File `newest` has a batch
-/// that is durable.
+/// The files of the chain, oldest first, and the number of the newest file with a valid head. That file may
+/// have no batch; then it is not in the chain. `newest`: a file that is known to have a durable batch.
 fn chain(files: &Files, used: &[u64], options: &Options, newest: u64) -> Result<(Vec<Link>, u64)> {
     let mut begun = 0;
     let mut chain: Vec<Link> = Vec::new();
@@ -213,7 +213,7 @@ fn chain(files: &Files, used: &[u64], options: &Options, newest: u64) -> Result<
         let head = match Scan::begin(&*file).map(|s| s.head()) {
             Ok(head) if head.number == number => head,
             Err(e) if !e.is_corruption() => return Err(e),
-            // Its head is not of this name: it was taken, and not begun before the crash.
+            // The head is not this file's: it was renamed, and a crash came before its head was written.
             other => {
                 let is_begun = Scan::has_batch_of(&*file, number, options.unit)?;
                 if next.is_some() || is_begun {
@@ -254,9 +254,9 @@ fn chain(files: &Files, used: &[u64], options: &Options, newest: u64) -> Result<
     Ok((chain, begun))
 }
 
-/// Writes what a file holds behind `durable` once more, as it stands. A process that was killed may have left it on its
-/// way to the disk; and where a write or a sync has failed before, it can be read and is not on the disk, whatever a
-/// later sync says. What was read is acted upon, so a power cut must not take it any more.
+/// Writes a file's bytes from `durable` on again, unchanged. If the process was killed, they may not be on the
+/// disk yet; and after a failed write or sync they may be readable without being on the disk, whatever a later
+/// sync reports. The store acts on what it has read, so a power cut must not be able to undo that.
 fn write_again(file: &dyn File, durable: u64, end: u64) -> Result<()> {
     let mut at = durable.max(file_head::LEN as u64);
     while at < end {
@@ -271,7 +271,7 @@ fn write_again(file: &dyn File, durable: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Takes what a file holds; returns up to where it says that it was durable, and where it ends.
+/// Takes the batches of a file; returns its highest fence, and its end.
 fn replay(link: &Link, options: &Options, groups: &mut Groups) -> Result<(u64, u64)> {
     let mut scan = Scan::begin(&*link.file)?;
     let unit = options.unit as usize;
@@ -287,7 +287,7 @@ fn replay(link: &Link, options: &Options, groups: &mut Groups) -> Result<(u64, u
                 here: None,
             };
             at += item.payload.len() as u64;
-            // A copy: a slice would keep the whole batch in memory.
+            // A copy, because a slice would keep the whole batch in memory.
             let item = Item {
                 inline: Bytes::copy_from_slice(&item.inline),
                 payload: Bytes::new(),

@@ -1,9 +1,10 @@
-//! What is left of a log file after a crash.
+//! Reading a log file after a crash.
 //!
-//! A file is read batch by batch from its head on. Where none follows that is whole, the log ends, if a
-//! crash can have made that: a batch that was on its way is torn or missing, and so may be later ones be
-//! there that were on their way with it. Whatever was acknowledged is covered by a *fence*: each batch says
-//! up to where the file was durable when it was made. A fence beyond a bad place makes it damage.
+//! A file is read batch by batch, from its head on. The log ends at the first place without a whole batch,
+//! if a crash can explain that: a batch that was on its way is torn or missing, and later ones that were on
+//! their way with it may be there. Everything acknowledged is covered by a *fence*: each batch records up
+//! to where the file was durable when the batch was made. If some fence lies beyond the place, the file is
+//! damaged.
 
 use base::{Error, Result};
 use bytes::Bytes;
@@ -13,20 +14,20 @@ use super::batch::{self, HEAD, Item, Place, Sizes};
 use super::file_head::{self, FileHead};
 use crate::sealed;
 
-/// What to do about a file whose bytes are not what was written.
+/// The hint for a file whose bytes are not what was written.
 pub(super) const DAMAGED: &str =
     "a file of the log is damaged: bring its own files back, or leave the store out";
-/// Bytes that are read at once.
+/// Bytes per read.
 const PIECE: usize = 1 << 20;
 
-/// A whole batch.
+/// A whole batch that was found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Where it lies in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// What it says of itself.
+    /// Its identity, and its fence.
     pub place: Place,
-    /// What it holds.
+    /// Its items.
     pub items: Vec<Item>,
 }
 
@@ -36,15 +37,16 @@ pub struct Scan<'a> {
     file: &'a dyn File,
     head: FileHead,
     len: u64,
-    /// Where the next batch would be.
+    /// Offset of the next batch, if there is one.
     at: u64,
     sequence: u64,
-    /// The highest fence of the batches so far.
+    /// The highest fence so far.
     durable: u64,
 }
 
 impl<'a> Scan<'a> {
-    /// Begins behind the head. Errors: the file's, or those of [`FileHead::decode`], naming the file.
+    /// Begins behind the head. Errors: those of the file, or those of [`FileHead::decode`], with the file's
+    /// name.
     pub fn begin(file: &'a dyn File) -> Result<Self> {
         let head = read(file, 0, file_head::LEN)?;
         let head = FileHead::decode(&head).map_err(|e| e.or_file(file.path()))?;
@@ -58,7 +60,7 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// Whether behind the file's head, which cannot be read, lies the first batch of a file with `number`.
+    /// Whether the first batch of a file with `number` follows the head, which may be unreadable.
     pub fn has_batch_of(file: &dyn File, number: u64, unit: u32) -> Result<bool> {
         let unit = unit as usize;
         let first = read(file, file_head::LEN as u64, PAGE)?;
@@ -74,17 +76,17 @@ impl<'a> Scan<'a> {
         self.head
     }
 
-    /// Where the last batch ends that was found.
+    /// End of the last batch that was found.
     pub fn end(&self) -> u64 {
         self.at
     }
 
-    /// Up to where the batches so far say that the file was durable.
+    /// The highest fence so far: the file was durable up to there.
     pub fn durable(&self) -> u64 {
         self.durable
     }
 
-    /// The next batch; `None` where the log ends. Errors: Corruption, where it was durable beyond that.
+    /// The next batch; `None` at the end of the log. Errors: Corruption, if a fence lies beyond that.
     pub fn next_batch(&mut self) -> Result<Option<Found>> {
         let Some((found, bytes)) = self.whole_batch()? else {
             self.check_end()?;
@@ -100,7 +102,7 @@ impl<'a> Scan<'a> {
         self.head.unit as usize
     }
 
-    /// The batch here and its bytes, if it is whole and this file's next.
+    /// The batch at this place and its length, if it is whole and the next of this file.
     fn whole_batch(&self) -> Result<Option<(Found, u64)>> {
         let Some((sizes, place)) = self.head_at(self.at)? else {
             return Ok(None);
@@ -124,8 +126,8 @@ impl<'a> Scan<'a> {
         Ok(Some((found, sizes.batch_bytes)))
     }
 
-    /// The sizes and the place of the batch at `offset`, if one of this file begins there, whose head is
-    /// whole.
+    /// The sizes and the identity of the batch at `offset`, if a batch of this file with a valid head
+    /// begins there.
     fn head_at(&self, offset: u64) -> Result<Option<(Sizes, Place)>> {
         let first = read(self.file, offset, PAGE.max(self.unit()))?;
         let Some(sizes) = batch::sizes(&first, self.unit()) else {
@@ -147,8 +149,8 @@ impl<'a> Scan<'a> {
             .map(|p| (sizes, p)))
     }
 
-    /// Errors: something says that the file was durable beyond this place. Batches may begin at any
-    /// multiple of the unit behind it.
+    /// Errors: a fence lies beyond this place. It may be in any batch that begins at a multiple of the unit
+    /// behind it.
     fn check_end(&self) -> Result<()> {
         let unit = self.unit();
         let mut fence = self.durable;
@@ -156,7 +158,7 @@ impl<'a> Scan<'a> {
         while at < self.len && fence <= self.at {
             let piece = read(self.file, at, PIECE)?;
             for (i, start) in piece.chunks(unit).enumerate() {
-                // Before anything is read: payloads may look like heads, and be many.
+                // Checked before anything is read, because many payloads may look like heads.
                 let head = start.get(..HEAD).unwrap_or_default();
                 if batch::sizes(head, unit).is_none()
                     || batch::unchecked_file(head) != Some((self.head.number, self.head.nonce))
@@ -184,7 +186,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// What of `len` bytes at `offset` the file has.
+/// Reads `len` bytes at `offset`, fewer if the file ends before.
 pub(super) fn read(file: &dyn File, offset: u64, len: usize) -> Result<AlignedBuf> {
     let mut buf = AlignedBuf::zeroed(len.next_multiple_of(PAGE), PAGE)?;
     let n = file.read_at(&mut buf, offset)?;
@@ -213,7 +215,7 @@ mod tests {
         _dir: tempfile::TempDir,
         file: Arc<dyn File>,
         head: FileHead,
-        /// Where each batch begins, and the end.
+        /// Offset of each batch, and the end.
         ends: Vec<u64>,
         durable: u64,
     }
@@ -237,7 +239,7 @@ mod tests {
     }
 
     impl Log {
-        /// Batches, each made when the one before was durable, as long as `synced` says so.
+        /// Writes batches. Up to number `synced`, each is made when the one before it is durable.
         fn new(batches: u64, synced: u64) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("000007.log");
@@ -282,7 +284,7 @@ mod tests {
             }
         }
 
-        /// How many batches there are, or the error.
+        /// The number of batches and the end, or the error.
         fn scan(&self) -> Result<(u64, u64)> {
             let mut scan = Scan::begin(&*self.file)?;
             assert_eq!(scan.head(), self.head);
@@ -312,7 +314,7 @@ mod tests {
         assert_eq!(Log::new(0, 0).scan().unwrap(), (0, file_head::LEN as u64));
     }
 
-    /// A unit of any batch is zero: of one that was durable, damage; of a later one, the end.
+    /// One unit of a batch becomes zero: in a durable batch that is damage, in a later one the end.
     #[test]
     fn a_hole_is_damage_below_a_fence_and_the_end_above() {
         let log = Log::new(20, 12);
@@ -338,8 +340,8 @@ mod tests {
         }
     }
 
-    /// A payload holds what looks like a later batch with a fence, as that of another file: the application
-    /// keeps logs in its volume.
+    /// A payload contains bytes that look like a later batch with a fence, for example because the
+    /// application keeps a log in its volume.
     #[test]
     fn a_payload_does_not_pass_for_a_fence() {
         let log = Log::new(3, 0);
@@ -358,7 +360,7 @@ mod tests {
         }
     }
 
-    /// A batch of an earlier sequence, as a write that went astray leaves one, is not gone on with.
+    /// A batch with an earlier sequence number, as a misdirected write leaves it, ends the log.
     #[test]
     fn a_batch_that_is_not_the_next_ends_the_log() {
         let log = Log::new(8, 0);

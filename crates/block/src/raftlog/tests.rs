@@ -1,4 +1,5 @@
-//! A log on a real file system: what is durable is found again, whatever a crash leaves of the rest.
+//! Tests of a log on a real file system: durable batches are found again, whatever a crash leaves of the
+//! others.
 
 use std::path::PathBuf;
 
@@ -66,7 +67,7 @@ impl Dir {
         written.sync().unwrap().pop().unwrap().0
     }
 
-    /// Makes a write to a file, which is not the log's own.
+    /// Overwrites bytes of a file behind the log's back.
     fn overwrite(&self, number: u64, offset: u64, bytes: &[u8]) {
         let path = self.log.join(format!("{number:06}.log"));
         let file = Posix.open(&path, OpenHow::UPDATE).unwrap();
@@ -93,7 +94,7 @@ fn entry(group: Group, index: u64, term: u64, blocks: usize) -> Item {
     }
 }
 
-/// Appends one batch and lets it land.
+/// Appends a batch and waits until it is durable.
 fn write(log: &mut RaftLog, items: Vec<Item>) {
     let (id, append) = log.append(items, &[]).unwrap();
     let outcome = append.run();
@@ -102,7 +103,7 @@ fn write(log: &mut RaftLog, items: Vec<Item>) {
     assert!(landed.again.is_none());
 }
 
-/// Lets what is written again land, one after the other; returns what is durable then.
+/// Lets the batches that are written again land, one after the other; returns those that are durable then.
 fn land_again(log: &mut RaftLog, again: Option<Append>) -> Vec<BatchId> {
     let (mut next, mut durable) = (again, vec![]);
     while let Some(append) = next {
@@ -155,7 +156,7 @@ fn what_is_durable_is_found_again_over_several_files() {
     drop(log);
     let mut log = dir.open(2);
     assert_eq!((kept(&log, A), kept(&log, B)), before);
-    // A suffix of another leader's goes.
+    // A suffix of another leader is overwritten.
     write(&mut log, vec![entry(A, 30, 3, 2)]);
     drop(log);
     let log = dir.open(3);
@@ -214,7 +215,7 @@ fn a_full_log_takes_checkpoints_and_no_entries() {
     write(&mut log, vec![entry(A, i, 1, 4)]);
 }
 
-/// Openings that come to nothing use no files up.
+/// Openings without writes use up no files.
 #[test]
 fn a_store_is_opened_any_number_of_times() {
     let dir = Dir::new(4);
@@ -264,7 +265,7 @@ fn a_file_that_is_missing_or_damaged_is_named() {
         dir.overwrite(n, 16, b"another store...");
         refused("a head", "head of a log file");
         std::fs::write(path(n), &whole).unwrap();
-        // Below what a later batch, or file, says was durable: in the first one's bytes, and in the second one's.
+        // Below the fence of a later batch or file: in the first batch's bytes, and in the second's.
         for at in [4096 + 512, 4096 + 4608 + 512] {
             dir.overwrite(n, at + 77, b"?");
             refused("a batch", &format!("{n:06}.log"));
@@ -275,7 +276,7 @@ fn a_file_that_is_missing_or_damaged_is_named() {
     refused("another file", "is missing");
 }
 
-/// The only batch of the newest file was damaged, and passed for one that had not arrived.
+/// The only batch of the newest file was damaged, and was taken for one that had not arrived.
 #[test]
 fn damage_to_the_first_batch_of_a_file_that_was_durable_is_named() {
     let dir = Dir::new(8);
@@ -289,11 +290,11 @@ fn damage_to_the_first_batch_of_a_file_that_was_durable_is_named() {
     let text = e.to_string();
     assert!(e.is_corruption() && text.contains("was durable"), "{text}");
     assert!(text.contains(&format!("{number:06}.log")), "{text}");
-    // Where the store was not told of it, nothing of it was answered.
+    // If the superblock does not know of the file, nothing in it was acknowledged.
     drop(dir.try_open(8, number - 1).unwrap());
 }
 
-/// Another store's log was brought here.
+/// Another store's log is in this store's place.
 #[test]
 fn a_log_of_another_store_is_refused() {
     let dir = Dir::new(4);
@@ -310,8 +311,8 @@ fn a_log_of_another_store_is_refused() {
     );
 }
 
-/// Two batches are on their way; a crash leaves any part of them. Either is whole or not there, the second
-/// never without the first.
+/// Two batches are on their way, and a crash leaves any part of them. Each is found whole or not at all,
+/// the second never without the first.
 #[test]
 fn a_crash_leaves_a_prefix_of_what_was_on_its_way() {
     let dir = Dir::new(6);
@@ -346,7 +347,7 @@ fn a_crash_leaves_a_prefix_of_what_was_on_its_way() {
             _ => 2,
         };
         assert_eq!(last, expected, "unit {lost} of {units}");
-        // The new file goes again, for the next round.
+        // The new file is removed for the next round.
         let begun = log.file_number();
         drop(log);
         std::fs::rename(
@@ -411,7 +412,7 @@ fn a_token_comes_when_its_checkpoint_is_durable() {
     assert!(e.to_string().contains("without a ticket"), "{e}");
 }
 
-/// A file was begun and its first batch failed, and two openings later the files before it were out of the chain.
+/// The first batch of a new file failed; two openings later, the files before it were no longer in the chain.
 #[test]
 fn a_file_whose_first_batch_failed_is_no_link() {
     let dir = Dir::new(8);
@@ -430,7 +431,7 @@ fn a_file_whose_first_batch_failed_is_no_link() {
     }
 }
 
-/// One group is idle, and its entries are proven: they do not keep the other from going on.
+/// One group is idle, and its entries are proved to be in the data file: they must not use up the log.
 #[test]
 fn an_idle_group_keeps_no_files() {
     let dir = Dir::new(6);
@@ -448,7 +449,8 @@ fn an_idle_group_keeps_no_files() {
     assert!(kept(&log, B).is_empty());
 }
 
-/// Behind an opening nobody knew what checkpoints had proved: what an idle group kept for followers filled the log.
+/// After an opening, nobody knew what the checkpoints had proved: entries that an idle group kept for followers
+/// filled the log.
 #[test]
 fn what_an_opening_finds_proven_makes_room() {
     let dir = Dir::new(6);
@@ -462,7 +464,7 @@ fn what_an_opening_finds_proven_makes_room() {
     assert!(kept(&log, B).is_empty());
 }
 
-/// The second of two batches had not landed when the first had failed, and a third was appended.
+/// The first of two batches had failed, the second had not landed, and a third was appended.
 #[test]
 fn nothing_is_appended_between_a_failure_and_the_last_landing() {
     let dir = Dir::new(6);
@@ -478,7 +480,7 @@ fn nothing_is_appended_between_a_failure_and_the_last_landing() {
     write(&mut log, vec![entry(A, 3, 1, 1)]);
 }
 
-/// Entries that came with a checkpoint used the reserved files up, one by one, until no checkpoint had room.
+/// Entries that came with a checkpoint used up the reserved files, one by one, until no checkpoint had room.
 #[test]
 fn entries_that_come_with_a_checkpoint_do_not_use_what_is_reserved() {
     let dir = Dir::new(5);
@@ -493,7 +495,7 @@ fn entries_that_come_with_a_checkpoint_do_not_use_what_is_reserved() {
         assert_eq!(log.landed(append, outcome).unwrap().durable.len(), 1);
         last = i;
     }
-    // B is not written back, so that no file is given back.
+    // Group B is not written back, so no file is freed.
     for _ in 0..50 {
         let c = Checkpoint::at(dir.ticket(A, last), Term(1), Bytes::from_static(b"state"));
         let with = log.append(vec![entry(A, last + 1, 1, 4)], std::slice::from_ref(&c));
@@ -509,7 +511,7 @@ fn entries_that_come_with_a_checkpoint_do_not_use_what_is_reserved() {
     write(&mut log, vec![entry(A, last + 1, 1, 4)]);
 }
 
-/// Batches that were on their way together had to fit one file when they were written again.
+/// Batches that were on their way together had to fit into one file when they were written again.
 #[test]
 fn what_failed_together_need_not_fit_one_file() {
     let dir = Dir::new(6);
@@ -553,13 +555,13 @@ fn payloads_in_memory_are_bounded_and_read_from_the_file_then() {
     for i in 1..100 {
         assert_eq!(log.payload(A, Index(i)).unwrap(), entry(A, i, 1, 2).payload);
     }
-    // What is written over counts no more.
+    // An overwritten entry does not count.
     write(&mut log, vec![entry(A, 50, 2, 0)]);
     assert_eq!(log.bytes_in_memory(), 0);
 }
 
-/// Each opening took a file. A store that was killed again and again, with entries that were not written back, could not
-/// be opened any more.
+/// Each opening took a file. A store that was killed again and again, with entries that were not written back,
+/// could not be opened any more.
 #[test]
 fn a_store_that_is_killed_again_and_again_can_be_opened() {
     let dir = Dir::new(5);
@@ -568,7 +570,7 @@ fn a_store_that_is_killed_again_and_again_can_be_opened() {
         let last = log.groups().get(A).map_or(0, |g| g.last().0);
         assert_eq!(last, round - 1);
         write(&mut log, vec![entry(A, last + 1, round, 0)]);
-        // Both groups have some in each file.
+        // Both groups have entries in each file.
         let last = log.groups().get(B).map_or(0, |g| g.last().0);
         if log.has_room(20 << 10) {
             write(&mut log, vec![entry(B, last + 1, 1, 2)]);
@@ -580,7 +582,7 @@ fn a_store_that_is_killed_again_and_again_can_be_opened() {
     }
 }
 
-/// The states in a new file were on their way, and the file before it was given back: after a crash there were none.
+/// A file was freed while the states in the next file were on their way: after a crash there were none.
 #[test]
 fn a_file_stays_until_the_states_behind_it_are_durable() {
     let dir = Dir::new(6);
@@ -598,7 +600,7 @@ fn a_file_stays_until_the_states_behind_it_are_durable() {
         .unwrap();
     assert!(log.file_number() > number);
     log.truncate_proven(0.0).unwrap();
-    // It never arrives.
+    // The write never arrives.
     drop(append);
     drop(log);
     let log = dir.try_open(2, newest).unwrap();

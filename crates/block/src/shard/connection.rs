@@ -1,4 +1,4 @@
-//! Connections of a store: who is on the other side, and what a client waits for.
+//! A store's connections: the peer, and a client's open requests.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,27 +7,27 @@ use crate::wire::client::{BYTES_MAX, Request, What};
 use crate::wire::frame::{Frame, Lane};
 use crate::wire::link::Link;
 
-/// The most bytes and requests of a client that are open, or whose answers it has not taken: until there are fewer it
-/// is not heard.
+/// The limits of a client's open requests, and of responses that it has not received: at the limit, no further
+/// request of it is handled.
 const OPEN_BYTES_MAX: u64 = 32 << 20;
 const OPEN_MAX: usize = 16 << 10;
-/// The same of those whose number another has: each answer is looked for among them.
+/// The most open requests whose id a later one has reused: each response is looked up among them.
 const DOUBLES_MAX: usize = 64;
-/// Bytes of an answer about a block, at most.
+/// The most bytes of a response about one block.
 const STATUS_BYTES: u32 = 8;
 
-/// Who is on the other side.
+/// The other side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
-    /// It has not said so yet.
+    /// It has not sent its hello yet.
     Unknown,
     /// Another store.
     Peer(u64),
-    /// A client, and by which name it goes.
+    /// A client, with its name.
     Client(u64),
 }
 
-/// A request without an answer; times by the clock, 0 where it is not that far.
+/// An unanswered request. Times are by the clock; 0: not reached yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) is_write: bool,
@@ -38,24 +38,24 @@ pub(super) struct Open {
     pub(super) landed: u64,
 }
 
-/// See the module.
+/// A connection of a store.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) link: Link,
     pub(super) who: Who,
-    /// The store that was dialed.
+    /// The number of the store that this one has dialed.
     pub(super) dialed: Option<u64>,
-    /// When it was made.
+    /// When the connection was made.
     pub(super) since: u64,
-    /// It was said before why it is refused.
+    /// Whether the reason for its refusal was printed.
     pub(super) is_told: bool,
-    /// Whether it is on the list of those that have something to send.
+    /// Whether it is in the list of connections with output.
     pub(super) touched: bool,
     pub(super) open: HashMap<u64, Open>,
-    /// Those that have the number of a later one.
+    /// Open requests whose id a later one has reused.
     doubles: Vec<(u64, Open)>,
     open_bytes: u64,
-    /// What was read, and is not heard yet.
+    /// Frames that were read and are not handled yet.
     pub(super) unheard: VecDeque<Frame>,
 }
 
@@ -75,11 +75,11 @@ impl Connection {
         }
     }
 
-    /// Notes a request that came.
+    /// Notes a new request.
     pub(super) fn begin(&mut self, request: &Request, now: u64) {
         let is_write = request.what.is_change();
         let is_read = matches!(request.what, What::Read(_));
-        // Zeros and trims carry nothing.
+        // Zeros and trims have no payload.
         let bytes = match &request.what {
             What::Write { payload, .. } => payload.len() as u32,
             What::Read(span) => span.len.min(BYTES_MAX),
@@ -100,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// A request is answered.
+    /// Removes an answered request.
     pub(super) fn end(&mut self, id: u64) -> Option<Open> {
         let double = self.doubles.iter().position(|(double, _)| *double == id);
         let open = match double {
@@ -111,7 +111,7 @@ impl Connection {
         Some(open)
     }
 
-    /// Whether one more frame of it may be heard.
+    /// Whether another frame may be handled.
     pub(super) fn is_heard(&self) -> bool {
         let untaken = self.link.session().queued_bytes(Lane::Foreground) as u64;
         let is_client = matches!(self.who, Who::Client(_));
@@ -119,7 +119,7 @@ impl Connection {
         !is_client || (self.open_bytes + untaken < OPEN_BYTES_MAX && is_few)
     }
 
-    /// Whether it is read from.
+    /// Whether the socket is to be read.
     pub(super) fn wants_input(&self) -> bool {
         self.unheard.is_empty() && self.is_heard()
     }

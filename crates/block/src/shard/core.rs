@@ -1,4 +1,4 @@
-//! What a store does: events in, commands out. No thread, no clock, no socket and no wait.
+//! The logic of a store: events in, commands out. It has no thread, clock or socket, and never waits.
 //!
 //! ```text
 //!   Request, Message, Tick ──> groups ──> Log        one batch of all groups: one durable write
@@ -8,9 +8,9 @@
 //!   WrittenBack ──> tickets ──> checkpoints in the next batch ──> tokens ──> the log is cut
 //! ```
 //!
-//! Whoever drives it does the commands in any order and tells how each went. A store that can neither write
-//! its log nor begin a new file, or whose data file has failed a sync, is out: it says so in [`Core::failure`]
-//! and does nothing more.
+//! The caller executes the commands, in any order, and reports each outcome as an event. A store fails if it
+//! can neither write its log nor begin a new file, or if a sync of its data file fails: then [`Core::failure`]
+//! has the error, and the store does nothing more.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -41,122 +41,124 @@ use crate::wire::client::{Request, Response, What};
 
 /// The most bytes of one batch.
 const BATCH_BYTES_MAX: u64 = 8 << 20;
-/// With so many bytes on their way to the log, it takes nothing more from clients and leaders.
+/// If this many bytes wait for the log, changes of clients and entries of leaders are not taken.
 const HELD_BYTES_MAX: u64 = 24 << 20;
-/// The most writes to their place that wait for others.
+/// The most in-place writes that may wait for others.
 const IN_PLACE_MAX: usize = 4096;
-/// How full the log may be with entries that are kept for followers that lag.
+/// Up to this fill level, entries are kept in the log for lagging followers.
 const KEPT_FILL_MAX: f64 = 0.5;
-/// How full the log may be while it is kept for copies.
+/// Up to this fill level, entries are kept in the log for copies.
 const PIN_FILL_MAX: f64 = 0.7;
-/// Behind so many ticks without room in its log a store gives the groups that it leads to others.
+/// After this many ticks without room in its log, a store hands over the leadership of its groups.
 const BLOCKED_TICKS_MAX: u32 = 20;
-/// The most groups of a store: all their states go to one batch.
+/// The most groups of a store: the states of all must fit into one batch.
 const GROUPS_MAX: u64 = 96;
-/// The most bytes of a batch without payloads where the log has no room.
+/// The most bytes of a batch without payloads while the log has no room for entries.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
-/// What a batch has besides its items, at most: its head, and what fills units up.
+/// The most bytes of a batch besides its items: its head, and the padding to whole units.
 const BATCH_REST: u64 = 8 << 10;
-/// So often in a row blocks may fail to be written back before the store is out.
+/// After this many failed write-backs in a row the store fails.
 const WRITE_BACKS_MAX: u32 = 6;
-/// How long it waits then before it tries again; twice as long each time.
+/// The base of the pause after a failed write-back, which doubles each time.
 const WRITE_BACK_PAUSE: Duration = Duration::from_millis(500);
 
-/// What happens to a store.
+/// An input of the store's logic.
 #[derive(Debug)]
 pub enum Event {
-    /// A tenth of a second has gone.
+    /// A tenth of a second has passed.
     Tick,
-    /// The clock was found to be wrong: what was counted by it counts no more.
+    /// The clock was found to be wrong: leases that were measured with it are void.
     WrongClock,
-    /// The store will end soon: groups that it leads go to others, so that nobody waits for an election.
+    /// The store will stop soon: it hands over the leadership of its groups, so that no election has to be
+    /// waited for.
     Leave,
-    /// Another replica of a group says something.
+    /// A message of another replica of a group.
     Message {
         /// The group.
         group: Group,
-        /// What.
+        /// The message.
         message: Message,
         /// The payloads of its entries.
         payloads: Vec<Bytes>,
     },
-    /// A client asks for something.
+    /// A request of a client.
     Request {
-        /// Whom to answer.
+        /// The client to answer.
         client: u64,
-        /// What.
+        /// The request.
         request: Request,
     },
     /// A batch of the log is durable, or could not be written.
     Landed(Append, Result<()>),
     /// A read of the data file is done.
     Read(u64, Result<AlignedBuf>),
-    /// Blocks are in their place, durably, or are not.
+    /// An in-place write is durable, or has failed.
     InPlace(u64, Result<()>),
-    /// What was to be written back is durable.
+    /// A write-back is durable.
     WrittenBack(Vec<(SyncTicket, SyncSlot)>),
-    /// It could not be written; the bytes are here still.
+    /// A write-back has failed; the blocks are still in memory.
     NotWritten(Failed),
-    /// What the data file holds is not known any more.
+    /// A sync of the data file has failed: its content is unknown.
     NotSynced(Error),
 }
 
-/// What is to be done.
+/// An output of the store's logic.
 #[derive(Debug)]
 pub enum Command {
-    /// Write a batch of the log: then [`Event::Landed`].
+    /// Write a batch of the log, then report [`Event::Landed`].
     Log(Append),
     /// Send a message to another replica.
     Send {
         /// The group.
         group: Group,
-        /// What, to whom, with which payloads.
+        /// The message, its receiver, and its payloads.
         outgoing: Outgoing,
     },
     /// Answer a client.
     Reply {
-        /// Whom.
+        /// The client.
         client: u64,
-        /// What.
+        /// The response.
         response: Response,
     },
-    /// Read from the data file: then [`Event::Read`] with the token.
+    /// Read from the data file, then report [`Event::Read`] with the token.
     Read {
-        /// Names the read.
+        /// Identifies the read.
         token: u64,
-        /// Where, bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: usize,
     },
-    /// Write blocks to their place, durably: then [`Event::InPlace`] with the token.
+    /// Write blocks in place, durably, then report [`Event::InPlace`] with the token.
     InPlace {
-        /// Names the write.
+        /// Identifies the write.
         token: u64,
-        /// What, and where.
+        /// The blocks, and where they go.
         place: InPlace,
     },
-    /// Write back and sync: then [`Event::WrittenBack`], or one of the others.
+    /// Write back and sync, then report [`Event::WrittenBack`], [`Event::NotWritten`] or
+    /// [`Event::NotSynced`].
     WriteBack(Vec<Marked>, Speed),
 }
 
-/// A group that a store has a replica of.
+/// The assignment of a group's replica to a store.
 #[derive(Clone, Debug)]
 pub struct Assignment {
     /// The group.
     pub group: Group,
     /// The id of this replica.
     pub replica: u64,
-    /// The replicas that the group was made with.
+    /// The members that the group was created with.
     pub members: Members,
-    /// How many chunks the group may have: the same on all its stores, each of which has as many slots for it.
+    /// The most chunks of the group: the same on all its stores, each of which has this many slots for it.
     pub chunks_max: u32,
 }
 
-/// What of a batch is told when it is durable: readies of groups.
+/// Readies to be reported as persisted when a batch is durable.
 type Numbers = Vec<(Group, u64)>;
 
-/// See the module.
+/// The logic of a store.
 #[derive(Debug)]
 pub struct Core {
     store: Store,
@@ -164,37 +166,37 @@ pub struct Core {
     data: Reader,
     policy: Policy,
     members: BTreeMap<Group, Member>,
-    /// Checkpoints that are in no batch yet.
+    /// Checkpoints that are not in a batch yet.
     checkpoints: VecDeque<Checkpoint>,
     held: Held,
-    /// The log has no room for entries: something must be written back.
+    /// Whether the log has no room for entries, so that blocks must be written back.
     is_blocked: bool,
     flying: BTreeMap<BatchId, Numbers>,
     commands: VecDeque<Command>,
     checkpoints_made: u64,
-    /// Changes of clients that wait for room.
+    /// Changes of clients that wait until they may begin.
     pending: Pending,
-    /// Bytes that have come since the last tick and in a second.
+    /// Bytes of changes received since the last tick, and their rate per second.
     came: u64,
     rate: u64,
-    /// When the last write-back began; one is out.
+    /// When the last round of write-back began, and whether a write-back is under way.
     last_flush: Duration,
     is_flushing: bool,
-    /// How often in a row it failed, and when it is tried again.
+    /// The number of failed write-backs in a row, and when the next may begin.
     flush_failures: u32,
     flush_after: Duration,
     last_tick: Option<Duration>,
-    /// Ticks since the log has had room.
+    /// Ticks since the log last had room.
     blocked_ticks: u32,
     failure: Option<Error>,
 }
 
 impl Core {
-    /// The core of a store with replicas of these groups. Each begins at its last checkpoint; what was committed
-    /// behind it is applied again before anything of it is served.
+    /// The core of a store with replicas of these groups. Each replica starts at its last checkpoint; committed
+    /// entries behind it are applied again before the replica serves anything.
     ///
-    /// Errors: the store has too few slots, or too short a log, for these groups; Corruption, where the log does not
-    /// have what a replica needs.
+    /// Errors: the store has too few slots, or too short a log, for these groups; Corruption, if the log lacks
+    /// entries that a replica needs.
     pub fn open(
         store: Store,
         log: RaftLog,
@@ -244,14 +246,14 @@ impl Core {
         })
     }
 
-    /// The same, where leaders know in this way that they lead when they serve reads.
+    /// Sets how leaders make sure that they still lead when they serve reads.
     #[must_use]
     pub fn with_read_mode(mut self, mode: ReadMode) -> Self {
         self.members.values_mut().for_each(|m| m.read_by(mode));
         self
     }
 
-    /// Why the store is out, if it is.
+    /// The error that the store has failed with.
     pub fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
     }
@@ -261,13 +263,13 @@ impl Core {
         self.members.get(&group)
     }
 
-    /// Whether a group that this store leads is on its way to another.
+    /// Whether this store is handing over the leadership of a group.
     pub fn gives_away(&self) -> bool {
         let gives = |m: &Member| m.node().role() == Role::Leader && m.node().is_transferring();
         self.members.values().any(gives)
     }
 
-    /// Notes which store another number is; see [`Store::note_peer`].
+    /// Notes the identity of another store; see [`Store::note_peer`].
     pub fn note_peer(&mut self, number: u64, peer: Uuid) -> Result<()> {
         self.store.note_peer(number, peer)
     }
@@ -282,28 +284,28 @@ impl Core {
         self.members.values().map(Member::dirty_bytes).sum()
     }
 
-    /// How many checkpoints of groups were made.
+    /// Number of checkpoints that were made.
     pub fn checkpoints(&self) -> u64 {
         self.checkpoints_made
     }
 
-    /// Changes of clients that wait for room.
+    /// Number of changes of clients that wait.
     pub fn waiting(&self) -> usize {
         self.pending.len()
     }
 
-    /// What there is to do, oldest first.
+    /// The next command, the oldest first.
     pub fn next_command(&mut self) -> Option<Command> {
         self.commands.pop_front()
     }
 
-    /// Takes an event at a time that never goes back (see [`Time`](super::time::Time)), and does what has become possible; see
-    /// [`Core::next_command`] behind it.
+    /// Handles an event, and does everything that it makes possible. `now` never goes back (see
+    /// [`Time`](super::time::Time)). [`Core::next_command`] returns the resulting commands.
     pub fn step(&mut self, now: Duration, event: Event) {
         self.step_all(now, [event]);
     }
 
-    /// The same for several events at once, which share what they have for the log and for other replicas.
+    /// The same for several events at once, which share batches of the log and messages.
     pub fn step_all(&mut self, now: Duration, events: impl IntoIterator<Item = Event>) {
         if self.failure.is_some() {
             return;
@@ -357,8 +359,8 @@ impl Core {
         }
     }
 
-    /// Ticks that come late come all at once: a follower that counted each of them would give its vote earlier than
-    /// the lease of its leader ends.
+    /// Delayed ticks arrive all at once. They count as one: a follower that counted each of them would grant
+    /// its vote before the leader's lease ends.
     fn tick(&mut self, now: Duration) -> Result<()> {
         let earliest = self.last_tick.map(|last| last + TICK * 19 / 20);
         if earliest.is_some_and(|earliest| now < earliest) {
@@ -369,7 +371,7 @@ impl Core {
                 std::mem::take(&mut self.came) as f64 / now.saturating_sub(last).as_secs_f64();
             self.rate = (self.rate as f64 * 0.95 + came * 0.05) as u64;
         }
-        // As it was when something was to be appended last: a little room may be there, and not enough.
+        // The state at the last append: there may be a little room now, but not enough.
         self.blocked_ticks = if self.is_blocked {
             self.blocked_ticks + 1
         } else {
@@ -385,8 +387,8 @@ impl Core {
         members.try_for_each(|m| m.tick(now, data, out))
     }
 
-    /// Nothing is lost, as the blocks are in the log and here. It is tried again, after a pause. Errors: it has
-    /// failed too often.
+    /// Nothing is lost, because the blocks are in the log and in memory. The write-back is tried again after a
+    /// pause. Errors: too many have failed in a row.
     fn not_written(&mut self, now: Duration, failed: Failed) -> Result<()> {
         self.is_flushing = false;
         self.flush_failures += 1;
@@ -398,7 +400,7 @@ impl Core {
         }
         if self.flush_failures >= WRITE_BACKS_MAX {
             return Err(match failed.error.kind() {
-                // It says what to do.
+                // This error has a hint of its own.
                 ErrorKind::NoSpace => failed.error,
                 _ => failed
                     .error
@@ -408,15 +410,16 @@ impl Core {
         Ok(())
     }
 
-    /// Whether clients and leaders must wait until something is written.
+    /// Whether changes of clients and entries of leaders must wait until something is written.
     fn is_full(&self) -> bool {
         let in_place: usize = self.members.values().map(Member::waiting_in_place).sum();
         self.is_blocked || self.held.bytes() >= HELD_BYTES_MAX || in_place >= IN_PLACE_MAX
     }
 
-    /// A peer's message. One that cannot be is dropped: the peer is broken, and not this store. Entries for
-    /// which there is no room are left out; the leader sends them again. The rest of their message is not: without it
-    /// the leader would not know which entries are here, so none of them could be committed, and room never come.
+    /// Handles a peer's message. An invalid one is dropped: the fault is the peer's, not this store's. Entries
+    /// for which there is no room are cut off; the leader sends them again. The rest of the message is handled:
+    /// otherwise the leader would not learn which entries are here, so none of them could be committed, and no
+    /// room would ever be made.
     fn message(
         &mut self,
         group: Group,
@@ -426,13 +429,15 @@ impl Core {
         let dirty_max = self.policy.dirty_bytes_max + self.policy.dirty_bytes_max / 8;
         let is_full = self.is_full() || self.dirty_bytes() >= dirty_max;
         match &mut message.body {
-            // Those without payloads have always room; among them is a new leader's, which lets others be committed.
+            // Entries without payloads always have room; among them is a new leader's empty entry, without
+            // which older ones cannot be committed.
             Body::Append { entries, .. } if is_full => {
                 let fit = payloads.iter().take_while(|p| p.is_empty()).count();
                 entries.truncate(fit);
                 payloads.truncate(fit);
             }
-            // The leader says it again. Blocks need no room in the log, and a copy makes some when it ends.
+            // The leader repeats the step. Blocks of a copy need no room in the log, and the end of a copy
+            // makes room.
             Body::Copy { step, .. } => match step {
                 CopyStep::Blocks { .. } if self.dirty_bytes() >= dirty_max => return Ok(()),
                 CopyStep::Offer if self.is_blocked => return Ok(()),
@@ -453,7 +458,7 @@ impl Core {
     fn request(&mut self, now: Duration, client: u64, request: Request) {
         let bytes = request.what.payload_bytes();
         let brings = request.what.is_change() || request.what == What::Attach;
-        // Who does not lead says so at once: that needs no room.
+        // A store that is not the leader answers at once, which needs no room.
         if !brings || !leads(&self.members, request.group) {
             return self.admit(now, client, request);
         }
@@ -463,9 +468,9 @@ impl Core {
         }
     }
 
-    /// Lets changes begin that there is room for.
+    /// Begins waiting changes for which there is room.
     fn admit_changes(&mut self, now: Duration) {
-        // A group that was handed over is not kept waiting here.
+        // Changes of a group that was handed over must not wait here.
         while let Some((client, request)) = self.pending.pop(|g| !leads(&self.members, g)) {
             self.admit(now, client, request);
         }
@@ -536,7 +541,8 @@ impl Core {
         self.store.note_log_file(&self.log)
     }
 
-    /// Entries are kept for followers that lag while the log is less than half full; beyond that they get a copy.
+    /// Entries are kept for lagging followers while the log is less than half full; beyond that, those
+    /// followers get a copy.
     fn cut_proven(&mut self) -> Result<()> {
         if self.log.fill() > KEPT_FILL_MAX {
             for (&group, member) in &self.members {
@@ -548,7 +554,7 @@ impl Core {
                 }
             }
         }
-        // Nothing may be there to be appended, which would find that out.
+        // Updated here, because there may be nothing to append, which would find it out.
         self.is_blocked &= !self.log.has_room(BATCH_REST);
         Ok(())
     }
@@ -568,7 +574,7 @@ impl Core {
         Ok(())
     }
 
-    /// Does what has become possible.
+    /// Does everything that has become possible.
     fn pump(&mut self, now: Duration) -> Result<()> {
         loop {
             self.admit_changes(now);
@@ -583,10 +589,11 @@ impl Core {
         }
     }
 
-    /// Collects what the groups have for the log, and does what else they say: nothing of that waits for the log.
+    /// Collects the items that groups have for the log, and executes everything else in their readies, which
+    /// need not wait for the log.
     fn gather(&mut self) -> Result<()> {
         for (&group, member) in &mut self.members {
-            // What the log says of a checkpoint is not the last word while one is on its way.
+            // While a checkpoint is not in a batch yet, the log's last checkpoint is outdated.
             if !self.checkpoints.iter().any(|c| c.group() == group)
                 && let Some((number, item)) =
                     member.copy_on(&self.log, &self.data, &mut self.commands)?
@@ -600,8 +607,8 @@ impl Core {
         Ok(())
     }
 
-    /// Appends a batch, if there is something for one. False: not, or a batch must land before, or the log must be
-    /// cut.
+    /// Appends a batch. False: there is nothing to append, or a batch must land first, or the log must be
+    /// truncated.
     fn append(&mut self) -> Result<bool> {
         let limit = self.log.batch_bytes_max().min(BATCH_BYTES_MAX) - BATCH_REST;
         let mut bytes = 0;
@@ -609,7 +616,7 @@ impl Core {
             bytes += c.bytes() as u64;
             bytes <= limit / 2
         };
-        // One has always room.
+        // At least one checkpoint is taken: it always fits.
         let count = self.checkpoints.iter().take_while(fits).count().max(1);
         let count = count.min(self.checkpoints.len());
         let checkpoints = self.checkpoints.iter().take(count);
@@ -623,7 +630,7 @@ impl Core {
             return Ok(false);
         }
         self.is_blocked = !self.log.has_room(bytes);
-        // What has no payload is small, and may use what is reserved as long as there is something.
+        // Without payloads, a batch is small and may use reserved files while they last.
         let most = if self.is_blocked {
             most.min(SMALL_BYTES_MAX)
         } else {
@@ -643,7 +650,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Begins to write back, if it is time.
+    /// Begins a write-back, if one is due.
     fn flush(&mut self, now: Duration) {
         if self.is_flushing || (self.flush_failures > 0 && now < self.flush_after) {
             return;
@@ -657,7 +664,7 @@ impl Core {
             self.last_flush = now;
             speed
         } else if self.is_blocked || self.members.values().any(Member::wants_write_back) {
-            // Nothing else makes room.
+            // Nothing but a write-back makes room.
             Speed::Full
         } else {
             return;
@@ -683,13 +690,13 @@ fn leads(members: &BTreeMap<Group, Member>, group: Group) -> bool {
     member.is_some_and(|m| m.node().role() == Role::Leader)
 }
 
-/// Behind where the log is kept for copies that a leader makes. They may take longer than the log lasts: then there
-/// are others, of what has changed since.
+/// The index behind which the log is kept for copies that a leader makes. A copy may take longer than the log
+/// can be kept; then another follows, of the blocks that changed since.
 fn pin_of(member: &Member, log: &RaftLog) -> Option<Index> {
     member.pinned().filter(|_| log.fill() < PIN_FILL_MAX)
 }
 
-/// Errors: the store has not the room that its groups may need.
+/// Errors: the store lacks the room that its groups may need.
 fn check_room(log: &RaftLog, data: &Reader, groups: &[Assignment]) -> Result<()> {
     let chunks: u64 = groups.iter().map(|a| u64::from(a.chunks_max)).sum();
     if chunks > u64::from(data.slots()) {

@@ -1,13 +1,14 @@
-//! Whether a power cut has left a damaged page, or something was lost with it.
+//! Decides whether a damaged page is the harmless result of a power cut, or whether blocks are lost.
 //!
-//! A page is damaged by a power cut only while it is written. What was to be in it are then entries behind the group's
-//! checkpoint, or blocks of a copy, and the log has both: the entries are applied again, and the copy is taken anew. Where
-//! it has neither, the page was durable once, and was damaged since. Without it blocks would be older than what was
-//! answered, or zero, so such a store does not open.
+//! A power cut damages a page only while it is written. Then its content comes from entries behind the group's
+//! checkpoint, or from blocks of a copy, and both are repaired: the entries are applied again, and the copy is
+//! repeated. Otherwise the page was durable once and was damaged since. Without it, blocks would be older than
+//! acknowledged, or zero, so such a store does not open.
 //!
-//! What is excused is mended at once: a later opening may have another log.
+//! Excused pages are rewritten at once, because a later opening may find another log.
 //!
-//! One case cannot be told from the other: a durable page is damaged, and entries behind the checkpoint change its extent.
+//! One case is not detected: a durable page was damaged later, and entries behind the checkpoint change its
+//! extent.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,7 +21,7 @@ use crate::raftlog::groups::Groups;
 use crate::store::data::{ChunkKey, Doubtful};
 use crate::store::page::Doubt;
 
-/// What the log will have written again.
+/// The extents that replaying the log will write again.
 #[derive(Debug, Default)]
 struct Again {
     /// Extents of chunks that entries behind the checkpoints change.
@@ -28,7 +29,7 @@ struct Again {
 }
 
 impl Again {
-    /// Errors: an entry that cannot be read.
+    /// Errors: an entry cannot be read.
     fn of(groups: &Groups) -> Result<Self> {
         let mut again = Self::default();
         for (group, log) in groups.iter() {
@@ -51,8 +52,8 @@ impl Again {
     }
 }
 
-/// What was lost with damaged pages, an error for each extent. `chunks`: those that have a slot; `path`: the data file.
-/// Errors: the log has an entry that cannot be read.
+/// The damaged pages that mean lost blocks, an error for each extent. `chunks`: those that have a slot; `path`:
+/// the data file. Errors: an entry of the log cannot be read.
 pub fn lost(
     doubtful: &[Doubtful],
     groups: &Groups,
@@ -72,7 +73,7 @@ pub fn lost(
                 .is_some_and(|log| log.copying() > log.synced().0);
             is_copying || again.extents.contains(&(chunk, d.extent))
         }
-        // The slot was new: a chunk that has none yet.
+        // The slot was new, so it belonged to a chunk that has no other slot.
         None => {
             let is_copying = groups.iter().any(|(_, log)| log.copying() > log.synced().0);
             let mut changed = again.extents.iter();

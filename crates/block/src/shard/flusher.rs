@@ -1,14 +1,14 @@
-//! The thread that writes back: the only owner of the data file.
+//! The write-back thread, the only owner of the data file.
 //!
 //! ```text
 //!   begin(marked, speed) ──> write, paced ──> sync ──> WrittenBack, or why not
 //! ```
 //!
-//! Each start is answered exactly once, whatever happens: where writing panics, what the data file holds is not known,
-//! and this answer and all later ones say so.
+//! Each [`Flusher::begin`] gets exactly one answer, whatever happens. If writing panics, the content of the
+//! data file is unknown; this answer and all later ones report that.
 //!
-//! **Pace.** A paced write-back keeps to its rate, and lets the log's writes go first: before each write it waits,
-//! for 2 ms at most, until none is on its way. One that must be quick does not wait.
+//! **Pace.** A paced write-back keeps to its rate, and gives way to writes of the log: before each write it
+//! waits until none is on its way, for at most 2 ms. A write-back at full speed does not wait.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,18 +31,18 @@ use crate::store::flush::Speed;
 use crate::store::sync::Marked;
 use crate::wake::Wake;
 
-/// How long a paced write waits for writes of the log, at most, and how often it looks.
+/// How long a paced write waits for writes of the log, at most, and how often it checks for them.
 const YIELD: Duration = Duration::from_millis(2);
 const YIELD_STEP: Duration = Duration::from_micros(100);
 
-/// What the thread and its owner share.
+/// The state that the thread shares with its owner.
 #[derive(Debug)]
 struct Shared {
     answers: Mutex<Vec<Event>>,
     wake: Wake,
-    /// Writes of the log that are on their way.
+    /// Number of log writes on their way.
     foreground: AtomicU32,
-    /// Nobody waits for anything any more.
+    /// Whether the flusher is being dropped, so that pacing is of no use.
     is_stopping: AtomicBool,
     clock: Arc<dyn Clock>,
     written: Arc<Counter>,
@@ -59,7 +59,7 @@ impl Shared {
 
 type Job = (Vec<Marked>, Speed);
 
-/// See the module.
+/// The write-back thread.
 #[derive(Debug)]
 pub struct Flusher {
     shared: Arc<Shared>,
@@ -68,7 +68,7 @@ pub struct Flusher {
 }
 
 impl Flusher {
-    /// Starts the thread. `written` counts the bytes. Errors: there can be no more threads.
+    /// Starts the thread. `written` counts the bytes. Errors: no more threads can be created.
     pub fn start(
         data: Data,
         clock: Arc<dyn Clock>,
@@ -96,7 +96,7 @@ impl Flusher {
         })
     }
 
-    /// Begins a write-back. It is answered by [`Flusher::answers`].
+    /// Begins a write-back. Its outcome comes from [`Flusher::answers`].
     pub fn begin(&self, marked: Vec<Marked>, speed: Speed) {
         let sent = self.jobs.as_ref().map(|jobs| jobs.send((marked, speed)));
         if !matches!(sent, Some(Ok(()))) {
@@ -104,20 +104,20 @@ impl Flusher {
         }
     }
 
-    /// Appends what became of write-backs.
+    /// Appends the outcomes of write-backs.
     pub fn answers(&self, out: &mut Vec<Event>) {
         self.shared.wake.clear();
         let answers = self.shared.answers.lock();
         out.append(&mut answers.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// So many writes of the log are on their way now.
+    /// Sets the number of log writes on their way.
     pub fn foreground(&self, writes: usize) {
         let writes = u32::try_from(writes).unwrap_or(u32::MAX);
         self.shared.foreground.store(writes, Ordering::Relaxed);
     }
 
-    /// Readable while there are answers.
+    /// A descriptor that is readable while there are answers.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.shared.wake.as_fd()
     }
@@ -128,7 +128,7 @@ impl Drop for Flusher {
         self.shared.is_stopping.store(true, Ordering::Relaxed);
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic was answered.
+            // A panic was reported as an answer.
             drop(thread.join());
         }
     }
@@ -138,7 +138,7 @@ fn ended() -> Error {
     Error::broken("the thread that writes back has ended")
 }
 
-/// The thread lives on behind a panic: a job that came while it ended would never be answered.
+/// The thread survives a panic: a job sent while it ended would never be answered.
 fn run(mut data: Data, todo: &Receiver<Job>, shared: &Shared) {
     let mut is_spoilt = false;
     while let Ok((marked, speed)) = todo.recv() {
@@ -169,8 +169,8 @@ fn write_back(data: &mut Data, marked: Vec<Marked>, speed: Speed, shared: &Share
     };
     match data.write_back(marked, &mut |bytes| pace.before(bytes)) {
         Err(mut failed) => {
-            // Its place was allocated with the store. A copy that has left zeros out has lost it. Where no slot is
-            // free, that is another error.
+            // All slots were allocated with the store, but copying the file sparsely loses that. If the error
+            // has no source, no slot is free, which is another matter.
             let is_the_disk = std::error::Error::source(&failed.error).is_some();
             if failed.error.kind() == ErrorKind::NoSpace && is_the_disk {
                 let hint = "the data file has holes: make room on its disk";
@@ -185,7 +185,7 @@ fn write_back(data: &mut Data, marked: Vec<Marked>, speed: Speed, shared: &Share
     }
 }
 
-/// What happens before each write.
+/// Paces each write.
 struct Pace<'a> {
     shared: &'a Shared,
     limiter: Option<RateLimiter>,
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
     use crate::ids::Uuid;
 
-    /// The system's time, until somebody waits by it.
+    /// Behaves like the system clock, but panics when a thread waits by it.
     #[derive(Debug)]
     struct Broken;
 
@@ -248,7 +248,7 @@ mod tests {
         panic!("it does not answer");
     }
 
-    /// Each start is answered: when nothing is to be done, when the thread panics, and when it is gone.
+    /// Each job is answered: if there is nothing to do, if the thread panics, and after the thread is gone.
     #[test]
     fn whatever_happens_it_answers() {
         let dir = tempfile::tempdir().unwrap();

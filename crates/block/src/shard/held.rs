@@ -1,17 +1,17 @@
-//! What groups have for the log and what is not in a batch yet.
+//! Items that groups have for the log and that are not in a batch yet.
 //!
-//! The items of one group keep their order. Groups take turns, so that large writes of one do not keep the others
-//! waiting; a group's items may go to several batches.
+//! The items of one group keep their order. Groups take turns, so that large writes of one do not make others
+//! wait; a group's items may be split over several batches.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::Group;
 use crate::raftlog::batch::{self, Item};
 
-/// A group gives so many bytes in its turn, at least one item.
+/// The most bytes of a group in its turn; at least one item is taken.
 const TURN_BYTES: u64 = 1 << 20;
 
-/// The same where they have no payloads, as there may be little room for them.
+/// The same for items without payloads, because there may be little room for them.
 const SMALL_BYTES: u64 = 32 << 10;
 
 /// Items of a group that go to one batch.
@@ -20,24 +20,24 @@ struct Part {
     items: Vec<Item>,
     bytes: u64,
     has_payloads: bool,
-    /// Its ready, where this is the last part of it.
+    /// The number of its ready, if this is the ready's last part.
     number: Option<u64>,
 }
 
-/// What a batch will be made of.
+/// The content of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) items: Vec<Item>,
-    /// Readies of which these items are the last.
+    /// Readies whose last items are in the batch.
     pub(super) numbers: Vec<(Group, u64)>,
 }
 
-/// See the module.
+/// The items that wait for a batch.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     groups: BTreeMap<Group, VecDeque<Part>>,
     bytes: u64,
-    /// Whose turn was the last.
+    /// The group that had the last turn.
     last: Group,
 }
 
@@ -47,7 +47,7 @@ impl Held {
         self.bytes
     }
 
-    /// Takes what a ready has for the log.
+    /// Takes the items of a ready.
     pub(super) fn push(&mut self, group: Group, items: Vec<Item>, number: Option<u64>) {
         let mut part = Part::empty();
         for item in items {
@@ -75,8 +75,8 @@ impl Held {
         self.groups.entry(group).or_default().push_back(part);
     }
 
-    /// Items of at most `bytes_max`, in turns from the group behind the last on; only such without payloads
-    /// where the log has no room for those. `None`: there are none.
+    /// Items of at most `bytes_max`, in turns, beginning after the group of the last turn; only items
+    /// without payloads if the log has no room for others. `None`: there are none.
     pub(super) fn take(&mut self, bytes_max: u64, with_payloads: bool) -> Option<Batch> {
         let mut out = Batch::default();
         let mut bytes = 0;
@@ -150,7 +150,7 @@ mod tests {
         items.map(|i| (i.group.0, i.index.0)).collect()
     }
 
-    /// A ready of 100 MiB was one batch, which no file takes.
+    /// A ready of 100 MiB became one batch, which is too large for a file.
     #[test]
     fn a_large_ready_goes_to_several_batches_and_is_told_with_the_last() {
         let mut held = Held::default();
@@ -173,7 +173,7 @@ mod tests {
         assert!(batches > 10);
     }
 
-    /// The lowest group was always the first.
+    /// The lowest group always came first.
     #[test]
     fn groups_take_turns() {
         let mut held = Held::default();
@@ -197,7 +197,8 @@ mod tests {
         assert_eq!(indices(&third)[0], (1, 2));
     }
 
-    /// A vote need not wait for room for entries, but for those of its own group that come before.
+    /// A vote does not wait for entries of other groups that have no room, but it does wait for earlier
+    /// entries of its own group.
     #[test]
     fn what_has_no_entries_goes_where_entries_have_no_room() {
         let mut held = Held::default();

@@ -1,4 +1,4 @@
-//! A store's directory: how it is made, and what opening finds.
+//! A store's directory: how it is created and opened.
 //!
 //! ```text
 //!   STORE   what the store is, two copies      written last when a store is made: without it there is none
@@ -31,29 +31,29 @@ const LOCK: &str = "LOCK";
 const LOG: &str = "log";
 /// Name of the data file.
 const DATA: &str = "data";
-/// Bytes of payloads of the log that stay in memory, for followers that are a little behind.
+/// Bytes of the log's payloads that stay in memory, for followers that lag a little.
 const LOG_MEMORY_BYTES: u64 = 32 << 20;
-/// Files of the log that are for checkpoints only.
+/// Files of the log that are reserved for checkpoints.
 const RESERVED_FILES: u32 = 2;
 /// The fewest files of a log.
 const LOG_FILES_MIN: u32 = RESERVED_FILES + 2;
-/// The fewest bytes of one: a batch with a large request, and all groups' states.
+/// The fewest bytes of a log file: a batch with a large request, and all groups' states, must fit.
 const LOG_FILE_BYTES_MIN: u64 = 4 << 20;
 
-/// What a new store is.
+/// The parameters of a new store.
 #[derive(Clone, Copy, Debug)]
 pub struct Make {
-    /// Its name for ever.
+    /// Its id for ever.
     pub store: Uuid,
     /// The cluster that it belongs to.
     pub cluster: Uuid,
-    /// How many chunks it has place for.
+    /// The number of chunks that it has slots for.
     pub slots: u32,
-    /// How many files its log has: at least 4.
+    /// The number of files of its log: at least 4.
     pub log_files: u32,
-    /// Bytes of each: at least 4 MiB, whole MiB.
+    /// Bytes of each log file: at least 4 MiB, whole MiB.
     pub log_file_bytes: u64,
-    /// Takes a file system that lives in memory too, where nothing survives a power cut.
+    /// Whether a file system in memory is accepted, where nothing survives a power cut.
     pub allow_in_memory: bool,
 }
 
@@ -74,17 +74,18 @@ impl Make {
         wrong.map_or(Ok(()), |w| Err(Error::invalid_argument(w)))
     }
 
-    /// Bytes that the store takes.
+    /// Bytes that the store occupies.
     pub fn bytes(&self) -> u64 {
         let log = u64::from(self.log_files) * self.log_file_bytes;
         u64::from(self.slots) * SLOT_BYTES + trailer::LEN + log
     }
 }
 
-/// Makes a store in `dir`, which is made too, or is empty. `said` is told the bytes of the log that are
-/// written so far.
+/// Creates a store in `dir`, which is created too, or must be empty. `said` is called with the bytes of the
+/// log written so far.
 ///
-/// Errors: something is there; the file system cannot hold a store. Nothing is left then.
+/// Errors: `dir` has a store or a part of one; the file system cannot hold a store. Then nothing stays
+/// behind.
 pub fn make(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,
@@ -107,7 +108,7 @@ pub fn make(
     })
 }
 
-/// Errors: a store is there, or what was one. What a `make` has left that was killed is of no account.
+/// Errors: `dir` has a store or a part of one. Leftovers of a killed `make` do not count.
 fn check_empty(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     if fs.exists(&dir.join(STORE))? {
         return Err(Error::invalid_argument("there is a store already")
@@ -120,7 +121,7 @@ fn check_empty(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
         let used = |n: &&OsString| n.as_encoded_bytes().ends_with(b".log");
         names.iter().find(used).map(|n| log.join(n))
     } else {
-        // The log is made before it.
+        // The log's directory is created before the data file.
         fs.exists(&data)?.then_some(data)
     };
     left.map_or(Ok(()), |file| {
@@ -173,7 +174,8 @@ fn fill(
     fs.sync_dir(dir)
 }
 
-/// Removes what a `make` that failed has left. What cannot be removed stays: the error that is told is the first.
+/// Removes the files of a failed `make`. If one cannot be removed, it stays: the first error is the one to
+/// report.
 fn clear(fs: &dyn FileSystem, dir: &Path) {
     let log = dir.join(LOG);
     let mut files = vec![dir.join(STORE), dir.join(DATA)];
@@ -189,7 +191,7 @@ fn clear(fs: &dyn FileSystem, dir: &Path) {
     drop(fs.remove_dir(&log));
 }
 
-/// An error of a `make`, with what to do about the disk.
+/// An error of `make`, with a hint about the disk.
 fn on_such_a_disk(e: Error, what: &Make) -> Error {
     let mib = what.bytes().div_ceil(1 << 20);
     match e.kind() {
@@ -200,14 +202,14 @@ fn on_such_a_disk(e: Error, what: &Make) -> Error {
     }
 }
 
-/// An error with the remedy, if it comes from a disk that failed, or from a file system that nothing can be written to.
+/// Adds a hint to an error that comes from a failed disk or a read-only file system.
 pub(super) fn with_remedy(e: Error) -> Error {
     let source = std::error::Error::source(&e).and_then(|s| s.downcast_ref::<std::io::Error>());
     match source.and_then(rustix::io::Errno::from_io_error) {
         Some(rustix::io::Errno::ROFS) => {
             e.hint("the file system is read-only: see dmesg, check it, and mount it for writing")
         }
-        // The first that a file system says that is about to become read-only.
+        // The first error of a file system that is about to become read-only.
         Some(rustix::io::Errno::IO) => e.hint(
             "the disk or its file system has failed: see dmesg, check it, and mount it again, or replace the disk",
         ),
@@ -215,7 +217,7 @@ pub(super) fn with_remedy(e: Error) -> Error {
     }
 }
 
-/// What the device under `dir` writes as a whole. Errors: no store can be there.
+/// The unit that the device under `dir` writes atomically. Errors: the file system cannot hold a store.
 fn unit_of(fs: &dyn FileSystem, dir: &Path, allow_in_memory: bool) -> Result<u32> {
     let probe = fs.probe(dir)?;
     let no = |what: &str, hint: &str| {
@@ -243,7 +245,7 @@ fn unit_of(fs: &dyn FileSystem, dir: &Path, allow_in_memory: bool) -> Result<u32
     Ok(unit)
 }
 
-/// Errors: the log or the data file is not there, though `STORE` is.
+/// Errors: the log or the data file is missing, although `STORE` is there.
 fn check_parts(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     for (name, what) in [(LOG, "log"), (DATA, "data file")] {
         let path = dir.join(name);
@@ -258,7 +260,7 @@ fn check_parts(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A store that is open.
+/// An open store.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
@@ -267,22 +269,22 @@ pub struct Store {
     _lock: Box<dyn FileLock>,
 }
 
-/// What [`Store::open`] gives.
+/// The result of [`Store::open`].
 #[derive(Debug)]
 pub struct Opened {
     /// The store.
     pub store: Store,
-    /// Its log, with what a crash has left of it.
+    /// Its log, as read after the last run.
     pub log: RaftLog,
     /// Its data file.
     pub data: Data,
 }
 
 impl Store {
-    /// Opens a store. `depth`: how many batches may be on their way at once; `seed`: what nonces are drawn from.
+    /// Opens a store. `depth`: the most batches on their way at once; `seed`: seed of the log's nonces.
     ///
-    /// Errors: there is none; another process has it; it is of another cluster, or damaged; its files are
-    /// another store's.
+    /// Errors: there is no store; another process has it open; it belongs to another cluster, or is
+    /// damaged; its files belong to another store.
     pub fn open(
         fs: &Arc<dyn FileSystem>,
         dir: &Path,
@@ -301,7 +303,7 @@ impl Store {
             _ => with_remedy(e),
         })?;
         let superblock_file = fs.open(&path, OpenHow::UPDATE)?;
-        // A process that was killed may have left a copy that is written, and not durable.
+        // A killed process may have left a copy that is written and not durable.
         superblock_file.sync(SyncKind::All)?;
         let superblock = Superblock::read(&*superblock_file)?;
         if superblock.cluster != cluster {
@@ -320,7 +322,8 @@ impl Store {
             superblock_file,
             _lock: lock,
         };
-        // Before the log is begun anew: what a newer release wrote, or is another store's, is left as it is.
+        // Checked before the log begins a new file, so that files of a newer release or of another store stay
+        // unchanged.
         store.check_trailer(&*data_file)?;
         let mut data = Data::open(Arc::clone(&data_file), store.superblock.slots)?;
         let options = store.log_options(depth, seed);
@@ -345,22 +348,22 @@ impl Store {
         }
     }
 
-    /// The store's name.
+    /// The store's id.
     pub fn uuid(&self) -> Uuid {
         self.superblock.store
     }
 
-    /// Where it is.
+    /// Its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The other stores that it has met, by number.
+    /// The other stores that it has met, by their numbers.
     pub fn peers(&self) -> &BTreeMap<u64, Uuid> {
         &self.superblock.peers
     }
 
-    /// Notes which store another number is, for ever. Errors: the disk's.
+    /// Notes for ever which store has a number. Errors: those of the disk.
     pub fn note_peer(&mut self, number: u64, peer: Uuid) -> Result<()> {
         let peers = &mut self.superblock.peers;
         if peers.len() >= PEERS_MAX || peers.contains_key(&number) {
@@ -370,10 +373,10 @@ impl Store {
         self.superblock.write(&*self.superblock_file)
     }
 
-    /// Notes which file of the log is the newest, when that has changed: should it be missing at the next open,
-    /// that is found.
+    /// Notes the number of the newest log file if it has changed, so that the next open notices if that file is
+    /// missing.
     pub fn note_log_file(&mut self, log: &RaftLog) -> Result<()> {
-        // One without a batch may go again unnoticed.
+        // A file without a durable batch does not count, since its loss does no harm.
         let newest = log.durable_file_number();
         if self.superblock.log_number == newest {
             return Ok(());
@@ -382,7 +385,7 @@ impl Store {
         self.superblock.write(&*self.superblock_file)
     }
 
-    /// Errors: the data file is another store's, or from another time.
+    /// Errors: the data file belongs to another store, or is of another time.
     fn check_trailer(&self, data: &dyn File) -> Result<()> {
         let block = &self.superblock;
         let trailer = Trailer::read(data, u64::from(block.slots) * SLOT_BYTES)?;
@@ -390,7 +393,7 @@ impl Store {
         checked.map_err(|e| e.or_file(data.path()))
     }
 
-    /// Counts this opening: first in the data file, which may be one ahead for that.
+    /// Counts this opening, first in the data file; so after a crash the data file may be one ahead.
     fn note_opening(&mut self, data: &dyn File, log: &RaftLog) -> Result<()> {
         let block = &mut self.superblock;
         block.openings += 1;
@@ -403,8 +406,8 @@ impl Store {
         block.write(&*self.superblock_file)
     }
 
-    /// Errors: a page is newer than the log's end, so the log is not this data file's, or has lost its end; a page is
-    /// damaged, and what was in it lost.
+    /// Errors: a page is newer than the log's end, so the log belongs to another data file or has lost its end;
+    /// or a page is damaged, and blocks in it are lost.
     fn check_pages(&self, log: &RaftLog, data: &Data) -> Result<()> {
         let reader = data.reader();
         for (group, last) in reader.last_indices() {

@@ -1,15 +1,16 @@
-//! The sockets of a store: one connection with each other store, and those of clients.
+//! A store's sockets: one connection to each other store, and those of clients.
 //!
 //! ```text
 //!   accept, dial ──> hello ──> a peer: messages of replicas      a client: requests, answers
 //! ```
 //!
-//! Of two stores the one with the lower number dials, again and again with pauses that grow. Whoever is of
-//! another cluster, is not what it should be, or sends what cannot be, is told so and closed; the reason is said.
+//! Of two stores, the one with the lower number dials, again and again with growing pauses. A connection is
+//! refused and closed if the other side belongs to another cluster, is not the expected store, or sends invalid
+//! frames; the reason is sent to it and printed.
 //!
-//! What is to be sent to a peer is gathered during a turn and leaves at its end, as one write where the socket
-//! takes it. A peer that is slow has a queue with a bound. What is over it is dropped, and Raft sends it again;
-//! signs of life have a queue of their own. A client that does not read its answers is closed.
+//! Messages to a peer are gathered during a turn and sent at its end, in one write if the socket takes it. The
+//! queue of a slow peer is bounded: messages beyond the bound are dropped, and Raft sends them again; heartbeats
+//! have a queue of their own. A client that does not read its responses is disconnected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
@@ -35,45 +36,46 @@ use crate::wire::link::{Link, failed};
 use crate::wire::raft::{self, Gather};
 use crate::wire::{remedy, session};
 
-/// What the poller names that is no connection.
+/// The poller's name for the listener; connections have lower ones.
 pub(super) const LISTENER: u64 = u64::MAX;
 /// The most connections.
 const CONNECTIONS_MAX: usize = 1024;
-/// How long the other side may take to say hello, ns.
+/// How long the other side may take to send its hello, ns.
 const HELLO_NANOS_MAX: u64 = 5_000_000_000;
-/// The first pause before a peer is dialed again, ns, and the longest.
+/// The first and the longest pause before a peer is dialed again, ns.
 const PAUSE_NANOS: u64 = 50_000_000;
 const PAUSE_NANOS_MAX: u64 = 2_000_000_000;
-/// The most bytes that wait for a connection, by lane. Answers to a client are fewer: it is not heard before.
+/// The most bytes queued for a connection, by lane. A client's responses stay below, because the limits of its
+/// open requests come first.
 const LANE_BYTES_MAX: [usize; 4] = [1 << 20, 40 << 20, 16 << 20, 16 << 20];
 
-/// Where what happens is said.
+/// Prints messages.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Another store.
 #[derive(Debug)]
 struct Peer {
     address: SocketAddr,
-    /// The connection that said hello.
+    /// The connection on which it has sent its hello.
     connection: Option<u64>,
-    /// Somebody is being dialed.
+    /// Whether a connection to it is being made.
     dialing: bool,
     /// Failures since the last hello.
     failures: u32,
-    /// What was said last of why there is no connection, and how often the other side has refused one since it last
-    /// sent something.
+    /// The last printed reason why there is no connection, and how often the peer has refused one since it last
+    /// sent a message.
     said: String,
     refusals: u32,
-    /// The store that was refused under this number, which comes again and again.
+    /// The store that was last refused under this number: it tries again and again.
     refused: Option<Uuid>,
     dial_at: u64,
-    /// What is to be sent at the end of this turn, by lane.
+    /// Messages to be sent at the end of this turn, by lane.
     gathers: [Gather; 2],
     frames: Vec<Frame>,
     touched: bool,
 }
 
-/// See the module.
+/// A store's sockets.
 pub(super) struct Links {
     me: Hello,
     options: session::Options,
@@ -81,14 +83,14 @@ pub(super) struct Links {
     listener: TcpListener,
     accepts: bool,
     peers: BTreeMap<u64, Peer>,
-    /// Which store each number is, and those that were met for the first time.
+    /// The store of each number, and those that were met for the first time.
     known: BTreeMap<u64, Uuid>,
     met: Vec<(u64, Uuid)>,
     connections: HashMap<u64, Connection>,
     next_id: u64,
-    /// Connections with something to send, or to be watched anew.
+    /// Connections with output, or whose watched events may have changed.
     touched: Vec<u64>,
-    /// Peers that something was gathered for.
+    /// Peers with gathered messages.
     gathered: Vec<u64>,
     frames: Vec<Frame>,
     clock: Arc<dyn Clock>,
@@ -98,7 +100,8 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Listens already; peers by their numbers, and which stores those were. Errors: the system's.
+    /// Sockets with a listener, the addresses of peers, and the known stores by number. Errors: those of
+    /// the system.
     pub(super) fn new(
         me: Hello,
         listener: TcpListener,
@@ -156,7 +159,7 @@ impl Links {
         mem::take(&mut self.met)
     }
 
-    /// What waits for the sockets.
+    /// The descriptor that waits for the sockets.
     pub(super) fn poller(&self) -> &OwnedFd {
         &self.poller
     }
@@ -165,7 +168,7 @@ impl Links {
         (self.say)(text);
     }
 
-    /// Takes everybody who has come.
+    /// Accepts all waiting connections.
     pub(super) fn accept(&mut self, now: u64) -> Result<()> {
         loop {
             if self.connections.len() >= CONNECTIONS_MAX {
@@ -182,7 +185,7 @@ impl Links {
                 },
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if is_about_the_client(&e) => {}
-                // No descriptors, no memory: the next tick tries again.
+                // Descriptors or memory are short: the next tick tries again.
                 Err(e) => {
                     self.say(&format!("no connection is taken for now: {e}"));
                     return self.stop_accepting();
@@ -215,7 +218,7 @@ impl Links {
         }
     }
 
-    /// Dials who is to be dialed, and closes who does not say hello.
+    /// Dials the peers that are due, and closes connections on which no hello came in time.
     pub(super) fn tick(&mut self, now: u64) -> Result<()> {
         if !self.accepts && self.connections.len() < CONNECTIONS_MAX {
             self.accepts = true;
@@ -252,7 +255,7 @@ impl Links {
         };
         peer.dialing = true;
         let link = Link::dial(peer.address, self.me, self.options.clone());
-        // Where there is no room for one more, the others go on.
+        // A failed dial must not keep the other connections from being served.
         if let Err(e) = link.and_then(|link| self.admit(link, Some(id), now)) {
             self.dial_failed(id, &e, now);
         }
@@ -273,7 +276,7 @@ impl Links {
         }
     }
 
-    /// A socket has bytes, or room, or is broken: what came goes to `inbox`.
+    /// Handles a socket that has input, has room, or is broken; received events go to `inbox`.
     pub(super) fn ready(&mut self, id: u64, flags: EventFlags, now: u64, inbox: &mut Vec<Event>) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
@@ -288,7 +291,7 @@ impl Links {
             outcome = connection.link.read(&mut frames);
         }
         self.touch(id);
-        // What came before the end is heard.
+        // Frames that arrived before the end of the connection are handled.
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.unheard.extend(frames.drain(..));
         }
@@ -297,7 +300,7 @@ impl Links {
         self.end_if(id, heard, outcome, now);
     }
 
-    /// Ends a connection where something has failed, and tells why what it said is not taken.
+    /// Closes the connection if something has failed; if the peer's input is refused, tells it why.
     fn end_if(&mut self, id: u64, heard: Result<()>, outcome: Result<()>, now: u64) {
         if let Err(e) = &heard
             && let Some(connection) = self.connections.get_mut(&id)
@@ -309,7 +312,8 @@ impl Links {
         }
     }
 
-    /// Hears what was read, as far as there is room for its answers. Errors: it is nothing that may be said here.
+    /// Handles frames that were read, as long as the limits for responses allow. Errors: a frame is invalid or
+    /// not allowed.
     fn hear_all(&mut self, id: u64, now: u64, inbox: &mut Vec<Event>) -> Result<()> {
         while let Some(connection) = self.connections.get_mut(&id)
             && connection.is_heard()
@@ -321,7 +325,7 @@ impl Links {
         Ok(())
     }
 
-    /// Finds out who is there, once it has said so. Errors: it is nobody who is served.
+    /// Identifies the other side once its hello has arrived. Errors: it is not to be served.
     fn greet(&mut self, id: u64) -> Result<Who> {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(Who::Unknown);
@@ -413,7 +417,7 @@ impl Links {
         }
     }
 
-    /// A store that had refused connections sends something on this one.
+    /// A store that had refused connections has sent a message on this one.
     fn serves(&mut self, number: u64) {
         if let Some(peer) = self.peers.get_mut(&number)
             && mem::take(&mut peer.refusals) > 0
@@ -423,7 +427,7 @@ impl Links {
         }
     }
 
-    /// Ends a connection, and says why.
+    /// Closes a connection, and prints the reason.
     fn close(&mut self, id: u64, why: &Error, now: u64) {
         let Some(connection) = self.forget(id) else {
             return;
@@ -435,7 +439,8 @@ impl Links {
                 let Some(peer) = self.peers.get_mut(&number) else {
                     return;
                 };
-                // One that refuses does so again and again.
+                // A store that refuses connections does so again and again, so the same reason is printed
+                // once.
                 let refuses = why.kind() == base::ErrorKind::NotSupported;
                 peer.refusals = if refuses { peer.refusals + 1 } else { 0 };
                 if peer.connection == Some(id) {
@@ -460,12 +465,13 @@ impl Links {
 
     fn forget(&mut self, id: u64) -> Option<Connection> {
         let connection = self.connections.remove(&id)?;
-        // A closed socket leaves the poller by itself.
+        // Closing the socket removes it from the poller in any case.
         epoll::delete(&self.poller, &connection.link).unwrap_or_default();
         Some(connection)
     }
 
-    /// A message for another replica, to leave at the end of the turn. What cannot leave is dropped.
+    /// Queues a message for another replica until the end of the turn. It is dropped if the peer is not
+    /// connected.
     pub(super) fn send(&mut self, group: Group, outgoing: &Outgoing) {
         let Some(peer) = self.peers.get_mut(&outgoing.to) else {
             return;
@@ -491,7 +497,7 @@ impl Links {
         }
     }
 
-    /// The answer to a client: its request, if it is there still.
+    /// Sends a response to a client. Returns the request that it answers, if the connection still exists.
     pub(super) fn reply(&mut self, client: u64, response: Response) -> Option<Open> {
         let connection = self.connections.get_mut(&client)?;
         let open = connection.end(response.id);
@@ -511,12 +517,12 @@ impl Links {
         open
     }
 
-    /// A request of a client that has no answer yet.
+    /// An unanswered request of a client.
     pub(super) fn open(&mut self, client: u64, id: u64) -> Option<&mut Open> {
         self.connections.get_mut(&client)?.open.get_mut(&id)
     }
 
-    /// The end of a turn: what is to be sent leaves, and what there is room for again is heard.
+    /// Ends a turn: sends what is queued, and handles frames for which there is room again.
     pub(super) fn flush(&mut self, now: u64, inbox: &mut Vec<Event>) -> Result<()> {
         for to in mem::take(&mut self.gathered) {
             self.flush_peer(to);
@@ -575,7 +581,7 @@ impl Links {
     }
 }
 
-/// Errors: whoever says this is not where it should be. `dialed`: the store that was to be there.
+/// Errors: a store with this hello should not be on this connection. `dialed`: the store that was dialed.
 fn check_place(hello: &Hello, dialed: Option<u64>, me: u64) -> Result<()> {
     let they = hello.id;
     let (what, remedy) = match (hello.role, dialed) {
@@ -600,7 +606,7 @@ fn check_place(hello: &Hello, dialed: Option<u64>, me: u64) -> Result<()> {
     Err(Error::invalid_argument(format!("wire: {what}")).hint(remedy))
 }
 
-/// Whether a failed accept says nothing about the next one.
+/// Whether a failed accept concerns one client only, so that the next one may succeed.
 fn is_about_the_client(e: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NotConnected};
     matches!(

@@ -1,14 +1,16 @@
-//! A replica on a store: its Raft and its blocks, who waits for an entry, and who may read.
+//! A replica on a store: its Raft node and its blocks, the requests that wait for entries, and reads.
 //!
-//! **Reads** are served by a leader that knows that it is one: within its lease, or behind a round of heartbeats.
-//! The lease is the start of a round that a quorum has answered, and nine tenths of what an election takes from
-//! there on. In both cases what was committed when the read came is applied first.
+//! **Reads** are served by a leader that is certain to be the leader: it has a lease, or has completed a round
+//! of heartbeats since the read came. A lease begins with the start of a round that a quorum has answered, and
+//! lasts nine tenths of the shortest time until an election. In both cases, the entries that were committed
+//! when the read came are applied first.
 //!
-//! **Parts of blocks** are read, changed and written as whole blocks by the leader. Other changes of those blocks wait
-//! meanwhile.
+//! **Partial blocks**: the leader reads such a block, changes it, and writes it as a whole. Meanwhile, other
+//! changes of the block wait.
 //!
-//! **Space**: a group has so many chunks at most, and each of its stores as many slots for it. The leader refuses a
-//! write to a chunk beyond that. What is in the log has its place everywhere, and is applied without a question.
+//! **Space**: the number of a group's chunks is limited, and each of its stores has a slot for each of them.
+//! The leader refuses a write that would create one more chunk. So every entry in the log has its place on all
+//! replicas, and is applied without a check.
 
 mod copies;
 mod in_place;
@@ -45,22 +47,22 @@ use locks::{Lock, Locks};
 use reads::{Purpose, Reading};
 use repair::Repairs;
 
-/// Time between two ticks.
+/// Time between ticks.
 pub const TICK: Duration = Duration::from_millis(100);
-/// Ticks of an election, at least.
+/// The shortest election timeout, in ticks.
 const ELECTION_TICKS: u32 = 10;
 /// The most blocks of one write: 1 MiB.
 const WRITE_BLOCKS_MAX: u16 = 256;
-/// Bytes of entries that a leader has proposed and that are not committed, beyond which changes wait.
+/// Beyond this many bytes of proposed and uncommitted entries, a leader lets changes wait.
 const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
-/// What a request comes with.
+/// What the handling of a request needs.
 pub(super) struct Inbox<'a> {
     pub(super) now: Duration,
     pub(super) data: &'a Reader,
     pub(super) out: &'a mut VecDeque<Command>,
 }
 
-/// Who waits for an entry.
+/// A client that waits until an entry is applied.
 #[derive(Debug)]
 struct Waiting {
     term: Term,
@@ -76,46 +78,46 @@ pub(super) struct Asked {
     request: Request,
 }
 
-/// See the module.
+/// A replica on a store.
 #[derive(Debug)]
 pub struct Member {
     group: Group,
     node: Node,
     replica: Replica,
     waiting: BTreeMap<Index, Waiting>,
-    /// Blocks of changes that are not applied.
+    /// Blocks of changes that are not applied yet.
     locks: Locks,
-    /// How many chunks the group may have, those that it has, and those that are on their way to it.
+    /// The most chunks of the group, the existing chunks, and those that uncommitted writes will create.
     chunks_max: u32,
     chunks: BTreeSet<ChunkKey>,
     new_chunks: BTreeMap<ChunkKey, u32>,
-    /// Reads that came since the last question for an index, and those behind each question.
+    /// Reads that came since the last index was asked for, and the reads for each pending question.
     new_reads: Vec<Asked>,
     asked: BTreeMap<u64, Vec<Asked>>,
     /// Reads that wait until an entry is applied.
     due: BTreeMap<Index, Vec<Asked>>,
     next_context: u64,
-    /// When each round of heartbeats began.
+    /// When each round of heartbeats began, by its number.
     rounds: VecDeque<(u64, Duration)>,
     read_mode: ReadMode,
     round: u64,
     reading: BTreeMap<u64, Reading>,
-    /// Where the answers of a read go: its reading, the first part, and how many.
+    /// For each read of the data file: the reading, its first part, and the number of parts.
     tokens: BTreeMap<u64, (u64, usize, usize)>,
     next_token: u64,
     has_applied: bool,
-    /// The replicas that the group was made with.
+    /// The members that the group was created with.
     first_members: Members,
-    /// Copies for followers, by replica; and the one that this follower gets.
+    /// Copies that are sent to followers, by replica; and the copy that this follower receives.
     giving: BTreeMap<u64, Giving>,
     taking: Option<Taking>,
-    /// Writes to their place before the answer.
+    /// In-place writes of blocks.
     in_place: InPlaceWrites,
-    /// Blocks that are asked of other replicas.
+    /// Blocks that other replicas were asked for.
     repairs: Repairs,
-    /// Counts the notes of copies.
+    /// Number of the last note of a copy.
     notes: u64,
-    /// Who is to be told that a copy may come.
+    /// Leaders to be told that this follower is ready for a copy.
     answers: Vec<(u64, Copy, u64)>,
     copies_begun: u64,
     copies_done: u64,
@@ -131,12 +133,12 @@ fn refuse(out: &mut VecDeque<Command>, client: u64, id: u64, reason: Reason) {
     reply(out, client, id, Outcome::Refused(reason));
 }
 
-/// The store has no replica of the group.
+/// The refusal if the store has no replica of the group.
 pub(super) fn refuse_unknown(client: u64, id: u64, out: &mut VecDeque<Command>) {
     refuse(out, client, id, Reason::NotLeader { hint: None });
 }
 
-/// Too many requests wait.
+/// The refusal if too many requests wait.
 pub(super) fn refuse_busy(client: u64, id: u64, out: &mut VecDeque<Command>) {
     refuse(out, client, id, Reason::Busy);
 }
@@ -186,7 +188,7 @@ impl Member {
         })
     }
 
-    /// A replica at the last checkpoint that is durable in the log.
+    /// A replica at the log's last durable checkpoint.
     fn replica_of(group: Group, first: &Members, log: &RaftLog) -> Result<Replica> {
         let found = log.groups().get(group);
         let synced = found.map_or_else(Default::default, GroupLog::synced);
@@ -194,17 +196,17 @@ impl Member {
         Replica::at(group, synced, &state, first)
     }
 
-    /// How many copies for followers it has begun and ended, and the bytes of them.
+    /// Number of copies that it has begun to send and has completed, and their bytes.
     pub fn copies(&self) -> (u64, u64, u64) {
         (self.copies_begun, self.copies_done, self.copied_bytes)
     }
 
-    /// Its Raft.
+    /// Its Raft node.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// Its blocks.
+    /// Its blocks and the state of their volumes.
     pub fn replica(&self) -> &Replica {
         &self.replica
     }
@@ -234,7 +236,7 @@ impl Member {
         self.node.tick()
     }
 
-    /// Says something to another replica that Raft is not told.
+    /// Sends a message that Raft is not involved in.
     fn send(&self, to: u64, body: Body, payloads: Vec<Bytes>, out: &mut VecDeque<Command>) {
         let message = Message {
             from: self.node.id(),
@@ -269,7 +271,8 @@ impl Member {
                 self.has_block(key, crc, bytes, data, out);
                 return Ok(());
             }
-            // The log reaches this follower: it goes on at its checkpoint, and is asked again.
+            // The log reaches this follower after all: it gives up the copy and continues at its
+            // checkpoint; the leader will repeat the entries.
             Body::Append { .. } if self.is_taking() => {
                 self.take_no_more();
                 return Ok(());
@@ -277,7 +280,7 @@ impl Member {
             _ => {}
         }
         if let Body::Append { entries, .. } = &message.body {
-            // What is in the log is applied one day: what cannot be must not come there.
+            // Every entry in the log will be applied, so an invalid one must not get into it.
             let is_whole = |(entry, payload): (&Entry, &Bytes)| {
                 if entry.is_change {
                     return Change::decode(&entry.inline).is_ok();
@@ -310,7 +313,7 @@ impl Member {
         self.replica.is_in_round()
     }
 
-    /// Takes a part of what is dirty: of the round that is under way, or of a new one if one may begin.
+    /// Takes some dirty blocks: of the round of write-back under way, or of a new round if one may begin.
     pub(super) fn mark(&mut self, bytes_max: u64, may_begin: bool) -> Option<Marked> {
         let is_in_round = self.is_in_round();
         let wants = is_in_round || (may_begin && self.has_applied);
@@ -324,18 +327,18 @@ impl Member {
         Some(marked)
     }
 
-    /// Writes to their place that wait for others.
+    /// Number of in-place writes that wait for others.
     pub(super) fn waiting_in_place(&self) -> usize {
         self.in_place.waiting()
     }
 
-    /// Whether more changes of clients must wait: what is on its way would only wait for other replicas, and what a
-    /// slow one does not take is sent again.
+    /// Whether more changes of clients must wait: they would only wait for other replicas, and messages that a
+    /// slow replica does not take would be sent again.
     pub(super) fn is_crowded(&self) -> bool {
         self.node.role() == Role::Leader && self.node.uncommitted_bytes() >= UNCOMMITTED_BYTES_MAX
     }
 
-    /// Changes of clients that are on their way.
+    /// Number of clients' changes on their way.
     pub(super) fn changes(&self) -> usize {
         let merges = self.reading.values().filter(|r| r.is_merge());
         self.waiting.len() + merges.count()
@@ -354,7 +357,7 @@ impl Member {
         self.has_applied = true;
     }
 
-    /// Gives the group to the follower that has most of its entries, if one is there.
+    /// Transfers the leadership to the active follower with the most of its entries, if there is one.
     pub(super) fn hand_over(&mut self) {
         let progress = self.node.progress();
         let voters = &self.node.members().voters;
@@ -375,12 +378,12 @@ impl Member {
         self.read_mode = mode;
     }
 
-    /// Rounds that began before count no more.
+    /// Rounds that began before this call give no lease.
     pub(super) fn forget_lease(&mut self) {
         self.rounds.clear();
     }
 
-    /// Whether this replica surely leads at this moment.
+    /// Whether this replica is certain to be the leader at this moment.
     fn has_lease(&self, now: Duration) -> bool {
         if self.read_mode == ReadMode::ReadIndex {
             return false;
@@ -395,7 +398,8 @@ impl Member {
         is_within && self.node.has_applied_own_term() && !self.node.is_transferring()
     }
 
-    /// Goes on with a copy that it gets; returns what is for the log, and the number to tell.
+    /// Continues a copy that it receives; returns an item for the log, with the number under which to
+    /// report it as durable.
     pub(super) fn copy_on(
         &mut self,
         log: &RaftLog,
@@ -411,14 +415,15 @@ impl Member {
         self.take_on(log, data, out)
     }
 
-    /// What is to be done next; `None`: nothing. Applies what is committed.
+    /// The next ready, after applying its committed entries; `None`: there is nothing to do.
     pub(super) fn ready(
         &mut self,
         log: &RaftLog,
         data: &Reader,
         out: &mut VecDeque<Command>,
     ) -> Result<Option<Ready>> {
-        // What it knows to be committed is not in the log any more; it is opened anew behind the copy.
+        // Entries that it knows to be committed are no longer in the log; the node is reopened behind the
+        // copy.
         if self.is_taking() && self.node.is_behind(log) {
             return Ok(None);
         }
@@ -463,7 +468,7 @@ impl Member {
         out: &mut VecDeque<Command>,
     ) -> Result<()> {
         if self.is_taking() {
-            // The copy has it, or the log is read again from the checkpoint on.
+            // The copy includes the entry, or the log is replayed from the checkpoint later.
             return self.node.applied(entry.index);
         }
         let applied = self.replica.apply(entry)?;
@@ -515,7 +520,7 @@ impl Member {
         Reason::NotLeader { hint }
     }
 
-    /// Another replica leads: whoever waits here asks there.
+    /// Another replica is the leader: waiting requests are refused, so that the clients ask there.
     fn resign(&mut self, out: &mut VecDeque<Command>) {
         let reason = self.not_leader();
         for (_, w) in std::mem::take(&mut self.waiting) {
@@ -532,7 +537,7 @@ impl Member {
         for a in asked.chain(due).chain(new) {
             refuse(out, a.client, a.request.id, reason.clone());
         }
-        // What was read to be merged may be written over before this replica leads again.
+        // The blocks that were read for a merge may be overwritten before this replica is the leader again.
         let (merges, reads) = std::mem::take(&mut self.reading)
             .into_iter()
             .partition(|(_, r)| r.is_merge());
@@ -554,7 +559,7 @@ impl Member {
         let epoch = self.replica.epoch(request.tree);
         match request.what {
             What::Attach => {}
-            // A higher one has not come here yet.
+            // The entry with the higher epoch is not applied here yet.
             _ if request.origin.epoch > epoch => return refuse(out, client, id, Reason::Busy),
             _ if request.origin.epoch < epoch => {
                 return refuse(out, client, id, Reason::Fenced { epoch });
@@ -579,7 +584,7 @@ impl Member {
         }
     }
 
-    /// A write, or zeros: begins when nothing that must come before is on its way.
+    /// A write, or zeros: begins when no earlier change conflicts with it.
     fn change(
         &mut self,
         client: u64,
@@ -592,7 +597,7 @@ impl Member {
         let range = range_of(&request, span);
         let is_merge = !(span.offset as usize).is_multiple_of(BLOCK)
             || !(span.len as usize).is_multiple_of(BLOCK);
-        // Zeros of parts of blocks become a write of all of them.
+        // Zeros that cover blocks partly become a write of whole blocks.
         let brings = is_merge || matches!(request.what, What::Write { .. });
         if brings && range.blocks > WRITE_BLOCKS_MAX {
             let text = format!(
@@ -621,7 +626,7 @@ impl Member {
         }
     }
 
-    /// Proposes whole blocks as they are, and reads the others before.
+    /// Proposes a change of whole blocks at once; otherwise reads the blocks first.
     fn begin_change(
         &mut self,
         asked: Asked,
@@ -641,8 +646,8 @@ impl Member {
         self.propose(client, &request, op, Some(lock), &crcs, payload, out);
     }
 
-    /// Counts the chunk of blocks that are to be written, if it is new; returns it then. So applying never lacks space,
-    /// on any replica. Errors: it cannot be written.
+    /// Accounts for the chunk of a write if the chunk is new, and returns it then. So space never runs out when
+    /// entries are applied, on any replica. Errors: the chunk cannot be created.
     fn count_chunk(&mut self, range: Range) -> Result<Option<ChunkKey>, Reason> {
         let Some(key) = range.keys().next() else {
             return Ok(None);
@@ -655,7 +660,7 @@ impl Member {
             *count += 1;
             return Ok(Some(chunk));
         }
-        // What leaders before have granted is known then.
+        // Then all chunks that earlier leaders have granted are known.
         if !self.node.has_applied_own_term() {
             return Err(Reason::Busy);
         }
@@ -666,7 +671,7 @@ impl Member {
         Ok(Some(chunk))
     }
 
-    /// A write to a chunk that is not there is not on its way any more.
+    /// A write that would have created a chunk is not on its way any more.
     fn uncount_chunk(&mut self, chunk: ChunkKey) {
         if let Some(count) = self.new_chunks.get_mut(&chunk) {
             *count -= 1;
@@ -737,9 +742,9 @@ impl Member {
         }
     }
 
-    /// One question for an index, for all reads that came since the last.
+    /// Asks for one index, for all reads that came since the last question.
     fn ask_for_reads(&mut self) {
-        // Raft forgets a question that comes before the leader's first entry is committed.
+        // Raft drops a question that comes before the leader has committed an entry of its term.
         let is_early = !self.node.has_applied_own_term();
         if self.new_reads.is_empty() || !self.asked.is_empty() || is_early {
             return;

@@ -1,4 +1,4 @@
-//! A store in a process: its directory, and the one thread that owns it.
+//! A store in a process: its directory, and the thread that owns it.
 #![deny(clippy::indexing_slicing)]
 
 mod connection;

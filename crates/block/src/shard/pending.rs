@@ -1,48 +1,48 @@
-//! Changes of clients that wait for room, in order for each group.
+//! Changes of clients that wait until they may begin, in order for each group.
 //!
-//! A group may wait for long, as for a majority that is not there. So each has bounds of its own, below the store's, and
-//! what waits of one is passed by what others have.
+//! A group may wait for long, for example for a majority. So each group has limits of its own, below the
+//! store's, and other groups' changes may pass those of a waiting group.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::Group;
 use crate::wire::client::Request;
 
-/// The most changes that wait, and their bytes: of the store, and of a group.
+/// The most waiting changes and their bytes: of the store, and of a group.
 const COUNT_MAX: usize = 8192;
 const BYTES_MAX: u64 = 48 << 20;
 const GROUP_COUNT_MAX: usize = 2048;
 const GROUP_BYTES_MAX: u64 = 24 << 20;
 
-/// See the module.
+/// The waiting changes of a store.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     groups: BTreeMap<Group, Queue>,
     len: usize,
     bytes: u64,
-    /// Counts those that came.
+    /// Number of changes that came.
     came: u64,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// When each came, who asks, and for what.
+    /// For each change: its number of arrival, the client, and the request.
     changes: VecDeque<(u64, u64, Request)>,
     bytes: u64,
 }
 
 impl Pending {
-    /// How many wait.
+    /// Number of waiting changes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none waits.
+    /// Whether no change waits.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Takes a change. Gives its number back where too many wait, of all or of its group.
+    /// Adds a change. Returns its id as an error if too many wait, in total or of its group.
     pub(super) fn push(&mut self, client: u64, request: Request) -> Result<(), u64> {
         let is_full = |q: &Queue| q.changes.len() >= GROUP_COUNT_MAX || q.bytes >= GROUP_BYTES_MAX;
         if self.len >= COUNT_MAX
@@ -61,7 +61,7 @@ impl Pending {
         Ok(())
     }
 
-    /// The one that came first, of the groups that may go on.
+    /// Removes the change that came first, among the groups for which `may` is true.
     pub(super) fn pop(&mut self, may: impl Fn(Group) -> bool) -> Option<(u64, Request)> {
         let first = |queue: &Queue| queue.changes.front().map(|(came, ..)| *came);
         let firsts = self.groups.iter().filter(|(group, _)| may(**group));
@@ -80,17 +80,17 @@ impl Pending {
     }
 }
 
-/// Changes of clients that are on their way, of each group, where only so many may be.
+/// The number of clients' changes on their way in each group, for a limit on them.
 #[derive(Debug)]
 pub(super) struct Open {
     groups: BTreeMap<Group, usize>,
     all: usize,
-    /// Groups that have some.
+    /// Number of groups with some on their way.
     busy: usize,
 }
 
 impl Open {
-    /// So many of each group.
+    /// Counts by group.
     pub(super) fn new(groups: impl Iterator<Item = (Group, usize)>) -> Self {
         let groups: BTreeMap<Group, usize> = groups.filter(|&(_, count)| count > 0).collect();
         Self {
@@ -100,16 +100,16 @@ impl Open {
         }
     }
 
-    /// Whether one more of a group may begin, where `max` of all may be on their way. A group has its share even if
-    /// others, which may wait for a replica that does not answer, have all places. So at most `max` times
-    /// 1 + 1/2 + … + 1/groups are on their way.
+    /// Whether another change of a group may begin, if `max` of all groups may be on their way. A group has its
+    /// share even if others, which may wait for a replica that does not answer, have used all places. So at
+    /// most `max` times 1 + 1/2 + … + 1/groups are on their way.
     pub(super) fn has_place(&self, group: Group, max: usize) -> bool {
         let count = self.groups.get(&group).copied().unwrap_or(0);
         let sharers = self.busy + usize::from(count == 0);
         self.all < max || count < max.div_ceil(sharers)
     }
 
-    /// One begins.
+    /// Notes that a change begins.
     pub(super) fn begin(&mut self, group: Group) {
         let count = self.groups.entry(group).or_default();
         self.busy += usize::from(*count == 0);
@@ -161,7 +161,7 @@ mod tests {
         while next(&mut pending, |_| true).is_some() {}
         assert!(pending.is_empty() && pending.bytes == 0);
     }
-    /// All places were one group's, which waited for its replicas, and nothing of the others began.
+    /// One group, which waited for its replicas, had all places, and no change of the others began.
     #[test]
     fn each_group_has_its_share_of_the_places() {
         let mut open = Open::new([(Group(1), 0), (Group(2), 0), (Group(3), 0)].into_iter());

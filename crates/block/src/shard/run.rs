@@ -1,4 +1,4 @@
-//! A store's thread: it waits for sockets, the disk and the clock, and does what the core says.
+//! A store's thread: it waits for sockets, the disk and the clock, and executes the core's commands.
 //!
 //! ```text
 //!   turn:  wait ── sockets: requests, messages ─┐
@@ -8,12 +8,12 @@
 //!          one write of the log, reads ── one submit <──────────────────────────────┘
 //! ```
 //!
-//! Everything that is there is taken before the core looks for what to do. So one write of the log has what many
-//! clients asked for, and while it is on its way the next gathers. Nothing on the way of a write goes to another
-//! thread.
+//! All events that are there are collected before the core handles them. So one write of the log holds the
+//! changes of many clients, and while it is on its way the next ones gather. No step of a write goes through
+//! another thread.
 //!
-//! A store that is stopped gives the groups that it leads to others first: their clients go on within milliseconds,
-//! and not behind an election.
+//! A store that is stopped hands over the leadership of its groups first: their clients continue within
+//! milliseconds, instead of after an election.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, TcpListener};
@@ -47,59 +47,60 @@ use crate::wake::Wake;
 use crate::wire::client::{Outcome, Response};
 use crate::wire::hello::{Hello, Role};
 
-/// What the poller names beside connections and the listener.
+/// The poller's names for what is not a socket.
 const QUEUE: u64 = u64::MAX - 1;
 const FLUSHER: u64 = u64::MAX - 2;
 const STOP: u64 = u64::MAX - 3;
-/// Events of one wait.
+/// The most events of one `epoll_wait`.
 const EVENTS_MAX: usize = 256;
-/// Reads and writes on their way.
+/// The most reads and writes on their way.
 const QUEUE_DEPTH: u32 = 512;
-/// The most writes whose time until the log is measured.
+/// The most writes for which the time until they are logged is measured.
 const UNLOGGED_MAX: usize = 8192;
-/// How long a store that is stopped waits for others to lead its groups, nanoseconds.
+/// How long a stopping store waits for others to take over its groups, nanoseconds.
 const LEAVE_NANOS: u64 = 500_000_000;
-/// How long a look at both clocks takes at most, unless the thread waits for its turn; how many looks there are then.
+/// The longest time between two readings of the clocks for a valid comparison, unless the thread was preempted;
+/// and the most tries.
 const LOOK_NANOS: u64 = 1_000_000;
 const LOOKS_MAX: u32 = 3;
-/// Ticks between two looks at what changes slowly.
+/// Ticks between updates of slowly changing values.
 const SLOW_TICKS: u64 = 10;
 
-/// What a store's thread is made of.
+/// The configuration of a store's thread.
 pub struct Options {
-    /// The cluster.
+    /// The cluster's id.
     pub cluster: Uuid,
-    /// The store's number, by which others dial it and which its replicas have.
+    /// The store's number: the peers dial it by this number, and its replicas have it as their id.
     pub id: u64,
-    /// Listens for the others and for clients.
+    /// Accepts connections of the other stores and of clients.
     pub listener: TcpListener,
-    /// Where all stores are.
+    /// The addresses of all stores.
     pub peers: BTreeMap<u64, SocketAddr>,
     /// The groups that it has replicas of.
     pub groups: Vec<Assignment>,
-    /// When to write back.
+    /// Decides when to write back.
     pub policy: Policy,
-    /// How leaders know that they lead when they serve reads.
+    /// How leaders make sure that they still lead when they serve reads.
     pub read_mode: ReadMode,
-    /// Time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Threads.
+    /// Starts threads.
     pub threads: Arc<dyn Threads>,
-    /// Where what happens is said.
+    /// Prints messages.
     pub say: Say,
 }
 
-/// What is on its way in the queue.
+/// A job of the queue.
 enum Job {
-    /// A batch of the log, and the writes that are in it.
+    /// A batch of the log, and the clients' writes in it.
     Log(Append, Vec<(u64, u64)>),
-    /// A read, by the core's name.
+    /// A read, with the core's token.
     Read(u64),
-    /// A write to its place, by the core's name.
+    /// An in-place write, with the core's token.
     InPlace(u64),
 }
 
-/// See the module.
+/// A store's thread.
 pub struct Server {
     core: Core,
     links: Links,
@@ -108,30 +109,30 @@ pub struct Server {
     reader: Reader,
     groups: Vec<Group>,
     stop: Wake,
-    /// When it ends at the latest, once it is stopped.
+    /// When it ends at the latest, once it is being stopped.
     leaves_by: Option<u64>,
     clock: Arc<dyn Clock>,
     time: Time,
     say: Say,
     stats: Arc<Stats>,
     inbox: Vec<Event>,
-    /// Something waits to be sent to the disk.
+    /// Whether something waits to be submitted to the queue.
     has_pushed: bool,
     done: Vec<Done>,
-    /// What is on its way in the queue, by numbers of its own.
+    /// The jobs on their way in the queue, by their own numbers.
     jobs: HashMap<u64, Job>,
     next_job: u64,
-    /// Batches among them.
+    /// Number of log batches among them.
     batches: usize,
-    /// Writes that are not on their way to the log yet.
+    /// Changes of clients that are not in a batch yet.
     unlogged: Vec<(u64, u64)>,
     next_tick: u64,
     ticks: u64,
 }
 
 impl Server {
-    /// The thread of a store that is open; it does nothing until it is run. Errors: the store's; the system has
-    /// no more descriptors or threads.
+    /// The thread of an open store; it does nothing until it is run. Errors: those of the store; the system is
+    /// out of descriptors or threads.
     pub fn new(opened: Opened, options: Options) -> Result<Self> {
         let Opened { store, log, data } = opened;
         let clock = options.clock;
@@ -197,18 +198,18 @@ impl Server {
         })
     }
 
-    /// What ends it.
+    /// Stops the thread.
     pub fn stop_handle(&self) -> Wake {
         self.stop.clone()
     }
 
-    /// What it counts.
+    /// The store's counters.
     pub fn stats(&self) -> Arc<Stats> {
         Arc::clone(&self.stats)
     }
 
-    /// Runs until it is stopped, and others lead its groups or half a second has gone; what is on its way to the disk
-    /// has arrived then. Errors: the store is out.
+    /// Runs until it is stopped, and then until others have taken over its groups or half a second has passed;
+    /// jobs on their way to the disk are completed then. Errors: the store has failed.
     pub fn run(self) -> Result<()> {
         self.serve().map_err(layout::with_remedy)
     }
@@ -237,17 +238,18 @@ impl Server {
                 self.collect(now)?;
             }
             self.tick(now)?;
-            // Before anything that they say.
+            // Before any message of these stores is handled.
             for (number, peer) in self.links.met() {
                 self.core.note_peer(number, peer)?;
             }
             self.step(now)?;
-            // Followers first: what they do takes longer than our own write.
+            // Followers first, because their part takes longer than our own write.
             self.links.flush(now, &mut self.inbox)?;
             if std::mem::take(&mut self.has_pushed) {
                 self.queue.submit()?;
             }
-            // Whom it has chosen waits for its vote, which leaves when the log has it.
+            // A follower that takes over waits for this store's vote, which is sent when it is durable in
+            // the log.
             let is_done = !self.core.gives_away() && self.batches == 0 && self.inbox.is_empty();
             let now = self.now();
             let is_over = |by| is_done || now >= by;
@@ -265,7 +267,7 @@ impl Server {
         }
     }
 
-    /// Nanoseconds by which leases and elections go. Where the clock was wrong, that is said.
+    /// The time for leases and elections, in nanoseconds. A faulty clock is reported.
     fn now(&mut self) -> u64 {
         let (boot, around) = self.look();
         let (now, lost) = self.time.at(boot, around);
@@ -278,13 +280,14 @@ impl Server {
                 ));
             }
             self.stats.wrong_clocks.add(1);
-            // Before whatever would be served by a lease.
+            // Before any read that would be served under a lease.
             self.inbox.insert(0, Event::WrongClock);
         }
         now
     }
 
-    /// The clock, and the other one before and behind it. A look that took long says little: there is another.
+    /// The clock, and the other clock before and after it. A slow reading has little value, so there is another
+    /// try.
     fn look(&self) -> (u64, [u64; 2]) {
         let mut looks = 0;
         loop {
@@ -316,7 +319,7 @@ impl Server {
         if time < self.next_tick {
             return Ok(());
         }
-        // Ticks that were missed are not made up for.
+        // Missed ticks are not made up for.
         self.next_tick = time + TICK.as_nanos() as u64;
         self.ticks += 1;
         self.inbox.push(Event::Tick);
@@ -328,7 +331,7 @@ impl Server {
         self.links.tick(now)
     }
 
-    /// What the disk has done.
+    /// Handles the completions of the disk.
     fn collect(&mut self, now: u64) -> Result<()> {
         self.queue.clear_event()?;
         self.queue.wait(0, &mut self.done)?;
@@ -375,7 +378,7 @@ impl Server {
         }
     }
 
-    /// Brings everything that came to the core, and does what it says.
+    /// Passes all events to the core, and executes its commands.
     fn step(&mut self, now: u64) -> Result<()> {
         if self.inbox.is_empty() {
             return Ok(());
@@ -387,7 +390,7 @@ impl Server {
                 self.unlogged.push((*client, request.id));
             }
         }
-        // Where nothing is logged, they are answered otherwise.
+        // Bounds the list while nothing is logged, because such changes are answered in other ways.
         let over = self.unlogged.len().saturating_sub(UNLOGGED_MAX);
         self.unlogged.drain(..over);
         let time = Duration::from_nanos(self.now());
@@ -419,7 +422,7 @@ impl Server {
                         act: Act::Read(buf),
                     })
                 }
-                // Without memory this read fails, and nothing else.
+                // If memory is short, only this read fails.
                 Err(e) => {
                     self.inbox.push(Event::Read(token, Err(e)));
                     Ok(())
@@ -436,7 +439,7 @@ impl Server {
         }
     }
 
-    /// Something goes to the queue, under this number.
+    /// Registers a job; returns its number.
     fn job(&mut self, job: Job) -> u64 {
         self.has_pushed = true;
         self.next_job += 1;
@@ -501,7 +504,7 @@ impl Server {
     }
 }
 
-/// What a read has brought. Errors: less than was asked for.
+/// The bytes of a completed read. Errors: fewer than requested.
 fn read_of(result: Result<usize>, buf: Option<AlignedBuf>) -> Result<AlignedBuf> {
     let n = result?;
     let buf = buf.ok_or_else(|| Error::broken("a read without its memory"))?;

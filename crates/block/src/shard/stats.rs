@@ -1,4 +1,4 @@
-//! What a store counts, and says of itself: written by its thread, read by whoever asks.
+//! A store's counters and status: written by its thread, read by any thread.
 
 use std::sync::Arc;
 
@@ -10,59 +10,59 @@ use crate::group::raft::Role;
 use crate::ids::Group;
 use crate::stats::{Counter, Histogram};
 
-/// A replica, as it was at the last tick.
+/// The status of a replica at the last tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStatus {
     /// The group.
     pub group: Group,
     /// Its role.
     pub role: Role,
-    /// Who leads, if that is known.
+    /// The leader, if known.
     pub leader: Option<u64>,
     /// Its term.
     pub term: u64,
     /// The last entry of its log.
     pub last: u64,
-    /// Up to which entry the group has decided.
+    /// The last entry that is known to be committed.
     pub committed: u64,
-    /// Up to which entry it has applied.
+    /// The last entry that it has applied.
     pub applied: u64,
-    /// Up to which entry its data file has everything durably.
+    /// The entry up to which its data file has everything durably.
     pub synced: u64,
 }
 
-/// See the module.
+/// A store's counters and status.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// Requests of clients, by what they ask for.
+    /// Reads of clients that were served.
     pub reads: Counter,
-    /// Writes, zeros and trims.
+    /// Writes, zeros and trims that were served.
     pub writes: Counter,
-    /// All other requests.
+    /// All other requests that were served.
     pub others: Counter,
     /// Requests that were not served.
     pub refusals: Counter,
-    /// Times that the machine's clock went back or stood still.
+    /// How often the machine's clock went back or stood still.
     pub wrong_clocks: Counter,
     /// Bytes that clients have read.
     pub read_bytes: Counter,
     /// Bytes that clients have written.
     pub written_bytes: Counter,
-    /// From a read to its answer.
+    /// Time from a read to its response.
     pub read_time: Histogram,
-    /// From a write to its answer.
+    /// Time from a write to its response.
     pub write_time: Histogram,
-    /// Of that: until it was on its way to the log.
+    /// Part of a write's time: until it was on its way to the log.
     pub queue_time: Histogram,
-    /// Of that: until it was durable here.
+    /// Part of a write's time: until it was durable here.
     pub log_time: Histogram,
-    /// Of that: until a quorum had it.
+    /// Part of a write's time: until a quorum had it.
     pub peers_time: Histogram,
-    /// Of that: until it was in the map, and answered.
+    /// Part of a write's time: until it was applied and answered.
     pub apply_time: Histogram,
     /// Writes of the log.
     pub log_batches: Counter,
-    /// Bytes of them.
+    /// Bytes of the log's writes.
     pub log_bytes: Counter,
     /// Bytes that were written back to the data file.
     pub flusher_bytes: Arc<Counter>,
@@ -70,33 +70,33 @@ pub struct Stats {
     pub flusher_failures: Counter,
     /// Checkpoints of groups.
     pub checkpoints: Counter,
-    /// Messages that a slow peer had no room for.
+    /// Messages that were dropped because a slow peer's queue was full.
     pub dropped_messages: Counter,
     /// Bytes of blocks that the data file does not have durably.
     pub dirty_bytes: Counter,
-    /// Changes of clients that wait for room.
+    /// Changes of clients that wait until they may begin.
     pub waiting: Counter,
-    /// How full the log is, in millionths.
+    /// Fill level of the log, in millionths.
     pub log_fill_ppm: Counter,
-    /// Slots of the data file that no chunk has.
+    /// Slots of the data file that no chunk uses.
     pub free_slots: Counter,
     /// Slots of the data file.
     pub slots: Counter,
     /// Groups that this store leads.
     pub leaders: Counter,
-    /// Other stores that it is connected with.
+    /// Other stores that are connected.
     pub peers: Counter,
     groups: Mutex<Vec<GroupStatus>>,
 }
 
 impl Stats {
-    /// The replicas, as they were at the last tick.
+    /// The replicas' status at the last tick.
     pub fn groups(&self) -> Vec<GroupStatus> {
         let groups = self.groups.lock();
         groups.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes how the store is.
+    /// Updates the store's status.
     pub(super) fn look_at(&self, core: &Core, groups: &[Group]) {
         self.dirty_bytes.set(core.dirty_bytes());
         self.checkpoints.set(core.checkpoints());
@@ -124,7 +124,7 @@ impl Stats {
         *self.groups.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
-    /// Everything, as Prometheus collects it. `store`: the label of all samples.
+    /// Writes all metrics in Prometheus' format. `store`: the label of all samples.
     pub fn write(&self, store: &str, m: &mut Metrics) {
         let labels = [("store", store)];
         let with = |name: &'static str, value: &'static str| [labels[0], (name, value)];

@@ -1,21 +1,22 @@
-//! Time that goes on, whatever the clock does.
+//! A time that always advances, even if the clock is faulty.
 //!
-//! Leases and elections count by CLOCK_BOOTTIME, which goes on while a machine sleeps and never goes back. Behind a wrong
-//! hypervisor or driver it does: it goes back, or stands still. Then time goes on from where it was, by the monotonic
-//! clock as long as that one is right, and whoever has a lease must hear of it: nobody knows how long it took.
+//! Leases and elections are measured with CLOCK_BOOTTIME, which advances while a machine sleeps and never goes
+//! back. With a faulty hypervisor or driver it does go back, or stands still. Then the time continues from
+//! where it was, by the monotonic clock as long as that one is correct. The caller is told, because all leases
+//! are void then: nobody knows how long the fault lasted.
 //!
-//! A clock that stands still together with all others of the machine is found by nobody. Where that may be, reads
-//! must not go by leases: see [`ReadMode`].
+//! If the clock stands still together with all other clocks of the machine, that cannot be noticed. Where that
+//! can happen, reads must not rely on leases: see [`ReadMode`].
 
 use base::{Error, Result};
 
-/// How a leader knows that it still leads when it serves a read.
+/// How a leader makes sure that it still leads when it serves a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadMode {
-    /// By its lease, which holds as long as clocks run alike.
+    /// By its lease, which is valid if the clocks of all stores run at the same speed.
     #[default]
     Lease,
-    /// By a round of heartbeats for each batch of reads, whatever clocks do.
+    /// By a round of heartbeats for each batch of reads, independent of clocks.
     ReadIndex,
 }
 
@@ -33,22 +34,22 @@ impl std::str::FromStr for ReadMode {
     }
 }
 
-/// What two clocks that are right may differ by, in nanoseconds: they are read one after the other.
+/// The most that two correct clocks may differ by, in nanoseconds: they are read one after the other.
 const TOLERANCE_NANOS: u64 = 10_000_000;
 
-/// See the module.
+/// A time that always advances.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Time {
     latest: u64,
-    /// What was lost so far.
+    /// Nanoseconds that the clock has lost so far.
     ahead: u64,
-    /// The least that the monotonic clock may have been ahead of the other, since something was lost.
+    /// The smallest possible lead of the monotonic clock over the other since the last loss.
     least: Option<i64>,
 }
 
 impl Time {
-    /// The time now, and what the clock has lost since the last look, both in nanoseconds. `monotonic`: the other clock
-    /// before and behind the look at this one, between which the thread may have waited for its turn.
+    /// The time now, and what the clock has lost since the last call, both in nanoseconds. `monotonic`: the
+    /// monotonic clock before and after the other was read; the thread may have been preempted in between.
     pub fn at(&mut self, boot: u64, monotonic: [u64; 2]) -> (u64, Option<u64>) {
         let [surely, maybe] = monotonic.map(|m| m.wrapping_sub(boot).cast_signed());
         let least = *self.least.get_or_insert(maybe);
@@ -66,7 +67,7 @@ impl Time {
         (self.latest, lost)
     }
 
-    /// What the clock says at this time, if nothing is lost until then.
+    /// The clock's reading at this time, if nothing is lost until then.
     pub fn reading_at(&self, time: u64) -> u64 {
         time.saturating_sub(self.ahead)
     }
@@ -88,13 +89,13 @@ mod tests {
         let mut time = Time::default();
         assert_eq!(at(&mut time, 5000 * MS, 100 * MS), (5000 * MS, None));
         assert_eq!(at(&mut time, 5100 * MS, 201 * MS), (5100 * MS, None));
-        // It has slept: the other one has not gone on.
+        // The machine was asleep: the monotonic clock did not advance.
         assert_eq!(at(&mut time, 99_000 * MS, 210 * MS), (99_000 * MS, None));
         assert_eq!(at(&mut time, 99_100 * MS, 310 * MS), (99_100 * MS, None));
         assert_eq!(time.reading_at(99_100 * MS), 99_100 * MS);
     }
 
-    /// A thread that waited between its looks at two clocks took one of them for wrong.
+    /// A correct clock was taken for faulty if the thread was preempted between reading the two.
     #[test]
     fn a_look_that_takes_long_is_no_wrong_clock() {
         let mut time = Time::default();
@@ -116,7 +117,7 @@ mod tests {
         );
         assert_eq!(at(&mut time, 3100 * MS, 5200 * MS), (5200 * MS, None));
         assert_eq!(time.reading_at(5300 * MS), 3200 * MS);
-        // Both go back: nobody knows how long it took.
+        // Both clocks go back: nobody knows how long that took.
         assert_eq!(
             at(&mut time, 100 * MS, 200 * MS),
             (5200 * MS, Some(3000 * MS))
@@ -144,7 +145,7 @@ mod tests {
         at(&mut time, 1000 * MS, 1000 * MS);
         let mut before = 0;
         for n in 1..=100 {
-            // A clock of half the speed that goes back each time.
+            // A clock of half the speed, which goes back each time.
             let (now, _) = at(&mut time, 1000 * MS + n * MS / 2, (1000 + n) * MS);
             assert!(now >= before);
             before = now;

@@ -4,9 +4,10 @@
 //!   slot   ├─ 8 extents × 2 pages × 4 KiB ─┼──────── 16 MiB of blocks ────────┤
 //! ```
 //!
-//! Blocks are overwritten in place. A page says which of them are there and what their checksums are; it is
-//! written with them, to the older of its two places. In which order a crash lets them be is of no account:
-//! whatever is on its way is applied again from the log before anything is served.
+//! Blocks are overwritten in place. An extent's page records which of its blocks are there, and their
+//! checksums. It is written together with the blocks, to the older of its two places. A crash may leave any
+//! of these writes out: all entries whose writes were on their way are applied again from the log before
+//! anything is served.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,12 +29,12 @@ use crate::ids::{
 const HEAD: u64 = CHUNK_EXTENTS as u64 * 2 * page::LEN as u64;
 /// Bytes of a slot.
 pub const SLOT_BYTES: u64 = HEAD + CHUNK_BLOCKS as u64 * BLOCK as u64;
-/// Writes that are on their way at once.
+/// The most writes that are on their way at once.
 const WRITES_MAX: usize = 8;
 /// The most blocks of one write: 1 MiB.
 const RUN_BLOCKS: usize = 256;
 
-/// A chunk of a layer, as a group has it.
+/// A chunk of a layer in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkKey {
     /// The group.
@@ -82,67 +83,68 @@ impl ChunkKey {
     }
 }
 
-/// What the data file says of a block.
+/// What the data file has of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// This layer does not have it: its parent is asked.
+    /// This layer does not have it: its parent may.
     Absent,
     /// It is zero.
     Zero,
-    /// It lies there, and has this crc if it is right.
+    /// It is stored.
     There {
-        /// Where in the file.
+        /// Its offset in the file.
         offset: u64,
-        /// The content's CRC-32C.
+        /// The CRC-32C that its content must have.
         crc: u32,
     },
 }
 
-/// See the module. Writes; [`Reader`] reads beside it.
+/// The data file, for writing; [`Reader`]s read at the same time.
 #[derive(Debug)]
 pub struct Data {
     file: Arc<dyn File>,
     index: Arc<Mutex<Map>>,
-    /// Pages written since the last sync. Until then the durable one of an extent must not be written over.
+    /// Pages written since the last sync. Until the next sync, the durable page of each extent must not be
+    /// overwritten.
     written: BTreeMap<(Slot, u8), Page>,
-    /// Made for the first write.
+    /// Created for the first write.
     queue: Option<Queue>,
-    /// A failed sync: what the file holds is not known any more.
+    /// A sync has failed: the content of the file is unknown.
     failure: Option<Error>,
     doubtful: Vec<Doubtful>,
 }
 
-/// An extent that has a damaged page, as it was found by an opening.
+/// An extent with a damaged page that was found at open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubtful {
-    /// Where it is.
+    /// Its slot.
     pub slot: Slot,
-    /// Which of the slot's extents.
+    /// Its number in the slot.
     pub extent: u8,
-    /// Whose the slot is, if one of its pages says so.
+    /// The chunk that the slot belongs to, if one of its pages is readable.
     pub chunk: Option<ChunkKey>,
-    /// What is not known.
+    /// What is unknown about it.
     pub doubt: Doubt,
 }
 
 impl Doubtful {
-    /// Where its pages are, bytes from the data file's start.
+    /// Offset of its pages in the data file, bytes.
     pub fn offset(&self) -> u64 {
         u64::from(self.slot.0) * SLOT_BYTES + u64::from(self.extent) * 2 * page::LEN as u64
     }
 }
 
-/// What is where.
+/// Where everything is.
 #[derive(Debug)]
 struct Map {
     slots: u32,
     chunks: BTreeMap<ChunkKey, Slot>,
-    /// The pages that are durable.
+    /// The durable pages.
     pages: BTreeMap<(Slot, u8), Page>,
     free: Vec<Slot>,
 }
 
-/// What to do about a file that was not written like this.
+/// The hint for a file that cannot come from this store.
 const OWN_FILE: &str = "bring the store's own data file back";
 
 /// Finds blocks, while a [`Data`] writes others.
@@ -152,22 +154,22 @@ pub struct Reader {
     index: Arc<Mutex<Map>>,
 }
 
-/// What is to be written for some blocks.
+/// The writes for some blocks.
 #[derive(Debug, Default)]
 struct Plan<'w> {
-    /// Blocks that lie one behind the other, and where.
+    /// Runs of adjacent blocks, with their offsets.
     runs: Vec<(u64, Vec<&'w Bytes>)>,
     pages: BTreeMap<(Slot, u8), Page>,
-    /// Those of extents that have no durable page yet.
+    /// Those extents that have no durable page yet.
     new: BTreeSet<(Slot, u8)>,
 }
 
 impl Data {
-    /// Opens the data file, which has `slots` slots, and reads their pages. Errors: Corruption, where a page
-    /// says what cannot be; a newer version; the file's own.
+    /// Opens the data file with `slots` slots, and reads their pages. Errors: Corruption, if a page contradicts
+    /// its place or another; a page of a newer version; errors of the file.
     pub fn open(file: Arc<dyn File>, slots: u32) -> Result<Self> {
-        // A process that was killed may have left pages that are written, and not durable. The next page goes to
-        // the other place, so a power cut must not take this one any more.
+        // A killed process may have left pages that are written and not durable. The next page of an extent
+        // overwrites the other place, so a power cut must not be able to undo this one.
         file.sync(SyncKind::Data)?;
         let len = file.len()?;
         if len < u64::from(slots) * SLOT_BYTES {
@@ -203,13 +205,14 @@ impl Data {
         })
     }
 
-    /// What has a damaged page. Whether the log has what was in it is for the store to say, before it serves anything.
+    /// Extents with a damaged page. The store must decide whether the log can repair them, before it serves
+    /// anything.
     pub fn doubtful(&self) -> &[Doubtful] {
         &self.doubtful
     }
 
-    /// Gives each extent with a damaged page two whole ones again, or none: the log has what is missing, now and not for
-    /// ever. Errors: the disk's.
+    /// Rewrites each extent with a damaged page, so that it has two intact ones or none: the log can repair the
+    /// blocks now, but not for ever. Errors: those of the disk.
     pub fn mend(&mut self) -> Result<()> {
         if self.doubtful.is_empty() {
             return Ok(());
@@ -222,11 +225,11 @@ impl Data {
                 io::write_all_at(&*self.file, &none, d.offset(), WriteSync::None)?;
                 continue;
             };
-            // One that was older is written over by the next, but for the twin of the first.
+            // An older page is overwritten by the next one anyway, except for the twin of the first page.
             if d.doubt == Doubt::Older && page.generation >= FIRST_GENERATION {
                 continue;
             }
-            // The damaged one is where the next one goes.
+            // The next page goes to the place of the damaged one.
             page.generation += 1;
             let (at, bytes) = page_at(place, page)?;
             for bytes in bytes {
@@ -239,7 +242,7 @@ impl Data {
         Ok(())
     }
 
-    /// What reads beside it.
+    /// A reader, which can be used while blocks are written.
     pub fn reader(&self) -> Reader {
         Reader {
             file: Arc::clone(&self.file),
@@ -252,9 +255,9 @@ impl Data {
         self.failure.as_ref().map_or(Ok(()), |e| Err(e.clone()))
     }
 
-    /// Writes blocks of a group, in their order, and the pages of their extents, a few at once; `pace` is told the
-    /// bytes before, and may wait. An error leaves some of them written, which is of no account: they are dirty
-    /// still.
+    /// Writes blocks of a group, in order, and the pages of their extents, a few at once; `pace` is called with
+    /// the bytes of each write before it, and may wait. After an error some of them are written, which does no
+    /// harm, because they are still dirty.
     pub(super) fn write(
         &mut self,
         group: Group,
@@ -276,7 +279,8 @@ impl Data {
         let mut result = write_all(&self.file, &mut queue, blocks, pace);
         if result.is_ok() {
             let pages = plan.pages.iter().flat_map(|(&place, page)| {
-                // An extent whose only page is damaged would look like one that was never written.
+                // A new extent gets two equal pages: if it had one, and that were damaged, it would look as
+                // if it had never been written.
                 let before = plan.new.contains(&place).then(|| Page {
                     generation: FIRST_GENERATION - 1,
                     ..page.clone()
@@ -292,7 +296,8 @@ impl Data {
         Ok(())
     }
 
-    /// Makes what was written durable. An error is kept: nothing of the file is trusted any more.
+    /// Makes the written blocks durable. An error is kept: the content of the file can no longer be
+    /// trusted.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.check()?;
         let synced = self.file.sync(SyncKind::Data);
@@ -304,7 +309,7 @@ impl Data {
     }
 }
 
-/// A page's bytes, and where they go.
+/// A page's bytes, and their offset.
 fn page_at((slot, extent): (Slot, u8), page: &Page) -> Result<(u64, Vec<Bytes>)> {
     let mut bytes = AlignedBuf::new(PAGE);
     bytes.extend_from_slice(&page.encode())?;
@@ -313,7 +318,7 @@ fn page_at((slot, extent): (Slot, u8), page: &Page) -> Result<(u64, Vec<Bytes>)>
     Ok((at, vec![bytes.into()]))
 }
 
-/// Writes each to its place, [`WRITES_MAX`] at once. None is on its way any more when it returns. Errors: the first.
+/// Writes all, [`WRITES_MAX`] at once. No write is on its way when it returns. Errors: the first one.
 fn write_all(
     file: &Arc<dyn File>,
     queue: &mut Queue,
@@ -388,7 +393,7 @@ impl Map {
         Ok(())
     }
 
-    /// The slot of a chunk, a free one for a new chunk. Errors: there is none.
+    /// The slot of a chunk; a new chunk gets a free one. Errors: none is free.
     fn slot_for(&mut self, chunk: ChunkKey) -> Result<Slot> {
         if let Some(&slot) = self.chunks.get(&chunk) {
             return Ok(slot);
@@ -404,7 +409,7 @@ impl Map {
         Ok(slot)
     }
 
-    /// What is to be written for `writes`, which are in their order.
+    /// The plan for `writes`, which are in order.
     fn plan<'w>(
         &mut self,
         written: &BTreeMap<(Slot, u8), Page>,
@@ -415,7 +420,7 @@ impl Map {
         let mut end = None;
         for write in writes {
             let chunk = ChunkKey::of(group, &write.key);
-            // What is nowhere is zero: layers have no parents yet.
+            // A block that is stored nowhere is zero, because layers have no parents yet.
             if write.content == Content::Zero && !self.chunks.contains_key(&chunk) {
                 continue;
             }
@@ -442,7 +447,7 @@ impl Map {
         Ok(plan)
     }
 
-    /// Notes a block in its extent's next page.
+    /// Notes a block in the next page of its extent.
     fn note(
         &self,
         slot: Slot,
@@ -486,17 +491,17 @@ impl Reader {
         &self.file
     }
 
-    /// How many slots are free.
+    /// Number of free slots.
     pub fn free_slots(&self) -> usize {
         lock(&self.index).free.len()
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     pub fn slots(&self) -> u32 {
         lock(&self.index).slots
     }
 
-    /// Where a block lies; its chunk has a slot from then on. Errors: none is free.
+    /// The offset of a block; its chunk gets a slot if it has none. Errors: none is free.
     pub(super) fn claim(&self, group: Group, key: &Key) -> Result<u64> {
         let slot = lock(&self.index).slot_for(ChunkKey::of(group, key))?;
         Ok(block_at(slot, key))
@@ -514,7 +519,7 @@ impl Reader {
         lock(&self.index).chunks.keys().copied().collect()
     }
 
-    /// The blocks of a chunk in regions that entries behind `index` have changed.
+    /// The blocks of a chunk in regions that were changed by entries behind `index`.
     pub fn changed_after(&self, chunk: &ChunkKey, index: Index) -> Vec<u32> {
         let map = lock(&self.index);
         let Some(&slot) = map.chunks.get(chunk) else {
@@ -534,7 +539,7 @@ impl Reader {
         out
     }
 
-    /// The last entry of each group of which something is in a page.
+    /// The last entry of each group that is recorded in a page.
     pub fn last_indices(&self) -> BTreeMap<Group, Index> {
         let mut last = BTreeMap::new();
         for page in lock(&self.index).pages.values() {
@@ -544,7 +549,7 @@ impl Reader {
         last
     }
 
-    /// What the file has of a block, the dirty map aside.
+    /// What the file has of a block, regardless of the dirty map.
     pub fn held(&self, group: Group, key: &Key) -> Held {
         let index = lock(&self.index);
         let Some(&slot) = index.chunks.get(&ChunkKey::of(group, key)) else {
@@ -569,7 +574,7 @@ fn lock(index: &Mutex<Map>) -> MutexGuard<'_, Map> {
     index.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The extent of a block, and which of the extent's blocks it is.
+/// The extent of a block, and the block's number in it.
 fn place_of(key: &Key) -> (u8, u32) {
     let block = key.block.0;
     ((block / EXTENT_BLOCKS) as u8, block % EXTENT_BLOCKS)

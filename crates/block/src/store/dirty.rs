@@ -1,8 +1,8 @@
-//! What a replica has applied and its data file does not have durably yet: the dirty map.
+//! The dirty map: blocks of applied entries that a replica's data file does not have durably yet.
 //!
-//! Apply puts blocks in and does no I/O. Reads look here first. Write-back goes in rounds: one takes everything that is
-//! dirty at one moment, in parts, each a [`Marked`]. A block stays here, readable, until the fdatasync behind it has
-//! returned.
+//! Applying an entry puts blocks in and does no I/O. Reads look here first. Write-back goes in rounds: a round
+//! takes all blocks that are dirty when it begins, in parts, each of which is a [`Marked`]. A block stays here,
+//! readable, until the fdatasync after its write has returned.
 //!
 //! ```text
 //!          S                        applied
@@ -11,13 +11,14 @@
 //!            on disk, some torn
 //! ```
 //!
-//! S is one less than the first entry of which something is dirty or on its way. After a crash the data file
-//! has everything up to S, and any part of what follows; entries from S + 1 on are applied again, and each
+//! S is one less than the first entry with a block that is dirty or on its way. After a crash, the data file
+//! has everything up to S, and any part of the later changes. Entries from S + 1 on are applied again, and each
 //! writes whole blocks. So the log may be dropped up to S, and no further.
 //!
-//! Bytes of small writes are copied to [`Pages`]. Those of a large one stay in the buffer that they came in, as long as all
-//! of its blocks are here: what is left when some are written again, or written back without the others, is copied then.
-//! So memory holds little more than what is counted, and most bytes are never copied.
+//! The bytes of small writes are copied to [`Pages`]. Those of a large write stay in the buffer that they were
+//! received in, as long as all of its blocks are here. When some of them are overwritten, or written back
+//! without the others, the rest is copied. So memory holds little more than what is counted, and most bytes are
+//! never copied.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -42,7 +43,7 @@ pub struct Key {
     pub block: Block,
 }
 
-/// What a block holds.
+/// The content of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// These bytes, [`BLOCK`] of them, with their CRC-32C.
@@ -56,11 +57,11 @@ pub enum Content {
     Zero,
 }
 
-/// What a block takes in the map besides its bytes, about.
+/// Approximate size of a block in the map, without its bytes.
 const ENTRY_BYTES: u64 = 256;
 
 impl Content {
-    /// Bytes of memory, about.
+    /// Approximate memory size.
     fn bytes(&self) -> u64 {
         match self {
             Self::Data { .. } => BLOCK as u64,
@@ -72,17 +73,17 @@ impl Content {
 /// A block on its way to the data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Which.
+    /// The block.
     pub key: Key,
-    /// What.
+    /// Its content.
     pub content: Content,
     /// The entry that wrote it.
     pub index: Index,
     /// The entry's term.
     pub term: Term,
-    /// The data file has the bytes already, and only the page is to be written.
+    /// Whether the data file has the bytes already, so that only the page is written.
     pub in_place: bool,
-    /// The page has the checksum already, and only the bytes are to be written: they were damaged.
+    /// Whether the page has the checksum already, so that only the bytes are written: they were damaged.
     pub restored: bool,
 }
 
@@ -90,11 +91,12 @@ pub struct Write {
 #[derive(Debug)]
 struct Entry {
     newest: Write,
-    /// The first entry that wrote the block since it was last marked. `None`: it is on its way as it is.
+    /// The first entry that wrote the block since it was last marked. `None`: its newest content is on its
+    /// way.
     first: Option<Index>,
-    /// It is in the [`Marked`] that is out.
+    /// Whether it is in the current [`Marked`].
     flying: bool,
-    /// Its bytes lie in one buffer with those of its neighbors of the same entry.
+    /// Whether its bytes are in one buffer with those of its neighbors of the same entry.
     shares: bool,
 }
 
@@ -104,12 +106,12 @@ impl Entry {
     }
 }
 
-/// Blocks that go, each run of those that shared a buffer: its first and last, and the entry that wrote them.
+/// Removed blocks that shared a buffer: the first and last of each run, and the entry that wrote them.
 #[derive(Debug, Default)]
 struct Torn(Vec<(Key, Key, Index)>);
 
 impl Torn {
-    /// The block behind those before.
+    /// Adds the block that follows those before.
     fn add(&mut self, key: Key, of: Index) {
         match self.0.last_mut() {
             Some((_, last, index)) if *index == of => *last = key,
@@ -118,16 +120,16 @@ impl Torn {
     }
 }
 
-/// Who writes blocks.
+/// The source of blocks.
 #[derive(Clone, Copy, Debug)]
 struct By {
     index: Index,
     term: Term,
-    /// Behind what S stays while they are dirty.
+    /// While the blocks are dirty, S stays below this entry.
     first: Index,
-    /// Their bytes lie in one buffer.
+    /// Whether their bytes are in one buffer.
     shares: bool,
-    /// They are what they were.
+    /// Whether their content is unchanged.
     restored: bool,
 }
 
@@ -146,11 +148,11 @@ impl By {
 /// A round of write-back.
 #[derive(Clone, Copy, Debug)]
 struct Round {
-    /// What it covers.
+    /// The last entry that it covers.
     through: Index,
-    /// The last block of it that was marked.
+    /// The last marked block.
     last: Option<Key>,
-    /// Nothing is left of it but what is on its way.
+    /// Whether all of it is marked.
     is_last: bool,
 }
 
@@ -159,19 +161,19 @@ struct Round {
 pub struct Dirty {
     group: Group,
     blocks: BTreeMap<Key, Entry>,
-    /// How many blocks have which `first`.
+    /// Number of blocks with each `first`.
     firsts: BTreeMap<Index, usize>,
-    /// Up to where entries are applied.
+    /// The last applied entry.
     applied: Index,
-    /// The right to have blocks on their way. `None`: they are, from the entry in `from` on.
+    /// The right to have blocks on their way. `None`: some are on their way.
     slot: Option<SyncSlot>,
-    /// The blocks that are.
+    /// The blocks on their way.
     flying: Vec<Key>,
-    /// What the entries on their way begin with.
+    /// The first entry of the blocks on their way.
     from: Option<Index>,
     /// The round that is under way.
     round: Option<Round>,
-    /// Blocks of a copy come.
+    /// Whether a copy is being received.
     is_copying: bool,
     bytes: u64,
     pages: Pages,
@@ -195,12 +197,12 @@ impl Dirty {
         }
     }
 
-    /// Blocks lie in these pages from now on, which others may use too.
+    /// Keeps blocks in these pages from now on, which other replicas may use too.
     pub fn lies_in(&mut self, pages: &Pages) {
         self.pages = pages.clone();
     }
 
-    /// Where blocks lie.
+    /// The pages that blocks are kept in.
     pub fn pages(&self) -> &Pages {
         &self.pages
     }
@@ -210,24 +212,24 @@ impl Dirty {
         self.group
     }
 
-    /// Up to where entries are applied.
+    /// The last applied entry.
     pub fn applied(&self) -> Index {
         self.applied
     }
 
-    /// S: everything up to it is durable in the data file.
+    /// S: everything up to this entry is durable in the data file.
     pub fn synced(&self) -> Index {
         let dirty = self.firsts.first_key_value().map(|(first, _)| *first);
         let first = dirty.into_iter().chain(self.from).min();
         first.map_or(self.applied, |first| Index(first.0.saturating_sub(1)))
     }
 
-    /// Bytes of blocks that are here.
+    /// Approximate size of all blocks in the map.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many blocks are here.
+    /// Number of blocks in the map.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
@@ -237,10 +239,10 @@ impl Dirty {
         self.blocks.is_empty()
     }
 
-    /// The entry at `index`, the one behind the last, is applied; it writes `blocks`, maybe none.
+    /// Applies the entry at `index`, which follows the last applied one; it writes `blocks`, maybe none.
     ///
     /// # Panics
-    /// In debug builds, if entries are left out or come twice.
+    /// In debug builds, if entries are skipped or repeated.
     pub fn apply(
         &mut self,
         index: Index,
@@ -250,8 +252,8 @@ impl Dirty {
         self.apply_by(By::new(index, term), blocks);
     }
 
-    /// The same, with blocks whose bytes lie in one buffer that has nothing else. They stay there, unless many pages of
-    /// smaller writes are free.
+    /// The same for blocks whose bytes are in one buffer that has nothing else. They stay there, unless many
+    /// pages of smaller writes are free.
     ///
     /// # Panics
     /// As [`Dirty::apply`].
@@ -290,12 +292,12 @@ impl Dirty {
         self.copy_rest(&torn);
     }
 
-    /// Puts a block in. Returns which entry wrote what goes, if that shared a buffer.
+    /// Puts a block in. Returns the entry that wrote the replaced content, if that shared a buffer.
     fn put(&mut self, by: By, key: Key, mut content: Content) -> Option<Index> {
         self.bytes += content.bytes();
         let mut shares = false;
         if let Content::Data { bytes, .. } = &mut content {
-            // What is written back must lie at a page's boundary.
+            // Bytes to be written back must be page-aligned.
             shares = by.shares && (bytes.as_ptr() as usize).is_multiple_of(PAGE);
             if !shares {
                 *bytes = self.pages.copy(bytes);
@@ -332,12 +334,13 @@ impl Dirty {
         torn
     }
 
-    /// Copies what is left of buffers that have lost blocks. Nothing else lies between the blocks of one.
+    /// Copies the remaining blocks of buffers that have lost some. Blocks of one buffer are adjacent in the
+    /// map.
     fn copy_rest(&mut self, torn: &Torn) {
         let (round, is_copying) = (self.round, self.is_copying);
         let pages = &self.pages;
         let copy = |entry: &mut Entry| {
-            // It goes when that has landed, and is held until then.
+            // This block is on its way: it is removed soon, and holds the buffer until then.
             if entry.flying && entry.first.is_none() {
                 return;
             }
@@ -354,7 +357,7 @@ impl Dirty {
             between.filter(|e| e.shares_with(index)).for_each(copy);
             let behind = (Bound::Excluded(last), Bound::Unbounded);
             let mut behind = self.blocks.range_mut(behind).map(|(_, e)| e).peekable();
-            // It goes with the next part of the round.
+            // The next part of the round removes the rest of the buffer's blocks.
             let goes = |entry: &Entry| {
                 round.is_some_and(|round| {
                     let is_next = !round.is_last && round.last == Some(last);
@@ -368,8 +371,8 @@ impl Dirty {
         }
     }
 
-    /// Forgets everything and begins a copy from a peer: the data file keeps what it has up to S. False: something is
-    /// on its way to it.
+    /// Drops everything and begins to receive a copy from a peer: the data file keeps what it has up to S.
+    /// False: some blocks are on their way to it.
     pub fn begin_copy(&mut self) -> bool {
         if self.slot.is_none() {
             return false;
@@ -383,7 +386,7 @@ impl Dirty {
         true
     }
 
-    /// Takes blocks of a copy of everything up to `through`. They are dirty, and S stays where it is.
+    /// Takes blocks of a copy that ends at `through`. They are dirty, and S does not move.
     pub fn take_copied(
         &mut self,
         blocks: impl IntoIterator<Item = (Key, Content)>,
@@ -397,8 +400,8 @@ impl Dirty {
         self.put_all(by, blocks);
     }
 
-    /// All of a copy has come: with what is here, the replica has everything up to `through`. False: something is on
-    /// its way to the data file.
+    /// The whole copy was received: with the blocks in the map, the replica has everything up to `through`.
+    /// False: some blocks are on their way to the data file.
     pub fn end_copy(&mut self, through: Index) -> bool {
         if self.slot.is_none() {
             return false;
@@ -414,17 +417,18 @@ impl Dirty {
         true
     }
 
-    /// Whether nothing is on its way to the data file.
+    /// Whether no block is on its way to the data file.
     pub fn is_settled(&self) -> bool {
         self.slot.is_some()
     }
 
-    /// The blocks of a chunk, or of all, that are here.
+    /// The blocks in the map.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.blocks.keys()
     }
 
-    /// Takes the content of a block that is damaged in the data file, and what its page says it is: it is dirty again.
+    /// Takes the content of a block that is damaged in the data file. It matches the block's page, and is dirty
+    /// again.
     pub fn restore(&mut self, key: Key, content: Content, term: Term) {
         let by = By {
             restored: true,
@@ -433,12 +437,12 @@ impl Dirty {
         self.put_all(by, [(key, content)]);
     }
 
-    /// The entry that wrote a block last, if it is here.
+    /// The last entry that wrote a block, if the block is in the map.
     pub fn newest(&self, key: &Key) -> Option<Index> {
         self.blocks.get(key).map(|e| e.newest.index)
     }
 
-    /// Whether the bytes of a block lie in one buffer with others.
+    /// Whether a block's bytes are in one buffer with others.
     pub fn shares(&self, key: &Key) -> bool {
         self.blocks.get(key).is_some_and(|e| e.shares)
     }
@@ -448,22 +452,24 @@ impl Dirty {
         self.blocks.get(key).is_some_and(|e| e.flying)
     }
 
-    /// The data file has a block as the entry at `index` wrote it, durably; its page does not know of it.
+    /// The data file has a block durably, as the entry at `index` wrote it; its page does not record it
+    /// yet.
     pub fn placed(&mut self, key: &Key, index: Index) {
         if let Some(entry) = self.blocks.get_mut(key).filter(|e| e.newest.index == index) {
             entry.newest.in_place = true;
         }
     }
 
-    /// What a block holds, if it is here.
+    /// The content of a block, if it is in the map.
     pub fn get(&self, key: &Key) -> Option<&Content> {
         self.blocks.get(key).map(|e| &e.newest.content)
     }
 
-    /// Takes a part of what is dirty to be written back: about so many bytes, in the order of blocks. The first part
-    /// begins a round of all that is dirty then; the last ends it, and its ticket covers everything that was applied
-    /// when the round began. It stays here until the ticket for it comes ([`Dirty::settle`]) or it comes back
-    /// ([`Dirty::give_back`]). `None`: the last one is still out.
+    /// Takes a part of the dirty blocks to be written back: about `bytes_max` bytes, in the order of blocks.
+    /// The first part begins a round of all blocks that are dirty then. The last part ends it, and its ticket
+    /// covers everything that was applied when the round began. The blocks stay in the map until their ticket
+    /// comes ([`Dirty::settle`]) or they are given back ([`Dirty::give_back`]). `None`: the previous part is
+    /// still out.
     pub fn mark(&mut self, bytes_max: u64) -> Option<Marked> {
         let slot = self.slot.take()?;
         let synced = self.synced();
@@ -476,7 +482,7 @@ impl Dirty {
         let (mut writes, mut bytes) = (Vec::new(), 0);
         round.is_last = true;
         for (key, entry) in self.blocks.range_mut((from, Bound::Unbounded)) {
-            // What a copy brings lies behind everything that is applied.
+            // Blocks of a copy belong to entries behind the applied ones, and all of them count.
             let counts = |first: &Index| self.is_copying || *first <= round.through;
             let Some(first) = entry.first.filter(counts) else {
                 continue;
@@ -499,12 +505,12 @@ impl Dirty {
         Some(slot.mark(if covers_all { round.through } else { synced }, writes))
     }
 
-    /// Whether a round has begun, and not all of it is marked and settled.
+    /// Whether a round is under way.
     pub fn is_in_round(&self) -> bool {
         self.round.is_some()
     }
 
-    /// What was marked is durable.
+    /// The marked blocks are durable.
     pub fn settle(&mut self, ticket: &SyncTicket, slot: SyncSlot) {
         base::invariant!(
             ticket.group() == self.group && slot.is_of(self.group) && self.slot.is_none(),
@@ -518,7 +524,7 @@ impl Dirty {
                 continue;
             };
             entry.flying = false;
-            // It was written again meanwhile where it is the first of something.
+            // With a `first` it was written again meanwhile, and is still dirty.
             if entry.first.is_none() {
                 self.bytes -= entry.newest.content.bytes();
                 if entry.shares {
@@ -535,7 +541,7 @@ impl Dirty {
         }
     }
 
-    /// What was marked could not be written, and is dirty again.
+    /// The marked blocks could not be written, and are dirty again.
     pub fn give_back(&mut self, marked: Marked) {
         let (slot, writes) = marked.take_apart();
         base::invariant!(slot.is_of(self.group) && self.slot.is_none());
@@ -554,7 +560,7 @@ impl Dirty {
                 entry.flying = false;
             }
         }
-        // Some of their buffers may be gone.
+        // Some blocks of their buffers may be removed already.
         let mut torn = Torn::default();
         for Write { key, index, .. } in &writes {
             let entry = self.blocks.get(key);

@@ -6,32 +6,32 @@
 //! | `snapshot` | when the log is half full, the map full, or the interval over | all at once |
 //! | `background` | a checkpoint for each 64 MiB or 30 s | paced by how full log and map are |
 //!
-//! The mode is data: one path writes back, whoever asks for it.
+//! The mode is data: there is one code path for write-back in all modes.
 
 use std::time::Duration;
 
 use base::{Error, Result};
 
-/// The most and the fewest bytes of a part of a round that goes in the background. The store's thread takes a part
-/// together, and forgets it together: for 8 MiB of single blocks, each takes about a millisecond.
+/// The most and the fewest bytes of a part of a background round. The store's thread marks a part at once, and
+/// settles it at once: for 8 MiB of single blocks, each of these takes about a millisecond.
 const PART_BYTES_MAX: u64 = 8 << 20;
 const PART_BYTES_MIN: u64 = 512 << 10;
-/// Parts in a second, about, of a paced round.
+/// Approximate number of parts per second in a paced round.
 const PARTS_A_SECOND: u64 = 8;
-/// How full the map is when a snapshot is begun: changes that are on their way then have room still.
+/// Fill level of the map at which a snapshot is begun: changes on their way still have room then.
 const SNAPSHOT_FULL: f64 = 0.9;
-/// How full log or map are where clients begin to wait, and how many changes may be on their way then.
+/// Fill level of log or map at which clients begin to wait, and how many changes may be on their way then.
 const CROWDED: f64 = 0.6;
 const CHANGES_MAX: f64 = 256.0;
 
 /// What happens to a block between its commit and its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApplySync {
-    /// It is written in place, durably, before the answer: how it was done before.
+    /// It is written in place, durably, before the answer: slow, for comparison.
     Odsync,
-    /// Nothing; rarely everything is written back at once.
+    /// Nothing; now and then everything is written back at once.
     Snapshot,
-    /// Nothing; blocks are written back all the time, in the background.
+    /// Nothing; blocks are written back continuously in the background.
     #[default]
     Background,
 }
@@ -51,21 +51,21 @@ impl std::str::FromStr for ApplySync {
     }
 }
 
-/// When to write back.
+/// Decides when to write back.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// The mode.
     pub apply_sync: ApplySync,
-    /// Bytes of blocks that may be dirty in memory, all groups of a store together.
+    /// Most bytes of dirty blocks in memory, over all groups of a store.
     pub dirty_bytes_max: u64,
-    /// Bytes behind which a checkpoint is made in the background.
+    /// Dirty bytes at which a background checkpoint is begun.
     pub checkpoint_bytes: u64,
-    /// Time behind which one is made, however little is dirty.
+    /// Time after which a checkpoint is begun even if little is dirty.
     pub checkpoint_interval: Duration,
 }
 
 impl Policy {
-    /// The usual values of a mode.
+    /// The default values of a mode.
     pub fn of(apply_sync: ApplySync) -> Self {
         Self {
             apply_sync,
@@ -89,7 +89,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Whether something is to be written back now, and how fast.
+    /// Whether to begin a write-back now, and how fast.
     pub fn due(&self, state: &State) -> Option<Speed> {
         let map = state.dirty_bytes as f64 / self.dirty_bytes_max as f64;
         let full = map.max(state.log_fill);
@@ -107,7 +107,8 @@ impl Policy {
         }
     }
 
-    /// At half full, more goes than comes; the fuller, the faster.
+    /// The speed of a write-back: always faster than blocks become dirty, and the faster the fuller log or
+    /// map are.
     pub fn speed(&self, state: &State) -> Speed {
         let map = state.dirty_bytes as f64 / self.dirty_bytes_max as f64;
         let full = map.max(state.log_fill);
@@ -118,8 +119,8 @@ impl Policy {
         Speed::Paced((state.rate as f64 * factor) as u64 + (1 << 20))
     }
 
-    /// The most bytes of a part of a round: a snapshot writes everything at once.
-    /// One that is paced is short, so that the next may be faster.
+    /// The most bytes of a part of a round. A snapshot writes everything at once. Paced parts are short, so
+    /// that the next one can be faster.
     pub fn part_bytes(&self, speed: Speed) -> u64 {
         match (self.apply_sync, speed) {
             (ApplySync::Background, Speed::Full) => PART_BYTES_MAX,
@@ -130,13 +131,13 @@ impl Policy {
         }
     }
 
-    /// How many changes of clients may be on their way, the fewer the fuller log and map: so that those that come
-    /// wait a little, rather than all of them for long. `None`: any number.
+    /// How many changes of clients may be on their way: the fuller log and map, the fewer. So each change waits
+    /// a little, instead of all of them for long. `None`: any number.
     pub fn changes_max(&self, state: &State) -> Option<usize> {
         let map = state.dirty_bytes as f64 / self.dirty_bytes_max as f64;
         let room = (1.0 - map.max(state.log_fill)) / (1.0 - CROWDED);
         let max = (room.max(0.0).powi(2) * CHANGES_MAX).ceil() as usize;
-        // A snapshot is not begun before the map is full: nobody slows down for it.
+        // A snapshot is not begun before the map is full, so slowing clients down for it has no use.
         let from = if self.apply_sync == ApplySync::Background {
             1.0
         } else {
@@ -146,27 +147,27 @@ impl Policy {
     }
 }
 
-/// What [`Policy::due`] looks at.
+/// The state that [`Policy`] decides by.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
-    /// How full the log is with what is not written back, 0 to 1.
+    /// Fill level of the log without entries that are written back, 0 to 1.
     pub log_fill: f64,
     /// Bytes of dirty blocks.
     pub dirty_bytes: u64,
     /// Time since the last checkpoint was begun.
     pub since_last: Duration,
-    /// Bytes that come in a second.
+    /// Bytes of changes per second.
     pub rate: u64,
-    /// Something was applied since.
+    /// Whether entries were applied since the last checkpoint was begun.
     pub has_applied: bool,
 }
 
-/// How fast to write back.
+/// The speed of a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speed {
     /// As fast as the device takes it.
     Full,
-    /// At most so many bytes a second.
+    /// At most this many bytes per second.
     Paced(u64),
 }
 
@@ -204,7 +205,7 @@ mod tests {
             let Some(Speed::Paced(rate)) = p.due(&state(fill, 64, 4)) else {
                 panic!("{fill}");
             };
-            // Never slower than it comes.
+            // Faster than blocks become dirty at any fill level.
             assert!(rate > (16 << 20) && rate > last, "{fill}: {rate}");
             last = rate + 1;
         }
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(p.due(&state(0.1, 200, 1)), Some(Speed::Full));
     }
 
-    /// All clients waited together for a whole write-back, when the map was full.
+    /// All clients waited together for a whole write-back when the map was full.
     #[test]
     fn the_fuller_the_fewer_changes_are_on_their_way() {
         let p = Policy::of(ApplySync::Background);
@@ -225,7 +226,7 @@ mod tests {
         }
         assert_eq!(p.changes_max(&state(0.1, 256, 1)), Some(0));
         assert_eq!(p.changes_max(&state(1.0, 1, 1)), Some(0));
-        // As long as there is room, something goes on: else a map that is nearly full would stay so.
+        // While there is any room, one change may go on: otherwise a nearly full map would stay as it is.
         assert_eq!(p.changes_max(&state(0.0, 255, 1)), Some(1));
         let p = Policy::of(ApplySync::Snapshot);
         assert_eq!(p.changes_max(&state(0.4, 255, 1)), None);

@@ -1,7 +1,7 @@
-//! Blocks that are written to their place before anybody is answered: `apply_sync = odsync`, how it was done before.
+//! Blocks that are written in place before their write is answered: `apply_sync = odsync`.
 //!
-//! What is written so is still dirty, as its page does not know of it. The next write-back leaves the block out, and
-//! writes the page.
+//! Such blocks are still dirty, because their pages do not record them yet. The next write-back skips the
+//! blocks and writes the pages.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::data::Reader;
 use super::dirty::Key;
 use crate::ids::Group;
 
-/// Blocks that lie one behind the other, on their way to their place, durably.
+/// A durable in-place write of adjacent blocks.
 #[derive(Clone, Debug)]
 #[must_use = "somebody waits for it"]
 pub struct InPlace {
@@ -24,12 +24,12 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Writes them, and returns when they are durable.
+    /// Writes the blocks; returns when they are durable.
     pub fn run(&self) -> Result<()> {
         io::write_all_at(&*self.file, &self.bytes, self.offset, WriteSync::Dsync)
     }
 
-    /// The same, for a queue to do.
+    /// The same as a request for a queue.
     pub fn request(self, token: u64) -> Request {
         Request {
             token,
@@ -41,7 +41,8 @@ impl InPlace {
 }
 
 impl Reader {
-    /// Blocks of a chunk from `first` on, for their place; the chunk has a slot from then on. Errors: no slot is free.
+    /// The in-place write of a chunk's blocks from `first` on; the chunk gets a slot if it has none. Errors: no
+    /// slot is free.
     pub fn in_place(&self, group: Group, first: &Key, bytes: Bytes) -> Result<InPlace> {
         Ok(InPlace {
             file: Arc::clone(self.file()),

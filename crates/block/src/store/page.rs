@@ -1,4 +1,4 @@
-//! The bytes of an extent page: what a slot's 2 MiB extent holds, and the checksums of its blocks.
+//! The encoding of an extent page: which blocks a slot's 2 MiB extent has, and their checksums.
 //!
 //! ```text
 //!   0+4 "ISxp"  4+4 crc of the rest  8+2 version  10+1 extent  11+1 flags  12+4 group  16+8 generation
@@ -7,9 +7,10 @@
 //!   448+2048 crcs of blocks  2496… zeros
 //! ```
 //!
-//! Little-endian; crcs are CRC-32C. Each extent has two pages, written in turns: the one with the higher
-//! generation counts, of those that are whole. Where one is not, see [`Doubt`]. A block's crc travels with it from NBD; what stands here is
-//! that, xor a fold of tree, chunk and block, so that a block which was written to another place is found.
+//! Little-endian; crcs are CRC-32C. Each extent has two pages, written in turns: of those that are intact, the
+//! one with the higher generation counts. For damaged pages see [`Doubt`]. A block's crc accompanies it from
+//! NBD on; a page stores that crc xor a fold of tree, chunk and block, so that a block that was written to a
+//! wrong place is detected.
 
 use base::checksum::crc32c;
 use base::coding::{Decoder, put_u16, put_u32, put_u64};
@@ -22,13 +23,14 @@ use crate::sealed;
 
 /// Bytes of a page.
 pub const LEN: usize = sealed::LEN;
-/// The version that this code writes, and the newest that it reads.
+/// The version that this code writes and reads.
 pub const VERSION: u16 = 1;
-/// Blocks of a region, the unit in which replicas catch up: 64 KiB.
+/// Blocks of a region, the unit of copies between replicas: 64 KiB.
 pub const REGION_BLOCKS: u32 = 16;
 /// Regions of an extent.
 pub const REGIONS: usize = (EXTENT_BLOCKS / REGION_BLOCKS) as usize;
-/// The generation of an extent's first page. The one before stands in the other place, with the same content.
+/// The generation of an extent's first page. The previous generation is in the other place, with the same
+/// content.
 pub(super) const FIRST_GENERATION: u64 = 1;
 const MAGIC: [u8; 4] = *b"ISxp";
 const BLOCKS: usize = EXTENT_BLOCKS as usize;
@@ -38,13 +40,13 @@ const BLOCKS: usize = EXTENT_BLOCKS as usize;
 pub struct Bits([u64; BLOCKS / 64]);
 
 impl Bits {
-    /// Whether the block at `nth` is in it; blocks beyond the extent are in none.
+    /// Whether the set has the block at `nth`; it never has blocks beyond the extent.
     pub fn has(&self, nth: u32) -> bool {
         let word = self.0.get(nth as usize / 64);
         word.is_some_and(|w| w >> (nth % 64) & 1 == 1)
     }
 
-    /// Puts a block in or takes it out.
+    /// Adds or removes a block.
     pub fn set(&mut self, nth: u32, is_in: bool) {
         if let Some(word) = self.0.get_mut(nth as usize / 64) {
             let bit = 1 << (nth % 64);
@@ -52,16 +54,16 @@ impl Bits {
         }
     }
 
-    /// How many blocks are in it.
+    /// Number of blocks in the set.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|w| w.count_ones()).sum()
     }
 }
 
-/// What an extent is part of.
+/// The identity of an extent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The group whose replica this is.
+    /// The group of the replica.
     pub group: Group,
     /// The chunk's tree.
     pub tree: Tree,
@@ -69,42 +71,42 @@ pub struct Owner {
     pub layer: Layer,
     /// The chunk.
     pub chunk: Chunk,
-    /// The slot where it lies.
+    /// The slot that holds it.
     pub slot: Slot,
-    /// Which of the slot's extents, below [`CHUNK_EXTENTS`].
+    /// Its number in the slot, below [`CHUNK_EXTENTS`].
     pub extent: u8,
 }
 
 impl Owner {
-    /// The chunk's block that is `nth` in this extent.
+    /// The number in the chunk of the block that is `nth` in this extent.
     pub fn block(&self, nth: u32) -> Block {
         Block(u32::from(self.extent) * EXTENT_BLOCKS + nth)
     }
 }
 
-/// See the module.
+/// A page of an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// What it describes.
+    /// The extent that it describes.
     pub owner: Owner,
-    /// Counts the pages of the extent.
+    /// Rises with each page of the extent.
     pub generation: u64,
-    /// Of the last entry that is in the extent's data.
+    /// The last entry that changed the extent.
     pub last_index: Index,
-    /// Its term.
+    /// The term of that entry.
     pub last_term: Term,
-    /// The blocks that this layer has; of the others its parent is asked.
+    /// The blocks that this layer has; the others may be in its parent.
     pub present: Bits,
-    /// The blocks among them that are zero, whatever lies on disk.
+    /// Those of them that are zero, whatever is stored on disk.
     pub zero: Bits,
     /// The last entry that changed each region.
     pub regions: [Index; REGIONS],
-    /// The crc of each block's content, 0 where there is none.
+    /// The stored crc of each block, 0 if there is none.
     pub crcs: [u32; BLOCKS],
 }
 
 impl Page {
-    /// The page of an extent that holds nothing.
+    /// The page of an empty extent.
     pub fn empty(owner: Owner) -> Self {
         Self {
             owner,
@@ -118,18 +120,18 @@ impl Page {
         }
     }
 
-    /// The content of a block is right if it has this crc; `None`: it is not on disk.
+    /// The crc that a block's content must have; `None`: the block is not on disk.
     pub fn crc(&self, nth: u32) -> Option<u32> {
         let on_disk = self.present.has(nth) && !self.zero.has(nth);
         self.crcs.get(nth as usize).copied().filter(|_| on_disk)
     }
 
-    /// Which of the extent's two places the page goes to: 0 or 1.
+    /// The place of the page among the extent's two: 0 or 1.
     pub fn copy(&self) -> u64 {
         self.generation % 2
     }
 
-    /// Its bytes.
+    /// The encoding.
     pub fn encode(&self) -> Vec<u8> {
         let o = &self.owner;
         let mut body = Vec::with_capacity(LEN);
@@ -153,7 +155,7 @@ impl Page {
         sealed::seal(MAGIC, body)
     }
 
-    /// Reads one. Errors: Corruption; `NotSupported` for a version that this code does not know.
+    /// Decodes a page. Errors: Corruption; `NotSupported` for an unknown version.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut d = sealed::open(bytes, MAGIC, "extent page")?;
         let version = d.u16().unwrap_or_default();
@@ -204,9 +206,9 @@ impl Page {
         Some(page)
     }
 
-    /// Which of an extent's two pages counts: the newer one of those that are whole, and what is not known where one
-    /// is damaged. No page and no doubt: the extent was never written. Its first page goes to both places, so that
-    /// damage to one never looks like this. Errors: a newer version.
+    /// The page of an extent that counts: the newer of the intact ones, and the doubt if one is damaged. No
+    /// page and no doubt: the extent was never written. The first page is written to both places, so that
+    /// damage to one never looks like that. Errors: a newer version.
     pub fn of_extent(copies: [&[u8]; 2]) -> Result<(Option<Self>, Option<Doubt>)> {
         let decode = |bytes| match Self::decode(bytes) {
             Ok(page) => Ok(Some(page)),
@@ -234,30 +236,30 @@ impl Page {
     }
 }
 
-/// What is not known of an extent, as a page of it is damaged. A power cut leaves such pages where one was being written:
-/// then the log has the entries that were in it.
+/// What is unknown about an extent with a damaged page. A power cut damages a page while it is written; then
+/// the log has the entries that were in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// One is whole, and the damaged one had nothing that it lacks.
+    /// One page is intact, and the damaged one had nothing newer.
     Older,
-    /// One is whole, and the damaged one may have been newer.
+    /// One page is intact, and the damaged one may have been newer.
     Newer,
-    /// Neither is whole.
+    /// Neither page is intact.
     Both {
-        /// They may be the extent's first.
+        /// Whether they may be the extent's first pages.
         is_first: bool,
     },
 }
 
 impl Doubt {
-    /// About a damaged page beside a whole one, as far as it can be read: it was the one before; or both are the first,
-    /// which goes to both places.
+    /// The doubt about a damaged page beside an intact one, as far as it can be read: it was the previous page,
+    /// or both are copies of the first.
     fn beside(whole: &Page, damaged: &[u8]) -> Self {
         let (generation, last) = said(damaged);
         let last = Index(last);
         let is_before = Some(generation) == whole.generation.checked_sub(1);
         let is_older = match whole.generation {
-            // Later ones would be where this one is, or behind one that was.
+            // A later page would have overwritten the intact one, or follow one that did.
             0 => is_zero(damaged) || (generation == FIRST_GENERATION && last == whole.last_index),
             FIRST_GENERATION => is_before && last == whole.last_index,
             _ => is_before && last <= whole.last_index,
@@ -266,7 +268,7 @@ impl Doubt {
     }
 }
 
-/// Generation and last entry of a page, as they stand there, whole or not.
+/// The generation and last entry in the bytes of a page, damaged or not.
 fn said(bytes: &[u8]) -> (u64, u64) {
     let at = |n| Some(u64::from_le_bytes(*bytes.get(n..)?.first_chunk()?));
     (at(16).unwrap_or(0), at(48).unwrap_or(0))
@@ -276,7 +278,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|&b| b == 0)
 }
 
-/// What the crc of a block at its right place is xored with.
+/// The value that a block's crc is xored with at its place.
 fn fold(owner: &Owner, nth: u32) -> u32 {
     let mut place = Vec::with_capacity(16);
     put_u64(&mut place, owner.tree.0);
@@ -335,7 +337,7 @@ mod tests {
         }
     }
 
-    /// The fold differs for each place, so a block elsewhere has a wrong crc.
+    /// The fold differs for each place, so a block in a wrong place has a wrong crc.
     #[test]
     fn a_block_at_another_place_has_another_checksum() {
         let owner = page(1).owner;
@@ -349,7 +351,7 @@ mod tests {
         assert_ne!(here, fold(&other(|o| o.tree.0 ^= 1), 5));
         assert_ne!(here, fold(&other(|o| o.chunk.0 ^= 1), 5));
         assert_ne!(here, fold(&other(|o| o.extent ^= 1), 5));
-        // The same content in two layers of a tree may be moved from one to the other.
+        // The layer does not count, so content may be moved between the layers of a tree.
         assert_eq!(here, fold(&other(|o| o.layer.0 ^= 1), 5));
     }
 
@@ -380,7 +382,7 @@ mod tests {
         );
     }
 
-    /// A page of an extent was damaged, and the other one was believed, whichever was newer.
+    /// When one page of an extent was damaged, the other one was believed, even if it was the older.
     #[test]
     fn a_damaged_page_may_have_been_the_newer() {
         let numbered = |generation, last| {
@@ -399,16 +401,16 @@ mod tests {
         assert_eq!(doubt(&old.encode(), &damaged(&new)), newer);
         assert_eq!(doubt(&damaged(&new), &old.encode()), newer);
         assert_eq!(doubt(&damaged(&old), &new.encode()), older);
-        // Parts of a round may have the same last entry.
+        // Several parts of a round may have the same last entry.
         assert_eq!(doubt(&old.encode(), &damaged(&numbered(7, 10))), newer);
-        // The first is in both places; later ones take turns.
+        // The first page is in both places; later ones are written in turns.
         let (zeroth, first, second) = (numbered(0, 10), numbered(1, 10), numbered(2, 10));
         let (zeroth_bytes, first_bytes) = (zeroth.encode(), first.encode());
         assert_eq!(doubt(&zeroth_bytes, &damaged(&first)), older);
         assert_eq!(doubt(&damaged(&zeroth), &first_bytes), older);
         assert_eq!(doubt(&damaged(&second), &first_bytes), newer);
         assert_eq!(doubt(&zeroth_bytes, &[0; LEN]), older);
-        // Where there are zeros the second page may have been.
+        // The zeros may have been the second page.
         assert_eq!(doubt(&[0; LEN], &first_bytes), newer);
         assert_eq!(doubt(&[0; LEN], &new.encode()), newer);
         let both = doubt(&damaged(&zeroth), &damaged(&first));

@@ -1,4 +1,4 @@
-//! The file `STORE`: what a store is. Two copies of 4 KiB, written in turns.
+//! The file `STORE`: the identity of a store. Two copies of 4 KiB, written in turns.
 //!
 //! ```text
 //!   0+4 "ISst"   4+4 crc of the rest   8+4 version   12+4 unit   16+8 generation
@@ -21,44 +21,44 @@ use crate::sealed;
 
 /// Bytes of one copy.
 pub const LEN: usize = sealed::LEN;
-/// The version that this code writes, and the newest that it reads.
+/// The version that this code writes and reads.
 pub const VERSION: u32 = 1;
-/// The features that this code knows and must know.
+/// The features that this code knows.
 const KNOWN: u64 = 0;
 const MAGIC: [u8; 4] = *b"ISst";
-/// The most stores that are known.
+/// The most peers that a store remembers.
 pub const PEERS_MAX: usize = 128;
 
-/// See the module.
+/// The superblock of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Bytes of the unit that the device writes as a whole.
+    /// Bytes of the unit that the device writes atomically.
     pub unit: u32,
-    /// Counts the copies that were written.
+    /// Number of copies that were written.
     pub generation: u64,
-    /// The store's name for ever.
+    /// The store's id for ever.
     pub store: Uuid,
-    /// The cluster's.
+    /// The cluster's id.
     pub cluster: Uuid,
     /// Bytes of a log file.
     pub log_bytes: u64,
     /// Slots of the data file.
     pub slots: u32,
-    /// Bits of features without which the store cannot be opened.
+    /// Feature bits that a release must know to open the store.
     pub needed: u64,
-    /// Bits of features that who does not know them may ignore.
+    /// Feature bits that a release may ignore if it does not know them.
     pub optional: u64,
-    /// The number of a file of the log that was begun, and none after it; 0: none was.
+    /// The newest log file that is known to have a durable batch; 0: none.
     pub log_number: u64,
     /// How often the store was opened; see [`trailer`](super::trailer).
     pub openings: u64,
-    /// The other stores that it has met, by number: one that is another later was made anew, without what it has
-    /// acknowledged, and is not listened to.
+    /// The other stores that it has met, by number. A different store under the same number was created anew,
+    /// without what the old one had acknowledged, and is refused.
     pub peers: BTreeMap<u64, Uuid>,
 }
 
 impl Superblock {
-    /// The bytes of one copy.
+    /// The encoding of one copy.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(LEN);
         put_u32(&mut body, VERSION);
@@ -82,7 +82,7 @@ impl Superblock {
         sealed::seal(MAGIC, body)
     }
 
-    /// Reads one copy. Errors: Corruption; `NotSupported` for what this code does not know.
+    /// Decodes one copy. Errors: Corruption; `NotSupported` for an unknown version or feature.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut d = sealed::open(bytes, MAGIC, "STORE")?;
         let version = d.u32().unwrap_or_default();
@@ -130,8 +130,8 @@ impl Superblock {
         })
     }
 
-    /// Reads the newer copy of a file. Errors: neither is whole, or one is of a newer release; they name the
-    /// file.
+    /// Reads the newer copy of a file. Errors: neither copy is intact, or one is of a newer release; they name
+    /// the file.
     pub fn read(file: &dyn File) -> Result<Self> {
         let mut bytes = AlignedBuf::zeroed(2 * LEN, PAGE)?;
         file.read_at(&mut bytes, 0)?;
@@ -152,7 +152,7 @@ impl Superblock {
         newest.map_err(|e| e.or_file(file.path()))
     }
 
-    /// Writes it, as the next generation, over the older copy, and makes it durable.
+    /// Writes the next generation over the older copy, durably.
     pub fn write(&mut self, file: &dyn File) -> Result<()> {
         self.generation += 1;
         let mut copy = AlignedBuf::new(PAGE);
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// A copy that is torn, or zero, leaves the other one.
+    /// If one copy is torn or zero, the other is used.
     #[test]
     fn the_copies_are_written_in_turns() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,13 +1,13 @@
-//! Proofs that blocks are durable in the data file. Who wants the log cut needs a [`SyncTicket`], and the only
-//! way to one leads through an fdatasync that has returned.
+//! Proofs that blocks are durable in the data file. The log can be truncated only with a [`SyncTicket`], and
+//! only an fdatasync that has returned makes one.
 //!
 //! ```text
 //!   Dirty::mark ──> Marked ──> Data::write_back ──> Written ──> Written::sync ──> SyncTicket
 //!     one slot a group           nothing removed      consumed: no second try       settle, checkpoint
 //! ```
 //!
-//! The constructors are private to this file. A group has one [`SyncSlot`]: two write-backs of a block can
-//! never overtake each other, and no list of dirty blocks can be taken away while somebody waits for it.
+//! The constructors are private to this file. A group has one [`SyncSlot`], so two write-backs of a block
+//! can never overtake each other, and no list of dirty blocks can be taken twice.
 
 use base::{Error, Result};
 
@@ -15,7 +15,7 @@ use super::data::Data;
 use super::dirty::Write;
 use crate::ids::{Group, Index};
 
-/// The right of a group to have blocks on their way. There is one of each group.
+/// The right of a group to have blocks on their way. Each group has exactly one.
 #[derive(Debug)]
 #[must_use = "without it the group never writes anything back"]
 pub struct SyncSlot {
@@ -32,7 +32,7 @@ impl SyncSlot {
         self.group == group
     }
 
-    /// All that was dirty when everything up to `through` was applied.
+    /// The blocks to be written back; once they are durable, everything up to `through` is.
     pub(super) fn mark(self, through: Index, writes: Vec<Write>) -> Marked {
         Marked {
             slot: self,
@@ -57,7 +57,7 @@ impl Marked {
         self.slot.group
     }
 
-    /// The blocks, in their order.
+    /// The blocks, in order.
     pub fn writes(&self) -> &[Write] {
         &self.writes
     }
@@ -67,7 +67,7 @@ impl Marked {
     }
 }
 
-/// Blocks that the system has, to be made durable.
+/// Blocks that are written to the operating system, and not durable yet.
 #[derive(Debug)]
 #[must_use = "nothing of it is durable yet"]
 pub struct Written<'d> {
@@ -75,18 +75,18 @@ pub struct Written<'d> {
     marks: Vec<(SyncSlot, Index)>,
 }
 
-/// Blocks that could not be written: the bytes are here still.
+/// Blocks that could not be written; they are still in memory.
 #[derive(Debug)]
 pub struct Failed {
-    /// Why.
+    /// The error.
     pub error: Error,
-    /// What, to be given back to each [`Dirty`](super::dirty::Dirty).
+    /// The blocks, to be given back to each [`Dirty`](super::dirty::Dirty).
     pub marked: Vec<Marked>,
 }
 
 impl Data {
-    /// Writes blocks and the pages of their extents to the system; `pace` is told the bytes before each write,
-    /// and may wait. Errors: the blocks are still the caller's.
+    /// Writes blocks and the pages of their extents to the operating system; `pace` is called with the bytes of
+    /// each write before it, and may wait. Errors: the blocks stay with the caller.
     pub fn write_back(
         &mut self,
         marked: Vec<Marked>,
@@ -103,8 +103,8 @@ impl Data {
 }
 
 impl Written<'_> {
-    /// One fdatasync for all. Errors: what is durable is not known, and nothing may be tried again: the data
-    /// file is spoilt, and every later call of it returns the error.
+    /// One fdatasync for all blocks. Errors: it is unknown what is durable, and nothing may be tried again;
+    /// every later call on the data file returns the error.
     pub fn sync(self) -> Result<Vec<(SyncTicket, SyncSlot)>> {
         self.data.sync()?;
         let tickets = self.marks.into_iter().map(|(slot, through)| {
@@ -115,7 +115,7 @@ impl Written<'_> {
     }
 }
 
-/// Everything of the group up to here is durable in the data file.
+/// The proof that everything of a group up to an entry is durable in the data file.
 #[derive(Debug)]
 #[must_use = "the log is kept until somebody shows it"]
 pub struct SyncTicket {
@@ -129,7 +129,7 @@ impl SyncTicket {
         self.group
     }
 
-    /// Up to which entry.
+    /// The last entry that is covered.
     pub fn through(&self) -> Index {
         self.through
     }

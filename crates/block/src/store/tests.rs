@@ -1,4 +1,4 @@
-//! From apply to the ticket, on a real file; what a crash leaves is the simulator's.
+//! Tests from applying to the ticket, on a real file. The states after crashes are tested in the simulator.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ fn content(byte: u8) -> Content {
     }
 }
 
-/// The same blocks with their bytes in one buffer, and whether that is there still.
+/// The same blocks with their bytes in one buffer, and a weak reference to the buffer.
 fn in_one_buffer(blocks: &[(Key, Content)]) -> (Vec<(Key, Content)>, Weak<AlignedBuf>) {
     struct Owner(Arc<AlignedBuf>);
     impl AsRef<[u8]> for Owner {
@@ -64,7 +64,7 @@ fn in_one_buffer(blocks: &[(Key, Content)]) -> (Vec<(Key, Content)>, Weak<Aligne
     (blocks.collect(), is_there)
 }
 
-/// A data file whose writes, or syncs, fail while it is told so.
+/// A data file whose writes or syncs fail while the test says so.
 #[derive(Debug)]
 struct Disk {
     file: Arc<dyn File>,
@@ -110,7 +110,7 @@ impl File for Disk {
         self.file.read_at(buf, offset)
     }
     fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
-        // The pages fail, behind the blocks.
+        // Pages fail, after their blocks were written.
         if self.writes_fail.load(Ordering::Relaxed) && Page::decode(data).is_ok() {
             self.file.write_at(&data[..100], offset, sync)?;
             return Err(eio("write", self.path()));
@@ -143,7 +143,7 @@ impl File for Disk {
     }
 }
 
-/// Writes everything dirty back and settles it.
+/// Writes back everything dirty, and settles it.
 fn write_back(data: &mut Data, dirty: &mut Dirty) -> Index {
     let marked = dirty.mark(u64::MAX).unwrap();
     let tickets = data
@@ -167,7 +167,7 @@ fn found(disk: &Disk, dirty: &Dirty, data: &Data, key: &Key) -> Vec<u8> {
         None => {}
     }
     match data.reader().held(GROUP, key) {
-        // Zeros of a chunk that was never written are nowhere.
+        // Zeros in a chunk that was never written are stored nowhere.
         Held::Absent | Held::Zero => vec![0; BLOCK],
         Held::There { offset, crc } => {
             let block = disk.block(offset);
@@ -177,7 +177,7 @@ fn found(disk: &Disk, dirty: &Dirty, data: &Data, key: &Key) -> Vec<u8> {
     }
 }
 
-/// A round of write-back in parts, with other entries applied meanwhile; returns how many.
+/// A round of write-back in parts, with other entries applied meanwhile; returns the number of parts.
 fn round(
     data: &mut Data,
     dirty: &mut Dirty,
@@ -194,7 +194,7 @@ fn round(
         assert!(synced <= before);
         let written = data.write_back(vec![marked], &mut |_| ()).unwrap();
         for (ticket, slot) in written.sync().unwrap() {
-            // Only the end of a round says that all before it is durable.
+            // Only the ticket at the end of a round covers everything in it.
             let through = ticket.through();
             assert!(ticket.group() == GROUP && (through == before || through <= synced));
             dirty.settle(&ticket, slot);
@@ -206,8 +206,8 @@ fn round(
     }
 }
 
-/// Random writes and checkpoints, some with writes between mark and ticket: S, the map and the file are what
-/// they should be, also after the file is opened again.
+/// Random writes and checkpoints, some with writes between mark and ticket: S, the map and the file are as they
+/// should be, also after the file is opened again.
 #[test]
 fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
     const SLOTS: u32 = 4;
@@ -215,7 +215,7 @@ fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
     let mut data = disk.open(SLOTS);
     let mut dirty = Dirty::after(GROUP, Index(0));
     let mut rng = Rng::new(7);
-    // What each block holds, and the first entry of which that is not durable.
+    // For each block its content, and the first entry of it that is not durable.
     let mut model = std::collections::BTreeMap::new();
     let mut index = 0;
     let mut apply =
@@ -277,10 +277,10 @@ fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
     assert_eq!(dirty.synced(), last);
 }
 
-/// Buffers that are there still, and the blocks that were in them.
+/// Weak references to buffers, and the blocks that were in them.
 type Buffers = Vec<(Vec<Key>, Weak<AlignedBuf>)>;
 
-/// How many of the buffers have lost some of their blocks, but not all.
+/// Number of buffers that have lost some of their blocks, but not all.
 fn cut(dirty: &Dirty, buffers: &mut Buffers) -> usize {
     buffers.retain(|(_, buffer)| buffer.strong_count() > 0);
     let is_whole = |(keys, buffer): &&(Vec<Key>, Weak<AlignedBuf>)| {
@@ -293,7 +293,7 @@ fn cut(dirty: &Dirty, buffers: &mut Buffers) -> usize {
     buffers.len() - buffers.iter().filter(is_whole).count()
 }
 
-/// Blocks of a large write stay in its buffer, and no buffer stays for some of its blocks only.
+/// Blocks of a large write stay in its buffer, and no buffer stays for only some of its blocks.
 #[test]
 fn a_buffer_stays_as_long_as_all_of_its_blocks() {
     let disk = Disk::new(1);
@@ -329,7 +329,7 @@ fn a_buffer_stays_as_long_as_all_of_its_blocks() {
                 dirty.apply_buffer(Index(index), TERM, blocks);
             }
         }
-        // What is on its way is held by that, too.
+        // Blocks on their way hold the buffer too.
         if out.is_none() {
             let cut = cut(&dirty, &mut buffers);
             assert!(cut <= usize::from(dirty.is_in_round()), "{cut}");
@@ -346,7 +346,8 @@ fn a_buffer_stays_as_long_as_all_of_its_blocks() {
     assert_eq!((cut(&dirty, &mut buffers), buffers.len()), (0, 0));
 }
 
-/// A block that is written while it is on its way stays dirty behind the ticket, and S stays before it.
+/// A block that is written again while it is on its way stays dirty after the ticket, and S stays before
+/// it.
 #[test]
 fn a_block_written_on_its_way_stays_dirty() {
     let disk = Disk::new(1);
@@ -377,8 +378,8 @@ fn a_block_written_on_its_way_stays_dirty() {
     assert_eq!(write_back(&mut data, &mut dirty), Index(13));
 }
 
-/// What could not be written is dirty again, S has not moved, and nothing was written over the page that
-/// was durable: after a crash there is a whole one.
+/// Blocks that could not be written are dirty again, S has not moved, and the durable page was not
+/// overwritten: after a crash there is an intact one.
 #[test]
 fn what_could_not_be_written_is_tried_again() {
     let disk = Disk::new(1);
@@ -421,7 +422,7 @@ fn what_could_not_be_written_is_tried_again() {
     assert_eq!(again.reader().held(GROUP, &key(0, 6)), Held::Absent);
 }
 
-/// A failed fdatasync is never tried again: what it lost, a second one would call durable.
+/// A failed fdatasync is never tried again: a second one would succeed although data was lost.
 #[test]
 fn a_failed_sync_spoils_the_file() {
     let disk = Disk::new(1);
@@ -472,7 +473,7 @@ fn a_full_or_wrong_file_is_named() {
         "{e}"
     );
 
-    // A page of another slot, whole as it is.
+    // A page of another slot, which is intact.
     let disk = Disk::new(2);
     let mut data = disk.open(2);
     let mut dirty = Dirty::after(GROUP, Index(0));
@@ -501,7 +502,7 @@ fn a_full_or_wrong_file_is_named() {
     );
 }
 
-/// Zeros of a chunk that was never written took one of the slots, and counted nothing in the map.
+/// Zeros in a chunk that was never written took a slot, and counted nothing in the map.
 #[test]
 fn zeros_of_nothing_take_no_slot() {
     let disk = Disk::new(1);
@@ -521,7 +522,7 @@ fn zeros_of_nothing_take_no_slot() {
     assert_eq!(reader.held(GROUP, &key(1, 7)), Held::Absent);
 }
 
-/// The only page of an extent was damaged, and its blocks read as zeros.
+/// The only page of an extent was damaged, and its blocks were read as zeros.
 #[test]
 fn an_extent_with_one_damaged_page_is_no_extent_that_was_never_written() {
     for writes in 1..5 {
@@ -541,8 +542,8 @@ fn an_extent_with_one_damaged_page_is_no_extent_that_was_never_written() {
     }
 }
 
-/// What is dirty when a copy begins is forgotten: the copy is of all that has changed since the checkpoint, and not of
-/// what was not applied.
+/// Blocks that are dirty when a copy begins are dropped: the copy has all changes since the checkpoint, not
+/// since the last applied entry.
 #[test]
 fn a_copy_begins_at_what_is_synced() {
     let disk = Disk::new(1);
@@ -559,7 +560,7 @@ fn a_copy_begins_at_what_is_synced() {
     assert_eq!(dirty.synced(), Index(20));
 }
 
-/// A page that was written and not synced is written over by the next; the durable one stays until a sync.
+/// A page that was written and not synced is overwritten by the next; the durable one stays until a sync.
 #[test]
 fn the_durable_page_stays_until_the_next_is_durable() {
     let disk = Disk::new(1);
@@ -574,7 +575,7 @@ fn the_durable_page_stays_until_the_next_is_durable() {
     let generation = |page: &Vec<u8>| Page::decode(page).unwrap().generation;
     let durable = usize::from(generation(&before[0]) < generation(&before[1]));
     for index in 4..8 {
-        // Each has a map of its own: the slot goes with what is written and never synced.
+        // Each has a map of its own: the slot is lost with the blocks that are written and never synced.
         let mut dirty = Dirty::after(GROUP, Index(index - 1));
         dirty.apply(Index(index), TERM, [(key(0, 1), content(2))]);
         let marked = dirty.mark(u64::MAX).unwrap();
@@ -584,8 +585,8 @@ fn the_durable_page_stays_until_the_next_is_durable() {
     }
 }
 
-/// What a killed process has written may not be durable. Its pages count from an opening on, and the next page of an
-/// extent goes to the place of the one before.
+/// The writes of a killed process may not be durable. Its pages count from an opening on, and the next page of
+/// an extent overwrites the one before.
 #[test]
 fn an_opening_makes_durable_what_it_believes() {
     let disk = Disk::new(1);
@@ -594,7 +595,8 @@ fn an_opening_makes_durable_what_it_believes() {
     assert!(e.to_string().contains("sync"), "{e}");
 }
 
-/// Blocks of a copy stayed in memory until its end. A follower takes no more beyond 32 MiB, so a larger copy never ended.
+/// Blocks of a copy stayed in memory until its end. A follower takes no more than 32 MiB, so a larger copy
+/// never ended.
 #[test]
 fn blocks_of_a_copy_are_written_back_before_it_ends() {
     let disk = Disk::new(1);
@@ -612,7 +614,7 @@ fn blocks_of_a_copy_are_written_back_before_it_ends() {
     assert_eq!(write_back(&mut data, &mut dirty), Index(20));
 }
 
-/// Only the ticket of the last part of a round says that everything is durable which the round covers.
+/// Only the ticket of a round's last part proves that everything in the round is durable.
 #[test]
 fn a_part_of_a_round_proves_nothing_of_the_rest() {
     let disk = Disk::new(1);
@@ -630,8 +632,8 @@ fn a_part_of_a_round_proves_nothing_of_the_rest() {
     }
 }
 
-/// A repair wrote a page, with the last entry that was applied: torn by a power cut, it looked like one whose entries are
-/// lost.
+/// A repair wrote a page, with the last applied entry: if a power cut tore it, it looked like a page whose
+/// entries are lost.
 #[test]
 fn a_repair_writes_no_page() {
     let disk = Disk::new(1);
@@ -649,14 +651,15 @@ fn a_repair_writes_no_page() {
     dirty.restore(key(0, 1), content(1), TERM);
     write_back(&mut data, &mut dirty);
     assert!(pages() == before && disk.block(at) == block);
-    // What is written after that is no repair any more.
+    // A later write of the block is not a repair any more.
     dirty.restore(key(0, 1), content(1), TERM);
     dirty.apply(Index(3), TERM, [(key(0, 1), content(2))]);
     write_back(&mut data, &mut dirty);
     assert!(pages() != before);
 }
 
-/// Parts of a round may have the same last entry. The page of the second was damaged, and that of the first believed.
+/// Parts of a round may have the same last entry. The page of the second was damaged, and that of the first
+/// believed.
 #[test]
 fn a_damaged_page_of_a_part_is_not_taken_for_one_without_news() {
     let disk = Disk::new(1);

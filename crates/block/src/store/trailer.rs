@@ -1,12 +1,12 @@
-//! The end of a data file: whose it is, and how often that store was opened. Two copies of 4 KiB, the same but while
-//! they are written.
+//! The end of a data file: the store that it belongs to, and how often that store was opened. Two copies of 4
+//! KiB, which differ only while they are written.
 //!
 //! ```text
 //!   0+4 "ISdt"   4+4 crc of the rest   8+4 version   12+4 zero   16+16 store   32+8 openings   40… zeros
 //! ```
 //!
-//! Little-endian; the crc is CRC-32C. `STORE` has the same count. So a data file of another store is found, and one
-//! of the same store from before its last opening, though its pages may look right.
+//! Little-endian; the crc is CRC-32C. `STORE` has the same count. So a data file of another store is detected,
+//! and so is one of the same store from before its last opening, even if its pages look right.
 
 use base::coding::{Decoder, put_u32, put_u64};
 use base::{Error, ErrorKind, Result};
@@ -17,16 +17,16 @@ use crate::sealed;
 
 /// Bytes of both copies.
 pub const LEN: u64 = 2 * sealed::LEN as u64;
-/// The version that this code writes, and the newest that it reads.
+/// The version that this code writes and reads.
 pub const VERSION: u32 = 1;
 const MAGIC: [u8; 4] = *b"ISdt";
 
-/// See the module.
+/// The end of a data file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
-    /// The store that the data file is part of.
+    /// The store that the data file belongs to.
     pub store: Uuid,
-    /// How often it was opened.
+    /// How often the store was opened.
     pub openings: u64,
 }
 
@@ -58,8 +58,8 @@ impl Trailer {
         })
     }
 
-    /// Reads the newer copy; the first begins at `at` of the file. Errors: neither is whole, or one is of a newer
-    /// release; they name the file.
+    /// Reads the newer copy; the first begins at offset `at`. Errors: neither copy is intact, or one is of a
+    /// newer release; they name the file.
     pub fn read(file: &dyn File, at: u64) -> Result<Self> {
         let mut newest: Result<Self> =
             Err(Error::corruption("no copy of the data file's end is whole")
@@ -73,7 +73,7 @@ impl Trailer {
                 Err(e) if e.kind() == ErrorKind::NotSupported => {
                     return Err(e.or_file(file.path()));
                 }
-                // One that is damaged, or on a bad sector, leaves the other.
+                // If one copy is damaged or unreadable, the other is used.
                 Err(e) if e.is_corruption() => {}
                 Err(e) => newest = newest.or(Err(e)),
             }
@@ -81,7 +81,7 @@ impl Trailer {
         newest.map_err(|e| e.or_file(file.path()).offset(at))
     }
 
-    /// Writes both copies durably, one behind the other: one of them is whole at any time.
+    /// Writes both copies durably, one after the other: one of them is intact at any time.
     pub fn write(&self, file: &dyn File, at: u64) -> Result<()> {
         let mut bytes = AlignedBuf::new(PAGE);
         bytes.extend_from_slice(&self.encode())?;
@@ -93,8 +93,9 @@ impl Trailer {
         Ok(())
     }
 
-    /// Errors: the data file is not `store`'s, or is older than its last opening, the `openings`th. It may be newer: an
-    /// opening counts here first, and one after which `STORE` could not be written may have been followed by others.
+    /// Errors: the data file does not belong to `store`, or is older than its last opening, the `openings`th.
+    /// It may be newer: each opening is counted here first, and `STORE` may have failed to be written after
+    /// several of them.
     pub fn check(&self, store: Uuid, openings: u64) -> Result<()> {
         if self.store != store {
             return Err(Error::corruption(format!(
@@ -128,7 +129,7 @@ mod tests {
         }
     }
 
-    /// A copy that is torn leaves the other one; with both gone the file is named.
+    /// If one copy is torn, the other is used; if both are damaged, the error names the file.
     #[test]
     fn one_copy_is_enough() {
         let dir = tempfile::tempdir().unwrap();
@@ -142,7 +143,7 @@ mod tests {
             io::write_all_at(&*file, &[0; 700], at, WriteSync::None).unwrap();
             assert_eq!(Trailer::read(&*file, 8192).unwrap(), trailer(3));
         }
-        // A crash between the two.
+        // A crash came between the two writes.
         let newer = trailer(4).encode();
         io::write_all_at(&*file, &newer, 8192, WriteSync::None).unwrap();
         assert_eq!(Trailer::read(&*file, 8192).unwrap(), trailer(4));

@@ -1,4 +1,4 @@
-//! What a client asks of a store, and what it is answered.
+//! Requests of clients to stores, and the responses.
 //!
 //! ```text
 //!   request:  0+1 what  1+3 zero  4+4 group  8+8 tree  16+8 layer  24+4 epoch  28+4 chunk  32+8 attachment
@@ -10,11 +10,11 @@
 //!               fenced: n = the epoch;   I/O: n = bytes of a text, the text
 //! ```
 //!
-//! Offsets and lengths are in bytes of the chunk: the leader merges what is smaller than a block. The id of a
-//! request is that of its frame.
+//! Offsets and lengths are bytes of the chunk: the leader merges parts of blocks. The id of a request is that
+//! of its frame.
 //!
-//! **Crcs.** Bytes are cut at the boundaries of blocks, and each part has the CRC-32C of its bytes: where it is a
-//! whole block, that is the block's, which is computed once where the bytes came from.
+//! **Crcs.** Bytes are cut at block boundaries, and each part has the CRC-32C of its bytes. The crc of a whole
+//! block is the block's crc, which is computed once, at the source of the bytes.
 
 use base::checksum::crc32c;
 use base::coding::{Decoder, put_u32, put_u64};
@@ -27,7 +27,7 @@ use super::remedy;
 use crate::group::command::Origin;
 use crate::ids::{Attachment, BLOCK, CHUNK_BLOCKS, Chunk, Epoch, Group, Layer, Tree};
 
-/// The most bytes of a request's payload, and of what it reads.
+/// The most bytes that one request writes or reads.
 pub const BYTES_MAX: u32 = 1 << 20;
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u32 = CHUNK_BLOCKS * BLOCK as u32;
@@ -36,14 +36,14 @@ const TEXT_BYTES_MAX: usize = 1024;
 const HOLE: u32 = 1 << 31;
 const ZERO: u32 = 1 << 30;
 
-/// Bytes of a chunk.
+/// A range of bytes of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// The chunk.
     pub chunk: Chunk,
-    /// In bytes.
+    /// Offset in bytes.
     pub offset: u32,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
@@ -53,13 +53,13 @@ impl Span {
         end.is_some_and(|end| end <= CHUNK_BYTES)
     }
 
-    /// How the boundaries of blocks cut it: the length of each part, in order.
+    /// The lengths of the parts into which block boundaries cut it, in order.
     fn parts(self) -> impl Iterator<Item = usize> {
         cut(self.offset, self.len)
     }
 }
 
-/// How the boundaries of blocks cut `len` bytes from `offset` on.
+/// The lengths of the parts into which block boundaries cut `len` bytes from `offset` on.
 fn cut(offset: u32, len: u32) -> impl Iterator<Item = usize> {
     let mut left = len as usize;
     let mut room = BLOCK - offset as usize % BLOCK;
@@ -70,7 +70,7 @@ fn cut(offset: u32, len: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The crc of each part of bytes at this offset: see the module.
+/// The crc of each part of bytes at this offset: see the module's documentation.
 pub fn crcs_at(offset: u32, bytes: &[u8]) -> impl Iterator<Item = u32> {
     let mut rest = bytes;
     cut(offset, bytes.len() as u32).map(move |n| {
@@ -80,28 +80,28 @@ pub fn crcs_at(offset: u32, bytes: &[u8]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What a store is asked to do.
+/// The operation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Raise the volume's epoch to that of the origin.
+    /// Raise the volume's epoch to the origin's.
     Attach,
-    /// Read. It has no number of its own: the origin's seq is 0.
+    /// Read. It has no number: the origin's seq is 0.
     Read(Span),
     /// Write.
     Write {
-        /// Where.
+        /// The range to write.
         span: Span,
-        /// Of the parts of the payload: see the module.
+        /// The crcs of the payload's parts: see the module's documentation.
         crcs: Arc<[u32]>,
-        /// As many bytes as the span has.
+        /// The bytes; as many as the span has.
         payload: Bytes,
     },
-    /// The bytes become zero. Where the span is empty nothing changes, but the origin's number is used up: what
-    /// was asked for under it has happened or never will.
+    /// Make the bytes zero. With an empty span nothing changes, but the origin's number is used up: an earlier
+    /// request with this number was applied already, or never will be.
     Zero(Span),
-    /// The bytes are not needed any more, and become zero.
+    /// Make the bytes zero, because they are not needed any more.
     Trim(Span),
-    /// Which bytes are there.
+    /// Report which bytes are stored.
     Status(Span),
 }
 
@@ -117,7 +117,7 @@ impl What {
         }
     }
 
-    /// Where.
+    /// The range of the operation.
     pub fn span(&self) -> Span {
         match self {
             Self::Attach => Span::default(),
@@ -129,7 +129,7 @@ impl What {
         }
     }
 
-    /// Bytes that are to be written.
+    /// Bytes of the payload.
     pub fn payload_bytes(&self) -> u64 {
         match self {
             Self::Write { payload, .. } => payload.len() as u64,
@@ -137,16 +137,16 @@ impl What {
         }
     }
 
-    /// Whether it changes anything: then its seq is not 0.
+    /// Whether it is a change: then its seq is not 0.
     pub fn is_change(&self) -> bool {
         matches!(self, Self::Write { .. } | Self::Zero(_) | Self::Trim(_))
     }
 }
 
-/// See the module.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Pairs it with its answer.
+    /// Matches the response to the request.
     pub id: u64,
     /// The group that has the chunk.
     pub group: Group,
@@ -154,14 +154,14 @@ pub struct Request {
     pub tree: Tree,
     /// Its head.
     pub layer: Layer,
-    /// Who asks.
+    /// The attachment, and the number of the request.
     pub origin: Origin,
-    /// What.
+    /// The operation.
     pub what: What,
 }
 
 impl Request {
-    /// As a message, from `client` to `store`.
+    /// The request as a frame from `client` to `store`.
     pub fn frame(self, client: u64, store: u64) -> Frame {
         let (o, span) = (&self.origin, self.what.span());
         let mut out = Vec::with_capacity(64);
@@ -193,7 +193,7 @@ impl Request {
         }
     }
 
-    /// Reads one. Errors: Corruption. The crcs are not compared with the payload: that is for who stores it.
+    /// Decodes a request. Errors: Corruption. The crcs are not compared with the payload: the store does that.
     pub fn of(frame: Frame) -> Result<Self> {
         Self::read(frame).ok_or_else(|| {
             Error::corruption("wire: a request that cannot be").hint(remedy::SAME_RELEASE)
@@ -246,17 +246,17 @@ impl Request {
     }
 }
 
-/// A part of what was read.
+/// A part of the data of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// Bytes.
     Data(Bytes),
-    /// So many zeros.
+    /// This many zeros.
     Hole(u32),
 }
 
 impl Piece {
-    /// In bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u32 {
         match self {
             Self::Data(bytes) => bytes.len() as u32,
@@ -270,71 +270,71 @@ impl Piece {
     }
 }
 
-/// Bytes in a row that are alike.
+/// A run of bytes in the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// In bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// Whether nothing is kept for them.
+    /// Whether no space is allocated for them.
     pub hole: bool,
     /// Whether they read as zeros.
     pub zero: bool,
 }
 
-/// Why something was not done.
+/// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Another store leads the group.
+    /// Another store is the leader of the group.
     NotLeader {
-        /// Which, where it is known.
+        /// The leader, if known.
         hint: Option<u64>,
     },
-    /// Somebody else attached the volume.
+    /// A newer attachment of the volume exists.
     Fenced {
-        /// Under this epoch.
+        /// The epoch of that attachment.
         epoch: Epoch,
     },
     /// No space for a new chunk.
     NoSpace,
-    /// Too much is on its way: later.
+    /// Too many requests are on their way: try again later.
     Busy,
     /// The bytes are damaged on all replicas.
     Corrupt,
-    /// They cannot be read or written.
+    /// The bytes cannot be read or written.
     Io(String),
-    /// The request's number is out of the window.
+    /// The request's number is outside of the window.
     TooFar,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is done, and durable.
     Done,
-    /// What was read.
+    /// The data of a read.
     Data {
-        /// As many bytes as were asked for, none of them empty.
+        /// As many bytes as requested; no piece is empty.
         pieces: Vec<Piece>,
-        /// Of the parts of each piece of data, in order: see the module.
+        /// The crcs of the parts of each data piece, in order: see the module's documentation.
         crcs: Vec<u32>,
     },
-    /// What is there: as many bytes as were asked for.
+    /// The state of as many bytes as requested.
     Status(Vec<Run>),
-    /// It was not done. What changes something may be done yet, if it was sent more than once.
+    /// It was not done. A change that was sent more than once may still be applied.
     Refused(Reason),
 }
 
-/// See the module.
+/// The response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The request's.
+    /// The request's id.
     pub id: u64,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
 impl Response {
-    /// What was read, with the crcs of `pieces` that begin at `offset` of a chunk.
+    /// The response to a read: `pieces` from `offset` of a chunk, with their crcs.
     pub fn data(id: u64, mut offset: u32, pieces: Vec<Piece>) -> Self {
         let mut crcs = Vec::new();
         for piece in &pieces {
@@ -347,7 +347,7 @@ impl Response {
         Self { id, outcome }
     }
 
-    /// As a message, from `store` to `client`.
+    /// The response as a frame from `store` to `client`.
     pub fn frame(self, store: u64, client: u64) -> Frame {
         let mut payload = Vec::new();
         let out = match self.outcome {
@@ -387,7 +387,7 @@ impl Response {
         }
     }
 
-    /// Reads one. Errors: Corruption. The crcs are not compared with the payload yet.
+    /// Decodes a response. Errors: Corruption. The crcs are not compared with the payload yet.
     pub fn of(frame: Frame) -> Result<Self> {
         Self::read(frame).ok_or_else(|| {
             Error::corruption("wire: a response that cannot be").hint(remedy::SAME_RELEASE)
@@ -444,7 +444,7 @@ impl Response {
     }
 }
 
-/// Whether the bytes of `pieces`, from `offset` of a chunk on, are those that the crcs were made of.
+/// Whether the bytes of `pieces`, from `offset` of a chunk on, match the crcs.
 pub fn is_intact(mut offset: u32, pieces: &[Piece], crcs: &[u32]) -> bool {
     let mut rest = crcs.iter().copied();
     for piece in pieces {
@@ -507,7 +507,7 @@ fn decode_reason(code: u8, n: u32, d: &mut Decoder<'_>) -> Option<Reason> {
     })
 }
 
-/// A payload in one piece: what was received is.
+/// A payload in one piece, as received ones are already.
 fn whole(mut payload: Vec<Bytes>) -> Bytes {
     match payload.len() {
         0 => Bytes::new(),

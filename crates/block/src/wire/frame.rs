@@ -1,4 +1,4 @@
-//! Frames: the unit of a stream between two processes.
+//! Frames: the unit of the stream between two processes.
 //!
 //! ```text
 //!   0+4 "ISfr"   4+4 crc of 8..64 and the fields   8+2 version   10+2 kind   12+1 lane   13+1 flags   14+2 zero
@@ -6,11 +6,12 @@
 //!   64… fields, then the payload
 //! ```
 //!
-//! Little-endian, CRC-32C. Fields are what a message says; the payload is raw blocks. The frame's crc does not
-//! cover the payload: its blocks have crcs of their own, which stand in the fields and go with them to the disk.
+//! Little-endian, CRC-32C. The fields hold the message; the payload is raw blocks. The frame's crc does not
+//! cover the payload: its blocks have crcs of their own, which are in the fields and accompany the blocks to
+//! the disk.
 //!
-//! Version, magic and the place of the crc stay as they are for ever, so that the oldest and the newest release
-//! can tell each other that they do not fit.
+//! Magic, version and the position of the crc never change, so that the oldest and the newest release can tell
+//! each other that they are incompatible.
 
 use base::checksum::crc32c;
 use base::coding::{Decoder, put_u16, put_u32, put_u64};
@@ -21,7 +22,7 @@ use super::remedy;
 
 /// Bytes of a frame's head.
 pub const HEAD: usize = 64;
-/// The version of heads.
+/// The version of frame heads.
 pub const VERSION: u16 = 1;
 /// The most bytes of a frame's fields.
 pub const FIELDS_BYTES_MAX: usize = 64 << 10;
@@ -29,39 +30,39 @@ pub const FIELDS_BYTES_MAX: usize = 64 << 10;
 pub const PAYLOAD_BYTES_MAX: usize = 2 << 20;
 
 const MAGIC: [u8; 4] = *b"ISfr";
-/// Where the bytes begin that the crc covers.
+/// Offset of the first byte that the crc covers.
 const COVERED: usize = 8;
 
 /// Kinds of messages.
 pub mod kind {
-    /// Who speaks: see [`super::super::hello`].
+    /// The sender's identity: see [`super::super::hello`].
     pub const HELLO: u16 = 1;
-    /// Why the connection ends.
+    /// The reason why the connection ends.
     pub const REFUSAL: u16 = 2;
     /// A client's request to a store.
     pub const REQUEST: u16 = 16;
-    /// The answer to it.
+    /// The response to a request.
     pub const RESPONSE: u16 = 17;
     /// Messages between replicas.
     pub const RAFT: u16 = 32;
 }
 
-/// What goes first where not all can: the first of these.
+/// Lanes of messages, in order of priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Lane {
-    /// Signs of life, by which leaders stay leaders.
+    /// Messages that keep leaders in office, and elections.
     Heartbeat = 0,
-    /// What somebody waits for.
+    /// Messages that somebody waits for.
     Foreground = 1,
-    /// What may wait a little.
+    /// Messages that may wait a little.
     WriteBack = 2,
     /// Copies of replicas.
     Repair = 3,
 }
 
 impl Lane {
-    /// All, the first first.
+    /// All lanes, the one with the highest priority first.
     pub const ALL: [Self; 4] = [
         Self::Heartbeat,
         Self::Foreground,
@@ -74,25 +75,25 @@ impl Lane {
     }
 }
 
-/// A message on its way.
+/// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Of which kind: see [`kind`].
+    /// The kind of message: see [`kind`].
     pub kind: u16,
-    /// What it overtakes.
+    /// The lane, which decides which messages it may overtake.
     pub lane: Lane,
-    /// Meaning by kind.
+    /// Flags, whose meaning depends on the kind.
     pub flags: u8,
-    /// Pairs an answer with what it answers.
+    /// Matches a response to its request.
     pub request: u64,
-    /// Who sends it.
+    /// The sender's id.
     pub sender: u64,
-    /// For whom it is.
+    /// The receiver's id.
     pub receiver: u64,
-    /// What it says: at most [`FIELDS_BYTES_MAX`].
+    /// The encoded message: at most [`FIELDS_BYTES_MAX`].
     pub fields: Bytes,
-    /// Blocks, in one or several pieces: at most [`PAYLOAD_BYTES_MAX`]. What is received is in one piece, at an
-    /// address that is a multiple of 4096.
+    /// Blocks, in one or several pieces: at most [`PAYLOAD_BYTES_MAX`]. A received payload is one piece, whose
+    /// address is a multiple of 4096.
     pub payload: Vec<Bytes>,
 }
 
@@ -116,12 +117,12 @@ impl Frame {
         self.payload.iter().map(Bytes::len).sum()
     }
 
-    /// Bytes on the stream.
+    /// Bytes of the frame on the stream.
     pub fn bytes(&self) -> usize {
         HEAD + self.fields.len() + self.payload_bytes()
     }
 
-    /// Head and fields, as they go out. Errors: the lengths are over the bounds.
+    /// The encoded head and fields. Errors: the lengths exceed the limits.
     pub fn encode(&self) -> Result<Bytes> {
         let payload_bytes = self.payload_bytes();
         check_lengths(self.fields.len(), payload_bytes)?;
@@ -146,7 +147,7 @@ impl Frame {
     }
 }
 
-/// What a frame's head says, before its fields are there. The crc is not checked yet.
+/// The lengths in a frame's head, before its fields have arrived. The crc is not verified yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Bytes of the fields.
@@ -157,7 +158,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Reads the first [`HEAD`] bytes of a frame; `None`: they are not all there. Errors: they are no frame's.
+    /// Decodes the first [`HEAD`] bytes of a frame; `None`: some are missing. Errors: this is no frame.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
         let Some(head) = bytes.get(..HEAD) else {
             return Ok(None);
@@ -191,8 +192,8 @@ impl Head {
         }))
     }
 
-    /// The frame without its payload, of head and fields; `None`: they are not all there. Errors: the crc is
-    /// another, or what stands in the head is not known.
+    /// The frame without its payload; `None`: some bytes of head and fields are missing. Errors: the crc does
+    /// not match, or the head has unknown values.
     pub fn frame(&self, bytes: &[u8]) -> Result<Option<Frame>> {
         let end = HEAD + self.fields_bytes;
         let (Some(covered), Some(fields)) = (bytes.get(COVERED..end), bytes.get(HEAD..end)) else {
@@ -295,7 +296,7 @@ mod tests {
             for bit in 0..bytes.len() * 8 {
                 let mut bad = bytes.to_vec();
                 bad[bit / 8] ^= 1 << (bit % 8);
-                // Longer fields are not there yet.
+                // A flipped bit may make the fields longer, so that they seem incomplete.
                 assert!(!matches!(decode(&bad), Ok(Some(_))), "bit {bit}");
             }
         }
@@ -317,7 +318,7 @@ mod tests {
             let e = decode(&bad).unwrap_err().to_string();
             assert!(e.contains(word) && e.contains(remedy), "{e}");
         }
-        // Of a lane that a later release may have.
+        // A lane that a later release may have.
         let mut bad = good.to_vec();
         bad[12] = 4;
         let crc = crc32c(&bad[COVERED..]);

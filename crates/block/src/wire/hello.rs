@@ -1,12 +1,12 @@
-//! The first message of each side: who it is, and what it speaks.
+//! The first message of each side: its identity, and the version and features of the protocol.
 //!
 //! ```text
 //!   0+16 cluster   16+2 version   18+1 role   19+1 zero   20+4 zero   24+8 id
 //!   32+8 features that the other side must know   40+8 features that it may know   48+16 the store, or zeros
 //! ```
 //!
-//! What follows is for later releases: it is not read. Whoever is refused is told why, by name, in a message
-//! that it can show.
+//! Bytes behind these fields are for later releases: they are not read. A side that is refused gets the reason
+//! as a text.
 
 use base::coding::{Decoder, put_u16, put_u32, put_u64};
 use base::{Error, Result};
@@ -17,18 +17,18 @@ use crate::ids::Uuid;
 
 /// The protocol's version.
 pub const VERSION: u16 = 1;
-/// The oldest that is still spoken.
+/// The oldest version that is supported.
 pub const VERSION_MIN: u16 = 1;
-/// The most bytes of what a refusal says.
+/// The most bytes of a refusal's text.
 const REFUSAL_BYTES_MAX: usize = 1024;
 
-/// What a process is for.
+/// The role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
     /// Catalog, placement, repair.
     Meta = 1,
-    /// Stores.
+    /// A process with stores.
     Chunk = 2,
     /// A client of stores.
     Client = 3,
@@ -44,43 +44,43 @@ impl Role {
     }
 }
 
-/// Features, a bit each. None is defined yet.
+/// Feature bits. None is defined yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Whoever does not know all of these is refused.
+    /// A peer that does not know all of these is refused.
     pub needed: u64,
-    /// Used where both know them.
+    /// Features that are used if both sides know them.
     pub optional: u64,
 }
 
-/// See the module.
+/// The first message of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The cluster.
     pub cluster: Uuid,
-    /// The version that is spoken.
+    /// The version of the protocol.
     pub version: u16,
-    /// What features there are.
+    /// The features of the protocol.
     pub features: Features,
-    /// What it is for.
+    /// The role of the process.
     pub role: Role,
-    /// By which the cluster names it.
+    /// Its id in the cluster.
     pub id: u64,
-    /// Which store it is, by the name that was drawn when it was made; zeros: none.
+    /// The store's id, which was drawn when it was created; zeros: no store.
     pub store: Uuid,
 }
 
-/// What both sides of a connection speak.
+/// The version and features that both sides use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// The lower of both versions.
     pub version: u16,
-    /// Features that both know.
+    /// Features that both sides know.
     pub features: u64,
 }
 
 impl Hello {
-    /// Of this release.
+    /// A hello of this release.
     pub fn new(cluster: Uuid, role: Role, id: u64) -> Self {
         Self {
             cluster,
@@ -92,13 +92,13 @@ impl Hello {
         }
     }
 
-    /// The same, of this store.
+    /// The same for this store.
     #[must_use]
     pub fn of_store(self, store: Uuid) -> Self {
         Self { store, ..self }
     }
 
-    /// As a message.
+    /// The hello as a frame.
     pub fn frame(&self) -> Frame {
         let mut out = Vec::with_capacity(64);
         out.extend_from_slice(&self.cluster.0);
@@ -115,7 +115,7 @@ impl Hello {
         }
     }
 
-    /// Reads one. Errors: Corruption; what the other side gave as a reason where it refuses.
+    /// Decodes a hello. Errors: Corruption; the peer's reason if it refuses the connection.
     pub fn of(frame: &Frame) -> Result<Self> {
         match frame.kind {
             kind::HELLO => Self::read(&frame.fields).ok_or_else(|| {
@@ -146,7 +146,7 @@ impl Hello {
         })
     }
 
-    /// Whether this side can speak with the other. Errors: why not.
+    /// What both sides use. Errors: the reason why they cannot talk.
     pub fn agree(&self, theirs: &Self) -> Result<Agreed> {
         if theirs.cluster != self.cluster {
             return Err(Error::invalid_argument(format!(
@@ -187,7 +187,7 @@ pub fn refusal(why: &Error) -> Frame {
     Frame::new(kind::REFUSAL, Lane::Heartbeat, text.into_bytes())
 }
 
-/// What a refusal says.
+/// The text of a refusal, as an error.
 pub(super) fn refused(frame: &Frame) -> Error {
     let text = frame.fields.get(..REFUSAL_BYTES_MAX);
     let text = String::from_utf8_lossy(text.unwrap_or(&frame.fields));
@@ -227,7 +227,7 @@ mod tests {
         says(&e, ["kind 17 before the hello", "run the same release"]);
     }
 
-    /// The thing and the remedy.
+    /// The error names the fault and the remedy.
     fn says(e: &Error, words: [&str; 2]) {
         let e = e.to_string();
         assert!(words.iter().all(|w| e.contains(w)), "{words:?}: {e}");

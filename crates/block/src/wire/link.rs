@@ -1,8 +1,8 @@
 //! A session and its TCP socket, which never blocks.
 //!
-//! Bytes are read into the session, frames come out of it; what the session has to send leaves by `writev`, as
-//! much as the socket takes. A link is at its end with the first error, which says why; what the session has to
-//! tell the other side then was sent, if the socket took it.
+//! Bytes are read into the session, and frames come out of it; its output is sent with `writev`, as much as the
+//! socket takes. A link ends with its first error. The session's last message to the peer was sent then, if the
+//! socket took it.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,32 +18,32 @@ use super::frame::{Frame, Lane};
 use super::hello::{self, Hello};
 use super::session::{Options, Session};
 
-/// How often one link may read before the others have their turn.
+/// How often one link may read before the others get their turn.
 const READS_MAX: u32 = 16;
-/// The most slices of a `writev`.
+/// The most slices of one `writev`.
 const SLICES_MAX: usize = 256;
-/// After how long without a word the system asks whether a peer is there.
+/// Idle time after which the system probes whether a peer is still there.
 const KEEP_IDLE: Duration = Duration::from_secs(30);
-/// After how long the system gives up a peer that acknowledges nothing, ms.
+/// Time after which the system gives up a peer that acknowledges nothing, ms.
 const SILENT_MS_MAX: u32 = 10_000;
 
-/// See the module.
+/// A connection over TCP.
 #[derive(Debug)]
 pub struct Link {
     socket: TcpStream,
-    /// Where the other side is, for messages.
+    /// The peer's address, for messages.
     address: String,
     session: Session,
-    /// It is not known yet whether somebody is there.
+    /// Whether the connection is not established yet.
     connecting: bool,
-    /// The socket takes no bytes now.
+    /// Whether the socket takes no bytes at present.
     blocked: bool,
-    /// What a poller watches it for.
+    /// The events that a poller watches it for.
     watched: EventFlags,
 }
 
 impl Link {
-    /// Begins to connect. Errors: the system's.
+    /// Begins to connect. Errors: those of the system.
     pub fn dial(address: SocketAddr, me: Hello, options: Options) -> Result<Self> {
         let family = if address.is_ipv4() {
             AddressFamily::INET
@@ -61,7 +61,7 @@ impl Link {
         Self::new(socket.into(), address.to_string(), connecting, me, options)
     }
 
-    /// Of somebody who was accepted. Errors: the system's.
+    /// The link of an accepted connection. Errors: those of the system.
     pub fn accepted(socket: TcpStream, me: Hello, options: Options) -> Result<Self> {
         let blocking = socket.set_nonblocking(true);
         blocking.map_err(|e| failed("set up a socket", e))?;
@@ -83,7 +83,7 @@ impl Link {
             "set SO_KEEPALIVE",
             sockopt::set_socket_keepalive(&socket, true),
         )?;
-        // A host that is gone is noticed although nothing is sent to it.
+        // So that a host that is gone is noticed although nothing is sent to it.
         set(
             "set TCP_KEEPIDLE",
             sockopt::set_tcp_keepidle(&socket, KEEP_IDLE),
@@ -109,17 +109,17 @@ impl Link {
         &self.session
     }
 
-    /// Who the other side is, once it has said so.
+    /// The peer's hello, once it has arrived.
     pub fn peer(&self) -> Option<&Hello> {
         self.session.peer()
     }
 
-    /// Where the other side is, for messages.
+    /// The peer's address, for messages.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// What a poller should watch it for, where that has changed since the last call.
+    /// The events that a poller should watch it for, if they have changed since the last call.
     pub fn watch(&mut self, wants_input: bool) -> Option<EventFlags> {
         let mut wanted = EventFlags::empty();
         wanted.set(EventFlags::IN, wants_input && !self.connecting);
@@ -131,8 +131,8 @@ impl Link {
         Some(wanted)
     }
 
-    /// The poller says that there is room, or that something has happened to the socket. Errors: it could not
-    /// be connected.
+    /// The poller has reported room, or an event of the socket. Errors: the connection could not be
+    /// established.
     pub fn writable(&mut self) -> Result<()> {
         self.blocked = false;
         if !std::mem::take(&mut self.connecting) {
@@ -144,7 +144,8 @@ impl Link {
         }
     }
 
-    /// Reads what is there, in turns, and appends the frames that it has. Errors: the link is at its end.
+    /// Reads the available bytes, a bounded number of times, and appends the frames in them. Errors: the
+    /// link has ended.
     pub fn read(&mut self, frames: &mut Vec<Frame>) -> Result<()> {
         for _ in 0..READS_MAX {
             let space = self.session.space();
@@ -162,7 +163,7 @@ impl Link {
                     Ok(Some(frame)) => frames.push(frame),
                     Ok(None) => break,
                     Err(e) => {
-                        // A last word; whoever does not take it at once has closed, or reads nothing.
+                        // The refusal; a peer that does not take it at once is gone or does not read.
                         self.write().unwrap_or_default();
                         return Err(e);
                     }
@@ -175,26 +176,26 @@ impl Link {
         Ok(())
     }
 
-    /// Whether a lane takes a frame now.
+    /// Whether a lane takes another frame.
     pub fn has_room(&self, lane: Lane) -> bool {
         self.session.has_room(lane)
     }
 
-    /// Queues a frame, to leave with the next [`Link::write`]. Gives it back where its lane is full. Errors: it
-    /// is over the bounds of frames.
+    /// Queues a frame for the next [`Link::write`]. Returns the frame if its lane is full. Errors: it exceeds
+    /// the limits of frames.
     pub fn send(&mut self, frame: Frame) -> Result<Option<Frame>> {
         self.session.send(frame)
     }
 
-    /// Tells the other side why it is not served, if it takes that at once.
+    /// Sends the peer the reason why it is refused, if the socket takes it at once.
     pub fn refuse(&mut self, why: &Error) {
         if matches!(self.session.send(hello::refusal(why)), Ok(None)) {
-            // The connection is closed behind this, whether it was heard or not.
+            // The connection is closed after this, whether the peer got the reason or not.
             self.write().unwrap_or_default();
         }
     }
 
-    /// Sends what there is, as far as the socket takes it. Errors: the link is at its end.
+    /// Sends the output, as much as the socket takes. Errors: the link has ended.
     pub fn write(&mut self) -> Result<()> {
         while !self.blocked && self.session.has_output() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
@@ -221,7 +222,7 @@ impl AsFd for Link {
     }
 }
 
-/// A failed call about a socket.
+/// A failed call on a socket.
 pub(crate) fn failed(what: &str, e: std::io::Error) -> Error {
     Error::new(base::ErrorKind::IoError, format!("cannot {what}: {e}")).because(e)
 }

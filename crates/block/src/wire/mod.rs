@@ -1,4 +1,4 @@
-//! The protocol that the processes of a cluster speak: frames on a stream, and what is in them.
+//! The protocol between the processes of a cluster: frames on a stream, and the messages in them.
 //!
 //! ```text
 //!   client ── Request, Response ──┐
@@ -6,8 +6,8 @@
 //!   hello ────────────────────────┘
 //! ```
 //!
-//! Nothing that a peer says is believed before it is checked: lengths have bounds, heads and fields a crc, and
-//! blocks the crcs that came with them.
+//! Everything that a peer sends is checked before it is used: lengths are bounded, heads and fields have a crc,
+//! and blocks have the crcs that came with them.
 #![deny(clippy::indexing_slicing)]
 
 pub mod client;

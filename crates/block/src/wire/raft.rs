@@ -1,4 +1,4 @@
-//! What replicas say to each other, in frames.
+//! Messages between replicas, in frames.
 //!
 //! ```text
 //!   fields:  message message …                           payload: the blocks of all entries, in order
@@ -21,10 +21,10 @@
 //!                             4 first block  4 blocks, then of each block 1 is there  3 zero  4 crc
 //! ```
 //!
-//! The messages of one turn to one peer share frames, a frame for each lane: signs of life and elections have
-//! their own, so that no append keeps them away. An append that is too long for a frame becomes several, each
-//! behind the last entry of the one before: for Raft that is the same. A payload of [`OWN_BYTES_MIN`] and more is the
-//! only one of its frame.
+//! The messages of one turn to one peer share frames, a frame for each lane. Heartbeats and elections have
+//! their own, so that no append delays them. An append that is too long for a frame is split into several, each
+//! continuing after the last entry of the one before, which is the same for Raft. A payload of
+//! [`OWN_BYTES_MIN`] or more is the only one of its frame.
 
 use base::coding::{Decoder, put_u32, put_u64};
 use base::{Error, Result};
@@ -42,13 +42,13 @@ use crate::store::dirty::Key;
 
 /// Marks an entry that changes the members.
 const CHANGE: u32 = 1 << 31;
-/// Bytes of a message before what depends on its kind.
+/// Bytes of a message before the part that depends on its kind.
 const HEAD: usize = 32;
 /// The most bytes of a message without entries.
 const PLAIN_BYTES_MAX: usize = HEAD + 40;
-/// Bytes of what names a block and its content.
+/// Bytes that identify a block and its content.
 const KEYED: usize = 32;
-/// Bytes of an entry before what is inline.
+/// Bytes of an entry before its inline bytes.
 const ENTRY: usize = 16;
 
 /// The lane of a message.
@@ -77,7 +77,7 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// Nothing yet.
+    /// An empty one.
     pub fn new(lane: Lane) -> Self {
         Self {
             lane,
@@ -92,7 +92,7 @@ impl Gather {
         self.fields.is_empty()
     }
 
-    /// What was added, as a frame from one store to another; `None`: nothing.
+    /// The gathered messages, as a frame from one store to another; `None`: there are none.
     pub fn frame(&mut self, sender: u64, receiver: u64) -> Option<Frame> {
         if self.fields.is_empty() {
             return None;
@@ -106,8 +106,8 @@ impl Gather {
         })
     }
 
-    /// Adds a message with the payloads of its entries; frames that are full go to `out`. Errors: an entry is
-    /// over the bounds of frames, or has no payload.
+    /// Adds a message with the payloads of its entries; full frames are appended to `out`. Errors: an entry
+    /// exceeds the limits of frames, or has no payload.
     pub fn add(
         &mut self,
         ends: (u64, u64),
@@ -139,7 +139,7 @@ impl Gather {
             return Err(Error::broken("an append whose entries lack payloads"));
         }
         let (mut before, mut rest) = ((*index, *log_term), entries.iter().zip(payloads).peekable());
-        // Rather than an append of nothing in this frame.
+        // Otherwise this frame would end with an append without entries.
         if rest.peek().is_some_and(|(e, p)| !self.takes(e, p)) {
             out.extend(self.frame(ends.0, ends.1));
         }
@@ -253,7 +253,7 @@ impl Gather {
         self.add_with((sender, receiver), &fields, payloads, out)
     }
 
-    /// Adds a message as it is, to this frame or the next.
+    /// Adds an unsplit message, to this frame or the next.
     fn add_with(
         &mut self,
         (sender, receiver): (u64, u64),
@@ -278,13 +278,13 @@ impl Gather {
         Ok(())
     }
 
-    /// Whether an append that begins with this entry has room.
+    /// Whether there is room for an append that begins with this entry.
     fn takes(&self, entry: &Entry, payload: &Bytes) -> bool {
         self.has_room(PLAIN_BYTES_MAX + ENTRY + entry.inline.len(), payload.len())
     }
 
     fn has_room(&self, fields: usize, payload: usize) -> bool {
-        // A large one is the first and only one.
+        // A large payload is the only one of its frame.
         let first = self.payload.first().map_or(0, Bytes::len);
         let is_alone = first == 0 || payload == 0;
         self.fields.len() + fields <= FIELDS_BYTES_MAX
@@ -323,7 +323,7 @@ fn put_plain(out: &mut Vec<u8>, group: Group, message: &Message) {
     };
     let bits = |first: bool, second: bool| u8::from(first) | (u8::from(second) << 1);
     match &message.body {
-        // With more than numbers: see `Gather::add`.
+        // These have more than numbers: see `Gather::add`.
         Body::Append { .. } | Body::Copy { .. } | Body::Ask { .. } | Body::Have { .. } => {}
         Body::AppendResponse {
             index,
@@ -379,14 +379,14 @@ fn put_plain(out: &mut Vec<u8>, group: Group, message: &Message) {
 pub struct Received {
     /// The group.
     pub group: Group,
-    /// What is said.
+    /// The message.
     pub message: Message,
     /// The payload of each entry of an append.
     pub payloads: Vec<Bytes>,
 }
 
-/// The messages of a frame. Errors: Corruption; nothing of the frame is given out then. The checksums of
-/// entries are not compared with their payloads: that is for who stores them.
+/// Decodes the messages of a frame. Errors: Corruption; then no message of the frame is returned. The
+/// checksums of entries are not compared with their payloads: the store does that.
 pub fn decode(frame: Frame) -> Result<Vec<Received>> {
     let (sender, bytes) = (frame.sender, frame.fields.len());
     read(frame).ok_or_else(|| {
@@ -399,7 +399,7 @@ pub fn decode(frame: Frame) -> Result<Vec<Received>> {
 
 fn read(frame: Frame) -> Option<Vec<Received>> {
     let fields = (frame.kind == kind::RAFT).then_some(frame.fields)?;
-    // What is received is in one piece.
+    // Received payloads are in one piece.
     let mut payload = match frame.payload.len() {
         0 | 1 => frame.payload.into_iter().next().unwrap_or_default(),
         _ => frame.payload.concat().into(),
@@ -410,7 +410,8 @@ fn read(frame: Frame) -> Option<Vec<Received>> {
     while !d.is_empty() {
         out.push(read_message(&fields, &mut d, &mut payload)?);
     }
-    // Not from a sender that keeps to the rule: what stays would keep the others.
+    // Only a faulty sender makes several payloads share a frame with a large one: the kept ones would keep
+    // all of it in memory.
     let payloads = out.iter_mut().flat_map(|r| &mut r.payloads);
     for shared in payloads.filter(|p| p.len() >= OWN_BYTES_MIN && p.len() < all) {
         let mut own = AlignedBuf::new(PAGE);
@@ -544,7 +545,7 @@ fn read_copy(d: &mut Decoder<'_>, payload: &mut Bytes) -> Option<(Body, Bytes)> 
     Some((Body::Copy { copy, step }, bytes))
 }
 
-/// What a message without entries says.
+/// Decodes a message without entries.
 fn read_plain(what: u8, flags: u8, d: &mut Decoder<'_>) -> Option<Body> {
     let (first, second) = (flags & 1 != 0, flags & 2 != 0);
     Some(match what {

@@ -4,16 +4,16 @@
 //!   read into space() → filled(n) → next_frame() …          writev of output() → sent(n)  ←  send(frame)
 //! ```
 //!
-//! Both sides say hello first. Until the other's is there and fits, nothing but ours goes out: what is sent
-//! waits in its lane. A peer that does not fit, or sends what is no frame, is told why, and is an error here; the
-//! caller sends what [`Session::output`] still has before it closes.
+//! Both sides send a hello first. Until the other's hello has arrived and is accepted, only our own is sent:
+//! other frames wait in their lanes. A peer that does not fit, or sends invalid bytes, is told why, and is an
+//! error here; the caller sends the rest of [`Session::output`] before it closes the connection.
 //!
 //! Heads and fields are read many at a time into a stage. A payload has an aligned buffer of its own from the
-//! start: what of it lies in the stage is copied, the rest is read there by the socket.
+//! start: its bytes in the stage are copied, and the socket reads the rest directly into it.
 //!
-//! What is to be sent waits by lane. Frames are taken from the lanes, the first lane first, as the socket has
-//! room: so a heartbeat overtakes all but the [`READY_BYTES`] that are about to leave. Each lane has a bound,
-//! and gives back what is over it; a frame that finds its lane empty is always taken.
+//! Frames wait in lanes. As the socket has room, frames are taken from the lanes in order of priority: so a
+//! heartbeat overtakes everything but the [`READY_BYTES`] that are about to be sent. Each lane is bounded, and
+//! returns frames beyond its limit; an empty lane takes any frame.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -28,17 +28,17 @@ use super::remedy;
 use crate::memory::buffers::Buffers;
 use crate::memory::slab::{Slab, Space};
 
-/// Bytes of the stage: the longest head and fields, and as much again.
+/// Bytes of the stage: twice the longest head and fields.
 const STAGE_BYTES: usize = 2 * FIELDS_BYTES_MAX;
 /// Bytes that no frame overtakes any more; one frame may go beyond.
 pub const READY_BYTES: usize = 256 << 10;
 
-/// Settings of one connection.
+/// Limits of one connection.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The most bytes that wait in each lane, in the order of [`Lane::ALL`].
     pub lane_bytes_max: [usize; 4],
-    /// Where large payloads are read to; best the same for all connections of a process.
+    /// The source of large payloads' buffers; ideally all connections of a process share it.
     pub buffers: Buffers,
 }
 
@@ -60,7 +60,7 @@ enum Input {
         buf: Space,
         filled: usize,
     },
-    /// Nothing is taken any more.
+    /// No more input is taken.
     Ended,
 }
 
@@ -71,7 +71,7 @@ struct Queue {
     bytes: usize,
 }
 
-/// See the module.
+/// A connection without its socket.
 #[derive(Debug)]
 pub struct Session {
     options: Options,
@@ -79,18 +79,18 @@ pub struct Session {
     peer: Option<(Hello, Agreed)>,
     stage: Vec<u8>,
     slab: Slab,
-    /// What of the stage is not taken yet.
+    /// Start of the stage's bytes that are not consumed yet.
     from: usize,
     to: usize,
     input: Input,
     lanes: [Queue; 4],
-    /// What is about to leave, in order.
+    /// Bytes that are about to be sent, in order.
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
 }
 
 impl Session {
-    /// A connection that was just made, by whichever side. Errors: our own hello cannot be said.
+    /// A new connection, for either side. Errors: our own hello cannot be encoded.
     pub fn new(me: Hello, options: Options) -> Result<Self> {
         let hello = me.frame().encode()?;
         Ok(Self {
@@ -108,22 +108,23 @@ impl Session {
         })
     }
 
-    /// Who the other side is, once it has said so.
+    /// The peer's hello, once it has arrived.
     pub fn peer(&self) -> Option<&Hello> {
         self.peer.as_ref().map(|(hello, _)| hello)
     }
 
-    /// What both sides speak, once that is known.
+    /// The version and features that both sides use, once known.
     pub fn agreed(&self) -> Option<Agreed> {
         self.peer.as_ref().map(|&(_, agreed)| agreed)
     }
 
-    /// Whether bytes are wanted: until the first error.
+    /// Whether more input is wanted: until the first error.
     pub fn wants_input(&self) -> bool {
         !matches!(self.input, Input::Ended)
     }
 
-    /// Where the next bytes go; to be asked for when [`Session::next_frame`] has nothing. Empty after an error.
+    /// The space for the next input. To be used when [`Session::next_frame`] returns nothing. Empty after an
+    /// error.
     pub fn space(&mut self) -> &mut [u8] {
         if self.from > 0 {
             self.stage.copy_within(self.from..self.to, 0);
@@ -139,7 +140,7 @@ impl Session {
         }
     }
 
-    /// The first `n` bytes of [`Session::space`] are there.
+    /// The first `n` bytes of [`Session::space`] are filled.
     pub fn filled(&mut self, n: usize) {
         match &mut self.input {
             Input::Payload { buf, filled, .. } if self.from == self.to => {
@@ -149,13 +150,13 @@ impl Session {
         }
     }
 
-    /// The next frame of the bytes that are there, behind the hello; to be asked until there is none. Errors:
-    /// the connection is at its end, and says why.
+    /// The next frame after the hello in the input. To be called until there is none. Errors: the connection
+    /// has ended; the error says why.
     pub fn next_frame(&mut self) -> Result<Option<Frame>> {
         loop {
             let frame = match self.take() {
                 Ok(None) => return Ok(None),
-                // Whoever refuses hears nothing any more.
+                // A peer that refuses the connection does not read any more, so it gets no refusal.
                 Ok(Some(frame)) if frame.kind == kind::REFUSAL => {
                     self.input = Input::Ended;
                     return Err(hello::refused(&frame));
@@ -174,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Takes and sends nothing more, but for the reason.
+    /// Ends the connection; only the reason is still sent.
     fn refuse(&mut self, why: &Error) -> Result<()> {
         self.input = Input::Ended;
         self.lanes = Default::default();
@@ -184,7 +185,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a whole frame from what was read.
+    /// Takes a whole frame from the input.
     fn take(&mut self) -> Result<Option<Frame>> {
         if matches!(self.input, Input::Head) && !self.take_head()? {
             return Ok(None);
@@ -213,7 +214,7 @@ impl Session {
         Ok(Some(frame))
     }
 
-    /// Takes head and fields from the stage: whether they are there.
+    /// Takes head and fields from the stage; returns whether they are complete.
     fn take_head(&mut self) -> Result<bool> {
         let staged = self.stage.get(self.from..self.to).unwrap_or_default();
         let Some(head) = Head::decode(staged)? else {
@@ -229,14 +230,14 @@ impl Session {
         self.from += HEAD + head.fields_bytes;
         self.input = Input::Payload {
             frame,
-            // Not as a peer that has gone.
+            // Reported as Busy, because Aborted means that the peer is gone.
             buf: self.slab.take(head.payload_bytes).map_err(busy)?,
             filled: 0,
         };
         Ok(true)
     }
 
-    /// A frame for the caller, unless it is about the connection itself.
+    /// Passes a frame on to the caller, unless it is about the connection itself.
     fn admit(&mut self, frame: Frame) -> Result<Option<Frame>> {
         if self.peer.is_some() {
             if frame.kind == kind::HELLO {
@@ -250,7 +251,7 @@ impl Session {
         Ok(None)
     }
 
-    /// Whether a lane takes a frame now.
+    /// Whether a lane takes another frame.
     pub fn has_room(&self, lane: Lane) -> bool {
         let at = lane as usize;
         match (self.lanes.get(at), self.options.lane_bytes_max.get(at)) {
@@ -259,8 +260,8 @@ impl Session {
         }
     }
 
-    /// Sends a frame. Gives it back where its lane is full: to be tried again after [`Session::sent`]. Errors:
-    /// it is over the bounds of frames.
+    /// Queues a frame. Returns it if its lane is full: the caller may try again after [`Session::sent`].
+    /// Errors: it exceeds the limits of frames.
     pub fn send(&mut self, frame: Frame) -> Result<Option<Frame>> {
         if !self.has_room(frame.lane) {
             return Ok(Some(frame));
@@ -278,13 +279,13 @@ impl Session {
         self.lanes.get(lane as usize).map_or(0, |q| q.bytes)
     }
 
-    /// Whether anything is to be sent now.
+    /// Whether there is output to send now.
     pub fn has_output(&self) -> bool {
         let open = self.peer.is_some() && self.wants_input();
         !self.ready.is_empty() || open && self.lanes.iter().any(|q| q.bytes > 0)
     }
 
-    /// Puts what is to be sent into `out`, as much as it has room for; returns how many slices.
+    /// Fills `out` with slices of the output, as many as it has room for; returns their number.
     pub fn output<'a>(&'a mut self, out: &mut [IoSlice<'a>]) -> usize {
         self.make_ready();
         let mut count = 0;
@@ -316,7 +317,7 @@ impl Session {
         }
     }
 
-    /// The first `n` bytes of the output have left.
+    /// The first `n` bytes of the output are sent.
     pub fn sent(&mut self, mut n: usize) {
         while let Some(first) = self.ready.front_mut() {
             let left = first.len().min(n);
@@ -351,7 +352,7 @@ mod tests {
         Session::new(me, Options::default()).unwrap()
     }
 
-    /// Carries up to `n` bytes from one to the other: how many.
+    /// Carries up to `n` bytes from one to the other; returns their number.
     fn carry(from: &mut Session, to: &mut Session, n: usize, room: usize) -> usize {
         let mut slices = vec![IoSlice::new(&[]); room];
         let count = from.output(&mut slices);
@@ -393,7 +394,8 @@ mod tests {
         assert!(a.peer().is_some() && b.agreed().is_some());
     }
 
-    /// However the bytes are cut, each lane's frames come in order and whole, and payloads are aligned.
+    /// However the bytes are cut, the frames of each lane arrive whole and in order, and payloads are
+    /// aligned.
     #[test]
     fn any_pieces_give_the_same_frames() {
         for seed in 0..60 {
@@ -455,7 +457,7 @@ mod tests {
         let one = Frame::new(kind::REQUEST, Lane::Repair, Vec::new());
         assert_eq!(a.send(one.clone()).unwrap(), None, "an empty lane");
         assert!(a.send(one).unwrap().is_some());
-        // The first leaves; the heartbeat comes before the second.
+        // The first frame is sent; then the heartbeat overtakes the second.
         carry(&mut a, &mut b, 100, 4);
         let beat = Frame::new(kind::REQUEST, Lane::Heartbeat, vec![5]);
         assert_eq!(a.send(beat).unwrap(), None);
@@ -485,7 +487,8 @@ mod tests {
         assert!(e.contains("01010101-"), "{e}");
         assert!(b.space().is_empty() && b.has_output());
         carry(&mut b, &mut a, 1000, 9);
-        // Both know that they do not fit: the first of the reasons is the hello's.
+        // Both sides notice that they do not fit; the error names the first reason, which comes from the
+        // hello.
         let e = a.next_frame().unwrap_err().to_string();
         assert!(e.contains("02020202-"), "{e}");
         assert!(b.next_frame().unwrap().is_none() && !b.has_output());
@@ -513,7 +516,7 @@ mod tests {
             let e = b.next_frame().unwrap_err();
             assert!(!b.wants_input() && b.space().is_empty());
             assert!(b.next_frame().unwrap().is_none());
-            // It is told the same, and says nothing to that.
+            // The peer gets the same reason, and does not answer it.
             carry(&mut b, &mut a, 2000, 9);
             let told = a.next_frame().unwrap_err().to_string();
             assert!(told.contains(&e.to_string()) && !a.has_output(), "{told}");

@@ -1,4 +1,4 @@
-//! A client that says exactly what a test wants it to.
+//! A client that sends exactly what a test wants.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use block::nbd::codec::{self, Command, Opt};
 
-/// No test waits longer for a byte.
+/// The longest wait of a test for a byte.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Client {
@@ -14,7 +14,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connected; the greeting is read.
+    /// A connected client that has read the greeting.
     pub(crate) fn connect(uri: &str) -> Self {
         let mut stream = TcpStream::connect(uri.strip_prefix("nbd://").unwrap()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -26,7 +26,7 @@ impl Client {
         Self { stream }
     }
 
-    /// In transmission, with simple replies.
+    /// A client in the transmission phase, with simple replies.
     pub(crate) fn attached(uri: &str, name: &str) -> Self {
         let mut client = Self::connect(uri);
         client.stream.write_all(&3_u32.to_be_bytes()).unwrap();
@@ -40,7 +40,7 @@ impl Client {
         self.option_of(option as u32, data);
     }
 
-    /// An option of any number.
+    /// Sends an option of any number.
     pub(crate) fn option_of(&mut self, number: u32, data: &[u8]) {
         let bytes = [
             &codec::IHAVEOPT.to_be_bytes()[..],
@@ -66,7 +66,7 @@ impl Client {
         (be32(12), String::from_utf8_lossy(&data).into_owned())
     }
 
-    /// Errno, cookie and text of the next reply, which is a structured one that refuses.
+    /// Errno, cookie and text of the next reply, which must be a structured error.
     pub(crate) fn refusal(&mut self) -> (u32, u64, String) {
         let mut head = [0; 26];
         self.stream.read_exact(&mut head).unwrap();

@@ -34,15 +34,15 @@ use crate::client::Client;
 const CLUSTER: Uuid = Uuid([9; 16]);
 const GROUP: Group = Group(1);
 const SIZE: u64 = 32 << 20;
-/// How long a machine has been up.
+/// How long a machine has been up, ns.
 const UP: u64 = 86_400_000_000_000;
 
-/// CLOCK_BOOTTIME of a machine, as a test wants it. The others are right.
+/// A machine's clocks, whose CLOCK_BOOTTIME the test controls; the others are correct.
 #[derive(Debug)]
 struct Wrong {
     right: Arc<dyn Clock>,
     back: AtomicU64,
-    /// It stands still there, unless that is 0.
+    /// The reading at which it stands still; 0: it does not.
     stands: AtomicU64,
 }
 
@@ -170,7 +170,7 @@ fn nbd_server(at: &BTreeMap<u64, SocketAddr>) -> serve::Running {
     server.unwrap().start(&SystemThreads).unwrap()
 }
 
-/// Waits until something is so, a minute at most.
+/// Waits until a condition holds, at most a minute.
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..12_000 {
         if is_so() {
@@ -181,7 +181,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("never: {what}");
 }
 
-/// Writes, and reads what was written.
+/// Writes a block, and reads it back.
 fn write_and_read(client: &mut Client, byte: u8) {
     let cookie = u64::from(byte);
     client.send(Command::Write, cookie, 8192, 4096, &[byte; 4096]);
@@ -193,8 +193,8 @@ fn write_and_read(client: &mut Client, byte: u8) {
     assert!(bytes == [byte; 4096], "{byte}");
 }
 
-/// Ticks went by the clock alone: behind one that had gone back by an hour a store had no heartbeats and no elections
-/// for an hour.
+/// Ticks were measured with the clock alone: after the clock had gone back by an hour, a store had no
+/// heartbeats and no elections for an hour.
 #[test]
 fn stores_go_on_where_clocks_go_back_or_stand_still() {
     let dir = tempfile::tempdir().unwrap();
@@ -234,7 +234,7 @@ fn stores_go_on_where_clocks_go_back_or_stand_still() {
             "{said}"
         );
     }
-    // Others are elected by such clocks too.
+    // A leader is also elected with such clocks.
     stores[leader].end();
     write_and_read(&mut client, 6);
     drop(client);

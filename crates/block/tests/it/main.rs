@@ -1,4 +1,4 @@
-//! The block store by its outside.
+//! Tests of the block store from the outside.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

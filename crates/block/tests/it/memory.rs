@@ -1,5 +1,5 @@
-//! Exports in memory: sparse, and aware of their holes. Their operations happen when they are submitted; a
-//! slow one completes them later, in any order.
+//! Exports in memory: sparse, and aware of their holes. Operations are executed when they are submitted;
+//! slow exports complete them later, in any order.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 const B: u64 = BLOCK as u64;
 
-/// What happened so far.
+/// Counters of the exports.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Attachments that are not detached.
@@ -25,11 +25,11 @@ pub(crate) struct Counts {
     pub(crate) out: AtomicI64,
     /// Operations that were submitted.
     pub(crate) submitted: AtomicI64,
-    /// A slow one completes nothing while fewer wait.
+    /// Slow exports complete nothing while fewer operations wait.
     pub(crate) least: AtomicUsize,
 }
 
-/// See the module. The exports are "vol" and "", which are the same, and "vol@snap", which is the same but
+/// Exports in memory. They are "vol" and "", which are the same, and "vol@snap", which is the same but
 /// read-only.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -40,7 +40,7 @@ pub(crate) struct Memory {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// Completes one at a time, drawn from those that wait, once there are `least`: see [`Counts`].
+/// Completes one waiting operation at a time, in random order, once `least` of them wait: see [`Counts`].
 #[derive(Debug)]
 struct Slow {
     rng: Rng,
@@ -58,7 +58,7 @@ impl Memory {
         }
     }
 
-    /// Completes in any order, and nothing before `least` operations wait.
+    /// Exports that complete in any order, and nothing before `least` operations wait.
     pub(crate) fn slow(size: u64, least: usize) -> Self {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let mut memory = Self::new(size);
@@ -172,7 +172,7 @@ impl Memory {
     }
 }
 
-/// The blocks of a range: which, and from where to where in it.
+/// The blocks of a range: the number of each, and the range within it.
 fn parts(offset: u64, len: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     let end = offset + len;
     (offset / B..end.div_ceil(B)).map(move |block| {

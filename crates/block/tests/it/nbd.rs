@@ -1,4 +1,4 @@
-//! The server by its sockets: order, bounds, deaths, silence, the end.
+//! Tests of the server through its sockets: order, limits, lost connections, silent clients, stopping.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn start(memory: Memory, options: Options) -> (Running, Arc<Counts>) {
     (server.start(&SystemThreads).unwrap(), counts)
 }
 
-/// Waits until this holds, for some seconds.
+/// Waits until the condition holds, at most some seconds.
 fn until(what: &str, holds: impl Fn() -> bool) {
     let clock = SystemClock::shared();
     let start = clock.monotonic_nanos();
@@ -66,7 +66,8 @@ fn bytes_come_back_whatever_the_order_of_replies() {
     server.stop().unwrap();
 }
 
-/// What a dead connection had asked for ends later: it reaches nobody, and its export is detached behind it.
+/// The requests of a lost connection complete later: nobody gets the replies, and the export is detached
+/// afterwards.
 #[test]
 fn the_dead_leave_nothing_behind() {
     let (server, counts) = start(Memory::slow(SIZE, usize::MAX), Options::default());
@@ -108,7 +109,8 @@ fn a_slow_reader_is_not_read_from() {
     let mut slow = Client::attached(server.uri(), "vol");
     slow.send(Command::Write, 0, 0, 1 << 20, &vec![1; 1 << 20]);
     assert_eq!(slow.reply(), (0, 0));
-    // Without reading a reply, until the sockets are full. What the system takes for us is bounded, too.
+    // Requests without reading a reply, until the sockets are full. The system's buffers for the server are
+    // limited too.
     let short = Some(Duration::from_millis(500));
     slow.stream.set_write_timeout(short).unwrap();
     let asked = request(Command::Read, 1, 0, 1 << 20, b"").repeat(1000);
@@ -123,7 +125,7 @@ fn a_slow_reader_is_not_read_from() {
     assert!(sent / 28 > 1000, "{sent}");
     let taken = get(&counts.submitted);
     assert!(taken < 100, "{taken} reads of 1 MiB were taken");
-    // Others are served meanwhile, and it goes on when it reads.
+    // Other clients are served meanwhile, and this one goes on when it reads.
     let mut other = Client::attached(server.uri(), "vol");
     other.send(Command::Flush, 3, 0, 0, b"");
     assert_eq!(other.reply(), (0, 3));
@@ -248,7 +250,7 @@ fn info(name: &str) -> Vec<u8> {
     [&len[..], name.as_bytes(), &[0, 0]].concat()
 }
 
-/// Each refusal says what is wrong and what to do; the connection goes on, and so does the server.
+/// Each refusal names the fault and the remedy; the connection and the server go on.
 #[test]
 fn refusals_name_the_thing_and_the_remedy() {
     let (server, _) = start(Memory::new(SIZE), Options::default());
@@ -311,8 +313,8 @@ fn refusals_name_the_thing_and_the_remedy() {
     server.stop().unwrap();
 }
 
-/// Clients that go at any moment, in the middle of a payload or of an option too, leave the server as it was
-/// for the one that stays.
+/// Clients that disconnect at any moment, even within a payload or an option, do not disturb the server and the
+/// client that stays.
 #[test]
 fn clients_come_and_go() {
     let (server, counts) = start(Memory::slow(SIZE, 1), Options::default());

@@ -1,4 +1,4 @@
-//! Clients of others against the server: what they see of it, and whether their bytes come back.
+//! Tests with other projects' NBD clients: what they see of the server, and whether their bytes come back.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::tools::{QemuNbd, find, run, try_run};
 
 const MIB: u64 = 1 << 20;
 
-/// A server on a Unix socket, or on TCP, and a folder for files.
+/// A server on a Unix socket or on TCP, and a directory for files.
 struct Fixture {
     dir: TempDir,
     server: Running,
@@ -47,7 +47,7 @@ impl Fixture {
     }
 }
 
-/// Bytes with holes, and data that no two places share.
+/// Writes a file with holes, and with data that differs everywhere.
 fn sparse_file(path: &str, bytes: u64, seed: u64) {
     let mut content = vec![0_u8; bytes as usize];
     let mut rng = base::rng::Rng::new(seed);
@@ -66,7 +66,7 @@ fn info(nbdinfo: &Path, uri: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Whatever `nbdinfo` says that a raw file of `qemu-nbd` can, we can.
+/// Everything that `nbdinfo` reports of a raw file on `qemu-nbd`, it must report of our export.
 #[test]
 fn nbdinfo_sees_all_that_it_sees_of_qemu_nbd() {
     let (Some(nbdinfo), Some(qemu_nbd)) = (
@@ -141,7 +141,7 @@ fn copies_in_and_out_are_equal_and_sparse() {
         );
         let totals = run(&nbdinfo, &["--map", "--totals", &uri]);
         assert!(totals.contains("hole,zero"), "{totals}");
-        // As qemu converts: over what is there, with zeroing and holes, and back.
+        // As qemu converts: over existing data, with zeroing and holes, and back.
         sparse_file(&from, 64 * MIB, 3);
         let convert = ["convert", "-n", "-f", "raw", "-O", "raw", "-m", "16", "-W"];
         run(&qemu_img, &[&convert[..], &[&from, &uri]].concat());
@@ -235,7 +235,7 @@ fn fio_verifies_what_it_wrote() {
                     "--verify=crc32c",
                     "--verify_fatal=1",
                     "--verify_backlog=256",
-                    "--verify_state_save=0", // a file where it runs
+                    "--verify_state_save=0", // it would write a file to the working directory
                     "--time_based=0",
                 ],
             );
@@ -246,7 +246,7 @@ fn fio_verifies_what_it_wrote() {
     }
 }
 
-/// The library's own shell, for what no other tool sends.
+/// libnbd's own shell, for requests that no other tool sends.
 #[test]
 fn nbdsh_asks_for_what_no_tool_does() {
     let Some(nbdsh) = find("nbdsh", "python3-libnbd") else {
@@ -292,7 +292,7 @@ print('all is well')
     assert!(text.contains("all is well"), "{text}");
 }
 
-/// A server whose thread's processor time is known when it has ended.
+/// A server, the CPU time of whose thread is known after its end.
 struct Measured {
     uri: String,
     stop: Stop,
@@ -353,7 +353,8 @@ fn iops(fio: &Path, uri: &str, (depth, rw, bs): (u32, &str, &str)) -> (f64, u64)
     )
 }
 
-/// Not a test: prints requests per second and processor time per request, beside `qemu-nbd` without a disk.
+/// Not a test: prints requests per second and CPU time per request, compared with `qemu-nbd` without a
+/// disk.
 #[test]
 #[ignore = "a measurement, to be run alone and with --release"]
 fn requests_per_second_beside_qemu_nbd() {
@@ -383,7 +384,7 @@ fn requests_per_second_beside_qemu_nbd() {
             };
             let m = measured(listener);
             if rw == "randread" {
-                // Bytes rather than holes, which would not be sent.
+                // Data instead of holes, which would not be sent.
                 let fill = ["--rw=write", "--bs=1M", "--size=64M"];
                 let args = fio_args(&m.uri, "fill", &fill);
                 run(&fio, &args.iter().map(String::as_str).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Tools of others, where they are installed.
+//! Other projects' tools, if they are installed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::clock::SystemClock;
 
-/// The tool, if it is there; says what is skipped otherwise, and where to get it.
+/// Finds the tool; if it is missing, prints what is skipped and where to get it.
 pub(crate) fn find(tool: &str, package: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -18,14 +18,14 @@ pub(crate) fn find(tool: &str, package: &str) -> Option<PathBuf> {
     found
 }
 
-/// Runs a tool for two minutes at most: what it printed. Panics where it fails.
+/// Runs a tool for at most two minutes; returns its output. Panics if it fails.
 pub(crate) fn run(tool: &Path, args: &[&str]) -> String {
     let (ok, text) = try_run(tool, args);
     assert!(ok, "{} {args:?}:\n{text}", tool.display());
     text
 }
 
-/// Runs a tool for two minutes at most: whether it is content, and what it printed.
+/// Runs a tool for at most two minutes; returns whether it succeeded, and its output.
 pub(crate) fn try_run(tool: &Path, args: &[&str]) -> (bool, String) {
     let out = Command::new("timeout")
         .args(["-k", "5", "120"])
@@ -54,7 +54,7 @@ impl QemuNbd {
             .arg(socket)
             .args(args)
             .stdin(Stdio::null())
-            .stderr(Stdio::null()) // it complains of clients that go without a word
+            .stderr(Stdio::null()) // it complains of clients that disconnect without a message
             .spawn()
             .unwrap();
         let clock = SystemClock::shared();
@@ -70,7 +70,7 @@ impl QemuNbd {
         }
     }
 
-    /// Its process.
+    /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -1,5 +1,5 @@
-//! A client against a cluster in memory, whose network loses, delays and doubles what is sent, and whose leaders
-//! move; and by single answers.
+//! Tests of a client against a cluster in memory, whose network loses, delays and duplicates messages, and
+//! whose leaders change; and with answers given by hand.
 #![expect(clippy::indexing_slicing, reason = "a test may panic")]
 
 use bytes::Bytes;
@@ -126,7 +126,7 @@ impl FakeGroup {
     }
 }
 
-/// Blocks of a span, with what of them lies in it.
+/// The blocks of a span, with the range of each that lies in the span.
 fn parts(span: Span) -> impl Iterator<Item = (u32, usize, usize)> {
     let (mut at, end) = (span.offset as usize, (span.offset + span.len) as usize);
     std::iter::from_fn(move || {
@@ -140,7 +140,7 @@ fn parts(span: Span) -> impl Iterator<Item = (u32, usize, usize)> {
 
 enum Message {
     Ask(u64, Request),
-    /// For the attachment of this epoch.
+    /// For the attachment with this epoch.
     Answer(Epoch, u64, Response),
 }
 
@@ -179,7 +179,7 @@ impl Cluster {
         Volume::new(map, &replicas.collect(), id, options, now).unwrap()
     }
 
-    /// Puts a message on its way, or loses it, or sends it twice.
+    /// Queues a message, or loses it, or queues it twice.
     fn post(&mut self, now: u64, make: impl Fn() -> Message) {
         let copies = match self.rng.below(20) {
             0 if self.faults => 0,
@@ -196,7 +196,7 @@ impl Cluster {
         }
     }
 
-    /// Carries what is due, and maybe lets something happen to leaders and connections.
+    /// Delivers the messages that are due, and maybe changes leaders or breaks connections.
     fn step(&mut self, volume: &mut Volume, now: u64) {
         if self.faults && self.rng.one_in(40) {
             let group = Group(1 + self.rng.below(3) as u32);
@@ -235,16 +235,16 @@ impl Cluster {
     }
 }
 
-/// What an operation of the test was.
+/// An operation of the test.
 enum Asked {
-    /// The places in the sectors' histories that it has, from this sector on.
+    /// From this sector on: the position of the operation in each sector's history.
     Change(u64, Vec<usize>),
-    /// What of the histories was acknowledged when it came.
+    /// From this sector on: how much of each history was acknowledged when the read was submitted.
     Read(u64, Vec<usize>),
     Other,
 }
 
-/// All that each sector may hold: what was asked for in order, and how much of that is acknowledged.
+/// The possible contents of each sector: its changes in order, and how many of them are acknowledged.
 struct Model {
     histories: Vec<Vec<u32>>,
     acked: Vec<usize>,
@@ -294,7 +294,7 @@ impl Model {
     }
 
     fn random(&mut self, rng: &mut Rng, volume: &mut Volume) {
-        // Half of it to a place where operations meet.
+        // Half of the operations go to a small range, where they overlap.
         let span = if rng.one_in(2) { 100 } else { SECTORS };
         let first = rng.below(span);
         let most = if rng.one_in(10) { 600 } else { 24 };
@@ -334,7 +334,8 @@ impl Model {
         self.submit(volume, op);
     }
 
-    /// Checks what has ended: each once, and each sector that was read holds what it may.
+    /// Checks completed operations: each completes once, and each sector that was read has a possible
+    /// content.
     fn check(&mut self, volume: &mut Volume, what: &str) {
         let mut done = Vec::new();
         volume.completed(&mut done);
@@ -394,7 +395,7 @@ fn options() -> Options {
     }
 }
 
-/// Operations under faults, then without: all end, and what was acknowledged is read.
+/// Operations with faults, then without: all complete, and acknowledged writes are read back.
 fn run(seed: u64, ops: u64, options: Options, no_space: bool) -> Model {
     let mut cluster = Cluster::new(seed);
     cluster.no_space = no_space;
@@ -446,7 +447,8 @@ fn what_is_acknowledged_is_read_whatever_happens_on_the_way() {
     }
 }
 
-/// Operations fail here, and copies of them are on their way: none comes behind what was acknowledged since.
+/// Operations fail here, and copies of them are on their way: none is applied after what was acknowledged
+/// since.
 #[test]
 fn what_failed_never_undoes_what_came_after_it() {
     let mut failed = 0;
@@ -474,7 +476,7 @@ fn a_newer_attachment_fences_the_older() {
             model.check(&mut older, "older");
         }
         let mut newer = cluster.attach(2, options(), now);
-        // Answers for the older one are lost meanwhile; its requests go on to be delivered.
+        // The responses to the older one are lost meanwhile; its requests are still delivered.
         while !newer.is_attached() {
             now += MS;
             cluster.step(&mut newer, now);
@@ -552,7 +554,7 @@ fn done(volume: &mut Volume, send: &Send) {
     answer(volume, send, Outcome::Done);
 }
 
-/// Nothing is asked of any group before all of them refuse what older attachments ask for.
+/// No group is asked for anything before all of them refuse requests of older attachments.
 #[test]
 fn a_volume_is_attached_when_all_its_groups_have_the_epoch() {
     let groups = vec![Group(1), Group(2)];
@@ -675,8 +677,8 @@ fn a_request_goes_to_the_leader_and_pauses_when_nobody_leads() {
     assert!(volume.next_due().is_none() && volume.stuck_since().is_none());
 }
 
-/// A leader that was cut off is named by followers that hear it still, or do not know yet that they do not: clients went back to
-/// it and waited for it once more, four seconds in all.
+/// Followers that still heard a leader which had been cut off, or did not yet know better, named it: clients
+/// went back to it and waited for another timeout, four seconds in all.
 #[test]
 fn a_store_without_an_answer_is_not_asked_again_at_once() {
     let mut volume = by_hand(64 << 20, options());
@@ -712,7 +714,7 @@ fn a_read_without_an_answer_is_asked_of_others_in_turn() {
         volume.tick(n * 50 * MS);
     }
     assert_eq!(stores, [1, 2, 3]);
-    // Bytes that are not those of the crcs are asked for again, three times in all.
+    // Bytes that do not match their crcs are requested again, three times in all.
     for n in 0..3 {
         volume.tick((300 + n * 20) * MS);
         let send = sends(&mut volume).pop().unwrap();

@@ -1,5 +1,5 @@
-//! Which messages raft may see. It panics on what no peer says that works as it should, so all of that is
-//! refused before.
+//! The messages that raft may see. It panics on messages that no correct peer sends, so they are refused
+//! before.
 
 use base::{Error, Result};
 use bytes::Bytes;
@@ -10,12 +10,12 @@ use super::super::message::{Body, Entry, Message};
 use super::heads::Heads;
 use crate::ids::{BLOCK, Index, Term};
 
-/// No term or index is beyond: raft adds to them.
+/// The largest valid term and index: raft adds to them, and must not overflow.
 const NUMBER_MAX: u64 = 1 << 62;
 /// The most bytes of an entry's payload.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 32 << 20;
 
-/// Whether what is inline can stand for the payload: whole blocks, a crc of each.
+/// Whether the inline bytes match the payload: whole blocks, and room for a crc of each.
 pub(super) fn payload_fits(inline: &[u8], payload: &[u8]) -> bool {
     payload.len().is_multiple_of(BLOCK)
         && payload.len() <= PAYLOAD_BYTES_MAX
@@ -23,9 +23,9 @@ pub(super) fn payload_fits(inline: &[u8], payload: &[u8]) -> bool {
         && inline.len() / 4 >= payload.len() / BLOCK
 }
 
-/// Whether raft may see a message; `false`: it is late, and nothing is lost without it.
+/// Whether raft may see a message; `false`: it is late, and can be dropped without harm.
 ///
-/// Errors: Corruption: no replica of the group says this that works as it should.
+/// Errors: Corruption: no correct replica of the group sends this message.
 pub(super) fn message(raw: &RawNode<Heads>, m: &Message, payloads: &[Bytes]) -> Result<bool> {
     let raft = &raw.raft;
     let bad = |why: &str| Err(Error::corruption(format!("message from {}: {why}", m.from)));
@@ -71,7 +71,8 @@ pub(super) fn message(raw: &RawNode<Heads>, m: &Message, payloads: &[Bytes]) -> 
                 if index.0 > last || hint > last {
                     return bad("it has entries that the leader has not");
                 }
-                // Raft goes back behind what it knows to match.
+                // Such a rejection would make raft move the follower's progress back behind what is known
+                // to match.
                 let matched = raft.prs().get(m.from).map_or(0, |p| p.matched);
                 return Ok(reject.is_none() || (index.0 > matched && hint >= matched));
             }
@@ -79,7 +80,8 @@ pub(super) fn message(raw: &RawNode<Heads>, m: &Message, payloads: &[Bytes]) -> 
         Body::Heartbeat { commit, .. } if !old && commit.0 > raft.raft_log.last_index() => {
             return bad("entries are missing that this replica had acknowledged");
         }
-        // Before all is durable raft cannot become the leader; nobody has been asked before.
+        // Raft must not become the leader before all entries are durable. It does not campaign before
+        // either.
         Body::VoteResponse { .. } => return Ok(is_durable(raw)),
         Body::TimeoutNow => {
             return Ok(m.term.0 == raft.term && m.from == raft.leader_id && is_durable(raw));
@@ -104,7 +106,7 @@ pub(super) fn is_durable(raw: &RawNode<Heads>) -> bool {
     raw.raft.raft_log.persisted == raw.raft.raft_log.last_index()
 }
 
-/// What is wrong with an append.
+/// The reason why an append is refused.
 fn append(
     term: Term,
     index: Index,

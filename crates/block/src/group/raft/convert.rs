@@ -1,7 +1,8 @@
-//! From and to the raft crate's own messages.
+//! Conversion from and to the raft crate's messages.
 //!
 //! The context of a heartbeat is opaque to raft, and comes back in the response. A follower's raft sees
-//! `round+8, replica+8, context+8`; the leader's sees the read alone, as it looks for it among those that wait.
+//! `round+8, replica+8, context+8`; the leader's raft sees the read alone, because it looks it up among the
+//! waiting reads.
 
 use base::coding::{Decoder, put_u64};
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use super::super::members::{Change, Members};
 use super::super::message::{Body, Entry, Message, Read};
 use crate::ids::{Index, Term};
 
-/// What raft writes into the votes of a transfer.
+/// The context that raft writes into the vote requests of a transfer.
 const TRANSFER: &[u8] = b"CampaignTransfer";
 
 pub(super) fn conf_state(members: &Members) -> ConfState {
@@ -50,7 +51,8 @@ pub(super) fn conf_change(change: &Change) -> ConfChangeV2 {
     );
     changes.extend(change.remove.iter().map(single(ConfChangeType::RemoveNode)));
     let mut out = ConfChangeV2::default();
-    // Left by an entry of ours: raft's own way out is lost with the leader that began.
+    // Left by an entry of ours: raft would leave it by itself only if the leader that began it stays the
+    // leader.
     out.set_transition(if changes.len() > 1 {
         ConfChangeTransition::Explicit
     } else {
@@ -120,7 +122,7 @@ fn read_entry(read: Read) -> Vec<eraftpb::Entry> {
     }]
 }
 
-/// What raft is told.
+/// The raft crate's form of a message.
 pub(super) fn to_raft(message: Message) -> eraftpb::Message {
     let mut out = eraftpb::Message {
         from: message.from,
@@ -215,12 +217,13 @@ fn to_vote(body: Body, out: &mut eraftpb::Message) -> MessageType {
                 MessageType::MsgRequestVoteResponse
             }
         }
-        // Raft drops it where it is not a leader, and a leader has no use for it.
+        // `TimeoutNow`: the bodies that raft is not told of never come here.
         _ => MessageType::MsgTimeoutNow,
     }
 }
 
-/// What raft says. `round` is the leader's own. `None`: it is nothing that travels.
+/// Our form of one of raft's messages. `round`: the leader's heartbeat round. `None`: the message is not
+/// sent.
 pub(super) fn from_raft(message: &eraftpb::Message, round: u64) -> Option<Message> {
     let commit = Index(message.commit);
     let commit_term = Term(message.commit_term);

@@ -1,23 +1,23 @@
-//! What raft sees of a group's log: terms and what is inline, in memory. Payloads are not here.
+//! The part of a group's log that raft sees: terms and inline bytes, in memory, without payloads.
 //!
-//! It has what the readies have given out, also what is not durable yet: raft itself keeps count of that. The
-//! entries behind the checkpoint are here in full, as raft scans those that are not applied when it campaigns,
-//! and panics where they cannot be read.
+//! It has all entries that were returned by readies, durable or not: raft itself tracks which are durable. All
+//! entries behind the checkpoint are here, because raft scans the unapplied ones when it campaigns, and panics
+//! if one cannot be read.
 
 use std::collections::VecDeque;
 
 use raft::eraftpb::{Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
 
-/// See the module.
+/// The entries of one group's log, as raft sees them.
 #[derive(Default)]
 pub(super) struct Heads {
-    /// The last entry that is dropped, and its term.
+    /// The last dropped entry, and its term.
     pub(super) truncated: (u64, u64),
     pub(super) entries: VecDeque<Entry>,
-    /// What the log had when it was opened.
+    /// The state of the log when it was opened.
     pub(super) initial: RaftState,
-    /// Up to where the replica has applied.
+    /// The last entry that the replica has applied.
     pub(super) applied: u64,
 }
 
@@ -42,7 +42,7 @@ impl Heads {
         self.get(index).map(|e| e.term)
     }
 
-    /// Appends entries; a conflicting suffix goes. Returns whether there was one.
+    /// Appends entries, after removing the suffix that conflicts with them. Returns whether there was one.
     pub(super) fn append(&mut self, entries: Vec<Entry>) -> bool {
         let Some(first) = entries.first() else {
             return false;
@@ -109,7 +109,7 @@ impl Storage for Heads {
         Ok(self.last())
     }
 
-    /// A place to copy from, and nothing else: it is never sent.
+    /// A place to copy from, without data: it is never sent.
     fn snapshot(&self, request_index: u64, _: u64) -> Result<Snapshot> {
         let wait = Error::Store(StorageError::SnapshotTemporarilyUnavailable);
         if self.applied == 0 || self.applied < request_index {

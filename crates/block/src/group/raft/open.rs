@@ -1,4 +1,4 @@
-//! A node from what the log has of its group, after a restart or behind a copy.
+//! Opening a node from its group's log, after a restart or after a copy.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,10 +16,11 @@ use crate::raftlog::RaftLog;
 use crate::raftlog::groups::{GroupLog, HardState};
 
 impl Node {
-    /// A replica of `group` that has applied everything up to `applied`, where its members are `members`.
-    /// A new replica has applied nothing; its members are those that the group was made with.
+    /// A replica of `group` that has applied everything up to `applied`, where its members are `members`. A
+    /// new replica has applied nothing; its members are those that the group was created with.
     ///
-    /// Errors: Corruption, where the log has not what the replica has applied, or knows to be committed.
+    /// Errors: Corruption, if the log lacks entries that the replica has applied, or that it knows to be
+    /// committed.
     pub fn open(
         group: Group,
         id: u64,
@@ -44,8 +45,8 @@ impl Node {
             pre_vote: true,
             max_committed_size_per_ready: config.committed_inline_bytes,
             batch_append: true,
-            // Followers hear of a commit with the next entries, or a heartbeat: each write would wake them, and by
-            // their answers this leader, twice otherwise.
+            // Followers learn of a commit with the next entries or a heartbeat. Otherwise each write would wake
+            // them, and through their answers this leader, a second time.
             skip_bcast_commit: true,
             ..raft::Config::default()
         };
@@ -83,20 +84,21 @@ impl Node {
         Ok(node)
     }
 
-    /// Whether [`Node::reopen`] does something: all readies are durable.
+    /// Whether all readies are durable, so that [`Node::reopen`] can be called.
     pub fn may_reopen(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether the log does not have the next entry to apply any more: it has begun anew, behind a copy that is not durable yet.
+    /// Whether the log no longer has the next entry to apply: it starts anew, behind a copy that is not durable
+    /// yet.
     pub fn is_behind(&self, log: &RaftLog) -> bool {
         let applied = self.raw.raft.raft_log.applied;
         let found = log.groups().get(self.group);
         found.is_some_and(|g| g.first().0 > applied + 1)
     }
 
-    /// Goes on at the checkpoint that is durable in the log, behind a copy from a peer or one that was broken off.
-    /// The replica is as after a restart, and gives no votes for a while. False: readies are not durable.
+    /// Continues at the log's durable checkpoint, after a copy from a peer was completed or given up. The
+    /// replica is as after a restart, and grants no votes for a while. False: some readies are not durable yet.
     ///
     /// Errors: Corruption as in [`Node::open`].
     pub fn reopen(&mut self, log: &RaftLog, members: &Members) -> Result<bool> {
@@ -107,7 +109,7 @@ impl Node {
         let applied = found.map_or(Index(0), |g| g.synced().0);
         let numbers = self.first_number + self.given;
         let id = self.id();
-        // Also where the group was new when the store was opened.
+        // This holds also if the group was new when the store was opened.
         self.config.silent_ticks = self.config.election_ticks;
         let mut next = Self::open(self.group, id, members, log, applied, self.config.clone())?;
         next.first_number = numbers;
@@ -117,7 +119,7 @@ impl Node {
     }
 }
 
-/// The hard state to begin with. Errors: it cannot be, with these entries.
+/// The first hard state. Errors: it contradicts the entries.
 fn hard_state(group: Group, found: &GroupLog, applied: Index) -> Result<HardState> {
     let mut hard = found.hard();
     let (first, last) = (found.first(), found.last());
@@ -137,7 +139,8 @@ fn hard_state(group: Group, found: &GroupLog, applied: Index) -> Result<HardStat
         )));
     }
     hard.commit = hard.commit.max(applied);
-    // The entries were durable, the state that came with them was not: then nobody has been told of either.
+    // The entries were durable, but the hard state that was appended with them was not: so no message about
+    // them was sent.
     let last_term = found.term(last).unwrap_or_default();
     if hard.term < last_term {
         (hard.term, hard.vote) = (last_term, 0);
@@ -154,7 +157,7 @@ fn heads_of(found: &GroupLog, hard: &HardState, members: &Members, applied: Inde
         let mut out = eraftpb::Entry {
             index,
             term: entry.term.0,
-            // A copy: the log's own keeps the bytes of a whole batch in memory.
+            // A copy, because a slice of the log's bytes would keep a whole batch in memory.
             data: Bytes::copy_from_slice(&entry.inline),
             ..eraftpb::Entry::default()
         };

@@ -1,4 +1,4 @@
-//! What is to be done now: raft's readies with payloads, and what waits until they are durable.
+//! Readies: raft's output with payloads, and the messages that wait until items are durable.
 
 use base::{Error, Result};
 use bytes::Bytes;
@@ -13,15 +13,15 @@ use crate::raftlog::RaftLog;
 use crate::raftlog::batch::{Item, Kind};
 use crate::raftlog::groups::HardState;
 
-/// The flag of an item that is a change of the members.
+/// The flag of items that change the members.
 pub(super) const FLAG_CHANGE: u8 = 1;
 
-/// A message with what travels beside it.
+/// A message with its payloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// To whom.
+    /// The receiver.
     pub to: u64,
-    /// What.
+    /// The message.
     pub message: Message,
     /// The payload of each entry of an append.
     pub payloads: Vec<Bytes>,
@@ -30,56 +30,57 @@ pub struct Outgoing {
 /// An entry to be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Its place.
+    /// Its index.
     pub index: Index,
     /// Its term.
     pub term: Term,
-    /// The command's head, and the crcs of the payload's blocks. Empty: there is nothing to do.
+    /// The command's head, and the crcs of the payload's blocks. Empty: nothing to do.
     pub inline: Bytes,
     /// Whole blocks.
     pub payload: Bytes,
-    /// The entry is a change of the members, and `inline` no command: the members from here on.
+    /// If the entry changes the members, and `inline` is no command: the members from now on.
     pub members: Option<Members>,
 }
 
-/// The replica's role, as it is now.
+/// The replica's current role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoleChange {
     /// Its role.
     pub role: Role,
-    /// Who leads, if that is known.
+    /// The leader, if known.
     pub leader: Option<u64>,
     /// Its term.
     pub term: Term,
 }
 
-/// What is to be done now.
+/// Everything that has to be done now.
 #[derive(Debug, Default)]
 #[must_use = "what it holds is given out once"]
 pub struct Ready {
-    /// For [`Node::persisted`], once all items are durable.
+    /// To be passed to [`Node::persisted`] once all items are durable.
     pub number: u64,
-    /// May leave at once.
+    /// Messages that may be sent at once.
     pub now: Vec<Outgoing>,
-    /// To be appended to the log in this order, behind those of the readies before; several batches may have parts
-    /// of them. Empty: [`Node::persisted`] need not be called.
+    /// To be appended to the log in this order, behind those of earlier readies; they may be split over several
+    /// batches. Empty: [`Node::persisted`] need not be called.
     pub items: Vec<Item>,
-    /// To be applied, in this order.
+    /// Entries to be applied, in this order.
     pub committed: Vec<Committed>,
-    /// Reads of this replica that may be answered once everything up to there is applied.
+    /// Reads of this replica that may be served once everything up to the index is applied.
     pub reads: Vec<(u64, Index)>,
-    /// Who needs a copy of the group, as the log does not reach back so far, and from where on the log must be kept.
+    /// Replicas that need a copy of the group, because the log no longer has their next entry, and the index
+    /// from which on the log must be kept.
     pub needs_copy: Vec<(u64, Index)>,
-    /// Another role, leader or term.
+    /// The role, if role, leader or term have changed.
     pub role: Option<RoleChange>,
-    /// Payloads that could not be read: appends with them are left out.
+    /// Payloads that could not be read: appends with them are not sent.
     pub unreadable: Vec<Error>,
 }
 
 impl Node {
-    /// What is to be done, if anything is.
+    /// Returns what has to be done, if anything.
     ///
-    /// Errors: a committed entry cannot be read, or the caller has not kept to the rules; the node has failed.
+    /// Errors: a committed entry cannot be read, or the caller has neglected its duties; the node has failed.
     pub fn ready(&mut self, log: &RaftLog) -> Result<Option<Ready>> {
         self.check_whole()?;
         if !self.raw.has_ready() {
@@ -145,7 +146,7 @@ impl Node {
         Ok(out)
     }
 
-    /// The items of a ready, and of all before, are durable. Returns what may leave now.
+    /// The items of a ready, and of all before it, are durable. Returns the messages that may be sent now.
     #[must_use = "votes and acknowledgements wait for it"]
     pub fn persisted(&mut self, number: u64) -> Vec<Outgoing> {
         for waiting in &mut self.waiting {
@@ -156,7 +157,7 @@ impl Node {
         out
     }
 
-    /// Tells raft what is durable, unless entries of it are written over by what is not.
+    /// Tells raft what is durable, unless an unfinished write overwrites entries.
     fn release(&mut self) -> Vec<Outgoing> {
         if self.waiting.iter().any(|w| w.overwrites && !w.landed) {
             return vec![];
@@ -172,14 +173,14 @@ impl Node {
         }
         if let Some(number) = durable {
             self.raw.on_persist_ready(number - self.first_number);
-            // The log has them.
+            // The log has their payloads from now on.
             let persisted = self.raw.raft.raft_log.persisted;
             self.stash = self.stash.split_off(&(persisted + 1));
         }
         out
     }
 
-    /// A commit alone is given out with no ready: this item says it, for whoever writes a checkpoint.
+    /// The item of a commit index that no ready has returned, to be appended before a checkpoint.
     pub fn commit_item(&self) -> Item {
         let log = &self.raw.raft.raft_log;
         let commit = Index(log.committed.min(log.persisted)).max(self.hard.commit);
@@ -190,7 +191,7 @@ impl Node {
         .to_item(self.group)
     }
 
-    /// The hard state as it is now.
+    /// The current hard state.
     pub(crate) fn hard_state(&self) -> HardState {
         let hard = self.raw.raft.hard_state();
         HardState {
@@ -209,9 +210,9 @@ impl Node {
         (std::mem::replace(&mut self.told, now) != now).then_some(now)
     }
 
-    /// Raft adds entries to an append without any that waits to be sent, also where that names another entry as the one
-    /// before them: the follower would refuse it. False: what it should name is not known any more, and the follower asks for
-    /// it once it misses the entries.
+    /// Raft adds entries to a queued append that has none, even if it names another entry than the one before
+    /// them: the follower would refuse that. This sets the entry before the first. False: that entry's term is
+    /// no longer known; the message is dropped, and the follower asks for the missing entries later.
     fn rejoin(&self, message: &mut eraftpb::Message) -> bool {
         let first = message.get_entries().first();
         let is_append = message.get_msg_type() == MessageType::MsgAppend;
@@ -244,8 +245,8 @@ impl Node {
                 match self.payload(entry, log) {
                     Ok(payload) => payloads.push(payload),
                     Err(e) => {
-                        // Where the log was cut since raft has built the message, the follower needs a copy: it says
-                        // so when it misses the entries.
+                        // The log may have been truncated after raft made the message. Then the follower needs
+                        // a copy, and says so when it misses the entries.
                         let group = log.groups().get(self.group);
                         if group.is_some_and(|g| entry.index >= g.first().0) {
                             ready.unreadable.push(e);
@@ -270,7 +271,7 @@ impl Node {
         }
     }
 
-    /// Entries as items, with the payloads that wait for them.
+    /// The entries as items, with the payloads from the stash.
     fn items(&mut self, entries: &[eraftpb::Entry]) -> Result<Vec<Item>> {
         let mut out = Vec::with_capacity(entries.len() + 1);
         for entry in entries {
@@ -329,10 +330,10 @@ impl Node {
         Ok(out)
     }
 
-    /// Makes a change of the members that is committed.
+    /// Applies a committed change of the members.
     fn change(&mut self, entry: &eraftpb::Entry) -> Result<Members> {
         let change = Change::decode(&entry.data)?;
-        // Equal on all replicas: it changes nothing on any.
+        // All replicas refuse the same changes, so a refused one has no effect on any of them.
         if self.members.refuses(&change).is_none() {
             let change = convert::conf_change(&change);
             let state = self
@@ -350,7 +351,7 @@ impl Node {
     }
 }
 
-/// What a leader may say before its own log is durable.
+/// The messages that a leader may send before its own log is durable.
 fn leaves_at_once(kind: MessageType) -> bool {
     matches!(
         kind,
@@ -361,12 +362,12 @@ fn leaves_at_once(kind: MessageType) -> bool {
     )
 }
 
-/// Raft's own entries, and changes of the members.
+/// True for raft's own entries, and for changes of the members.
 fn has_no_payload(entry: &eraftpb::Entry) -> bool {
     entry.data.is_empty() || convert::is_change(entry)
 }
 
-/// The payload of an entry that the log has.
+/// The payload of an entry of the log.
 fn from_log(group: Group, entry: &eraftpb::Entry, log: &RaftLog) -> Result<Bytes> {
     let index = Index(entry.index);
     let found = log.groups().get(group).and_then(|g| g.entry(index));

@@ -1,13 +1,14 @@
-//! A leader that no quorum answers gives the group away.
+//! A leader that gets no answers from a quorum steps down, and asks another voter to campaign.
 //!
-//! Raft looks for a quorum once in an election timeout, so a leader that hears nobody may lead for nearly two. If the others
-//! hear it, their own timeout begins only then: up to four in all without anybody who serves. So the leader looks at each
-//! tick, and whoever steps down for want of a quorum tells the voter with most of its entries to campaign at once. That is
-//! safe whenever it arrives: who has stepped down leads in this term no more, and a message of an older term is dropped.
+//! Raft checks for a quorum once per election timeout, so an isolated leader may lead for nearly two of them.
+//! If the others hear it, their own timeouts start only after that: up to four in all without service. So here
+//! the leader checks at each tick. A leader that steps down for want of a quorum asks the voter with the most
+//! of its entries to campaign at once. That is safe whenever the message arrives: the old leader no longer
+//! leads in this term, and a message of an older term is dropped.
 
 use super::{Node, Role};
 
-/// For how long nobody's answers make a quorum, and what was answered last.
+/// Ticks since a quorum last answered, and the term and round that it answered last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unheard {
     ticks: usize,
@@ -16,7 +17,8 @@ pub(super) struct Unheard {
 }
 
 impl Node {
-    /// Who has most of a leader's entries, but for itself. `None`: the replica does not lead, or is alone.
+    /// The other voter with the most of the leader's entries. `None`: the replica is not the leader, or is
+    /// alone.
     pub(super) fn heir(&self) -> Option<u64> {
         let raft = &self.raw.raft;
         if self.role() != Role::Leader {
@@ -29,7 +31,8 @@ impl Node {
             .max_by_key(|&id| (matched(id), id))
     }
 
-    /// A tick has gone, before which a leader of `term` had this heir. It may lead no more, by raft's own look.
+    /// Called after a tick, with the leader's term and heir before it. Raft's own check may have deposed the
+    /// leader in that tick.
     pub(super) fn look_for_quorum(&mut self, term: u64, heir: Option<u64>) {
         let round = self.quorum_acked_round();
         let before = self.unheard;

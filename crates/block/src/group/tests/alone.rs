@@ -1,4 +1,4 @@
-//! One node and what raft 0.7.0 would do wrong with it: each step by hand.
+//! Tests of one node, step by step, in cases that raft 0.7.0 by itself gets wrong.
 
 use super::change;
 use super::pump::{Cluster, Running, command};
@@ -7,7 +7,7 @@ use crate::group::message::{Body, Entry, Message};
 use crate::group::raft::{Ready, Role};
 use crate::ids::{Index, Term};
 
-/// The next ready; its items are in the log, and not durable.
+/// The next ready; its items are appended to the log, and not durable yet.
 fn take(running: &mut Running) -> Ready {
     let ready = running.node.ready(&running.log).unwrap().unwrap();
     if !ready.items.is_empty() {
@@ -21,12 +21,12 @@ fn take(running: &mut Running) -> Ready {
     ready
 }
 
-/// Appends entries of some terms from the start of the log on.
+/// Appends entries with these terms, from the start of the log on.
 fn append(running: &mut Running, from: u64, term: u64, terms: &[u64]) {
     append_committed(running, from, (term, 0), terms);
 }
 
-/// The same, of which so many are committed.
+/// The same, with the entries up to `commit` committed.
 fn append_committed(running: &mut Running, from: u64, (term, commit): (u64, u64), terms: &[u64]) {
     let mut entries = Vec::new();
     let mut payloads = Vec::new();
@@ -54,8 +54,8 @@ fn append_committed(running: &mut Running, from: u64, (term, commit): (u64, u64)
     running.node.step(message, payloads).unwrap();
 }
 
-/// What a checkpoint says to be committed may be in the log before the entries are. A store whose log ends before what
-/// it says to be committed does not open.
+/// The entries that a checkpoint declares committed may be appended to the log after it. A store does not open
+/// if its log ends before entries that it declares committed.
 #[test]
 fn what_is_not_durable_is_not_said_to_be_committed() {
     let mut c = Cluster::new(1, &[1, 2, 3], &[]);
@@ -68,8 +68,8 @@ fn what_is_not_durable_is_not_said_to_be_committed() {
     assert_eq!(running.node.commit_item().index, Index(2));
 }
 
-/// Entries came, others over them, and the first ones again, all before the first were durable. Raft would take
-/// the landing of the first for that of the last.
+/// Entries arrived, others that overwrote them, and the first ones again, all before the first were durable.
+/// Raft would take the end of the first write for that of the last.
 #[test]
 fn what_is_written_over_is_durable_when_the_last_of_it_is() {
     let mut c = Cluster::new(1, &[1, 2, 3], &[]);
@@ -100,7 +100,8 @@ fn what_is_written_over_is_durable_when_the_last_of_it_is() {
     assert_eq!(payload, command(502, 1).1);
 }
 
-/// Raft asserts that all is durable when it becomes the leader; a group of one becomes it at a tick.
+/// Raft asserts that all entries are durable when it becomes the leader; a group of one becomes leader at a
+/// tick.
 #[test]
 fn a_group_of_one_waits_for_its_entries() {
     let mut c = Cluster::new(2, &[1], &[]);
@@ -119,7 +120,7 @@ fn a_group_of_one_waits_for_its_entries() {
     assert_eq!(running.node.role(), Role::Leader);
 }
 
-/// Nobody was asked for these votes: they are somebody else's idea.
+/// Nobody was asked for these votes: they must come from a faulty peer.
 #[test]
 fn votes_do_not_count_before_all_is_durable() {
     let mut c = Cluster::new(3, &[1, 2, 3], &[]);
@@ -158,7 +159,7 @@ fn votes_do_not_count_before_all_is_durable() {
     assert_eq!(running.node.role(), Role::Leader);
 }
 
-/// Its term is not durable: after a crash it may be the leader of the same term with other entries.
+/// The term is not durable: after a crash, the replica may lead the same term with other entries.
 #[test]
 fn a_group_of_one_says_nothing_of_a_term_that_is_not_durable() {
     let mut c = Cluster::new(4, &[1], &[2]);
@@ -182,7 +183,8 @@ fn a_group_of_one_says_nothing_of_a_term_that_is_not_durable() {
     assert!(!take(running).now.is_empty(), "the term is durable now");
 }
 
-/// The leader is among those that go: it gives the group to one that stays, and nobody waits for an election.
+/// The leader is among the removed replicas: it transfers the leadership to one that stays, and no election is
+/// needed.
 #[test]
 fn a_leader_that_goes_hands_over() {
     for seed in 0..10 {

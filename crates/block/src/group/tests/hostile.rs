@@ -1,4 +1,4 @@
-//! Messages that no right peer sends.
+//! Tests with messages that no correct peer sends.
 
 use base::rng::Rng;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ fn number(rng: &mut Rng, around: u64) -> u64 {
     }
 }
 
-/// Entries behind `index`, mostly as they should be.
+/// Entries behind `index`, mostly valid.
 fn entries(
     rng: &mut Rng,
     index: Index,
@@ -119,7 +119,7 @@ fn hostile(rng: &mut Rng, to: u64, last: u64, term: u64) -> (Message, Vec<Bytes>
     )
 }
 
-/// Whatever a message says, it is refused or stepped, and the node goes on.
+/// Any message is refused or handled, and the node keeps working.
 #[test]
 fn hostile_messages_do_not_panic() {
     let (mut refused, mut taken) = (0, 0);

@@ -1,4 +1,4 @@
-//! Replicas with logs on a real file system, a network that a seed spoils, and what must hold at every step.
+//! Replicas with logs on a real file system, a network with random faults, and the invariants of every step.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(super) struct Dir {
 
 impl Dir {
     fn new(files: u32) -> Self {
-        // In memory where that is possible: hundreds of runs, and what they test is not the device.
+        // In memory if possible: there are hundreds of runs, and the device is not what they test.
         let shm = std::path::Path::new("/dev/shm");
         let dir = tempfile::tempdir_in(shm).or_else(|_| tempfile::tempdir());
         let dir = dir.unwrap();
@@ -62,14 +62,14 @@ impl Dir {
     }
 }
 
-/// A replica that runs.
+/// A running replica.
 pub(super) struct Running {
     pub(super) log: RaftLog,
     pub(super) node: Node,
     flights: VecDeque<(Append, u64)>,
     pending: Option<(u64, Vec<Item>)>,
     pub(super) applied: u64,
-    /// The members behind each change that it has applied.
+    /// The members after each change that it has applied.
     pub(super) members: BTreeMap<u64, Members>,
     pub(super) reads: Vec<(u64, Index)>,
     pub(super) needs_copy: Vec<(u64, Index)>,
@@ -89,16 +89,16 @@ pub(super) struct Cluster {
     /// Messages, and when they arrive.
     network: Vec<(u64, u64, Outgoing)>,
     pub(super) now: u64,
-    /// Nothing is lost, late, or down.
+    /// Whether nothing is lost, late, or down.
     pub(super) quiet: bool,
-    /// Who hears nobody and is heard by nobody.
+    /// Replicas that hear nobody and are heard by nobody.
     pub(super) cut_off: BTreeSet<u64>,
-    /// Who hears nobody, and is heard.
+    /// Replicas that hear nobody, and are heard.
     pub(super) deaf: BTreeSet<u64>,
     history: BTreeMap<u64, Fact>,
     leaders: BTreeMap<Term, u64>,
     pub(super) proposed: u64,
-    /// What happened, for comparison.
+    /// A record of the run, for comparison.
     pub(super) trace: Vec<u32>,
     pub(super) config: Config,
 }
@@ -117,7 +117,7 @@ pub(super) fn command(number: u64, blocks: usize) -> (Bytes, Bytes) {
 }
 
 impl Cluster {
-    /// Replicas of a group whose members are `voters` of them.
+    /// Replicas of a group, of which `voters` are its members.
     pub(super) fn new(seed: u64, voters: &[u64], others: &[u64]) -> Self {
         let mut config = Config::new(Rng::new(seed));
         config.silent_ticks = 3;
@@ -168,7 +168,7 @@ impl Cluster {
         });
     }
 
-    /// The process ends; of what is on its way to the device, some has arrived.
+    /// The process ends; some of the writes on their way reach the device.
     pub(super) fn crash(&mut self, id: u64) {
         let running = self.replicas.get_mut(&id).unwrap().running.take();
         for (append, _) in running.into_iter().flat_map(|r| r.flights) {
@@ -195,7 +195,7 @@ impl Cluster {
         self.replicas[&id].running.is_some()
     }
 
-    /// Who leads with the highest term.
+    /// The leader with the highest term.
     pub(super) fn leader(&self) -> Option<u64> {
         let running = self.replicas.iter().filter_map(|(&id, r)| {
             let node = &r.running.as_ref()?.node;
@@ -226,7 +226,7 @@ impl Cluster {
         }
     }
 
-    /// Everything that a replica has to do; or a part, in times that are not quiet.
+    /// Does everything that a replica has to do; or a part of it, unless it is quiet.
     pub(super) fn work(&mut self, id: u64) {
         let land = self.quiet || self.rng.one_in(2);
         let is_applied = self.quiet || self.rng.one_in(2);
@@ -354,7 +354,7 @@ impl Cluster {
         (0..steps).for_each(|_| self.step());
     }
 
-    /// A leader is there, and has committed something of its own.
+    /// Runs until there is a leader that has committed an entry of its own.
     pub(super) fn elect(&mut self) -> u64 {
         for _ in 0..400 {
             self.step();
@@ -370,7 +370,7 @@ impl Cluster {
         );
     }
 
-    /// Peace: all start, nothing is lost; a last proposal gets to all members.
+    /// Runs without faults until a last proposal has reached all members.
     pub(super) fn settle(&mut self) {
         self.quiet = true;
         self.cut_off.clear();
@@ -399,12 +399,12 @@ impl Cluster {
         }
     }
 
-    /// Entries that are committed.
+    /// Number of committed entries.
     pub(super) fn committed(&self) -> u64 {
         self.history.len() as u64
     }
 
-    /// The numbers of the commands that are committed.
+    /// The numbers in the committed commands.
     pub(super) fn numbers(&self) -> Vec<u64> {
         let commands = self
             .history
@@ -414,7 +414,8 @@ impl Cluster {
         commands.map(number).collect()
     }
 
-    /// A checkpoint of a replica at `through`, and the log is cut behind it but for entries from `keep_from`.
+    /// Writes a checkpoint of a replica at `through`, and truncates the log before it, except for entries from
+    /// `keep_from` on.
     pub(super) fn checkpoint(&mut self, id: u64, through: u64, term: Term, keep_from: u64) {
         let file = Arc::clone(&self.replicas[&id].dir.data);
         let running = self.on(id);
@@ -440,7 +441,8 @@ impl Cluster {
         running.node.truncated(Index(keep_from - 1));
     }
 
-    /// A checkpoint where the replica is, if nothing is on its way; all entries are kept.
+    /// Writes a checkpoint at the replica's last applied entry, if nothing is on its way; all entries are
+    /// kept.
     pub(super) fn checkpoint_here(&mut self, id: u64) {
         let running = self.on(id);
         let (through, is_idle) = (running.applied, running.flights.is_empty());
@@ -450,7 +452,7 @@ impl Cluster {
         }
     }
 
-    /// Changes the members as soon as a leader takes it.
+    /// Proposes a change of the members, if there is a leader that takes it.
     pub(super) fn change(&mut self, change: &Change) -> bool {
         let Some(leader) = self.leader() else {
             return false;

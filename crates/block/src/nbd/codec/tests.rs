@@ -1,4 +1,4 @@
-//! The bytes, and bytes that are none.
+//! Tests of the encoding, with valid and invalid bytes.
 
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn names_are_text_of_4096_bytes_at_most() {
     assert_eq!(ask(&[b'x'; 4097]), Err(BadOption::TooBig));
     assert_eq!(ask(b"a\0b"), Err(BadOption::Invalid));
     assert_eq!(ask(b"a\xffb"), Err(BadOption::Invalid));
-    // The length alone refuses: the bytes need not be there.
+    // The length alone is refused: the bytes need not be there.
     let huge = u32::MAX.to_be_bytes();
     assert_eq!(InfoRequest::decode(&huge), Err(BadOption::TooBig));
 }

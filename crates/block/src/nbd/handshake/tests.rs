@@ -1,4 +1,4 @@
-//! Each option's rules, by the bytes of the replies.
+//! Tests of each option's rules, by the bytes of the replies.
 #![expect(clippy::indexing_slicing, reason = "a test may panic")]
 
 use super::*;
@@ -49,7 +49,7 @@ fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
     out
 }
 
-/// The replies in `bytes`: option, kind, data.
+/// The replies in `bytes`: option, kind and data.
 fn replies(mut bytes: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     let mut out = Vec::new();
     let be32 = |b: &[u8]| u32::from_be_bytes(b[..4].try_into().unwrap());
@@ -85,7 +85,7 @@ fn step(h: &mut Handshake, number: u32, data: &[u8]) -> Step {
     step.unwrap()
 }
 
-/// The kind of the one reply to an option that needs no export.
+/// The kind of the only reply to an option that needs no export.
 fn kind(h: &mut Handshake, number: u32, data: &[u8]) -> u32 {
     let Step::Say(bytes) = step(h, number, data) else {
         panic!("not answered at once");
@@ -136,10 +136,10 @@ fn no_client_of_this_protocol() {
     assert!(h.step(&8_u32.to_be_bytes()).is_err());
     let mut h = started(NEW);
     assert!(h.step(b"GET / HTTP/1.1\r\n\r\n").is_err());
-    // Neither fixed newstyle nor EXPORT_NAME: it would not understand a reply.
+    // Neither fixed newstyle nor EXPORT_NAME: such a client would not understand a reply.
     let mut h = started(0);
     assert!(h.step(&option(Opt::List as u32, b"")).is_err());
-    // A length that cannot be meant.
+    // An absurd length.
     let mut h = started(NEW);
     let mut head = option(Opt::Go as u32, b"");
     head[12..].copy_from_slice(&u32::MAX.to_be_bytes());
@@ -205,7 +205,7 @@ fn names_are_listed() {
     let mut h = started(NEW);
     let asked = step(&mut h, Opt::List as u32, b"");
     assert_eq!(asked, Step::Ask(Ask::List));
-    // Nothing is taken until the answer is there.
+    // No option is taken until the answer is there.
     assert_eq!(h.step(&option(99, b"")).unwrap(), (0, None));
     let names = ["a".to_owned(), "x".repeat(4097), "b".to_owned()];
     let replies = replies(&h.names(Ok(names.to_vec())));
@@ -259,7 +259,7 @@ fn refusals_of_exports_are_told_by_kind() {
     assert!(told[0].2.len() <= 4096 && std::str::from_utf8(&told[0].2).is_ok());
 }
 
-/// Chooses contexts, then begins: whether `base:allocation` is on.
+/// Chooses contexts, then begins; returns whether `base:allocation` is active.
 fn chosen(set: &[(&str, &[&str])], name: &str) -> bool {
     let mut h = started(NEW);
     assert_eq!(

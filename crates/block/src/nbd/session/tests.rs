@@ -1,4 +1,4 @@
-//! Sessions by their bytes, and by bytes that no client would send.
+//! Tests of sessions with the bytes of clients, and with bytes that no client would send.
 #![expect(clippy::indexing_slicing, reason = "a test may panic")]
 
 use std::collections::VecDeque;
@@ -50,7 +50,7 @@ fn write(cookie: u64, offset: u64, bytes: &[u8]) -> Vec<u8> {
     [&request(Command::Write, 0, cookie, offset, len)[..], bytes].concat()
 }
 
-/// What a client sends before its first request.
+/// The bytes that a client sends before its first request.
 fn hello(structured: bool) -> Vec<u8> {
     let name = [&3_u32.to_be_bytes()[..], b"vol"].concat();
     let query = [
@@ -68,7 +68,7 @@ fn hello(structured: bool) -> Vec<u8> {
     out
 }
 
-/// A session, what it was sent, and what it has said.
+/// A session, the bytes for it, and its output.
 struct Client {
     session: Session,
     unsent: VecDeque<u8>,
@@ -86,7 +86,7 @@ impl Client {
         }
     }
 
-    /// In transmission, with nothing said.
+    /// A client in the transmission phase, with its output so far discarded.
     fn ready(structured: bool, options: Options) -> Self {
         let mut client = Self::new(options);
         client.send(&hello(structured)).unwrap();
@@ -100,7 +100,7 @@ impl Client {
         self.turn(usize::MAX)
     }
 
-    /// Lets the session read, `step` bytes at a time, until it wants no more; answers questions.
+    /// Lets the session read, `step` bytes at a time, until it wants no more; answers its questions.
     fn turn(&mut self, step: usize) -> Result<()> {
         loop {
             self.drain();
@@ -157,7 +157,7 @@ fn be64(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes[..8].try_into().unwrap())
 }
 
-/// The chunks in `bytes`: whether it is the last, kind, cookie, data.
+/// The chunks in `bytes`: whether each is the last, its kind, cookie and data.
 fn chunks(mut bytes: &[u8]) -> Vec<(bool, u16, u64, Vec<u8>)> {
     let mut out = Vec::new();
     while !bytes.is_empty() {
@@ -258,7 +258,7 @@ fn reads_with_holes() {
         (true, 1, 1, at(100_054, b"ef")),
     ];
     assert_eq!(told, want);
-    // One chunk, or none at all, has the zeros as bytes.
+    // A single chunk, or a simple reply, has the zeros as bytes.
     let plain = [&b"abcd"[..], &vec![0; 100_000], b"ef"].concat();
     client
         .send(&request(Command::Read, flags::DF, 1, 50, len))
@@ -326,7 +326,7 @@ fn refused_requests_are_answered_and_the_connection_goes_on() {
         ] {
             let cookie = be64(&bytes[8..]);
             client.send(&bytes).unwrap();
-            // A request that looks like the next one, inside of what is dropped, is none.
+            // A request inside of the dropped payload must not be taken for one.
             let mut left = payload as usize;
             let part = request(Command::Disc, 0, 0, 0, 0).repeat(1 << 13);
             while left > 0 {
@@ -382,7 +382,7 @@ fn over_its_bounds_a_connection_takes_nothing_until_replies_have_left() {
     client.turn(usize::MAX).unwrap();
     assert_eq!(client.requests.len(), 8);
     assert!(!client.session.wants_input());
-    // A reply that has not left holds its place.
+    // A reply that is not sent yet still counts.
     let (handle, _) = client.requests.remove(0);
     client.session.reply(handle, Ok(Reply::Done)).unwrap();
     assert_eq!(client.session.next_event().unwrap(), None);
@@ -396,7 +396,7 @@ fn over_its_bounds_a_connection_takes_nothing_until_replies_have_left() {
     client.session.filled(rubbish.len());
     assert_eq!(client.session.next_event().unwrap(), None);
     assert_eq!(client.session.held.requests, 8);
-    // And bytes: the one that goes beyond is the last.
+    // And bytes: the request that exceeds the limit is the last.
     let mut client = Client::ready(true, options);
     for cookie in 0..5 {
         client
@@ -424,7 +424,7 @@ fn disconnecting_lets_what_is_on_its_way_finish() {
     assert!(client.session.is_finished());
 }
 
-/// The exports' part in the tests of hostile bytes.
+/// A reply of the exports, for the tests with hostile bytes.
 fn any_reply(op: &Op, how: u8) -> Result<Reply, Errno> {
     if how % 5 == 4 {
         return Err(Errno::Io);
@@ -441,8 +441,8 @@ fn any_reply(op: &Op, how: u8) -> Result<Reply, Errno> {
     })
 }
 
-/// Feeds `bytes`; whatever they are, nothing panics, what is held stays in bounds, operations lie in the
-/// export, and each request taken is given back.
+/// Feeds `bytes`. Whatever they are: nothing panics, memory stays within its limits, operations lie within
+/// the export, and each request that was taken is answered.
 fn survive(bytes: &[u8], step: usize, how: u8) {
     let options = Options {
         requests_max: 4,
@@ -530,7 +530,7 @@ proptest! {
         }
         survive(&bytes, step, how);
     }
-    /// Mutations of the few bytes of a handshake only, which the others seldom hit.
+    /// Changes only the few bytes of a handshake, which the other tests seldom hit.
     #[test]
     fn handshakes_with_flipped_and_lost_bytes(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..4),

@@ -1,5 +1,5 @@
-//! Three stores on real files, driven from a seed: messages are lost and late, stores are killed and opened
-//! again with what their files have, and one client reads and writes parts of blocks all the while.
+//! Tests of three stores on real files with random events: messages are lost and delayed, stores are killed
+//! and opened again from their files, and one client reads and writes parts of blocks all the time.
 
 use std::sync::Arc;
 
@@ -36,12 +36,12 @@ struct Cluster {
     dirs: Vec<tempfile::TempDir>,
     up: Vec<Option<Process>>,
     now: Duration,
-    /// Commands that are not done, with who gave them, and messages on their way.
+    /// Commands that are not executed yet, with their store, and messages on their way.
     todo: Vec<(usize, Command)>,
     wire: Vec<(usize, Event)>,
     answers: Vec<Response>,
     drop_permille: u64,
-    /// Nobody hears when a block is asked for.
+    /// Whether questions for damaged blocks are lost.
     asks_are_lost: bool,
     policy: Policy,
     groups: Vec<Group>,
@@ -118,7 +118,7 @@ impl Cluster {
         self.event(n, Event::Tick);
     }
 
-    /// What is in memory, and what is on its way to the disk, is gone; some of it may have arrived.
+    /// Loses the store's memory; some of the writes on their way reach the disk.
     fn kill(&mut self, n: usize) {
         for (_, command) in self.todo.extract_if(.., |(by, _)| *by == n) {
             match command {
@@ -150,7 +150,7 @@ impl Cluster {
         }
     }
 
-    /// Does one thing that is to be done, or lets time go.
+    /// Does one of the things that are due, or lets time pass.
     fn turn(&mut self) {
         if self.rng.one_in(60) {
             self.now += TICK;
@@ -204,7 +204,7 @@ impl Cluster {
         self.event(n, event);
     }
 
-    /// The answer to a request that was made, once it is there.
+    /// The answer to a request, once it is there.
     fn answer(&mut self, id: u64) -> Outcome {
         for _ in 0..100_000 {
             if let Some(at) = self.answers.iter().position(|a| a.id == id) {
@@ -250,7 +250,7 @@ impl Client {
         }
     }
 
-    /// Asks until it is answered, by whoever leads; the same number each time.
+    /// Sends a request to the presumed leader until it is answered, with the same number each time.
     fn ask(&mut self, c: &mut Cluster, what: &What, chaos: bool) -> Outcome {
         let seq = if what.is_change() { self.next } else { 0 };
         self.next += u64::from(seq > 0);
@@ -380,7 +380,7 @@ fn run(seed: u64, changes: usize, chaos: bool) -> Cluster {
             client.check(&mut c, chaos);
         }
     }
-    // All is killed at once, and comes back with what the files have.
+    // All stores are killed at once, and are opened again from their files.
     for n in 0..3 {
         if c.up[n].is_some() {
             c.kill(n);
@@ -399,7 +399,7 @@ fn what_was_answered_is_read_back() {
     assert!(begun >= 2, "{begun}");
 }
 
-/// Stores are killed, messages lost; what was answered stays, and nothing is applied twice.
+/// Stores are killed and messages lost: answered changes stay, and nothing is applied twice.
 #[test]
 fn stores_that_are_killed_lose_nothing_that_was_answered() {
     for seed in 0..12 {
@@ -432,7 +432,7 @@ fn an_older_attachment_is_fenced() {
     second.change(&mut c, false);
 }
 
-/// Bytes that were damaged on the way are not taken, whole blocks or parts of them.
+/// Bytes that were damaged on the way are refused, whole blocks and parts of them.
 #[test]
 fn bytes_with_another_checksum_are_refused() {
     let mut c = Cluster::new(3);

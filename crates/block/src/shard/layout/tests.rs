@@ -1,4 +1,4 @@
-//! Stores that are made, opened, and not what they should be.
+//! Tests of creating and opening stores, and of stores that are not what they should be.
 
 use io::posix::Posix;
 
@@ -118,7 +118,7 @@ fn what_is_no_store_or_another_is_refused() {
     );
 }
 
-/// A newer release wrote a part of it: whichever that is, the store stays as it was.
+/// A newer release wrote a part of it: whichever part that is, the store stays unchanged.
 #[test]
 fn a_newer_format_is_refused_and_nothing_changed() {
     let dir = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ fn a_newer_format_is_refused_and_nothing_changed() {
     drop(open(dir.path()).unwrap());
 }
 
-/// A data file whose pages have what the log does not is of another time.
+/// A data file with pages of entries that the log does not have is of another time.
 #[test]
 fn a_page_newer_than_the_log_is_refused() {
     use crate::store::dirty::{Content, Dirty, Key};
@@ -241,7 +241,7 @@ fn sizes_that_cannot_be_are_refused() {
     assert_eq!(what(1).bytes(), bytes);
 }
 
-/// Where there is a file system in memory.
+/// Runs only if there is a file system in memory.
 #[test]
 fn memory_is_no_place_for_a_store() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
@@ -257,13 +257,13 @@ fn memory_is_no_place_for_a_store() {
         e.contains("lives in memory") && e.contains("a directory on a disk"),
         "{e}"
     );
-    // What was not made is not there; what was there stays.
+    // Directories that were not created are not there; those that existed stay.
     let at = dir.path().join("new");
     assert!(make(&Posix::shared(), &at, &careful, &mut |_| ()).is_err());
     assert!(!at.exists() && dir.path().exists());
 }
 
-/// Without `STORE` the rest would be taken for nothing, and written over.
+/// Without `STORE`, the rest would be taken for garbage and overwritten.
 #[test]
 fn what_is_left_of_a_store_is_not_made_anew() {
     let dir = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ fn what_is_left_of_a_store_is_not_made_anew() {
     std::fs::remove_dir_all(&log).unwrap();
     let e = again();
     assert!(e.contains("data") && e.contains("bring STORE back"), "{e}");
-    // A `make` that was killed has left spare files, which are made again.
+    // A killed `make` has left spare files, which are created again.
     std::fs::create_dir(&log).unwrap();
     std::fs::write(log.join("spare-0"), "half").unwrap();
     new(dir.path(), 2);
@@ -307,7 +307,7 @@ fn a_data_file_that_is_missing_or_cut_is_refused() {
     );
 }
 
-/// Of two stores, none of which has written a page: nothing else would tell their data files apart.
+/// Two stores that have written no page: nothing else would tell their data files apart.
 #[test]
 fn swapped_data_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! A follower that the log does not reach any more gets a copy of what has changed since its checkpoint.
+//! Copies: a follower whose next entry is no longer in the leader's log gets all blocks that changed since
+//! its checkpoint.
 //!
 //! ```text
 //!   leader, at I               follower, at its checkpoint S
@@ -10,16 +11,17 @@
 //!           <────────────────── Done             the log goes on at I + 1
 //! ```
 //!
-//! Blocks are sent as they are when their turn comes, so they may be newer than I. That is of no account: every
-//! block that an entry behind I has written is written again by that entry, before anything is served. Until its
-//! checkpoint is at I the follower is what it was, a replica whose log ends early: nothing that it lacks can be
-//! committed without others that have it, so it cannot lead. A copy that is broken off leaves blocks that are too
-//! new, which the log or the next copy covers; the note says up to where such blocks may be.
+//! Blocks are sent with their content at the time of sending, so they may be newer than I. That does no harm:
+//! an entry behind I that has written such a block writes it again before anything is served. Until its
+//! checkpoint is at I, the follower remains a replica whose log ends early: entries that it lacks were
+//! committed by others that have them, so it cannot become the leader. A copy that is given up leaves blocks
+//! that are too new, which the log or the next copy covers; the note in the log says up to which entry.
 //!
-//! Each step is said again until it is answered. Regions of 64 KiB that have not changed since S are left out.
+//! Each step is repeated until it is answered. Regions of 64 KiB that have not changed since S are left out.
 //!
-//! A follower that begins anew has lost the blocks that it had taken. Each time has its number, which the steps bear:
-//! those of another time are answered by Gone, and the leader begins another copy.
+//! A follower that starts the copy anew has lost the blocks that it had taken. Each attempt has a number, which
+//! the steps carry. The follower answers steps of another attempt with Gone, and the leader begins another
+//! copy.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -42,59 +44,60 @@ use crate::store::dirty::{Content, Key};
 
 /// The most blocks of one step: 512 KiB.
 const PIECE_BLOCKS: usize = 128;
-/// Steps on their way.
+/// The most steps on their way.
 const PIECES_MAX: usize = 4;
-/// Ticks behind which a step is said again.
+/// Ticks after which an unanswered step is repeated.
 const AGAIN_TICKS: u32 = 5;
-/// Ticks without an answer behind which a copy is given up.
+/// Ticks without an answer after which a copy is given up.
 const GIVE_UP_TICKS: u32 = 100;
-/// Bytes that a follower keeps in memory; beyond that it answers nothing.
+/// If a follower has this many bytes in memory, it ignores further blocks.
 const TAKEN_BYTES_MAX: u64 = 32 << 20;
-/// The numbers under which notes of copies are told to be durable begin here.
+/// Numbers from here on report notes of copies as durable, not readies.
 pub(super) const NOTE: u64 = 1 << 63;
-/// Bytes of a copy behind which they are written back.
+/// Bytes of a copy at which they are written back.
 const WRITTEN_BACK_BYTES: u64 = 8 << 20;
 
-/// A copy that a leader makes for a follower.
+/// A copy that a leader sends to a follower.
 #[derive(Debug)]
 pub(super) struct Giving {
     copy: Copy,
     state: Bytes,
-    /// The follower's checkpoint, once it is ready, and its attempt.
+    /// The follower's checkpoint and attempt, once it is ready.
     from: Option<(Index, u64)>,
     chunks: VecDeque<ChunkKey>,
     ranges: VecDeque<Range>,
     next: u64,
-    /// What is not answered, and for how many ticks; `None`: it is being read.
+    /// Unanswered steps, with the ticks since they were sent; `None`: the blocks are being read.
     open: BTreeMap<u64, (Range, Option<u32>)>,
-    /// Ticks since the last answer, and since the last step that has no number.
+    /// Ticks since the last answer, and since the last step without a number was sent.
     silent: u32,
     said: u32,
 }
 
-/// A copy that a follower gets.
+/// A copy that a follower receives.
 #[derive(Debug)]
 pub(super) struct Taking {
     leader: u64,
     copy: Copy,
-    /// No other has this number, of this process or another. 0: it has not begun.
+    /// The attempt, whose number is unique over all runs of the process. 0: it has not begun.
     attempt: u64,
     stage: Stage,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Stage {
-    /// Something is on its way to the data file, or the note to the log.
+    /// Waits until the data file is settled, or until the note is durable.
     Offered { note: Option<u64> },
-    /// Blocks come.
+    /// Receives blocks.
     Open,
-    /// All have come: the state at the end.
+    /// Has all blocks, and the state at the end.
     Ended(Bytes),
-    /// The checkpoint is on its way.
+    /// Waits until the checkpoint is durable.
     Closing,
-    /// It is durable: the replica goes on behind it.
+    /// The checkpoint is durable: the replica continues behind it.
     Durable,
-    /// The log reaches this follower after all, or another leads: it goes on at its checkpoint.
+    /// Given up, because the log reaches this follower after all, or the leader changed: the replica
+    /// continues at its checkpoint.
     Off,
 }
 
@@ -103,7 +106,7 @@ impl Taking {
         self.stage == Stage::Off
     }
 
-    /// All of it is here, and its checkpoint is on its way to the log or there.
+    /// Whether all of it is received, and its checkpoint is on its way to the log or durable.
     fn is_closing(&self) -> bool {
         matches!(self.stage, Stage::Closing | Stage::Durable)
     }
@@ -116,12 +119,12 @@ impl Giving {
 }
 
 impl Member {
-    /// Up to where the log must be kept behind, for copies that are being made.
+    /// The entry behind which the log must be kept, for the copies that are being sent.
     pub(in super::super) fn pinned(&self) -> Option<Index> {
         self.giving.values().map(|g| g.copy.through).min()
     }
 
-    /// Whether what comes from the log is not applied now.
+    /// Whether a copy is being received, so that entries of the log are not applied.
     pub fn is_taking(&self) -> bool {
         self.taking.is_some()
     }
@@ -137,7 +140,7 @@ impl Member {
         self.send(to, Body::Copy { copy, step }, payloads, out);
     }
 
-    /// Begins a copy of what is applied now.
+    /// Begins a copy of the current state.
     pub(super) fn give(&mut self, to: u64, out: &mut VecDeque<Command>) {
         let copy = Copy {
             through: self.replica.applied(),
@@ -149,7 +152,7 @@ impl Member {
             from: None,
             chunks: VecDeque::new(),
             ranges: VecDeque::new(),
-            // Late answers to an earlier one mean nothing.
+            // A range of its own, so that late answers to an earlier copy are ignored.
             next: (self.copies_begun << 32) + 1,
             open: BTreeMap::new(),
             silent: 0,
@@ -160,7 +163,7 @@ impl Member {
         self.say(to, copy, CopyStep::Offer, vec![], out);
     }
 
-    /// A step of a copy, from the other side.
+    /// Handles a step of a copy.
     pub(super) fn copy_step(
         &mut self,
         message: Message,
@@ -213,7 +216,7 @@ impl Member {
                     chunks.chain(self.replica.dirty_chunks()).collect();
                 giving.chunks = chunks.into_iter().collect();
             }
-            // What it had taken is gone.
+            // The follower has lost the blocks that it had taken.
             CopyStep::Ready { attempt, .. } if Some(attempt) > known => return self.give_up(to),
             CopyStep::Gone { attempt } if known == Some(attempt) => return self.give_up(to),
             CopyStep::Taken { number } => drop(giving.open.remove(&number)),
@@ -228,13 +231,13 @@ impl Member {
         self.give_more(to, data, out);
     }
 
-    /// The copy is not made; Raft may ask for another.
+    /// Gives the copy up; Raft may ask for another.
     fn give_up(&mut self, to: u64) {
         self.giving.remove(&to);
         self.node.copied(to, false);
     }
 
-    /// Reads the next blocks, as many as may be on their way, or says that there are no more.
+    /// Reads the next blocks, as many as may be on their way, or sends the end.
     fn give_more(&mut self, to: u64, data: &Reader, out: &mut VecDeque<Command>) {
         let group = self.group;
         while let Some(giving) = self.giving.get_mut(&to)
@@ -264,7 +267,7 @@ impl Member {
         }
     }
 
-    /// Blocks of a copy are read, or could not be.
+    /// The blocks of a step were read.
     pub(super) fn give_blocks(
         &mut self,
         (to, number): (u64, u64),
@@ -275,7 +278,7 @@ impl Member {
         let Some(giving) = self.giving.get_mut(&to) else {
             return;
         };
-        // An earlier copy may have had a step of this number.
+        // An earlier copy may have used the same number.
         let attempt = giving.from.map_or(0, |(_, attempt)| attempt);
         let open = giving.open.get_mut(&number);
         let Some((_, since)) = open.filter(|(r, _)| *r == range) else {
@@ -283,7 +286,7 @@ impl Member {
         };
         *since = Some(0);
         let copy = giving.copy;
-        // A chunk has its place on each replica, also where nothing is left of what was written.
+        // A chunk that exists must exist on each replica, even if nothing of it is left but zeros.
         let zeros;
         let mut blocks = blocks.to_vec();
         if blocks.iter().all(Option::is_none)
@@ -306,7 +309,7 @@ impl Member {
         self.say(to, copy, step, vec![payload], out);
     }
 
-    /// Blocks of a copy could not be read: they are read again, after a while.
+    /// The blocks of a step could not be read: they are read again after a while.
     pub(super) fn give_again(&mut self, to: u64, number: u64) {
         let giving = self.giving.get_mut(&to);
         if let Some((_, since)) = giving.and_then(|g| g.open.get_mut(&number)) {
@@ -314,7 +317,7 @@ impl Member {
         }
     }
 
-    /// Says again what is not answered.
+    /// Repeats unanswered steps.
     pub(super) fn copies_tick(&mut self, data: &Reader, out: &mut VecDeque<Command>) {
         let all: Vec<u64> = self.giving.keys().copied().collect();
         for to in all {
@@ -356,7 +359,7 @@ impl Member {
         }
     }
 
-    /// Another replica leads.
+    /// Another replica is the leader.
     pub(super) fn give_no_more(&mut self) {
         self.giving.clear();
     }
@@ -382,7 +385,7 @@ impl Member {
             if is_closing {
                 return Ok(());
             }
-            // It has been durable for long, and the answer was lost.
+            // The checkpoint may have been durable before, and the answer was lost.
             let is_done = self.replica.synced() >= copy.through;
             let step = if is_done {
                 CopyStep::Done
@@ -432,7 +435,7 @@ impl Member {
         if self.taking.as_ref().is_some_and(Taking::is_closing) {
             return;
         }
-        // Nothing that it lacks.
+        // The follower has everything already.
         if copy.through <= self.replica.synced() {
             return self.say(leader, copy, CopyStep::Done, vec![], out);
         }
@@ -463,7 +466,7 @@ impl Member {
         }
     }
 
-    /// Another than the copy's leader speaks, or the log reaches this follower: the copy is over.
+    /// The leader changed, or the log reaches this follower: the copy is given up.
     pub(super) fn take_no_more(&mut self) {
         if let Some(taking) = &mut self.taking
             && !taking.is_closing()
@@ -482,7 +485,8 @@ impl Member {
         }
     }
 
-    /// Goes on with a copy as far as that is possible; what is for the log is returned, with its number.
+    /// Continues the copy as far as possible; returns an item for the log, with the number under which to
+    /// report it as durable.
     pub(super) fn take_on(
         &mut self,
         log: &RaftLog,
@@ -498,12 +502,13 @@ impl Member {
         let copy = taking.copy;
         match &mut taking.stage {
             Stage::Offered { note: None } => {
-                // All that it has is in the data file, and its checkpoint keeps little of the log.
+                // Everything before is in the data file, and its checkpoint needs little of the log.
                 let is_idle = self.replica.is_clean() || self.replica.is_copying();
                 if !is_idle || !self.in_place.is_idle() {
                     return Ok(None);
                 }
-                // It has written back more than the copy is of: the state at the copy's end would be an older one.
+                // The follower has written back more than the copy contains: the state at the copy's end would
+                // be older.
                 if copy.through <= self.replica.synced() {
                     taking.stage = Stage::Off;
                     return Ok(None);
@@ -513,7 +518,7 @@ impl Member {
                 }
                 self.notes += 1;
                 let number = NOTE | self.notes;
-                // The log begins a new file when it is opened.
+                // Unique over restarts too, because each opening of the log begins a new file.
                 taking.attempt = (log.file_number() << 32) | self.notes;
                 taking.stage = Stage::Offered { note: Some(number) };
                 self.has_applied = false;
@@ -551,7 +556,7 @@ impl Member {
         Ok(None)
     }
 
-    /// Whether write-back may take what is dirty.
+    /// Whether write-back may take dirty blocks.
     pub(in super::super) fn may_mark(&self) -> bool {
         let may = |t: &Taking| {
             matches!(
@@ -562,7 +567,7 @@ impl Member {
         self.taking.as_ref().is_none_or(may)
     }
 
-    /// Whether a copy waits for what is dirty to be written back.
+    /// Whether a copy waits until dirty blocks are written back.
     pub(in super::super) fn wants_write_back(&self) -> bool {
         let Some(taking) = &self.taking else {
             return false;
@@ -574,13 +579,13 @@ impl Member {
         self.has_applied && self.may_mark() && self.replica.dirty_bytes() >= most
     }
 
-    /// The leader of the copy that this follower gets.
+    /// The leader that sends the copy which this follower receives.
     pub(super) fn takes_from(&self) -> Option<u64> {
         self.taking.as_ref().map(|t| t.leader)
     }
 }
 
-/// Runs of blocks, each of at most so many as one step has.
+/// Runs of blocks, each of at most as many as a step may have.
 fn ranges(group: Group, chunk: &ChunkKey, blocks: &BTreeSet<u32>) -> VecDeque<Range> {
     debug_assert_eq!(group, chunk.group);
     let mut out: VecDeque<Range> = VecDeque::new();
@@ -604,7 +609,7 @@ fn ranges(group: Group, chunk: &ChunkKey, blocks: &BTreeSet<u32>) -> VecDeque<Ra
     out
 }
 
-/// The blocks that have bytes, one behind the other.
+/// The bytes of the blocks that have some, concatenated.
 fn joined(blocks: &[Option<Bytes>]) -> Result<Bytes> {
     let mut with = blocks.iter().flatten();
     let count = with.clone().count();
@@ -620,7 +625,7 @@ fn joined(blocks: &[Option<Bytes>]) -> Result<Bytes> {
     Ok(all.into())
 }
 
-/// What a step has of each block. Errors: Corruption, where the bytes are not what it says.
+/// The content of each block of a step. Errors: Corruption, if the bytes do not match the crcs.
 fn contents(range: &Range, crcs: &[Option<u32>], payload: &Bytes) -> Result<Vec<(Key, Content)>> {
     let bad = || Error::corruption("blocks of a copy are not what it says of them");
     let with = crcs.iter().flatten().count();
@@ -652,7 +657,7 @@ fn contents(range: &Range, crcs: &[Option<u32>], payload: &Bytes) -> Result<Vec<
         .collect()
 }
 
-/// What the log says of a copy that has begun: the data file may have blocks up to there.
+/// The item that notes in the log that a copy has begun: the data file may have blocks up to its end.
 fn note(group: Group, copy: Copy) -> Item {
     let Copy { through, term } = copy;
     Item {

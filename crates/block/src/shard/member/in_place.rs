@@ -1,7 +1,7 @@
-//! Writes to their place before the answer, where the store's mode asks for that: see `store/in_place.rs`.
+//! In-place writes before the answer, if the store's mode asks for them: see `store/in_place.rs`.
 //!
-//! Two writes of a block must not be on their way at once, as the older one might arrive last. So the second waits
-//! for the first, and a write-back begins when none is on its way.
+//! Two writes of a block must not be on their way at once, because the older one might reach the disk last. So
+//! the second waits for the first, and a write-back waits until no in-place write is on its way.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,26 +16,26 @@ use crate::store::data::Reader;
 use crate::store::dirty::Key;
 use crate::wire::client::Outcome;
 
-/// Blocks of an entry that was applied.
+/// An in-place write of an applied entry's blocks.
 #[derive(Debug)]
 pub(super) struct Writing {
     index: Index,
     range: Range,
     bytes: Bytes,
-    /// Whom to answer.
+    /// The client and the request to answer.
     client: Option<(u64, u64)>,
-    /// Whether the data file will have these bytes: none of the blocks was on its way by a write-back.
+    /// Whether the data file will have these bytes: no write-back had any of the blocks on its way.
     counts: bool,
 }
 
-/// See the module.
+/// The in-place writes of a replica.
 #[derive(Debug, Default)]
 pub(super) struct InPlaceWrites {
     pub(super) is_on: bool,
     open: BTreeMap<u64, Writing>,
     busy: BTreeSet<Key>,
     queue: VecDeque<Writing>,
-    /// A write-back waits until none is on its way.
+    /// Whether a write-back waits until none is on its way.
     holds: bool,
 }
 
@@ -47,17 +47,17 @@ impl InPlaceWrites {
         }
     }
 
-    /// Whether none is on its way, and none waits.
+    /// Whether no write is on its way or waits.
     pub(super) fn is_idle(&self) -> bool {
         self.open.is_empty() && self.queue.is_empty()
     }
 
-    /// How many wait for others.
+    /// Number of writes that wait for others.
     pub(super) fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether a write-back may begin; if not, it may soon.
+    /// Whether a write-back may begin. If not, no more writes begin, so that it may soon.
     pub(super) fn may_mark(&mut self) -> bool {
         self.holds = !self.open.is_empty();
         !self.holds
@@ -65,7 +65,7 @@ impl InPlaceWrites {
 }
 
 impl Member {
-    /// Writes the blocks of an entry to their place, and answers then.
+    /// Queues the blocks of an entry to be written in place, and then answered.
     pub(super) fn write_in_place(
         &mut self,
         index: Index,
@@ -82,13 +82,14 @@ impl Member {
         });
     }
 
-    /// Begins what may be on its way now; behind the write-back that may have waited for it.
+    /// Begins the writes that need not wait. Called after write-backs, which may have waited for writes to
+    /// end.
     pub(in super::super) fn in_place_on(&mut self, data: &Reader, out: &mut VecDeque<Command>) {
         if self.in_place.queue.is_empty() {
             return;
         }
         if self.in_place.holds && self.in_place.open.is_empty() {
-            // Nothing was dirty, or it is on its way.
+            // The write-back has begun, or nothing was dirty.
             self.in_place.holds = false;
         }
         let mut waits: BTreeSet<Key> = BTreeSet::new();
@@ -102,7 +103,8 @@ impl Member {
                 later.push_back(writing);
                 continue;
             }
-            // A newer one has come, or all was written back meanwhile: this one would arrive behind that.
+            // A newer write has come, or the block was written back meanwhile: this write would overwrite
+            // that.
             let is_newest = |k: &Key| self.replica.newest(k) == Some(writing.index);
             if !writing.range.keys().all(|k| is_newest(&k)) {
                 answer(&writing, out);
@@ -111,7 +113,7 @@ impl Member {
             let first = writing.range.keys().next();
             let place = first.map(|key| data.in_place(self.group, &key, writing.bytes.clone()));
             let Some(Ok(place)) = place else {
-                // It is in the log, and written back later.
+                // The entry is in the log; its blocks are written back later.
                 answer(&writing, out);
                 continue;
             };
@@ -125,7 +127,7 @@ impl Member {
         self.in_place.queue = later;
     }
 
-    /// Blocks are in their place, or are not.
+    /// An in-place write is durable, or has failed.
     pub(in super::super) fn in_place_done(
         &mut self,
         token: u64,
@@ -141,7 +143,7 @@ impl Member {
                 self.replica.placed(&key, writing.index);
             }
         }
-        // A failed one is in the log, and is written back with its page.
+        // If it failed, its blocks are in the log, and are written back with their page.
         answer(&writing, out);
     }
 }

@@ -1,8 +1,8 @@
-//! Which blocks have changes on their way, and who waits for them.
+//! The blocks that have changes on their way, and the requests that wait for them.
 //!
-//! Whole blocks may be written at any time: the log says in which order. Who changes a part of a block reads it
-//! before, so everything on its way to it must be applied, and nothing may come between. Whoever must wait stands
-//! in a queue, in order; nobody overtakes a request that wants the same block.
+//! Whole blocks may be written at any time: the log defines the order. A change of a part of a block reads the
+//! block first, so everything on its way to the block must be applied before, and nothing may come in between.
+//! Requests that must wait are queued in order; none overtakes another that wants the same block.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,31 +10,31 @@ use super::Asked;
 use crate::group::command::Range;
 use crate::store::dirty::Key;
 
-/// The most requests that wait.
+/// The most waiting requests.
 const WAITING_MAX: usize = 1024;
 
-/// Blocks with a change on its way.
+/// The blocks of a change on its way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lock {
     pub(super) range: Range,
-    /// Parts of blocks are changed.
+    /// Whether the change covers blocks partly, and is merged with their content.
     pub(super) is_merge: bool,
 }
 
-/// See the module.
+/// The locks of a replica.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    /// Blocks that are merged with what they hold.
+    /// Blocks with a merge on its way.
     merging: BTreeSet<Key>,
-    /// How many changes of whole blocks are on their way to each.
+    /// Number of changes of whole blocks on their way to each block.
     open: BTreeMap<Key, u32>,
     queue: VecDeque<(Asked, Lock)>,
-    /// How many of the queue want each block.
+    /// Number of queued requests that want each block.
     wanted: BTreeMap<Key, u32>,
 }
 
 impl Locks {
-    /// Whether a change may begin now; it has begun then.
+    /// Takes the lock if the change may begin now; returns whether it may.
     pub(super) fn begin(&mut self, lock: Lock) -> bool {
         let is_wanted = |key: &Key| !self.wanted.is_empty() && self.wanted.contains_key(key);
         let may = lock
@@ -62,7 +62,7 @@ impl Locks {
         }
     }
 
-    /// A change that has begun is applied, or will not be.
+    /// Releases the lock of a change that is applied, or will not be.
     pub(super) fn end(&mut self, lock: Lock) {
         for key in lock.range.keys() {
             if lock.is_merge {
@@ -78,7 +78,7 @@ impl Locks {
         self.queue.len() >= WAITING_MAX
     }
 
-    /// A request waits until it may begin.
+    /// Queues a request until it may begin.
     pub(super) fn wait(&mut self, asked: Asked, lock: Lock) {
         for key in lock.range.keys() {
             *self.wanted.entry(key).or_default() += 1;
@@ -86,7 +86,7 @@ impl Locks {
         self.queue.push_back((asked, lock));
     }
 
-    /// The first in the queue that may begin now; it has begun then.
+    /// Removes the first queued request that may begin now, and takes its lock.
     pub(super) fn next(&mut self) -> Option<(Asked, Lock)> {
         let mut earlier: BTreeSet<Key> = BTreeSet::new();
         let nth = self.queue.iter().position(|(_, lock)| {
@@ -107,13 +107,13 @@ impl Locks {
         Some((asked, lock))
     }
 
-    /// Forgets all; returns who waited.
+    /// Forgets everything; returns the waiting requests.
     pub(super) fn clear(&mut self) -> impl Iterator<Item = Asked> + use<> {
         let all = std::mem::take(self);
         all.queue.into_iter().map(|(asked, _)| asked)
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     pub(super) fn is_quiet(&self) -> bool {
         self.queue.is_empty()
     }
@@ -168,7 +168,7 @@ mod tests {
         let merge = lock(3, 1, true);
         assert!(!locks.begin(merge));
         locks.wait(asked(1), merge);
-        // Nobody overtakes it.
+        // No request overtakes the merge.
         assert!(!locks.begin(lock(3, 2, false)) && locks.begin(lock(4, 1, false)));
         locks.wait(asked(2), lock(3, 2, false));
         locks.end(whole);

@@ -1,4 +1,4 @@
-//! Blocks that are read: where they are, what comes from the data file, and what it is read for.
+//! Reading blocks: where they are, what is read from the data file, and for which purpose.
 
 use std::collections::VecDeque;
 
@@ -21,12 +21,12 @@ use crate::wire::client::{Outcome, Piece, Reason, Request, Response, Run, Span, 
 /// The most blocks of one read of the data file: 1 MiB.
 const READ_BLOCKS: usize = 256;
 
-/// A part of what is read.
+/// A part of a reading: one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Hole,
     Here(Bytes),
-    /// From this place of the data file, with the crc that it must have.
+    /// To be read from the data file at this offset, with the crc that it must have.
     Coming {
         offset: u64,
         crc: u32,
@@ -42,34 +42,34 @@ impl Part {
     }
 }
 
-/// What blocks are read for.
+/// The purpose of a reading.
 #[derive(Debug)]
 pub(super) enum Purpose {
-    /// A client reads them, or changes parts of them.
+    /// A client reads the blocks, or changes parts of them.
     Client(Asked),
-    /// Another replica, which has lost it.
+    /// Another replica, which has lost the block, asked for it.
     Other {
-        /// Which.
+        /// That replica.
         to: u64,
-        /// The crc of what it has lost.
+        /// The crc of the lost content.
         crc: u32,
     },
-    /// A copy of the group.
+    /// A copy of the group needs the blocks.
     Copy {
-        /// For whom.
+        /// The follower.
         to: u64,
-        /// Which step of it.
+        /// The number of the step.
         number: u64,
     },
 }
 
-/// Blocks that are being read.
+/// Blocks that are being read for one purpose.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) purpose: Purpose,
     range: Range,
     parts: Vec<Part>,
-    /// Reads of the data file that are on their way.
+    /// Number of reads of the data file and questions to replicas that are pending.
     left: usize,
     failed: Option<Reason>,
 }
@@ -82,7 +82,7 @@ impl Reading {
 }
 
 impl Member {
-    /// Serves a read, or what is read for a change of parts.
+    /// Serves a read or a status, or reads the blocks of a partial change.
     pub(super) fn serve(&mut self, asked: Asked, data: &Reader, out: &mut VecDeque<Command>) {
         let span = asked.request.what.span();
         let range = range_of(&asked.request, span);
@@ -93,7 +93,7 @@ impl Member {
         self.read_for(Purpose::Client(asked), range, data, out);
     }
 
-    /// Looks where the blocks are, and asks for those in the data file.
+    /// Locates the blocks, and requests those in the data file.
     pub(super) fn read_for(
         &mut self,
         purpose: Purpose,
@@ -123,7 +123,8 @@ impl Member {
 
     /// Where a block of a range is.
     fn part(&self, key: &Key, range: Range, data: &Reader) -> Part {
-        // An answer may wait for long, and counts for what is asked.
+        // A response may be queued for long, and only its own bytes count then; so a small one must not
+        // keep a larger buffer.
         let is_small = usize::from(range.blocks) * BLOCK < OWN_BYTES_MIN;
         match self.replica.find(key, data) {
             Found::Here(Content::Data { bytes, .. }) if is_small => {
@@ -135,7 +136,7 @@ impl Member {
         }
     }
 
-    /// Reads the blocks of these parts that are in the data file; those behind each other at once.
+    /// Requests the blocks of these parts that are in the data file; adjacent ones in one read.
     fn ask_for(
         &mut self,
         id: u64,
@@ -190,7 +191,7 @@ impl Member {
         runs
     }
 
-    /// Blocks have come from the data file, or have not.
+    /// Handles the outcome of a read of the data file.
     pub(in super::super) fn read_done(
         &mut self,
         token: u64,
@@ -218,7 +219,7 @@ impl Member {
                     self.block_read(id, &mut reading, nth, block, data, out);
                 }
             }
-            // Another replica may have what cannot be read here.
+            // Another replica may have the blocks that cannot be read here.
             Err(e) if !self.can_ask() => reading.failed = Some(Reason::Io(e.to_string())),
             Err(_) => {
                 for nth in first..first + count {
@@ -241,7 +242,7 @@ impl Member {
         self.node.members().voters.len() > 1
     }
 
-    /// Another replica had the block of part `nth`, or none has.
+    /// Another replica has sent the block of part `nth`, or none has it.
     pub(super) fn part_is_here(
         &mut self,
         id: u64,
@@ -261,7 +262,7 @@ impl Member {
             .map(|key| self.part(&key, reading.range, data));
         match (bytes, reading.parts.get_mut(nth), now) {
             (Some(bytes), Some(part), _) => *part = Part::Here(bytes),
-            // It was written meanwhile.
+            // The block was written meanwhile.
             (None, Some(part), Some(now)) if *part != now => {
                 *part = now;
                 self.ask_for(id, &mut reading, nth..nth + 1, out);
@@ -287,13 +288,15 @@ impl Member {
         match *part {
             Part::Coming { crc, .. } if is_block(&block, crc) => *part = Part::Here(block),
             _ => {
-                // It may have been written back while it was read: then it is found elsewhere, or with another crc.
+                // The block may have been written back during the read: then it is elsewhere, or has another
+                // crc.
                 let now = self.part(&key, reading.range, data);
                 let is_same = now == *part;
                 *part = now;
                 match *part {
                     Part::Coming { crc, .. } if is_same => {
-                        // What others ask for is theirs to find elsewhere.
+                        // A replica that asks for a block asks others too, so the question is not passed
+                        // on.
                         if matches!(reading.purpose, Purpose::Other { .. }) || !self.can_ask() {
                             reading.failed = Some(Reason::Corrupt);
                             return;
@@ -307,7 +310,7 @@ impl Member {
         }
     }
 
-    /// All blocks are there.
+    /// All blocks of a reading are there, or it has failed.
     fn has_read(&mut self, reading: Reading, out: &mut VecDeque<Command>) {
         let Reading {
             purpose,
@@ -318,7 +321,7 @@ impl Member {
         } = reading;
         let Asked { client, request } = match purpose {
             Purpose::Client(asked) => asked,
-            // What cannot be read is tried again, until the copy is given up.
+            // The asking replica repeats its question until it gives up.
             Purpose::Other { .. } if failed.is_some() => return,
             Purpose::Other { to, crc } => {
                 let block = parts.into_iter().next().and_then(Part::bytes);
@@ -360,7 +363,7 @@ impl Member {
         out.push_back(Command::Reply { client, response });
     }
 
-    /// Puts a change of parts of blocks into what they hold, and proposes whole blocks.
+    /// Merges a change of parts of blocks with their content, and proposes whole blocks.
     fn merge(
         &mut self,
         client: u64,

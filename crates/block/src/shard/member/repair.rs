@@ -1,7 +1,8 @@
-//! A block that cannot be read, or is not what its page says, is asked of the other replicas. What has the right
-//! checksum is served, and written back here again.
+//! Repair: a block that cannot be read, or does not match its page, is requested from the other replicas.
+//! Content with the right checksum is served, and written back here again.
 //!
-//! The checksum says which content is meant, so it is of no account who leads, and how far the other has applied.
+//! The checksum identifies the content, so it does not matter which replica is the leader, and how far the
+//! other has applied.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,10 +19,10 @@ use crate::ids::BLOCK;
 use crate::store::data::{Held, Reader};
 use crate::store::dirty::{Content, Key};
 
-/// Ticks behind which nobody has it.
+/// Ticks after which a block is given up.
 const GIVE_UP_TICKS: u32 = 10;
 
-/// Blocks that are asked for.
+/// Blocks that other replicas were asked for.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     open: BTreeMap<Key, Repair>,
@@ -31,18 +32,19 @@ pub(super) struct Repairs {
 #[derive(Debug)]
 struct Repair {
     crc: u32,
-    /// Which parts of which readings wait for it.
+    /// The parts that wait for it: the reading and the number of the part.
     waits: Vec<(u64, usize)>,
     ticks: u32,
 }
 
-/// Whether these are a block with this checksum: that of no bytes at all is 0, which a block may have too.
+/// Whether the bytes are a block with this checksum. The length counts, because the checksum of no bytes is
+/// 0, which a block may have too.
 pub(super) fn is_block(bytes: &[u8], crc: u32) -> bool {
     bytes.len() == BLOCK && crc32c(bytes) == crc
 }
 
 impl Member {
-    /// Blocks that were repaired from other replicas since the start.
+    /// Number of blocks that were repaired from other replicas since the start.
     pub fn repaired(&self) -> u64 {
         self.repairs.done
     }
@@ -112,7 +114,7 @@ impl Member {
         }
     }
 
-    /// A block that another replica asked for was read.
+    /// Sends a block to the replica that asked for it.
     pub(super) fn answer_block(
         &mut self,
         (to, crc): (u64, u32),
@@ -127,7 +129,7 @@ impl Member {
         }
     }
 
-    /// Another replica has a block that was asked for.
+    /// Another replica has sent a block that was asked for.
     pub(super) fn has_block(
         &mut self,
         key: Key,
@@ -144,7 +146,7 @@ impl Member {
         };
         let is_damaged =
             |held: &Found| matches!(held, Found::File(Held::There { crc: c, .. }) if *c == crc);
-        // A copy that comes brings what the leader has.
+        // A copy that is being received brings the leader's content.
         if !self.is_taking() && is_damaged(&self.replica.find(&key, data)) {
             let content = Content::Data {
                 bytes: bytes.clone(),
@@ -159,8 +161,8 @@ impl Member {
         }
     }
 
-    /// A tick has gone: nobody has what was asked for long ago. Others are asked again: what was asked may be lost, and
-    /// who has not applied the content yet says nothing.
+    /// Gives up blocks that were asked for too long ago, and asks again for the others: messages may be lost,
+    /// and a replica that has not applied the content yet does not answer.
     pub(super) fn repairs_tick(&mut self, data: &Reader, out: &mut VecDeque<Command>) {
         if self.repairs.open.is_empty() {
             return;
@@ -188,7 +190,7 @@ impl Member {
 mod tests {
     use super::*;
 
-    /// A read that failed brings no bytes; a block with the checksum 0 was taken to be among them.
+    /// A failed read returns no bytes, which were taken for a block with the checksum 0.
     #[test]
     fn no_bytes_are_no_block() {
         assert_eq!(crc32c(&[]), 0);

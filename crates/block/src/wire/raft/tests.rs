@@ -1,4 +1,4 @@
-//! Messages there and back, cut, changed and made up.
+//! Tests of messages: encoded and decoded, truncated, changed and made up.
 
 use proptest::prelude::*;
 
@@ -146,7 +146,7 @@ fn steps_of_copies_are_read_as_they_were_said() {
     }
 }
 
-/// An append behind entry 7 whose entries have so many bytes inline and so many blocks.
+/// An append behind entry 7, whose entries have these numbers of inline bytes and blocks.
 fn append(sizes: &[(usize, usize)]) -> (Message, Vec<Bytes>) {
     let entries = sizes.iter().enumerate().map(|(n, &(inline, _))| Entry {
         index: Index(8 + n as u64),
@@ -246,7 +246,7 @@ proptest! {
     }
 }
 
-/// A long append arrives in pieces that follow each other, and nothing is copied on the way out.
+/// A long append arrives in consecutive pieces, and nothing is copied when it is sent.
 #[test]
 fn a_long_append_is_cut() {
     let (said, payloads) = append(&[(1080, 256); 7]);
@@ -282,7 +282,7 @@ fn a_long_append_is_cut() {
     assert_eq!(got, want);
 }
 
-/// What a large payload is read to has nothing else, so that its blocks may stay there.
+/// The buffer of a large payload has nothing else, so that its blocks may stay there.
 #[test]
 fn a_large_payload_has_a_frame_of_its_own() {
     let (small, large) = (1, OWN_BYTES_MIN / 4096);

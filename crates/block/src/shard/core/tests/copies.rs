@@ -1,4 +1,4 @@
-//! Followers that the log does not reach any more.
+//! Tests of followers whose next entry is no longer in the leader's log.
 
 use super::limits::{attached, settle, span, write};
 use super::*;
@@ -8,7 +8,7 @@ use crate::ids::Index;
 use crate::store::data::Held;
 use crate::store::dirty::{Content, Key};
 
-/// What each store holds of a block, from memory or the file.
+/// The content of a block in one store, from memory or from the file.
 fn content(c: &mut Cluster, n: usize, chunk: u32, block: u32) -> Vec<u8> {
     let process = c.up[n].as_ref().unwrap();
     let key = Key {
@@ -35,7 +35,7 @@ fn applied(c: &mut Cluster, n: usize) -> u64 {
     c.core(n).member(GROUP).unwrap().replica().applied().0
 }
 
-/// Runs until all stores have applied the same.
+/// Runs until all stores have applied the same entries.
 fn even(c: &mut Cluster) {
     for _ in 0..200_000 {
         let first = applied(c, 0);
@@ -69,7 +69,8 @@ fn write_much(c: &mut Cluster, client: &mut Client, round: u32) {
     }
 }
 
-/// The log of a leader does not reach a follower any more, which does not run: who they are.
+/// A cluster in which a follower is down, and the leader's log no longer has its next entry: both stores'
+/// numbers.
 fn one_left_behind(seed: u64) -> (Cluster, Client, usize, usize) {
     let (mut c, mut client) = attached(seed);
     even(&mut c);
@@ -107,7 +108,7 @@ fn a_follower_behind_the_log_gets_what_has_changed() {
             "{copies:?}"
         );
         same_blocks(&mut c);
-        // It goes on by the log, and stands after a restart.
+        // It continues with the log, and survives a restart.
         client.change(&mut c, false);
         even(&mut c);
         c.kill(behind);
@@ -118,7 +119,7 @@ fn a_follower_behind_the_log_gets_what_has_changed() {
     }
 }
 
-/// Messages are lost, and stores are killed while a copy is on its way: it is made in the end.
+/// Messages are lost, and stores are killed during a copy: it is completed in the end.
 #[test]
 fn a_copy_that_is_broken_off_is_made_again() {
     let mut done = 0;
@@ -159,7 +160,8 @@ fn a_copy_that_is_broken_off_is_made_again() {
     assert!(done >= 4, "{done}");
 }
 
-/// The log was cut while a copy was made: behind it the follower needed another, and so on as long as clients wrote.
+/// The log was truncated during a copy: afterwards the follower needed another, and so on as long as clients
+/// wrote.
 #[test]
 fn the_log_is_kept_behind_a_copy() {
     let (mut c, mut client, leader, behind) = one_left_behind(3);
@@ -170,7 +172,7 @@ fn the_log_is_kept_behind_a_copy() {
     while pinned(&mut c).is_none() {
         c.turn();
     }
-    // The copy stands still.
+    // The copy makes no progress.
     c.kill(behind);
     let mut cut = 0;
     for n in 0..40 {
@@ -188,7 +190,8 @@ fn the_log_is_kept_behind_a_copy() {
     assert!(cut > 0);
 }
 
-/// What a leader had in memory only was left out of a copy, though the log behind the copy does not have it.
+/// Blocks that the leader had only in memory were left out of a copy, although the log behind the copy does not
+/// have them.
 #[test]
 fn what_the_leader_has_not_written_back_is_copied_too() {
     let (mut c, mut client, leader, behind) = one_left_behind(3);
@@ -213,7 +216,8 @@ fn what_the_leader_has_not_written_back_is_copied_too() {
     same_blocks(&mut c);
 }
 
-/// A store that was killed while it got a copy had blocks that were newer than its log, and did not open.
+/// A store that was killed while it received a copy had blocks that were newer than its log, and did not
+/// open.
 #[test]
 fn a_store_that_is_killed_within_a_copy_opens() {
     let (mut c, _, _, behind) = one_left_behind(3);
@@ -224,7 +228,7 @@ fn a_store_that_is_killed_within_a_copy_opens() {
         let log = process.core.log().groups().get(GROUP);
         last.get(&GROUP) > log.map(|g| g.last()).as_ref()
     };
-    // It does not end.
+    // The copy does not end.
     let is_answer = |event: &Event| match event {
         Event::Message { message, .. } => matches!(
             message.body,
@@ -245,8 +249,8 @@ fn a_store_that_is_killed_within_a_copy_opens() {
     same_blocks(&mut c);
 }
 
-/// A heartbeat said that entries are committed which the log had dropped already, as the end of a copy was on its way there:
-/// the follower was out.
+/// A heartbeat declared entries committed that the log had already dropped, because the end of a copy was on
+/// its way to it: the follower failed.
 #[test]
 fn entries_that_a_copy_stands_for_may_become_committed_as_it_ends() {
     let (mut c, _, leader, behind) = one_left_behind(3);
@@ -261,7 +265,7 @@ fn entries_that_a_copy_stands_for_may_become_committed_as_it_ends() {
         let log = c.core(behind).log();
         log.groups().get(GROUP).unwrap().first() > Index(before.1.0 + 1)
     };
-    // Nobody says what is committed until the log begins anew.
+    // No message says what is committed until the log starts anew.
     while !begins_anew(&mut c) {
         for (to, event) in &mut c.wire {
             if let Event::Message { message, .. } = event
@@ -328,12 +332,12 @@ fn says(message: Message) -> Event {
     }
 }
 
-/// An offer that came late made a follower begin a copy anew that it had broken off. The leader sent the rest, so
-/// that it lacked the blocks that it had taken the first time.
+/// A late offer made a follower start a copy anew that it had given up. The leader sent the rest of the first,
+/// so the follower lacked the blocks that it had taken before.
 #[test]
 fn a_copy_that_is_taken_anew_lacks_nothing() {
     let (mut c, _, leader, behind) = one_left_behind(3);
-    // What it takes stays in memory.
+    // The blocks that it takes stay in memory.
     c.policy.checkpoint_bytes = 64 << 20;
     c.policy.checkpoint_interval = Duration::from_secs(1000);
     c.start(behind);
@@ -348,7 +352,7 @@ fn a_copy_that_is_taken_anew_lacks_nothing() {
         c.turn();
     }
     let late = late.unwrap();
-    // The leader hears what was taken; then the log reaches the follower after all, as it seems.
+    // The leader learns what was taken; then the log seems to reach the follower after all.
     while on_its_way(&c, leader, is_taken).is_some() {
         lose(&mut c, behind, is_more);
         c.turn();
@@ -371,7 +375,7 @@ fn a_copy_that_is_taken_anew_lacks_nothing() {
         lose(&mut c, behind, is_more);
         c.turn();
     }
-    // It begins anew, and the leader does not hear of it.
+    // The follower starts anew, and the leader does not learn of it.
     lose(&mut c, behind, |step| *step == CopyStep::Offer);
     while on_its_way(&c, leader, is_ready).is_none() {
         if !member(&mut c).0 {
@@ -387,13 +391,13 @@ fn a_copy_that_is_taken_anew_lacks_nothing() {
     even(&mut c);
     same_blocks(&mut c);
     assert_eq!(begun(&mut c), 2);
-    // Nor is it waited for until the leader loses patience.
+    // The leader notices it before its timeout.
     let took = c.now.saturating_sub(before);
     assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
-/// A copy was offered while a follower had something to write back, and began when its checkpoint was behind the
-/// copy's end: it took the copy's older state of the group under the newer number.
+/// A copy was offered while a follower had blocks to write back, and began when the follower's checkpoint was
+/// behind the copy's end: it took the copy's older state of the group under the newer index.
 #[test]
 fn a_copy_of_less_than_is_written_back_is_not_taken() {
     let (mut c, mut client) = attached(3);
@@ -411,7 +415,7 @@ fn a_copy_of_less_than_is_written_back_is_not_taken() {
     even(&mut c);
     let (synced_then, through) = synced(&mut c);
     assert!(synced_then <= at && at < through);
-    // One that ends before what is applied and not written back.
+    // A copy that ends before entries that are applied and not written back.
     let term = c.core(leader).member(GROUP).unwrap().node().term();
     let copy = Copy {
         through: Index(through.0 - 1),
@@ -440,7 +444,7 @@ fn a_copy_of_less_than_is_written_back_is_not_taken() {
     same_blocks(&mut c);
 }
 
-/// A copy of more than a follower keeps in memory could not end: what came was written back only with the end of it.
+/// A copy of more than a follower keeps in memory could not end: its blocks were written back only at the end.
 #[test]
 fn a_copy_may_be_larger_than_memory() {
     let (mut c, mut client) = attached(2 + 1);
@@ -464,7 +468,8 @@ fn a_copy_may_be_larger_than_memory() {
     }
 }
 
-/// Raft had built an append of entries that the log then dropped, before their bytes were asked for: the leader was out.
+/// Raft had built an append of entries that the log then dropped, before their payloads were read: the leader
+/// failed.
 #[test]
 fn an_append_of_entries_that_are_dropped_meanwhile_is_left_out() {
     let (mut c, mut client) = attached(4);
@@ -480,7 +485,7 @@ fn an_append_of_entries_that_are_dropped_meanwhile_is_left_out() {
     let now = c.now;
     let term = c.core(leader).member(GROUP).unwrap().node().term();
     let follower = (leader + 1) % 3;
-    // A follower says that it lacks the last entries; then the log is cut, in the same step.
+    // A follower says that it lacks the last entries; then the log is truncated in the same step.
     let applied = applied(&mut c, leader);
     let rejects = Event::Message {
         group: GROUP,

@@ -1,4 +1,4 @@
-//! Blocks that are damaged on a disk, or change while they are read.
+//! Tests of blocks that are damaged on a disk, or change while they are read.
 
 use super::limits::{attached, request, settle, span, write};
 use super::*;
@@ -6,7 +6,7 @@ use crate::store::data::SLOT_BYTES;
 use crate::store::page::{self, Page};
 use base::checksum::crc32c;
 
-/// A store has applied all that is committed, and written it back.
+/// Runs until a store has applied all committed entries and written them back.
 fn written_back(c: &mut Cluster, n: usize) {
     let leader = c.leader().unwrap();
     for _ in 0..20_000 {
@@ -20,7 +20,7 @@ fn written_back(c: &mut Cluster, n: usize) {
     panic!("never written back");
 }
 
-/// Bytes that are damaged on disk are named as such, and nothing waits for them for ever.
+/// Bytes that are damaged on disk are reported as such, and no request waits for them for ever.
 #[test]
 fn damage_is_answered_as_damage() {
     let (mut c, mut client) = attached(6);
@@ -46,7 +46,7 @@ fn damage_is_answered_as_damage() {
     assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
 }
 
-/// A block that was damaged on one disk was answered as damage, though two others had it.
+/// A block that was damaged on one disk was reported as damaged, although two other stores had it.
 #[test]
 fn a_damaged_block_is_repaired_from_another_replica() {
     for unreadable in [false, true] {
@@ -90,7 +90,8 @@ fn a_damaged_block_is_repaired_from_another_replica() {
     }
 }
 
-/// A block of 4 KiB is written and written back, and read, but the disk fails; nobody hears what is asked then.
+/// Writes a block of 4 KiB, writes it back and reads it, but the disk fails; questions to other stores are lost
+/// then.
 fn read_of_a_damaged_block(block: &[u8; 4096]) -> (Cluster, Client, u64) {
     let (mut c, mut client) = attached(6);
     let mut payload = AlignedBuf::zeroed(4096, 4096).unwrap();
@@ -122,7 +123,7 @@ fn read_of_a_damaged_block(block: &[u8; 4096]) -> (Cluster, Client, u64) {
     (c, client, id)
 }
 
-/// What a read has brought, once it is answered.
+/// The data of a read, once it is answered.
 fn pieces_of(c: &mut Cluster, id: u64) -> Vec<Piece> {
     match c.answer(id) {
         Outcome::Data { pieces, .. } => pieces,
@@ -130,8 +131,8 @@ fn pieces_of(c: &mut Cluster, id: u64) -> Vec<Piece> {
     }
 }
 
-/// A damaged block was written anew while others were asked for what it had held: the read was answered as damage,
-/// though the newer bytes were here.
+/// A damaged block was overwritten while other stores were asked for its old content: the read was answered
+/// with an error, although the newer bytes were here.
 #[test]
 fn a_read_that_waits_for_a_repair_finds_what_was_written_meanwhile() {
     let (mut c, mut client, id) = read_of_a_damaged_block(&[1; 4096]);
@@ -141,8 +142,8 @@ fn a_read_that_waits_for_a_repair_finds_what_was_written_meanwhile() {
     assert!(matches!(&pieces[..], [Piece::Data(b)] if b.iter().all(|&b| b == 2)));
 }
 
-/// What was asked was lost, or came to a replica that had not applied the content yet: the client was told of damage,
-/// though others had the block.
+/// A question was lost, or reached a replica that had not applied the content yet: the client was told of
+/// damage, although other stores had the block.
 #[test]
 fn others_are_asked_again_for_a_damaged_block() {
     let (mut c, _client, id) = read_of_a_damaged_block(&[1; 4096]);
@@ -155,7 +156,8 @@ fn others_are_asked_again_for_a_damaged_block() {
     assert!(matches!(&pieces[..], [Piece::Data(b)] if b.iter().all(|&b| b == 1)));
 }
 
-/// No bytes at all have the checksum 0. A block that has it too was answered with no bytes, where the disk failed.
+/// The checksum of no bytes at all is 0. If the disk failed, a block that has this checksum too was answered
+/// with no bytes.
 #[test]
 fn no_bytes_are_no_block() {
     let mut block = [1; 4096];
@@ -167,7 +169,7 @@ fn no_bytes_are_no_block() {
     assert!(matches!(&pieces[..], [Piece::Data(b)] if b[..] == block));
 }
 
-/// A read of a block that was written back meanwhile found other bytes than it looked for, and said damage.
+/// A read of a block that was written back meanwhile found other bytes than expected, and reported damage.
 #[test]
 fn a_read_beside_a_write_back_finds_the_newer_bytes() {
     for settled in [false, true] {
@@ -208,7 +210,7 @@ fn a_read_beside_a_write_back_finds_the_newer_bytes() {
         let mut buf = AlignedBuf::zeroed(len, 4096).unwrap();
         let reader = c.up[leader].as_ref().unwrap().data.reader();
         io::read_exact_at(&**reader.file(), &mut buf, offset).unwrap();
-        // As it may be found while it is written.
+        // As a read may find it during the write.
         buf[..512].fill(2);
         buf[512..4096].fill(1);
         c.event(leader, Event::Read(token, Ok(buf)));
@@ -223,7 +225,7 @@ fn a_read_beside_a_write_back_finds_the_newer_bytes() {
     }
 }
 
-/// The places of the pages of an extent that was written at least twice, the newer first, bytes from the file's start.
+/// The offsets of the two pages of an extent that was written at least twice, the newer first.
 fn pages_of(data: &dyn io::File) -> [u64; 2] {
     let page = |at| {
         let mut bytes = [0; page::LEN];
@@ -243,7 +245,8 @@ fn pages_of(data: &dyn io::File) -> [u64; 2] {
     }
 }
 
-/// A cluster whose first extent was written back twice by store `n`, which was killed then; its data file.
+/// A cluster whose first extent was written back twice by store `n`, which was killed then; and that
+/// store's data file.
 fn written_twice(n: usize) -> (Cluster, Client, std::sync::Arc<dyn io::File>) {
     let (mut c, mut client) = attached(6);
     for block in [0, 2] {
@@ -251,7 +254,7 @@ fn written_twice(n: usize) -> (Cluster, Client, std::sync::Arc<dyn io::File>) {
         assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
         written_back(&mut c, n);
     }
-    // Until the log has the checkpoint.
+    // Until the checkpoint is in the log.
     for _ in 0..500 {
         c.turn();
     }
@@ -267,7 +270,8 @@ fn flip(file: &dyn io::File, at: u64) {
     io::write_all_at(file, &[byte[0] ^ 1], at, io::WriteSync::None).unwrap();
 }
 
-/// The newer page of an extent was damaged, and the older one believed: what had been written between read as zeros.
+/// The newer page of an extent was damaged, and the older one believed: blocks written in between were read as
+/// zeros.
 #[test]
 fn a_store_that_has_lost_a_page_does_not_open() {
     let (mut c, mut client, file) = written_twice(1);
@@ -287,7 +291,7 @@ fn a_store_that_has_lost_a_page_does_not_open() {
             flip(&*file, at + 1000);
         }
     }
-    // Nothing is lost with the older one.
+    // The damage of the older page loses nothing.
     flip(&*file, older + 1000);
     c.start(1);
     written_back(&mut c, 1);
@@ -298,7 +302,7 @@ fn a_store_that_has_lost_a_page_does_not_open() {
     ));
 }
 
-/// A power cut leaves a page that is damaged, and the log has what was to be in it.
+/// A power cut damages a page, and the log has the entries that belong to it.
 #[test]
 fn a_page_that_was_being_written_is_written_again() {
     let (mut c, mut client, file) = written_twice(1);
@@ -332,8 +336,8 @@ fn a_page_that_was_being_written_is_written_again() {
     assert_eq!(has, [true, true, true, false]);
 }
 
-/// Torn first pages were excused by the log, and stayed in a slot that the chunk did not get again: later openings had
-/// no excuse for them.
+/// Torn first pages were excused because of the log, and stayed in a slot that the chunk did not get again:
+/// later openings had no excuse for them.
 #[test]
 fn what_the_log_excuses_is_mended_at_once() {
     let (mut c, mut client, file) = written_twice(1);
@@ -369,7 +373,7 @@ fn what_the_log_excuses_is_mended_at_once() {
         }
         c.kill(1);
     }
-    // Without an entry behind the checkpoint it is no crash that did it.
+    // Without an entry behind the checkpoint, a crash cannot explain the damage.
     let next = at + 2 * page::LEN as u64;
     io::write_all_at(&*file, &[0xee; 2048], next + 2048, io::WriteSync::None).unwrap();
     let dir = c.dirs[1].path().join("s");

@@ -1,4 +1,4 @@
-//! What happens at the limits: too much at once, nothing written back, a log without room, clocks that stop.
+//! Tests at the limits: too much at once, nothing written back, a log without room, clocks that stop.
 
 use super::*;
 use crate::group::message::Body;
@@ -51,12 +51,12 @@ pub(super) fn request(client: &mut Client, what: What) -> Request {
     }
 }
 
-/// What came at once went to one batch, however large, and the store was out.
+/// Everything that arrived at once went to one batch, however large, and the store failed.
 #[test]
 fn many_large_writes_at_once_go_to_several_batches() {
     let (mut c, mut client) = attached(3);
     let leader = c.leader().unwrap();
-    // Files of the log have 4 MiB.
+    // The log's files have 4 MiB.
     let events: Vec<Event> = (0..8)
         .map(|n| Event::Request {
             client: 1,
@@ -81,7 +81,8 @@ fn many_large_writes_at_once_go_to_several_batches() {
             break;
         }
     }
-    // With 256 MiB of dirty blocks allowed these stay below; the log has room for them after checkpoints only.
+    // With 256 MiB of dirty blocks allowed, these stay below the limit; the log has room for them only after
+    // checkpoints.
     assert!(answers >= 3, "{answers}");
     for n in 0..3 {
         assert!(c.core(n).failure().is_none());
@@ -98,8 +99,8 @@ fn a_write_of_too_many_blocks_is_refused() {
     assert!(text.contains("257 blocks: 256 at most"), "{text}");
 }
 
-/// Zeros of parts of blocks became one entry with all of them. It fitted no frame, so nothing behind it was committed;
-/// where the log's files are small it was the end of its store.
+/// Zeros that covered blocks partly became one entry with all of them. It fitted no frame, so nothing behind it
+/// was committed; and in a log with small files it made the store fail.
 #[test]
 fn zeros_that_become_a_write_of_too_many_blocks_are_refused() {
     let (mut c, mut client) = attached(4);
@@ -119,13 +120,14 @@ fn zeros_that_become_a_write_of_too_many_blocks_are_refused() {
     }
 }
 
-/// Chunks counted as taken though the first write to them was refused when it was applied: the volume had no space.
+/// Chunks counted as created although the first write to them was refused when it was applied: the volume had
+/// no space.
 #[test]
 fn writes_that_are_fenced_take_no_chunks() {
     let (mut c, mut client) = attached(4);
     let leader = c.leader().unwrap();
     let now = c.now;
-    // Nobody is attached to this tree, so each is in the log before it is found to be nobody's.
+    // No client is attached to this tree, so each write is in the log before it is refused.
     for chunk in 0..CHUNKS {
         let asked = Request {
             tree: Tree(9),
@@ -160,7 +162,7 @@ fn writes_that_are_fenced_take_no_chunks() {
     }
 }
 
-/// A chunk counts once while several first writes to it are on their way, and some of them are applied.
+/// A chunk counts once while several first writes to it are on their way, even if some of them are applied.
 #[test]
 fn a_chunk_that_many_begin_at_once_counts_once() {
     let (mut c, mut client) = attached(4);
@@ -193,7 +195,7 @@ fn a_chunk_that_many_begin_at_once_counts_once() {
     assert_eq!(c.answer(id), Outcome::Done);
 }
 
-/// A write to a chunk for which there was no slot was applied, and could never be written back.
+/// A write to a chunk without a slot was applied, and could never be written back.
 #[test]
 fn a_chunk_beyond_those_granted_is_refused_before_it_is_written() {
     let (mut c, mut client) = attached(4);
@@ -207,7 +209,7 @@ fn a_chunk_beyond_those_granted_is_refused_before_it_is_written() {
         assert_eq!(outcome, Outcome::Refused(Reason::NoSpace));
         client.next -= 1;
     }
-    // Zeros take no space, and what is there can be written as before.
+    // Zeros take no space, and existing chunks can be written as before.
     for what in [
         What::Zero(beyond),
         What::Trim(beyond),
@@ -254,7 +256,7 @@ fn a_store_with_too_few_slots_for_its_groups_is_refused() {
     open(&[assignment(1, CHUNKS)]).unwrap();
 }
 
-/// Runs until nothing of a store is dirty.
+/// Runs until a store has no dirty blocks.
 pub(super) fn settle(c: &mut Cluster, n: usize) {
     for _ in 0..20_000 {
         if c.core(n).dirty_bytes() == 0 {
@@ -265,7 +267,7 @@ pub(super) fn settle(c: &mut Cluster, n: usize) {
     panic!("never written back");
 }
 
-/// A write-back that failed was begun again at once, without end.
+/// A failed write-back was begun again at once, without end.
 #[test]
 fn a_write_back_that_fails_is_tried_again_after_pauses_and_not_for_ever() {
     let (mut c, mut client) = attached(4);
@@ -312,8 +314,8 @@ fn a_write_back_that_fails_is_tried_again_after_pauses_and_not_for_ever() {
     );
 }
 
-/// A follower whose process had been stopped counted all ticks that it had missed, and gave its vote to another
-/// while the lease of its leader ran.
+/// A follower whose process had been stopped counted all ticks that it had missed, and granted its vote to
+/// another replica within the lease of its leader.
 #[test]
 fn missed_ticks_are_no_time_since_the_last_heartbeat() {
     let (mut c, _) = attached(4);
@@ -333,7 +335,8 @@ fn missed_ticks_are_no_time_since_the_last_heartbeat() {
     assert!(!std::iter::from_fn(|| core.next_command()).any(is_vote));
 }
 
-/// A leader that gave its group away answered from its lease, while the other had the group already.
+/// A leader that was transferring its group served reads under its lease, while the other replica led
+/// already.
 #[test]
 fn a_leader_that_gives_its_group_away_has_no_lease() {
     let (mut c, mut client) = attached(4);
@@ -349,7 +352,7 @@ fn a_leader_that_gives_its_group_away_has_no_lease() {
     assert!(!is_served(&mut c, leader, &mut client));
 }
 
-/// A store that was ended in order left its groups without a leader until an election.
+/// A store that was stopped in order left its groups without a leader until an election.
 #[test]
 fn a_store_that_leaves_is_followed_at_once() {
     let (mut c, mut client) = attached(4);
@@ -372,7 +375,7 @@ fn a_store_that_leaves_is_followed_at_once() {
         client.ask(&mut c, &write(span(0, 0, 4096), 2), false),
         Outcome::Done
     );
-    // Who leads nothing leaves at once.
+    // A store that leads no group stops at once.
     let follower = (0..3)
         .find(|&n| c.up[n].is_some() && Some(n) != c.leader())
         .unwrap();
@@ -393,7 +396,7 @@ fn is_served(c: &mut Cluster, n: usize, client: &mut Client) -> bool {
     is_served
 }
 
-/// The lease of a leader that nobody answers is over before anybody else can be elected, and before it resigns.
+/// The lease of a leader without answers ends before another replica can be elected, and before it steps down.
 #[test]
 fn a_leader_that_nobody_answers_has_no_lease() {
     let (mut c, mut client) = attached(4);
@@ -401,7 +404,7 @@ fn a_leader_that_nobody_answers_has_no_lease() {
     while !is_served(&mut c, leader, &mut client) {
         c.turn();
     }
-    // Ten ticks behind the last heartbeat somebody else may be elected.
+    // Ten ticks after the last heartbeat, another replica may be elected.
     for _ in 0..9 {
         c.now += TICK;
         c.event(leader, Event::Tick);
@@ -412,7 +415,8 @@ fn a_leader_that_nobody_answers_has_no_lease() {
     assert!(!is_served(&mut c, leader, &mut client));
 }
 
-/// A leader whose clock was wrong waits for the next round; where clocks may stop, it asks for each read.
+/// A leader whose clock was wrong waits for the next round; in read mode `read_index` it asks the quorum
+/// for each read.
 #[test]
 fn no_read_goes_by_a_wrong_clock() {
     let (mut c, mut client) = attached(4);
@@ -439,7 +443,8 @@ fn no_read_goes_by_a_wrong_clock() {
     ));
 }
 
-/// A new leader has a lease as soon as its heartbeats are answered, and may not know yet what was committed before.
+/// A new leader would have a lease as soon as its heartbeats are answered, and may not know yet what was
+/// committed before.
 #[test]
 fn a_new_leader_reads_when_it_has_applied_an_entry_of_its_own() {
     let (mut c, mut client) = attached(4);
@@ -454,7 +459,7 @@ fn a_new_leader_reads_when_it_has_applied_an_entry_of_its_own() {
     };
     let new = loop {
         let leads = (0..3).find(|&n| node(&c, n).is_some());
-        // What it writes to its log from now on does not land.
+        // Its writes to the log do not land from now on.
         let held: Vec<_> = c
             .todo
             .extract_if(.., |(n, command)| {
@@ -481,7 +486,7 @@ fn a_new_leader_reads_when_it_has_applied_an_entry_of_its_own() {
     }
 }
 
-/// The second of two changes of parts of one block was merged with what the block held before the first.
+/// The second of two changes of parts of one block was merged with the block's content before the first.
 #[test]
 fn parts_of_one_block_that_come_at_once_are_all_there() {
     let (mut c, mut client) = attached(4);
@@ -515,7 +520,7 @@ fn parts_of_one_block_that_come_at_once_are_all_there() {
     }
 }
 
-/// What a leader would send with one entry more, which it has not.
+/// A message of the leader with one more entry, which the leader does not have.
 pub(super) fn one_more(
     c: &mut Cluster,
     (leader, follower): (usize, usize),
@@ -546,7 +551,7 @@ pub(super) fn one_more(
     }
 }
 
-/// An entry that no replica can apply went into the log, and took each store out that read it.
+/// An entry that no replica can apply got into the log, and made each store fail that read it.
 #[test]
 fn an_entry_that_cannot_be_applied_does_not_come_into_the_log() {
     let (mut c, _) = attached(4);
@@ -565,7 +570,8 @@ fn an_entry_that_cannot_be_applied_does_not_come_into_the_log() {
     );
 }
 
-/// Commits alone were never written: after a restart a group knew of none that its leader had not told again.
+/// Commit indices alone were never written: after a restart, a group knew only the commits that its leader had
+/// repeated.
 #[test]
 fn a_checkpoint_says_what_is_committed() {
     let (mut c, mut client) = attached(4);
@@ -588,7 +594,7 @@ fn a_checkpoint_says_what_is_committed() {
     assert!(group.hard().commit >= applied, "{:?}", group.hard());
 }
 
-/// Not made by anybody, but by a broken tool: an item without a kind that groups give.
+/// Only a faulty tool makes this: an item of a kind that groups never give.
 #[test]
 fn hard_states_and_entries_are_all_that_groups_give() {
     let item = Item {
@@ -609,7 +615,7 @@ fn hard_states_and_entries_are_all_that_groups_give() {
     assert!(e.contains("without a ticket"), "{e}");
 }
 
-/// `apply_sync=odsync`: blocks are in their place when their write is answered, and a write-back leaves them out.
+/// `apply_sync=odsync`: blocks are in place when their write is answered, and a write-back skips them.
 #[test]
 fn what_is_answered_in_mode_odsync_is_in_its_place() {
     let (mut c, mut client) = attached(2);
@@ -630,7 +636,7 @@ fn what_is_answered_in_mode_odsync_is_in_its_place() {
                 .any(|w| w.concat() == block)
         );
     }
-    // All that is left for the write-back are pages.
+    // Only pages are left for the write-back.
     let leader = client.at;
     let mut bytes = 0;
     while c.core(leader).dirty_bytes() > 0 {
@@ -665,7 +671,7 @@ fn what_is_answered_in_mode_odsync_is_in_its_place() {
     }
 }
 
-/// Writes a block until a write of it to its place is on its way, and takes that away.
+/// Writes a block until an in-place write of it is on its way, and takes that away.
 fn hold_in_place(c: &mut Cluster, client: &mut Client, n: usize) -> (usize, Command) {
     loop {
         let request = request(client, write(span(0, 0, 4096), 1));
@@ -683,8 +689,8 @@ fn hold_in_place(c: &mut Cluster, client: &mut Client, n: usize) -> (usize, Comm
     }
 }
 
-/// A write-back that takes a block while a write of it is on its way to its place may come before that, and what is newer
-/// would be written over.
+/// If a write-back takes a block while an in-place write of it is on its way, it may reach the disk first, and
+/// the newer content would be overwritten.
 #[test]
 fn a_write_back_waits_for_writes_to_their_place() {
     let (mut c, mut client) = attached(2);
@@ -699,7 +705,7 @@ fn a_write_back_waits_for_writes_to_their_place() {
     settle(&mut c, leader);
 }
 
-/// Two writes of a block were on their way to its place at once, and the older one could come last.
+/// Two in-place writes of a block were on their way at once, and the older one could reach the disk last.
 #[test]
 fn writes_to_one_place_go_one_behind_the_other() {
     let (mut c, mut client) = attached(2);

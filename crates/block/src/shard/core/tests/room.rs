@@ -1,10 +1,11 @@
-//! Room in the log and in the map of dirty blocks: what waits for it, and what does not.
+//! Tests of the room in the log and in the dirty map: what waits for it, and what does not.
 
 use super::limits::{attached, one_more, request, span, write};
 use super::*;
 use crate::group::message::Body;
 
-/// The answer to a read of one block kept all of the write that it was read from, as long as the client did not take it.
+/// The response to a read of one block kept the whole buffer of a large write in memory until the client took
+/// it.
 #[test]
 fn an_answer_to_a_small_read_keeps_no_large_buffer() {
     let (mut c, mut client) = attached(3);
@@ -39,7 +40,7 @@ fn an_answer_to_a_small_read_keeps_no_large_buffer() {
     }
 }
 
-/// A log without room kept heartbeats, votes and applies of all groups back.
+/// A log without room delayed heartbeats, votes and applies of all groups.
 #[test]
 fn a_log_without_room_keeps_nothing_else_waiting() {
     let (mut c, mut client) = attached(4);
@@ -92,13 +93,13 @@ fn a_log_without_room_keeps_nothing_else_waiting() {
     client.at = leader;
     let outcome = client.ask(&mut c, &What::Read(span(0, 0, 4096)), false);
     assert!(matches!(outcome, Outcome::Data { .. }), "{outcome:?}");
-    // And it goes on once blocks are written back.
+    // Writes continue once blocks are written back.
     let outcome = client.ask(&mut c, &write(span(0, 0, 4096), 7), false);
     assert_eq!(outcome, Outcome::Done);
 }
 
-/// A full store dropped appends as a whole. So their leader never knew which entries were there, none of them was
-/// committed, and the log never had room again.
+/// A full store dropped appends as a whole. So their leader never learned which entries it had, none of them
+/// was committed, and the log never had room again.
 #[test]
 fn a_full_follower_says_what_it_has() {
     let (mut c, _) = attached(4);
@@ -127,8 +128,8 @@ fn a_full_follower_says_what_it_has() {
     assert_eq!(said, [(last, None)]);
 }
 
-/// A store had a little room left, and not enough for what it had to write: it began anew to count each tick how long
-/// it had none, and its groups stayed with it.
+/// A store had a little room left, and not enough for what it had to write: it restarted its count of ticks
+/// without room each time, and never handed its groups over.
 #[test]
 fn a_store_that_has_too_little_room_gives_its_groups_to_others() {
     let (mut c, _) = attached(4);
@@ -138,7 +139,7 @@ fn a_store_that_has_too_little_room_gives_its_groups_to_others() {
             return;
         }
         for _ in 0..60 {
-            // As when something larger than what is left was to be appended.
+            // As if an append larger than the remaining room had been tried.
             c.core(leader).is_blocked = true;
             c.turn();
         }
@@ -146,7 +147,7 @@ fn a_store_that_has_too_little_room_gives_its_groups_to_others() {
     panic!("it leads still");
 }
 
-/// A store that had no room took no entries until it had something else to append, which followers may never have.
+/// A store without room took no entries until it had something else to append, which followers may never have.
 #[test]
 fn a_log_that_has_room_again_takes_entries_again() {
     let (mut c, _) = attached(4);
@@ -170,7 +171,7 @@ pub(super) fn pump_without_write_back(c: &mut Cluster) {
     c.todo.extend(held);
 }
 
-/// A store that leads two groups, of which nothing reaches the followers of the second.
+/// A store that leads two groups; no message reaches the followers of the second.
 struct Halved {
     c: Cluster,
     clients: [Client; 2],
@@ -197,7 +198,7 @@ impl Halved {
         Self { c, clients, leader }
     }
 
-    /// Asks the leader; the answer, if there is one within some turns.
+    /// Asks the leader; returns the answer, if there is one within some turns.
     fn ask(&mut self, which: usize, what: What) -> Option<Outcome> {
         let (c, client) = (&mut self.c, &mut self.clients[which]);
         let asked = request(client, what);
@@ -223,8 +224,8 @@ impl Halved {
     }
 }
 
-/// At a map that is nearly full few changes may be on their way. A group whose followers did not answer had all
-/// those places, and no other group of the store was served.
+/// While the map is nearly full, few changes may be on their way. A group whose followers did not answer had
+/// all these places, and no other group of the store was served.
 #[test]
 fn a_group_that_waits_for_its_followers_leaves_places_to_others() {
     let mut h = Halved::new();
@@ -244,12 +245,12 @@ fn a_group_that_waits_for_its_followers_leaves_places_to_others() {
     assert!(max.is_some_and(|max| (1..64).contains(&max)), "{max:?}");
     let what = write(span(0, 0, 4096), 2);
     assert_eq!(h.ask(0, what), Some(Outcome::Done));
-    // The group that waits has all that it may have.
+    // The waiting group has its whole share of places.
     assert_eq!(h.ask(1, write(span(0, 0, 4096), 2)), None);
     assert_eq!(h.c.core(leader).waiting(), 1);
 }
 
-/// A leader whose followers do not answer took what came without a bound, and memory with it.
+/// A leader whose followers do not answer took changes without a limit, and used up memory.
 #[test]
 fn a_leader_that_nobody_answers_takes_only_so_much() {
     let mut h = Halved::new();
@@ -262,13 +263,13 @@ fn a_leader_that_nobody_answers_takes_only_so_much() {
     assert!(uncommitted < 17 << 20, "{uncommitted}");
     assert!(uncommitted >= 16 << 20, "{uncommitted}");
     assert!(core.waiting() > 0 && !core.is_full());
-    // Others go on.
+    // The other group is still served.
     let what = write(span(0, 0, 4096), 2);
     assert_eq!(h.ask(0, what), Some(Outcome::Done));
 }
 
-/// Changes of a group that its store gave away, as it had no room, waited there for that room: their clients did not
-/// hear that somebody else leads.
+/// Changes of a group that its store had handed over for want of room waited there for that room: their clients
+/// did not learn that another store leads.
 #[test]
 fn changes_of_a_group_that_is_led_elsewhere_do_not_wait_for_room() {
     let (mut c, mut client) = attached(4);
@@ -277,7 +278,7 @@ fn changes_of_a_group_that_is_led_elsewhere_do_not_wait_for_room() {
     let leader = c.leader().unwrap();
     let asked = [0, 1].map(|n| request(&mut client, write(span(0, n << 12, 4096), 1)));
     let [first, second] = asked.map(|request| Event::Request { client: 1, request });
-    // Its map is full, and nothing is written back.
+    // The leader's map is full, and nothing is written back.
     let core = c.core(leader);
     assert!(core.dirty_bytes() > 0);
     core.policy.dirty_bytes_max = 1;
