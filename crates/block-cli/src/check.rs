@@ -1,8 +1,8 @@
-//! `ctl store check`: everything of a store is read, and compared with its checksums.
+//! `ctl store check`: reads everything in a store, and verifies the checksums.
 //!
-//! A block whose checksum is another may be one that was being written when the store's process died: then the
-//! log has it behind the group's checkpoint, and opening the store writes it again. So the log is read first, as an
-//! opening reads it, and blocks that it would write are not damage.
+//! A block with a wrong checksum may have been on its way when the store's process died: then the log has it
+//! behind the group's checkpoint, and opening the store writes it again. So the log is read first, as an
+//! opening reads it, and blocks that the opening would write again do not count as damage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -26,23 +26,23 @@ use crate::{cli, print};
 /// A block of a chunk.
 type Name = (Group, Tree, Chunk, u32);
 
-/// What was found.
+/// The result of the check.
 #[derive(Default)]
 struct Report {
     batches: u64,
     entries: u64,
     extents: u64,
     blocks: u64,
-    /// Blocks that the log would write again.
+    /// Blocks that an opening would write again.
     in_log: u64,
     damage: Vec<String>,
-    /// Whose the slots are, by their pages.
+    /// The chunk of each slot, according to its pages.
     owners: BTreeMap<Slot, ChunkKey>,
-    /// Extents with damaged pages, by their slots.
+    /// Extents with damaged pages: slot and number.
     damaged_pages: Vec<(Slot, u8, Doubt)>,
 }
 
-/// Reads everything; the exit code says whether all of it is well.
+/// Checks everything; the exit code says whether there is damage.
 pub(crate) fn run(args: &cli::Offline) -> Result<ExitCode> {
     let store = Offline::open(&args.dir)?;
     let mut report = Report::default();
@@ -76,8 +76,8 @@ pub(crate) fn run(args: &cli::Offline) -> Result<ExitCode> {
     })
 }
 
-/// The blocks that an opening would write again, and what it would find in the log; where it would not come as far as
-/// that, all blocks that the log names, and nothing.
+/// The blocks that an opening would write again, and the groups that it would find in the log. If the opening
+/// would fail, all blocks that the log names, and no groups.
 fn check_logs(store: &Offline, report: &mut Report) -> Result<(BTreeSet<Name>, Groups)> {
     let mut named = BTreeSet::new();
     let mut damage = Vec::new();
@@ -87,7 +87,7 @@ fn check_logs(store: &Offline, report: &mut Report) -> Result<(BTreeSet<Name>, G
         }
     }
     match store.log() {
-        // A file that a crash has left may be of no use any more.
+        // A file that a crash has left may not be needed any more.
         Ok(groups) => Ok((to_be_written(&groups)?, groups)),
         Err(e) => {
             let text = e.to_string();
@@ -125,7 +125,7 @@ fn to_be_written(groups: &Groups) -> Result<BTreeSet<Name>> {
     Ok(all)
 }
 
-/// The blocks of an entry.
+/// Adds the blocks of an entry.
 fn note(
     group: Group,
     (flags, inline): (u8, &[u8]),

@@ -23,11 +23,11 @@ use crate::cluster::{Cluster, address};
 use crate::http::{self, Pages};
 use crate::{say, signals, status};
 
-/// How often a store is tried that another process holds, and the pause between.
+/// How often to try to open a store that another process holds, and the pause in between.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs a store until it is told to end. Errors: the store is out.
+/// Runs a store until it is told to end. Errors: the store has failed.
 pub(crate) fn run(args: &cli::Chunk) -> Result<()> {
     if let Some(parent) = args.common.with_parent {
         signals::end_with_parent(parent)?;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &cli::Chunk) -> Result<()> {
     Ok(())
 }
 
-/// Opens a store. One whose process was killed a moment ago may be held for a little while.
+/// Opens a store. If its process was just killed, the store may be locked for a little while.
 fn open(
     fs: &Arc<dyn FileSystem>,
     cluster: &Cluster,
@@ -115,7 +115,7 @@ fn open(
     }
 }
 
-/// Makes a store, with a progress bar where somebody sees it.
+/// Creates a store, with a progress bar if stderr is a terminal.
 pub(crate) fn make_store(
     fs: &Arc<dyn FileSystem>,
     cluster: &Cluster,
@@ -146,10 +146,10 @@ pub(crate) fn make_store(
     Ok(())
 }
 
-/// A number that no other process has.
+/// A number that differs in each process.
 pub(crate) fn seed(clock: &dyn Clock) -> u64 {
     use std::hash::{BuildHasher, Hasher};
-    // Keyed by the system's random numbers.
+    // The hasher's keys are random numbers of the system.
     let mut hasher = std::hash::RandomState::new().build_hasher();
     hasher.write_u64(clock.wall_micros());
     hasher.write_u32(std::process::id());

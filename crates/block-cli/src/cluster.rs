@@ -1,4 +1,4 @@
-//! The cluster file: what stores, groups and volumes there are, and where.
+//! The cluster file: the stores, groups and volumes of a cluster, and where they are.
 //!
 //! ```toml
 //! cluster = "0d1c5c2e-9d3a-4f4b-8a64-0d6f2f0c7a11"
@@ -54,11 +54,11 @@ const REPLICAS_MAX: usize = 3;
 /// Files of a store's log.
 const LOG_FILES: u32 = 8;
 
-/// See the module.
+/// A cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cluster {
-    /// Its name for ever.
+    /// Its id for ever.
     #[serde(rename = "cluster")]
     pub(crate) name: String,
     #[serde(default)]
@@ -117,7 +117,7 @@ fn stripe_count() -> u32 {
     Striping::default().count
 }
 
-/// Where NBD clients come.
+/// The NBD server's addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nbd {
@@ -127,7 +127,7 @@ pub(crate) struct Nbd {
     pub(crate) metrics: Option<String>,
 }
 
-/// How stores keep what they have.
+/// The storage options of all stores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Storage {
@@ -138,7 +138,7 @@ pub(crate) struct Storage {
     pub(crate) dirty_max: Size,
     pub(crate) checkpoint: Size,
     pub(crate) checkpoint_seconds: u64,
-    /// How many writes of the log may be on their way at once.
+    /// The most writes of the log that may be on their way at once.
     pub(crate) log_depth: u32,
 }
 
@@ -152,7 +152,7 @@ impl Default for Storage {
             read_mode: "lease".to_owned(),
             dirty_max: Size(policy.dirty_bytes_max),
             checkpoint: Size(policy.checkpoint_bytes),
-            // By the mode.
+            // The mode's default.
             checkpoint_seconds: 0,
             log_depth: 2,
         }
@@ -160,7 +160,7 @@ impl Default for Storage {
 }
 
 impl Cluster {
-    /// Reads a cluster file. Errors name the file, the thing and the remedy.
+    /// Reads a cluster file. Errors name the file, the fault and the remedy.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| {
             Error::io("read", path, e)
@@ -294,7 +294,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Its name for ever.
+    /// Its id for ever.
     pub(crate) fn uuid(&self) -> Result<Uuid> {
         let wrong = || {
             Error::invalid_argument(format!("cluster = {:?} is no uuid", self.name))
@@ -308,7 +308,7 @@ impl Cluster {
         Ok(Uuid(number.to_be_bytes()))
     }
 
-    /// A store. Errors: it is not there.
+    /// A store by its number. Errors: there is none.
     pub(crate) fn find(&self, id: u64) -> Result<&Store> {
         self.store.iter().find(|s| s.id == id).ok_or_else(|| {
             let all: Vec<String> = self.store.iter().map(|s| s.id.to_string()).collect();
@@ -317,24 +317,24 @@ impl Cluster {
         })
     }
 
-    /// Where a store is on this machine.
+    /// A store's directory on this machine.
     pub(crate) fn dir_of(&self, store: &Store) -> PathBuf {
         self.folder.join(&store.dir)
     }
 
-    /// Where all stores are.
+    /// The addresses of all stores.
     pub(crate) fn addresses(&self) -> Result<BTreeMap<u64, SocketAddr>> {
         let all = self.store.iter();
         all.map(|s| Ok((s.id, address(&s.address)?))).collect()
     }
 
-    /// Which stores have replicas of each group.
+    /// The stores that have replicas of each group.
     pub(crate) fn replicas(&self) -> BTreeMap<Group, Vec<u64>> {
         let all = self.group.iter();
         all.map(|g| (Group(g.id), g.replicas.clone())).collect()
     }
 
-    /// The groups of a store. Errors: more chunks than can be.
+    /// The groups of a store. Errors: too many chunks.
     pub(crate) fn assignments(&self, store: u64) -> Result<Vec<Assignment>> {
         let of = self.group.iter().filter(|g| g.replicas.contains(&store));
         of.map(|g| {
@@ -364,13 +364,13 @@ impl Cluster {
         .collect()
     }
 
-    /// How many chunks of all volumes a store may get.
+    /// The most chunks of all volumes that a store may hold.
     pub(crate) fn chunks_of(&self, store: u64) -> Result<u64> {
         let mine = self.group.iter().filter(|g| g.replicas.contains(&store));
         mine.map(|g| self.chunks_in(g.id)).sum()
     }
 
-    /// How many chunks of the volumes a group has.
+    /// Number of the volumes' chunks in a group.
     fn chunks_in(&self, group: u32) -> Result<u64> {
         let mut all = 0;
         for volume in &self.volume {
@@ -383,7 +383,7 @@ impl Cluster {
         Ok(all)
     }
 
-    /// When stores write back. Errors: values that cannot be.
+    /// When stores write back. Errors: invalid values.
     pub(crate) fn policy(&self) -> Result<Policy> {
         let storage = &self.storage;
         let mode: ApplySync = storage.apply_sync.parse()?;
@@ -401,12 +401,12 @@ impl Cluster {
         Ok(policy)
     }
 
-    /// How leaders know that they lead when they serve reads. Errors: there is no such mode.
+    /// How leaders make sure that they still lead when they serve reads. Errors: there is no such mode.
     pub(crate) fn read_mode(&self) -> Result<ReadMode> {
         self.storage.read_mode.parse()
     }
 
-    /// What a new store is. Errors: sizes that cannot be.
+    /// The parameters of a new store. Errors: invalid sizes.
     pub(crate) fn make(&self, store: Uuid) -> Result<Make> {
         let slots = self.storage.capacity.0 / SLOT_BYTES;
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
@@ -440,7 +440,7 @@ fn map_of(volume: &Volume) -> Result<Map> {
     Map::new(volume.size.0, ids, striping, groups)
 }
 
-/// Where a name and a port are. Errors: nowhere.
+/// The address of a host and port. Errors: there is none.
 pub(crate) fn address(text: &str) -> Result<SocketAddr> {
     let hint = "write a host and a port, as in 127.0.0.1:7101";
     let found = text

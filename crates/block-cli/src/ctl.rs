@@ -1,4 +1,4 @@
-//! `ctl status`: what each process says of itself.
+//! `ctl status`: the current status of each process.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use crate::size::about;
 use crate::status::{Chunk, Nbd};
 use crate::{cli, http, print};
 
-/// What was found of a cluster.
+/// The status of a cluster's processes.
 pub(crate) struct Found {
     /// By store.
     pub(crate) chunks: Vec<(u64, std::result::Result<Chunk, String>)>,
@@ -34,8 +34,8 @@ pub(crate) fn look(cluster: &Cluster) -> Found {
     }
 }
 
-/// Prints it. The exit code says whether all processes answered, all stores are connected with each other, and every
-/// group has a leader.
+/// Prints the status. The exit code says whether all processes have answered, all stores are connected with
+/// each other, and every group has a leader.
 pub(crate) fn status(args: &cli::Status) -> Result<ExitCode> {
     let cluster = Cluster::read(&args.cluster)?;
     let found = look(&cluster);

@@ -5,8 +5,8 @@
 //!         LOCK           held while this runs
 //! ```
 //!
-//! Ports of stores are chosen anew each time; the cluster file says which. Children end with this process, the
-//! NBD server first; should it be killed, the system tells them.
+//! The stores' ports are chosen at each start; the cluster file names them. The children end with this process,
+//! the NBD server first. If this process is killed, the system sends them a signal.
 
 use std::io::{IsTerminal, Write};
 use std::net::TcpListener;
@@ -37,16 +37,16 @@ use crate::{chunk, cli, print, say, signals};
 
 const STORES: u64 = 3;
 const VOLUME: &str = "vol0";
-/// How long processes may take to begin, and to end.
+/// How long processes may take to start, and to end.
 const BEGIN: Duration = Duration::from_secs(60);
 const END: Duration = Duration::from_secs(20);
-/// Between two looks at the children.
+/// Time between two checks of the children.
 const STEP: Duration = Duration::from_millis(100);
-/// Looks between two lines, on a terminal and elsewhere.
+/// Checks between two lines, on a terminal and elsewhere.
 const LINE_STEPS: u64 = 10;
 const LINE_STEPS_UNSEEN: u64 = 100;
 
-/// Runs until Ctrl-C. Errors: a child has ended by itself; something is in the way.
+/// Runs until Ctrl-C. Errors: a child has ended by itself; an obstacle prevents the start.
 pub(crate) fn run(args: &cli::Dev) -> Result<()> {
     let fs: Arc<dyn FileSystem> = Posix::shared();
     let clock = SystemClock::shared();
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &cli::Dev) -> Result<()> {
     watched.and(ended)
 }
 
-/// The cluster file and the stores, made where they are missing.
+/// Reads the cluster file and the stores, or creates those that are missing.
 fn prepare(args: &cli::Dev, fs: &Arc<dyn FileSystem>, clock: &dyn Clock) -> Result<Cluster> {
     let path = args.dir.join("cluster.toml");
     let mut cluster = if fs.exists(&path)? {
@@ -135,7 +135,7 @@ fn prepare(args: &cli::Dev, fs: &Arc<dyn FileSystem>, clock: &dyn Clock) -> Resu
                 ));
         }
         if fs.exists(&dir)? {
-            // STORE is written last: what is there was never a store.
+            // STORE is written last: without it there never was a store.
             std::fs::remove_dir_all(&dir).map_err(|e| Error::io("remove", &dir, e))?;
         }
         chunk::make_store(fs, &cluster, store.id, &dir, clock)?;
@@ -143,7 +143,7 @@ fn prepare(args: &cli::Dev, fs: &Arc<dyn FileSystem>, clock: &dyn Clock) -> Resu
     Ok(cluster)
 }
 
-/// Whether a store of the cluster was ever opened: it may have acknowledged something, and so may the others.
+/// Whether a store of the cluster was ever opened: then it may have acknowledged writes, and so may the others.
 fn was_used(fs: &Arc<dyn FileSystem>, cluster: &Cluster) -> Result<bool> {
     for store in &cluster.store {
         let path = cluster.dir_of(store).join("STORE");
@@ -187,13 +187,13 @@ fn new_cluster(args: &cli::Dev, clock: &dyn Clock) -> Result<Cluster> {
         },
         folder: args.dir.clone(),
     };
-    // As it will be read, with all its checks.
+    // Parsed from its own text, with all checks.
     cluster = Cluster::parse(&cluster.text()?, cluster.folder)?;
     cluster.storage.capacity = Size(cluster.chunks_of(1)? * SLOT_BYTES);
     Ok(cluster)
 }
 
-/// Ports that nobody has now.
+/// Ports that nobody uses now.
 fn free_ports(count: usize) -> Result<Vec<u16>> {
     let failed =
         |e: std::io::Error| Error::new(ErrorKind::IoError, format!("no free port: {e}")).because(e);
@@ -257,7 +257,7 @@ fn start(
     }
 }
 
-/// Shows what happens until it is told to end. Errors: a child has ended.
+/// Prints the rates until it is told to end. Errors: a child has ended.
 fn watch(cluster: &Cluster, children: &mut Children, is_stopped: &AtomicBool) -> Result<()> {
     let mut looks = Looks::new();
     let is_seen = std::io::stderr().is_terminal();
@@ -325,7 +325,8 @@ impl Children {
         if insecure {
             command.arg("--insecure");
         }
-        // In a group of its own: Ctrl-C is for this process, which ends the others in order.
+        // In a process group of its own: Ctrl-C must reach only this process, which ends the others in
+        // order.
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -337,7 +338,7 @@ impl Children {
         Ok(())
     }
 
-    /// Errors: one has ended.
+    /// Errors: a child has ended.
     fn check(&mut self) -> Result<()> {
         for (name, log, child) in &mut self.all {
             let status = child.try_wait();
@@ -355,7 +356,7 @@ impl Children {
         Ok(())
     }
 
-    /// Ends the last that was started, then all others. Errors: one did not end well.
+    /// Ends the last child that was started, then all others. Errors: one did not end well.
     fn end(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         if let Some(last) = self.all.pop() {
@@ -385,7 +386,7 @@ impl Children {
                 }
                 let now = self.clock.monotonic_nanos();
                 if now.saturating_sub(begun) > END.as_nanos() as u64 {
-                    // It has had its time.
+                    // Its time is up.
                     child.kill().unwrap_or_default();
                     break child.wait().ok();
                 }
@@ -405,7 +406,7 @@ impl Drop for Children {
     fn drop(&mut self) {
         for (_, _, child) in &mut self.all {
             child.kill().unwrap_or_default();
-            // It is gone, one way or the other.
+            // It has ended by now.
             drop(child.wait());
         }
     }

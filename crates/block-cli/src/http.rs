@@ -1,4 +1,4 @@
-//! `/metrics` and `/status` over HTTP, on a thread of their own: nothing on it is in the way of data.
+//! `/metrics` and `/status` over HTTP, on a thread of their own, which never delays data.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
 
-/// What a process says of itself.
+/// The pages of a process.
 pub(crate) trait Pages: Send + Sync {
-    /// For Prometheus.
+    /// The metrics, for Prometheus.
     fn metrics(&self) -> String;
-    /// As JSON.
+    /// The status, as JSON.
     fn status(&self) -> String;
 }
 
-/// Errors: other machines would reach the address, and that was not asked for.
+/// Errors: other machines would reach the address, and `insecure` is not set.
 pub(crate) fn check_open(what: &str, address: SocketAddr, insecure: bool) -> Result<()> {
     if address.ip().is_loopback() || insecure {
         return Ok(());
@@ -30,7 +30,7 @@ pub(crate) fn check_open(what: &str, address: SocketAddr, insecure: bool) -> Res
     .hint("use 127.0.0.1, or say --insecure"))
 }
 
-/// Serves the pages of this process from now on: where.
+/// Serves the pages of this process from now on; returns the address.
 pub(crate) fn serve(
     address: SocketAddr,
     insecure: bool,
@@ -48,7 +48,7 @@ pub(crate) fn serve(
         .map_err(|e| failed("set up", e))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
-        // axum sleeps where no connection can be accepted.
+        // axum sleeps while connections cannot be accepted.
         .enable_time()
         .build()
         .map_err(|e| failed("serve", e))?;
@@ -62,7 +62,7 @@ pub(crate) fn serve(
         }
     };
     let thread = threads.start("http", Box::new(run));
-    // It ends with the process.
+    // The thread ends with the process.
     drop(thread.map_err(|e| failed("serve", e))?);
     Ok(bound)
 }

@@ -56,7 +56,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a line of results. Whoever does not read them any more has seen enough.
+/// Prints a line of results. A closed stdout is no error: its reader has seen enough.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")

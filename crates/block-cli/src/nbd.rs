@@ -1,4 +1,4 @@
-//! `nbd`: the cluster's volumes for NBD clients.
+//! `nbd`: serves the cluster's volumes to NBD clients.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A store that no process has open.
+//! A store that no process has open, for `ctl`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use block::store::superblock::Superblock;
 use io::posix::Posix;
 use io::{File, FileLock, FileSystem, OpenHow};
 
-/// Held while it is looked at.
+/// A store that is locked while it is examined.
 pub(crate) struct Offline {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) dir: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct Offline {
 }
 
 impl Offline {
-    /// Errors: there is no store; a process has it open, which is named.
+    /// Opens a store for reading. Errors: there is no store; a process has it open, which is named.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         let fs: Arc<dyn FileSystem> = Posix::shared();
         let path = dir.join("STORE");
@@ -40,7 +40,7 @@ impl Offline {
         })
     }
 
-    /// Files of the log that are in use, the oldest first.
+    /// Log files in use, the oldest first.
     pub(crate) fn logs(&self) -> Result<Vec<(u64, Arc<dyn File>)>> {
         let dir = self.dir.join("log");
         let mut all = Vec::new();
@@ -58,7 +58,7 @@ impl Offline {
         Ok(all)
     }
 
-    /// What an opening would find in the log. Errors: it would not open it.
+    /// What an opening would find in the log. Errors: the opening would fail.
     pub(crate) fn log(&self) -> Result<Groups> {
         let options = raftlog::Options {
             store: self.superblock.store,

@@ -1,7 +1,7 @@
-//! What a process says of what happens to it, on stderr.
+//! The messages of a process on stderr.
 //!
-//! Whoever reaches its port can make it say something. So there are at most so many lines a second, each is of bounded
-//! length, and what others have sent can forge no line and no colour.
+//! Anybody who reaches a process's port can make it print messages. So the lines per second and the length of a
+//! line are limited, and bytes that others have sent can forge no line and no colour.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use base::clock::Clock;
 use base::sync::{Mutex, PoisonError};
 
-/// The most lines of a second. How many were left out is said with the first line behind it.
+/// The most lines per second. The next line that is printed tells how many were left out.
 const LINES_MAX: u32 = 50;
 /// The most characters of a line.
 const LINE_CHARS_MAX: usize = 2000;
 const SECOND: u64 = 1_000_000_000;
 
-/// Says something to whoever runs this, on stderr. It is no matter if nobody listens.
+/// Prints a message on stderr. A closed stderr is ignored.
 pub(crate) fn say(text: &str) {
     writeln!(std::io::stderr(), "{text}").unwrap_or_default();
 }
 
-/// Says what a process of this name meets.
+/// Prints the messages of a process with this name, within the limits.
 pub(crate) fn limited(name: String, clock: Arc<dyn Clock>) -> Arc<dyn Fn(&str) + Send + Sync> {
     let limit = Mutex::new(Limit::default());
     Arc::new(move |text| {
@@ -48,7 +48,7 @@ struct Limit {
 }
 
 impl Limit {
-    /// How many lines were left out before this one; `None`: it is left out too.
+    /// The number of lines that were left out before this one; `None`: this one is left out too.
     fn take(&mut self, now: u64) -> Option<u64> {
         if now.saturating_sub(self.since) >= SECOND {
             (self.since, self.lines) = (now, 0);
@@ -62,11 +62,11 @@ impl Limit {
     }
 }
 
-/// Without what a terminal would act on.
+/// The text with characters escaped that a terminal would interpret.
 fn plain(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars().take(LINE_CHARS_MAX) {
-        // Line separators and marks of direction are no control characters.
+        // Line separators and direction marks are not control characters.
         let is_mark = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         if c.is_control() || is_mark {
             out.extend(c.escape_default());

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first ends a process in order; a second SIGINT at once.
+//! SIGTERM and SIGINT: the first one ends a process in order; a second SIGINT ends it at once.
 
 use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
@@ -22,16 +22,16 @@ pub(crate) fn on_stop(threads: &dyn Threads, stop: impl Fn() + Send + 'static) -
             std::process::exit(1);
         }
     };
-    // It ends with the process.
+    // The thread ends with the process.
     drop(threads.start("signals", Box::new(run)).map_err(failed)?);
     Ok(())
 }
 
-/// Lets this process be told to end when its parent is gone.
+/// Makes the system send SIGTERM to this process when its parent ends.
 pub(crate) fn end_with_parent(parent: u32) -> Result<()> {
     let set = set_parent_process_death_signal(Some(Signal::TERM));
     set.map_err(|e| Error::new(ErrorKind::IoError, format!("cannot watch the parent: {e}")))?;
-    // It may have gone before.
+    // The parent may have ended before.
     if getppid().map(|pid| pid.as_raw_nonzero().get() as u32) != Some(parent) {
         return Err(Error::aborted("the process that started this one is gone"));
     }

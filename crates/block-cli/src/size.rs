@@ -3,7 +3,7 @@
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes.
+/// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) u64);
 
@@ -37,7 +37,7 @@ impl std::fmt::Display for Size {
     }
 }
 
-/// A number of bytes for people, with about three digits.
+/// A number of bytes for people, with one decimal.
 pub(crate) fn about(bytes: u64) -> String {
     let found = UNITS.iter().find(|(_, shift)| bytes >= 1 << shift);
     match found {

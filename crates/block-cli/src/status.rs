@@ -1,11 +1,11 @@
-//! What processes say of themselves, as JSON under `/status`.
+//! The status of processes, as JSON under `/status`.
 
 use block::group::raft::Role;
 use block::shard::stats::Stats as StoreStats;
 use block::stats::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// How often something was done, and how long all took together.
+/// The number of operations, and the sum of their durations.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Times {
     pub(crate) count: u64,
@@ -20,7 +20,7 @@ impl Times {
         }
     }
 
-    /// The mean since an earlier look, µs.
+    /// The mean duration since an earlier status, µs.
     pub(crate) fn mean_us_since(self, before: Self) -> f64 {
         let count = self.count.saturating_sub(before.count);
         if count == 0 {
@@ -30,7 +30,7 @@ impl Times {
     }
 }
 
-/// A replica.
+/// The status of a replica.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Replica {
     pub(crate) group: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Replica {
     pub(crate) synced: u64,
 }
 
-/// A store.
+/// The status of a store.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Chunk {
     pub(crate) store: u64,
@@ -120,7 +120,7 @@ impl Chunk {
     }
 }
 
-/// An NBD server.
+/// The status of an NBD server.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Nbd {
     pub(crate) pid: u32,

@@ -1,4 +1,4 @@
-//! `ctl top`: rates of a cluster, again and again; and the line of `dev`.
+//! `ctl top`: rates of a cluster, printed repeatedly; and the line of `dev`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::size::about;
 use crate::status::{Chunk, Nbd};
 use crate::{cli, print};
 
-/// Rates of a store since the look before.
+/// Rates of a store since the previous status.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Rates {
     store: u64,
@@ -54,7 +54,7 @@ impl Rates {
     }
 }
 
-/// Two looks at a cluster.
+/// The status of a cluster, and the one before.
 pub(crate) struct Looks {
     clock: std::sync::Arc<dyn Clock>,
     before: Option<(u64, Found)>,
@@ -68,7 +68,7 @@ impl Looks {
         }
     }
 
-    /// Looks again: how long ago the last look was, seconds, and both; `None` the first time.
+    /// Asks again. Returns the seconds since the previous status, and both; `None` the first time.
     fn again(&mut self, cluster: &Cluster) -> Option<(f64, Found, &Found)> {
         let now = self.clock.monotonic_nanos();
         let found = look(cluster);
@@ -78,7 +78,7 @@ impl Looks {
         Some(((now - then) as f64 / 1e9, old, found))
     }
 
-    /// What `dev` shows.
+    /// The line that `dev` shows.
     pub(crate) fn line(&mut self, cluster: &Cluster) -> Option<String> {
         let (seconds, old, new) = self.again(cluster)?;
         let nbd = match (&old.nbd, &new.nbd) {
@@ -109,7 +109,7 @@ fn nbd_text(a: &Nbd, b: &Nbd, seconds: f64) -> String {
     )
 }
 
-/// Prints rates until it has done so as often as it should.
+/// Prints rates as often as requested.
 pub(crate) fn run(args: &cli::Top) -> Result<()> {
     let cluster = Cluster::read(&args.cluster)?;
     let clock = SystemClock::shared();
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &cli::Top) -> Result<()> {
     Ok(())
 }
 
-/// Of each store, or why there are none.
+/// The rates of each store, or why there are none.
 type All = Vec<(u64, std::result::Result<Rates, String>)>;
 
 fn rates(old: &Found, new: &Found, seconds: f64) -> All {

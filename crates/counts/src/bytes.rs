@@ -9,7 +9,7 @@ use ironstone::WriteBatch;
 use crate::{Kernel, inputs, measured};
 
 pub(crate) const KERNELS: &[Kernel] = &[
-    // A record of a log, a data block.
+    // The sizes of a log record and of a data block.
     Kernel::new("crc32c_100", 10_000, |n| crc(n, 100)),
     Kernel::new("crc32c_4096", 1_000, |n| crc(n, 4096)),
     Kernel::new("batch_put", 10_000, batch_put),
@@ -18,12 +18,12 @@ pub(crate) const KERNELS: &[Kernel] = &[
     Kernel::new("log_read", 10_000, log_read),
 ];
 
-/// Records that reach the log's file together.
+/// Records that are written to the log's file together.
 const GROUP: u64 = 100;
 
 fn crc(operations: u64, len: usize) -> Result<()> {
     let data = inputs::bytes(len);
-    black_box(crc32c(&data)); // looks at what the processor can do
+    black_box(crc32c(&data)); // detects the processor's features
     measured(&mut || {
         for _ in 0..operations {
             black_box(crc32c(black_box(&data)));
@@ -32,7 +32,7 @@ fn crc(operations: u64, len: usize) -> Result<()> {
     })
 }
 
-/// Puts into batches of a hundred.
+/// Puts, in batches of a hundred.
 fn batch_put(operations: u64) -> Result<()> {
     let value = inputs::value();
     measured(&mut || {
@@ -47,7 +47,7 @@ fn batch_put(operations: u64) -> Result<()> {
     })
 }
 
-/// Goes through the records of one batch, as the write path does.
+/// Iterates over the records of one batch, as the write path does.
 fn batch_read(operations: u64) -> Result<()> {
     let value = inputs::value();
     let mut batch = WriteBatch::new();
@@ -62,7 +62,7 @@ fn batch_read(operations: u64) -> Result<()> {
     })
 }
 
-/// Records as a small put leaves them, handed to the file in groups.
+/// Records of the size of a small put, handed to the file in groups.
 fn log_append(operations: u64) -> Result<()> {
     let record = inputs::bytes(140);
     let file = inputs::Memory::zeros(operations * 160);

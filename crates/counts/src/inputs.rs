@@ -1,4 +1,4 @@
-//! What the kernels work on: the same bytes in every run, and a file in memory.
+//! Inputs of the kernels: the same bytes in every run, and a file in memory.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,17 +17,17 @@ pub(crate) fn user_key(i: u64) -> [u8; 16] {
     key
 }
 
-/// The version 1 of that key.
+/// Version 1 of that key.
 pub(crate) fn internal_key(i: u64) -> Vec<u8> {
     key::encode(&user_key(i), SequenceNumber(1), ValueType::Value)
 }
 
-/// Where a reader looks for the key who sees all sequence numbers.
+/// The internal key at which a reader that sees all sequence numbers seeks the key.
 pub(crate) fn seek_key(i: u64) -> Vec<u8> {
     key::encode(&user_key(i), SequenceNumber::MAX, ValueType::FOR_SEEK)
 }
 
-/// The numbers from 0 up to `n`, in no order.
+/// The numbers from 0 up to `n`, in random order.
 pub(crate) fn shuffled(n: u64) -> Vec<u64> {
     let mut numbers: Vec<u64> = (0..n).collect();
     let mut rng = Rng::new(1);
@@ -37,7 +37,7 @@ pub(crate) fn shuffled(n: u64) -> Vec<u64> {
     numbers
 }
 
-/// Bytes at random.
+/// Random bytes.
 pub(crate) fn bytes(len: usize) -> Vec<u8> {
     let mut out = vec![0; len];
     Rng::new(2).fill(&mut out);
@@ -49,7 +49,7 @@ pub(crate) fn value() -> Vec<u8> {
     bytes(VALUE_LEN)
 }
 
-/// A file in memory: what is counted is our own code, not the system's.
+/// A file in memory, so that only our own code is counted, not the system's.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(Mutex<Vec<u8>>);
 
@@ -58,7 +58,7 @@ impl Memory {
         Arc::default()
     }
 
-    /// With as many zeros as the writes to come take, so that it does not grow while they are counted.
+    /// A file with as many zeros as the later writes need, so that it does not grow while they are counted.
     pub(crate) fn zeros(len: u64) -> Arc<Self> {
         Arc::new(Self(Mutex::new(vec![0; len as usize])))
     }

@@ -1,4 +1,4 @@
-//! The hot leaves, each by itself, for `cargo xtask counts` to count their instructions.
+//! The hot leaf functions, each by itself, for `cargo xtask counts` to count their instructions.
 //!
 //! ```text
 //! counts             names and numbers of operations
@@ -21,10 +21,10 @@ use std::process::ExitCode;
 
 use base::Result;
 
-/// One leaf.
+/// A measured leaf function.
 struct Kernel {
     name: &'static str,
-    /// How often it runs.
+    /// Number of operations in a run.
     operations: u64,
     run: fn(u64) -> Result<()>,
 }
@@ -39,12 +39,12 @@ impl Kernel {
     }
 }
 
-/// Does what is counted. Its name is what Callgrind is told, so it is never a part of another
-/// function.
+/// Runs the counted work. Callgrind is given this function's name, so it must never be inlined into
+/// another.
 #[inline(never)]
 fn measured(work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let done = work();
-    // Keeps the call above from becoming a jump, with which the collecting would end.
+    // Keeps the call above from becoming a tail jump, at which Callgrind would stop collecting.
     std::hint::black_box(&done);
     done
 }
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The architecture, and those of the processor's extensions that our libraries ask for.
+/// The architecture, and the processor extensions that our libraries test for.
 fn features() -> String {
     let mut words = vec![std::env::consts::ARCH];
     #[cfg(target_arch = "x86_64")]

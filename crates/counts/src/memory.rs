@@ -1,4 +1,4 @@
-//! Kernels over memtables, and the merge of what reads come from.
+//! Kernels over memtables and over the merging iterator.
 
 use std::hint::black_box;
 
@@ -23,7 +23,7 @@ const SOURCES: u64 = 4;
 /// Records of a batch.
 const BATCH: usize = 100;
 
-/// A memtable with those of the keys from 0 up to `entries` that are `first` modulo `step`.
+/// A memtable with the keys from 0 up to `entries` that are `first` modulo `step`.
 fn filled(entries: u64, first: u64, step: u64) -> Sorted {
     let (table, value) = (Sorted::new(), inputs::value());
     let all = inputs::shuffled(entries);
@@ -33,7 +33,7 @@ fn filled(entries: u64, first: u64, step: u64) -> Sorted {
     table
 }
 
-/// From an empty memtable on.
+/// Inserts, starting with an empty memtable.
 fn memtable_insert(operations: u64) -> Result<()> {
     let (table, value) = (Sorted::new(), inputs::value());
     let order = inputs::shuffled(operations);
@@ -45,7 +45,7 @@ fn memtable_insert(operations: u64) -> Result<()> {
     })
 }
 
-/// The same, many at a time.
+/// The same, a batch at a time.
 fn memtable_insert_batch(operations: u64) -> Result<()> {
     let (table, value) = (Sorted::new(), inputs::value());
     let order = inputs::shuffled(operations);
@@ -79,7 +79,7 @@ fn memtable_next(operations: u64) -> Result<()> {
     steps(&mut *filled(operations, 0, 1).cursor())
 }
 
-/// The keys of four memtables in turns: every step goes to another child.
+/// Four memtables that have the keys in turns: every step goes to another cursor.
 fn merged(entries: u64) -> impl InternalIterator {
     let cursor = |i| filled(entries, i, SOURCES).cursor();
     merge((0..SOURCES).map(cursor).collect())

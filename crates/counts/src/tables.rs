@@ -28,7 +28,7 @@ pub(crate) const KERNELS: &[Kernel] = &[
 ];
 
 const BITS_PER_KEY: f64 = 10.0;
-/// Entries in 4 KiB, about.
+/// Approximate number of entries in 4 KiB.
 const BLOCK_ENTRIES: u64 = 32;
 const RESTART_INTERVAL: u32 = 16;
 
@@ -43,7 +43,7 @@ fn filter_build(operations: u64) -> Result<()> {
     })
 }
 
-/// Asks a filter of as many keys for those from `first` on.
+/// Builds a filter of this many keys, and probes it with as many from `first` on.
 fn filter_probe(operations: u64, first: u64) -> Result<()> {
     let mut builder = FilterBuilder::bloom(BITS_PER_KEY);
     for i in 0..operations {
@@ -127,7 +127,7 @@ fn cache_hit(operations: u64) -> Result<()> {
     })
 }
 
-/// Writes a table of these keys: no compression, a Bloom filter.
+/// Writes a table of these keys, without compression and with a Bloom filter.
 fn build(keys: &[Vec<u8>], value: &[u8], file: Arc<inputs::Memory>) -> Result<u64> {
     let options = BuilderOptions {
         table: TableOptions {
@@ -152,7 +152,7 @@ fn table_build(operations: u64) -> Result<()> {
     measured(&mut || build(&keys, &value, file.clone()).map(|_| ()))
 }
 
-/// A table of as many keys, all of it in the block cache.
+/// A table of this many keys, all of it in the block cache.
 fn warm_table(entries: u64) -> Result<Arc<Reader>> {
     let keys: Vec<_> = (0..entries).map(inputs::internal_key).collect();
     let file = inputs::Memory::new();

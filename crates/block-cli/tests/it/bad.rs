@@ -1,5 +1,5 @@
-//! What is in a store's way, by its users or its disk: an error that names the thing and the remedy, and everything
-//! else goes on.
+//! Tests of faults that users or disks cause: the error names the fault and the remedy, and everything else
+//! goes on.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, find, folder, run, tool, wait_for};
 use crate::disks::{Disk, can_mount, sh};
 use crate::wire::Reader;
 
-/// A cluster of one store in a directory.
+/// The cluster file of one store in a directory.
 fn file_of(folder: &Path, store: &Path, storage: &str) -> String {
     let text = format!(
         "cluster = \"0d1c5c2e-9d3a-4f4b-8a64-0d6f2f0c7a11\"\n[[store]]\nid = 1\ndir = \"{}\"\n\
@@ -57,11 +57,11 @@ fn a_store_is_not_made_in_memory() {
     assert!(!store.exists());
 }
 
-/// A store that was made and opened: its directory and its cluster file.
+/// A store that was created and opened: its directory and its cluster file.
 fn used_store(folder: &Path) -> (PathBuf, String) {
     let store = folder.join("store");
     let file = file_of(folder, &store, "capacity = \"64M\"\nlog = \"32M\"\n");
-    // Nothing listens there, so it ends when it has opened the store.
+    // The machine does not have this address, so the process ends when it has opened the store.
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("127.0.0.1:0", "192.0.2.1:9")).unwrap();
     let out = chunk(&file, &["--make", "--insecure"]);
@@ -69,10 +69,10 @@ fn used_store(folder: &Path) -> (PathBuf, String) {
     (store, file)
 }
 
-/// What a part of a store is replaced by, and what is said then.
+/// The damaged part of a store, the damage, and the words of the error.
 type Harm<'a> = (&'a str, &'a dyn Fn(&Path), &'a [&'a str]);
 
-/// Parts of a store that are not there, or of a newer release. `--make` makes nothing where a store was.
+/// Parts of a store are missing, or are of a newer release. `--make` creates nothing where a store was.
 #[test]
 fn a_store_with_parts_missing_or_newer_is_left_alone() {
     let folder = folder();
@@ -137,12 +137,12 @@ fn a_store_with_parts_missing_or_newer_is_left_alone() {
         std::fs::remove_dir_all(&store).unwrap();
         std::fs::rename(&away, &store).unwrap();
     }
-    // As it was, it is opened.
+    // With its parts back, it is opened.
     refused(&chunk(&file, &["--insecure"]), &["cannot listen"]);
 }
 
-/// A file of the log that has acknowledged writes is gone: its store ends, the others go on, and it comes back with the
-/// file.
+/// A log file with acknowledged writes is missing: its store ends, the others go on, and the store comes back
+/// with the file.
 #[test]
 fn a_missing_file_of_the_log_ends_its_store_alone() {
     let mut cluster = Cluster::start();
@@ -163,7 +163,7 @@ fn a_missing_file_of_the_log_ends_its_store_alone() {
     cluster.wait_until_well();
 }
 
-/// The newest file of a store's log, seen from its directory.
+/// The newest file of a store's log, relative to its directory.
 fn newest_log(store: &Path) -> String {
     let names = std::fs::read_dir(store.join("log")).unwrap();
     let names = names.map(|n| n.unwrap().file_name().into_string().unwrap());
@@ -176,7 +176,7 @@ fn copy(from: &Path, to: &Path) {
     sh("cp", &["-a", from, to]);
 }
 
-/// Blocks are overwritten in place, which such a file system turns into new places each time.
+/// Blocks are overwritten in place, which a copy-on-write file system turns into new places each time.
 #[test]
 fn a_store_on_a_copy_on_write_file_system_is_refused() {
     if !can_mount() || find("mkfs.btrfs", "btrfs-progs").is_none() {
@@ -202,8 +202,8 @@ fn a_store_on_a_copy_on_write_file_system_is_refused() {
     assert!(!store.exists());
 }
 
-/// What does not fit is not made, and nothing of it is left: neither of the log nor, where the log fits, of the data
-/// file.
+/// A store that does not fit is not created, and nothing is left of it: neither of the log nor, if the log
+/// fits, of the data file.
 #[test]
 fn a_disk_too_small_is_said_and_left_as_it_was() {
     if !can_mount() {
@@ -222,7 +222,7 @@ fn a_disk_too_small_is_said_and_left_as_it_was() {
         let out = chunk(&file, &["--make"]);
         refused(&out, &["No space left", mib, "a larger disk", "store"]);
         assert!(!store.exists());
-        // The disk's own directory, which was there.
+        // The disk's own directory, which existed before.
         let file = file_of(folder.path(), &disk.path(), storage);
         let out = chunk(&file, &["--make"]);
         refused(&out, &["No space left"]);
@@ -239,7 +239,7 @@ fn a_store_on_a_disk_that_is_read_only_is_not_opened() {
     let mut disk = Disk::new(256 << 20);
     let store = disk.path().join("store");
     let storage = "capacity = \"64M\"\nlog = \"32M\"\n";
-    // An address that is taken: made, opened, and ended at once.
+    // An address that is refused without `--insecure`: the store is created, opened, and closed at once.
     let file = file_of(folder.path(), &store, storage);
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("127.0.0.1:0", "0.0.0.0:0")).unwrap();
@@ -257,8 +257,8 @@ fn a_store_on_a_disk_that_is_read_only_is_not_opened() {
     disk.unmount();
 }
 
-/// The file system of a store finds an error and goes read-only, while a client writes: the store says so and ends,
-/// the volume lives, and when the disk is mended the store comes back.
+/// The file system of a store finds an error and goes read-only while a client writes: the store says so and
+/// ends, the volume lives, and the store comes back when the disk is repaired.
 #[test]
 fn a_disk_that_goes_read_only_ends_its_store_alone() {
     let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
@@ -284,7 +284,7 @@ fn a_disk_that_goes_read_only_ends_its_store_alone() {
     io(&cluster, "read -P 2 0 24M");
     assert_eq!(cluster.ended("chunk-3"), Some(1));
     let said = cluster.said("chunk-3");
-    // Whichever the file system says first.
+    // Either of the file system's errors.
     let words = ["Read-only file system", "Input/output error"];
     assert!(words.iter().any(|w| said.contains(w)), "{said}");
     for word in ["error: ", "disk/store", "see dmesg, check it, and mount it"] {
@@ -296,13 +296,14 @@ fn a_disk_that_goes_read_only_ends_its_store_alone() {
     cluster.start_store(3);
     cluster.wait_until_well();
     io(&cluster, "read -P 2 0 24M");
-    // Before its disk goes.
+    // Before its disk is removed.
     drop(cluster);
 }
 
 const ASKED: u64 = 64;
 
-/// The store that leads the first group, and a client of it alone, to which it serves this.
+/// The store that leads the first group, and a client of that store alone, which has read this byte from
+/// it.
 fn leader_that_serves(cluster: &Cluster, byte: u8) -> (u64, Reader) {
     let mut found = None;
     wait_for("a leader serves a client of its own", || {
@@ -319,14 +320,15 @@ fn leader_that_serves(cluster: &Cluster, byte: u8) -> (u64, Reader) {
     found.unwrap()
 }
 
-/// What a store serves of the last blocks that were asked for is the newest; it may refuse to serve.
+/// Checks that everything the store serves of the last request is the newest; it may refuse to serve.
+/// Returns the number of refusals.
 fn says_only(direct: &mut Reader, newest: u8) -> usize {
     let said = direct.hear(ASKED);
     assert!(said.served.iter().all(|b| *b == newest), "{said:?}");
     said.refused
 }
 
-/// A leader that is stopped for ten seconds has lost its groups; what it thought is not what it says afterwards,
+/// A leader that is stopped for ten seconds has lost its groups. Afterwards it must not serve old content,
 /// neither to the NBD server nor to a client that asks it alone.
 #[test]
 fn a_leader_that_was_stopped_serves_nothing_old() {
@@ -353,7 +355,7 @@ fn a_leader_that_was_stopped_serves_nothing_old() {
     io(&["write -P 2 0 4M", "read -P 2 0 4M"]);
     let stopped = Duration::from_nanos(clock.monotonic_nanos() - stopped_at);
     println!("writes went on after {stopped:?}");
-    // When it wakes it hears this before any word of a new leader.
+    // When it wakes, it receives this before any message of a new leader.
     direct.ask_the_rest(&rest);
     clock.sleep(Duration::from_secs(10).saturating_sub(stopped));
     cluster.signal(&name, "-CONT");
@@ -374,8 +376,8 @@ fn a_leader_that_was_stopped_serves_nothing_old() {
     });
 }
 
-/// The same where a leader is stopped only until another serves: its lease has ended not long ago, and nobody has told
-/// it of the other yet.
+/// The same with a leader that is stopped only until another serves: its lease has just ended, and no message
+/// has told it of the other leader.
 #[test]
 fn a_leader_that_wakes_early_serves_nothing_old() {
     let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
@@ -401,6 +403,6 @@ fn a_leader_that_wakes_early_serves_nothing_old() {
         }
         cluster.wait_until_well();
     }
-    // Who served nothing old by serving everything was never the old leader.
+    // If it refused nothing, it was never the old leader.
     assert!(refused > 0);
 }

@@ -1,4 +1,4 @@
-//! A cluster of real processes in a folder of its own; whatever is left of it ends with the test.
+//! A cluster of real processes in a directory of its own; everything of it ends with the test.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -13,7 +13,7 @@ use base::clock::SystemClock;
 use tempfile::TempDir;
 
 pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_ironstone-block");
-/// How long something may take that should happen.
+/// How many steps to wait for an expected event.
 const PATIENCE_STEPS: u32 = 600;
 const STEP: Duration = Duration::from_millis(50);
 
@@ -28,7 +28,7 @@ pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("it does not happen: {what}");
 }
 
-/// Runs the binary to its end, for a minute at most.
+/// Runs the binary to its end, for at most a minute.
 pub(crate) fn run(args: &[&str]) -> Output {
     Command::new("timeout")
         .args(["-k", "5", "60", BIN])
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The tool, if it is there; says what is skipped otherwise.
+/// Finds the tool; if it is missing, prints what is skipped.
 pub(crate) fn find(tool: &str, package: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -50,7 +50,7 @@ pub(crate) fn find(tool: &str, package: &str) -> Option<PathBuf> {
     found
 }
 
-/// Runs a tool for two minutes at most: what it printed. Panics where it fails.
+/// Runs a tool for at most two minutes; returns its output. Panics if it fails.
 pub(crate) fn tool(tool: &Path, args: &[&str]) -> String {
     let out = Command::new("timeout")
         .args(["-k", "5", "120"])
@@ -69,13 +69,14 @@ pub(crate) fn tool(tool: &Path, args: &[&str]) -> String {
     text
 }
 
-/// A folder on a disk, which stores need.
+/// A directory on a disk, which stores need.
 pub(crate) fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// Ports that nobody has now, below those that the system gives to whoever connects: until a process listens, which
-/// may be again and again, one of these could be taken by any connection on the machine.
+/// Ports that nobody uses now, below those that the system gives to outgoing connections. A process may listen
+/// on its port only later, and again after a restart: until then, any connection on the machine could take one
+/// of those.
 pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let begin = std::process::id().wrapping_mul(7919);
@@ -96,13 +97,13 @@ pub(crate) fn free_ports(count: usize) -> Vec<u16> {
 pub(crate) struct Cluster {
     pub(crate) dir: TempDir,
     pub(crate) addresses: Vec<u16>,
-    /// Where each store serves `/metrics`, and the NBD server last.
+    /// The ports of `/metrics` of each store, and of the NBD server at the end.
     pub(crate) metrics: Vec<u16>,
     children: BTreeMap<String, Child>,
 }
 
 impl Cluster {
-    /// Three stores and an NBD server, all up; the log is short, and checkpoints come often.
+    /// Three stores and an NBD server, all up; the log is short, and checkpoints are frequent.
     pub(crate) fn start() -> Self {
         Self::start_with("log = \"64M\"\ncheckpoint = \"4M\"\n")
     }
@@ -201,7 +202,7 @@ impl Cluster {
         self.dir.path().join(format!("{name}.log"))
     }
 
-    /// What a process has said.
+    /// The output of a process.
     pub(crate) fn said(&self, name: &str) -> String {
         let mut text = String::new();
         #[expect(clippy::disallowed_methods, reason = "the test's own file")]
@@ -210,7 +211,7 @@ impl Cluster {
         text
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub(crate) fn kill(&mut self, name: &str) {
         let mut child = self.children.remove(name).unwrap();
         child.kill().unwrap();
@@ -223,13 +224,13 @@ impl Cluster {
         tool(Path::new("/bin/kill"), &[signal, &pid]);
     }
 
-    /// SIGTERM: how it ended.
+    /// Sends SIGTERM; returns the exit code.
     pub(crate) fn end(&mut self, name: &str) -> Option<i32> {
         self.signal(name, "-TERM");
         self.ended(name)
     }
 
-    /// Waits until a process has ended: how.
+    /// Waits until a process has ended; returns the exit code.
     pub(crate) fn ended(&mut self, name: &str) -> Option<i32> {
         let mut child = self.children.remove(name).unwrap();
         let mut status = None;
@@ -240,7 +241,7 @@ impl Cluster {
         status.unwrap().code()
     }
 
-    /// What `ctl status --json` says.
+    /// The output of `ctl status --json`.
     pub(crate) fn status(&self) -> serde_json::Value {
         let out = run(&["ctl", "status", "--json", "--cluster", &self.file()]);
         serde_json::from_slice(&out.stdout).unwrap()
@@ -276,7 +277,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for (name, child) in &mut self.children {
-            // SIGKILL ends one that is stopped, too.
+            // SIGKILL also ends a stopped process.
             drop(child.kill());
             drop(child.wait());
             if std::thread::panicking() {

@@ -1,4 +1,5 @@
-//! `ctl`: what it says of a cluster that works and of one that lacks a store, of logs, and of stores that are damaged.
+//! Tests of `ctl`: its reports on a healthy cluster and on one that lacks a store, on logs, and on damaged
+//! stores.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ fn text_of(out: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// Each line of what was printed.
+/// The lines of the output, as JSON.
 fn lines_of(out: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&out.stdout);
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -42,7 +43,8 @@ fn end_all(cluster: &mut Cluster) {
     }
 }
 
-/// Files of a log, batches by place and sequence, and entries: each store has what a client has done.
+/// The dump lists files of a log, batches with their offset and sequence number, and entries: each store
+/// has what a client did.
 #[test]
 fn log_dump_lists_what_was_written() {
     let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
@@ -92,7 +94,7 @@ fn log_dump_lists_what_was_written() {
     }
 }
 
-/// The lines of a dump belong together, and have the three changes of the test.
+/// The lines of a dump are consistent, and have the three changes of the test.
 fn lists_all(lines: &[Value]) {
     let (mut file, mut sequence, mut offset, mut store) = (0, 0, 0, None);
     let mut changes = Vec::new();
@@ -162,14 +164,14 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // `timeout` passes SIGTERM on to what it runs, and ends with it.
+        // `timeout` passes SIGTERM on to its command, and ends with it.
         let pid = self.0.id().to_string();
         drop(Command::new("/bin/kill").args(["-TERM", &pid]).status());
         drop(self.0.wait());
     }
 }
 
-/// Writes of all stores each second, and the stores that gave none.
+/// Writes per second of all stores, and the stores that did not answer.
 fn rates(cluster: &Cluster) -> (f64, Vec<u64>) {
     let file = cluster.file();
     let out = run(&["ctl", "top", "--count", "1", "--json", "--cluster", &file]);
@@ -187,7 +189,8 @@ fn rates(cluster: &Cluster) -> (f64, Vec<u64>) {
     (writes.sum(), silent)
 }
 
-/// While it is written to, with all stores and without one: what does not answer is named, and the rest is there.
+/// Under load, with all stores and without one: a process that does not answer is named, and the others are
+/// reported.
 #[test]
 fn status_and_top_while_a_store_is_stopped() {
     let Some(fio) = find("fio", "fio") else {
@@ -208,7 +211,7 @@ fn status_and_top_while_a_store_is_stopped() {
     let leader = cluster.leader(1);
     let stopped = leader % 3 + 1;
     cluster.signal(&format!("chunk-{stopped}"), "-STOP");
-    // Groups that it led have another leader soon.
+    // The groups that it led soon have another leader.
     wait_for("top shows writes and the store that is stopped", || {
         let (writes, silent) = rates(&cluster);
         writes > 0.0 && silent == [stopped]
@@ -240,7 +243,7 @@ fn status_and_top_while_a_store_is_stopped() {
     assert!(status().status.success());
 }
 
-/// What `ctl store check` found, and whether its exit code says the same.
+/// The damage that `ctl store check` reports; its exit code must agree.
 fn damage(dir: &Path) -> Vec<String> {
     let out = offline(["store", "check"], dir, &["--json"]);
     let found = lines_of(&out);
@@ -256,7 +259,7 @@ fn damage(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Bytes of a file are other ones until this is dropped.
+/// Flips bytes of a file until it is dropped.
 struct Damaged(std::fs::File, Vec<u64>);
 
 impl Damaged {
@@ -285,7 +288,8 @@ impl Drop for Damaged {
     }
 }
 
-/// The first damage of a store with these bytes changed, which names all of that. It is whole before and behind.
+/// Checks the first damage reported after changing these bytes, which must have all `words`. The store is
+/// intact before and after.
 fn finds(dir: &Path, file: &Path, at: &[u64], words: &[&str]) {
     assert_eq!(damage(dir), Vec::<String>::new());
     let damaged = Damaged::new(file, at);
@@ -300,8 +304,9 @@ fn finds(dir: &Path, file: &Path, at: &[u64], words: &[&str]) {
     drop(damaged);
 }
 
-/// A byte of a block, both pages of an extent, a batch and a payload of the log, and files that are gone. Pages that
-/// were both damaged looked like an extent that was never written, and a file of the log that is gone was not missed.
+/// Damages a byte of a block, both pages of an extent, a batch and a payload of the log, and removes files. Two
+/// damaged pages of an extent looked like an extent that was never written, and a missing log file was not
+/// noticed.
 #[test]
 fn store_check_names_what_is_damaged() {
     let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
@@ -330,7 +335,7 @@ fn store_check_names_what_is_damaged() {
     let at = (nth * BLOCK) as u64;
     let place = format!("at offset {at}: block 5 of chunk 0 of tree 1 in group 1");
     finds(&dir, &data, &[at + 17], &[&place, "checksum"]);
-    // The slot of this block begins with the pages of its first extent; one of them is enough.
+    // The block's slot begins with the pages of its first extent; one intact page is enough.
     let slot = at - (64 << 10) - 5 * BLOCK as u64;
     let page = BLOCK as u64;
     let one = Damaged::new(&data, &[slot + 100]);

@@ -1,4 +1,4 @@
-//! `dev`: begun, used, ended by SIGTERM, begun again; and what is in its way.
+//! Tests of `dev`: started, used, ended by SIGTERM, started again; and obstacles.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -32,7 +32,7 @@ fn start(dir: &Path) -> (Child, String) {
     (child, uri.trim().to_owned())
 }
 
-/// What the first store of a cluster file gives Prometheus.
+/// The metrics of the first store in a cluster file.
 fn metrics_of(file: &Path) -> String {
     let text = std::fs::read_to_string(file).unwrap();
     let line = text.lines().find(|l| l.starts_with("metrics")).unwrap();
@@ -56,7 +56,7 @@ fn end(mut child: Child) -> Option<i32> {
     status.unwrap().code()
 }
 
-/// Made anew, it would vote without what it has acknowledged.
+/// A store that is created anew would vote without what it has acknowledged.
 fn a_lost_store_is_not_made_anew(dir: &Path) {
     let lost = dir.join("store-2").join("STORE");
     let away = dir.join("STORE");
@@ -139,7 +139,7 @@ fn a_cluster_on_one_machine() {
     assert_eq!(end(child), Some(0));
 }
 
-/// A child that dies is said, and ends the rest.
+/// If a child dies, that is printed, and the rest ends.
 #[test]
 fn a_child_that_dies_is_said() {
     let folder = folder();

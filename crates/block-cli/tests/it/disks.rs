@@ -1,4 +1,4 @@
-//! Loop devices and mounted file systems; all of it is undone when dropped, after a panic too.
+//! Loop devices and mounted file systems; everything is undone when dropped, even after a panic.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::cluster::{find, folder, tool, wait_for};
 
-/// Whether file systems can be made and mounted here; says what is missing otherwise.
+/// Whether file systems can be created and mounted here; prints what is missing.
 pub(crate) fn can_mount() -> bool {
     let tools = [
         ("mkfs.ext4", "e2fsprogs"),
@@ -37,7 +37,7 @@ pub(crate) fn sh(program: &str, args: &[&str]) -> String {
     tool(&find(program, "mount or e2fsprogs").unwrap(), args)
 }
 
-/// Runs a command to its end, whatever that is; not for longer than half a minute, though the command may live on.
+/// Runs a command to its end, but waits at most half a minute; returns whether it succeeded.
 fn attempt(program: &str, args: &[&str]) -> bool {
     let child = Command::new(program)
         .args(args)
@@ -56,7 +56,7 @@ fn attempt(program: &str, args: &[&str]) -> bool {
     false
 }
 
-/// A loop device; let go when dropped.
+/// A loop device; detached when dropped.
 pub(crate) struct Loop {
     pub(crate) device: String,
 }
@@ -97,7 +97,7 @@ impl Mount {
         }
     }
 
-    /// Unmounts it, with everything written.
+    /// Unmounts it, which writes everything back.
     pub(crate) fn end(mut self) {
         sh("umount", &[self.at.to_str().unwrap()]);
         self.is_mounted = false;
@@ -115,7 +115,7 @@ impl Drop for Mount {
 
 /// A file system of its own in a file.
 pub(crate) struct Disk {
-    // In the order in which they go.
+    // Dropped in this order.
     mount: Option<Mount>,
     device: Loop,
     folder: TempDir,
@@ -128,7 +128,7 @@ impl Disk {
         disk
     }
 
-    /// With a file system of another kind, `mkfs.` of which is there.
+    /// With a file system of another kind; its `mkfs` must be installed.
     pub(crate) fn of(kind: &str, bytes: u64) -> Self {
         let mut disk = Self::not_mounted(bytes, &format!("mkfs.{kind}"), &["-q", "-f"]);
         let device = &disk.device.device;
@@ -153,7 +153,7 @@ impl Disk {
         }
     }
 
-    /// Where it is mounted.
+    /// Its mount point.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("disk")
     }
@@ -173,14 +173,14 @@ impl Disk {
         }
     }
 
-    /// Repairs it: it must not be mounted.
+    /// Repairs it; it must not be mounted.
     pub(crate) fn mend(&self) {
         // 1: errors were corrected.
         attempt("fsck.ext4", &["-f", "-y", &self.device.device]);
     }
 }
 
-/// A volume as a file, by `nbdfuse`; ended when dropped.
+/// A volume as a file, through `nbdfuse`; ended when dropped.
 pub(crate) struct Fuse {
     child: Child,
     folder: TempDir,

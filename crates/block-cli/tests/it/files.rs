@@ -1,4 +1,4 @@
-//! Cluster files and arguments that cannot be: an error that says what to do, and exit code 1.
+//! Tests of invalid cluster files and arguments: an error that says what to do, and exit code 1.
 
 use crate::cluster::{folder, run};
 

@@ -1,5 +1,5 @@
-//! A disk that fills up under a store: what the store needs it has from its first day. Where its data file has lost
-//! place, as a copy with holes has, it says so, and goes on when there is room.
+//! Tests of a disk that fills up under a store. The store has all its space from the first day. If its data
+//! file has lost space, as a sparse copy has, the store says so, and goes on when there is room.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::cluster::{Cluster, find, run, tool, wait_for};
 use crate::disks::{Disk, can_mount};
 
-/// What the third store has: a log of 64 MiB, and 256 MiB of slots.
+/// Room for the third store: a log of 64 MiB, and 256 MiB of slots.
 const DISK_BYTES: u64 = 512 << 20;
 
-/// Writes a file until there is no room any more.
+/// Writes a file until the disk is full.
 fn fill(disk: &Disk) {
     let path = disk.path().join("others");
     let mut file = OpenOptions::new()
@@ -44,7 +44,8 @@ fn is_whole(store: &Path) {
     assert!(out.status.success(), "{text}");
 }
 
-/// A cluster whose third store is on a disk of its own, and where; `None` where there can be none.
+/// A cluster whose third store is on a disk of its own, and that store's directory; `None` if disks cannot
+/// be mounted.
 fn on_a_small_disk(storage: &str) -> Option<(PathBuf, Disk, PathBuf, Cluster)> {
     let qemu_io = find("qemu-io", "qemu-utils")?;
     can_mount().then(|| {
@@ -55,7 +56,7 @@ fn on_a_small_disk(storage: &str) -> Option<(PathBuf, Disk, PathBuf, Cluster)> {
     })
 }
 
-/// Its log goes round, blocks are written back and it begins anew, and all of that takes no room.
+/// Its log wraps around, blocks are written back, and it is restarted; all of that takes no room.
 #[test]
 fn a_full_disk_is_no_matter_to_a_store_on_it() {
     let storage = "log = \"64M\"\ncheckpoint = \"4M\"\n";
@@ -81,7 +82,7 @@ fn a_full_disk_is_no_matter_to_a_store_on_it() {
     drop(cluster);
 }
 
-/// Nothing that was answered is lost, the volume is served on, and when there is room all is well.
+/// Nothing acknowledged is lost, the volume is served, and everything is well when there is room.
 #[test]
 fn a_store_that_has_lost_its_place_says_so() {
     let storage = "log = \"64M\"\ncheckpoint_seconds = 1\n";
@@ -92,7 +93,7 @@ fn a_store_that_has_lost_its_place_says_so() {
     let is_written = |cluster: &Cluster| cluster.status()["chunks"][2]["dirty_bytes"] == 0;
     wait_for("all is written back", || is_written(&cluster));
     assert_eq!(cluster.end("chunk-3"), Some(0));
-    // As a backup that leaves zeros out.
+    // Like a backup that leaves zeros out.
     let (data, copy) = (at.join("data"), at.join("copy"));
     let args = [
         "--sparse=always",
@@ -118,7 +119,7 @@ fn a_store_that_has_lost_its_place_says_so() {
     io(&qemu_io, &cluster, &["read -P 2 0 20M", "write -P 3 5M 5M"]);
     std::fs::remove_file(disk.path().join("others")).unwrap();
     wait_for("all is written back", || is_written(&cluster));
-    // One of the others is not needed any more.
+    // The third store is a full replica again, so one of the others can be missing.
     cluster.kill("chunk-1");
     let reads = ["read -P 2 0 5M", "read -P 3 5M 5M", "read -P 2 10M 10M"];
     io(&qemu_io, &cluster, &reads);

@@ -1,4 +1,4 @@
-//! Loads of others' tools, while processes are killed: what was answered is read back.
+//! Other projects' loads while processes are killed: acknowledged writes are read back.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use base::rng::Rng;
 
 use crate::cluster::{Cluster, find, run, tool, wait_for};
 
-/// A file's content with holes, and data that no two places share.
+/// Content with holes, and with data that differs everywhere.
 fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let mut content = vec![0; bytes];
     let mut rng = Rng::new(seed);
@@ -20,7 +20,7 @@ fn content(bytes: usize, seed: u64) -> Vec<u8> {
     content
 }
 
-/// A copy in, all processes killed and started again, a copy out.
+/// A copy in, all processes killed and restarted, a copy out.
 #[test]
 fn a_copy_is_read_back_after_all_were_killed() {
     let Some(nbdcopy) = find("nbdcopy", "libnbd-bin") else {
@@ -42,7 +42,7 @@ fn a_copy_is_read_back_after_all_were_killed() {
     cluster.wait_until_well();
     tool(&nbdcopy, &[&cluster.uri(), &copy]);
     assert!(std::fs::read(&copy).unwrap() == want);
-    // All end in order, and what they leave is whole.
+    // All processes end in order, and their stores are intact.
     for name in ["nbd", "chunk-1", "chunk-2", "chunk-3"] {
         assert_eq!(cluster.end(name), Some(0), "{}", cluster.said(name));
     }
@@ -63,13 +63,13 @@ fn a_copy_is_read_back_after_all_were_killed() {
     }
 }
 
-/// fio writes and verifies what it wrote, while the leader of a group is killed and comes back.
+/// fio writes and verifies its blocks while the leader of a group is killed and comes back.
 #[test]
 fn fio_verifies_its_blocks_while_the_leader_is_killed() {
     let Some(fio) = find("fio", "fio") else {
         return;
     };
-    // Whoever comes back finds all in the logs of the others.
+    // The logs are long enough that a store that comes back finds everything in them.
     let mut cluster = Cluster::start_with("log = \"256M\"\n");
     let load = Command::new("timeout")
         .args(["-k", "5", "120"])
@@ -117,7 +117,7 @@ fn fio_verifies_its_blocks_while_the_leader_is_killed() {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let err = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{text}{err}");
-    // The one that came back catches up.
+    // The store that came back catches up.
     wait_for("all replicas have applied the same", || {
         let status = cluster.status();
         let chunks = status["chunks"].as_array().unwrap();
@@ -127,7 +127,7 @@ fn fio_verifies_its_blocks_while_the_leader_is_killed() {
     });
 }
 
-/// A second NBD server takes the volume; the first serves it no more, until somebody comes to it anew.
+/// A second NBD server takes the volume over; the first does not serve it until a client attaches anew.
 #[test]
 fn a_second_server_fences_the_first() {
     let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
@@ -152,7 +152,7 @@ fn a_second_server_fences_the_first() {
     io(&theirs, "read -P 7 4096 8192");
     io(&theirs, "write -P 8 100 5000");
     io(&cluster.uri(), "read -P 8 100 5000");
-    // While the first has a client, the second takes the volume away from it.
+    // While the first server has a client, the second takes the volume over.
     let held = Command::new("timeout")
         .args(["-k", "5", "60"])
         .arg(&qemu_io)

@@ -1,4 +1,4 @@
-//! `ironstone-block` as its users see it: processes, sockets, signals.
+//! Tests of `ironstone-block` as its users see it: processes, sockets, signals.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,4 +1,4 @@
-//! `/metrics`: a text that Prometheus reads, which has what the documentation says, and whose counters rise.
+//! Tests of `/metrics`: Prometheus can read it, it has what the documentation says, and its counters rise.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ fn get(port: u16) -> String {
     body.to_owned()
 }
 
-/// The family of a sample: histograms have three kinds of samples.
+/// The family of a sample: a histogram has three kinds of samples.
 fn family_of<'a>(name: &'a str, kinds: &BTreeMap<String, String>) -> &'a str {
     let parts = ["_bucket", "_sum", "_count"];
     let base = parts.iter().find_map(|part| name.strip_suffix(part));
@@ -42,8 +42,8 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_fit) && !text.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Reads the text as Prometheus does, or says what it could not read: each family is there once, with HELP and TYPE
-/// before its samples, which lie together; no series is there twice; buckets of histograms rise to their count.
+/// Parses the text as Prometheus does, and panics if it cannot. Each family occurs once, with HELP and TYPE
+/// before its samples, which are adjacent; no series occurs twice; buckets of histograms rise to their count.
 fn parse(text: &str) -> Samples {
     let (mut kinds, mut helps) = (BTreeMap::new(), BTreeSet::new());
     let (mut samples, mut current) = (Samples::new(), String::new());
@@ -79,7 +79,7 @@ fn parse(text: &str) -> Samples {
     samples
 }
 
-/// Buckets stand in the order of their bounds.
+/// Buckets are in the order of their bounds.
 fn buckets_rise(text: &str, samples: &Samples) {
     let mut last = (String::new(), f64::MIN, f64::MIN);
     for line in text.lines().filter(|l| l.contains("_bucket{")) {
@@ -104,7 +104,7 @@ fn buckets_rise(text: &str, samples: &Samples) {
     }
 }
 
-/// What is counted never falls; whatever is gauged may.
+/// Counters never fall; gauges may.
 fn none_fell(before: &Samples, after: &Samples) {
     for (series, value) in before {
         let name = series.split('{').next().unwrap();
@@ -115,7 +115,7 @@ fn none_fell(before: &Samples, after: &Samples) {
     }
 }
 
-/// The sum over all stores.
+/// The sum of a metric over all stores.
 fn sum(stores: &[Samples], name: &str) -> f64 {
     let all = stores.iter().flatten();
     let is_it = |(series, _): &(&String, &f64)| {
@@ -190,7 +190,7 @@ fn prometheus_reads_what_processes_count() {
             assert!(store.contains_key(&of(name)), "{name}");
         }
     }
-    // What is less than a checkpoint's 4 MiB may stay in memory.
+    // Less than a checkpoint's 4 MiB may stay in memory.
     wait_for("half of what was written is in checkpoints", || {
         let now = look();
         let (_, now) = now.split_last().unwrap();

@@ -1,5 +1,5 @@
-//! A file system on a volume, through `nbdfuse` and a loop device, while processes are killed: it is clean, and
-//! files are what was written.
+//! Tests of a file system on a volume, through `nbdfuse` and a loop device, while processes are killed: it is
+//! clean, and its files have the written content.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::disks::{Fuse, Loop, Mount, can_mount};
 
 const FILES: usize = 40;
 
-/// `nbdfuse`, if all that the tests need is there.
+/// `nbdfuse`, if everything that the tests need is installed.
 fn nbdfuse() -> Option<PathBuf> {
     let nbdfuse = find("nbdfuse", "libnbd-bin")?;
     if !Path::new("/dev/fuse").exists() {
@@ -27,7 +27,7 @@ fn nbdfuse() -> Option<PathBuf> {
 
 /// The volume, attached to this machine.
 struct Attached {
-    // In the order in which they go.
+    // Dropped in this order.
     device: Loop,
     _fuse: Fuse,
 }
@@ -43,7 +43,7 @@ impl Attached {
     }
 }
 
-/// Names and sums.
+/// The names and checksums of a directory's files.
 fn sums(dir: &Path) -> BTreeMap<String, u32> {
     let mut sums = BTreeMap::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -56,7 +56,7 @@ fn sums(dir: &Path) -> BTreeMap<String, u32> {
     sums
 }
 
-/// Copies each file of a folder, and makes it durable, before the next. Names what is durable in a list.
+/// Copies each file of a directory, makes it durable before the next, and appends its name to a list.
 fn copy(from: &Path, to: &Path, list: &Path) -> Child {
     let script = r#"for f in "$1"/*; do n=${f##*/}; cp "$f" "$2" && sync "$2/$n" && echo "$n" >>"$3" || exit 1; done"#;
     Command::new("timeout")
@@ -68,7 +68,7 @@ fn copy(from: &Path, to: &Path, list: &Path) -> Child {
         .unwrap()
 }
 
-/// A cluster, a folder with files for its volume, and where that is mounted.
+/// A cluster, a directory with files for its volume, and the volume's mount point.
 struct Fixture {
     nbdfuse: PathBuf,
     cluster: Cluster,
@@ -78,7 +78,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// With a file system on the volume; `None` where the tools are not there.
+    /// With a file system on the volume; `None` if tools are missing.
     fn new() -> Option<Self> {
         let nbdfuse = nbdfuse()?;
         let cluster = Cluster::start_with("log = \"256M\"\n");
@@ -113,7 +113,7 @@ impl Fixture {
         Mount::new(&volume.device.device, &self.at, options)
     }
 
-    /// Makes a file system and begins to copy; some files are there, and durable.
+    /// Creates a file system and begins to copy; returns when some files are durable.
     fn begin(&self) -> (Attached, Mount, Child) {
         let volume = self.attach();
         let mkfs = find("mkfs.ext4", "e2fsprogs").unwrap();
@@ -124,7 +124,7 @@ impl Fixture {
         (volume, mount, copy)
     }
 
-    /// The files that were made durable.
+    /// The files that are durable.
     fn durable(&self) -> Vec<String> {
         let text = std::fs::read_to_string(&self.list).unwrap();
         text.lines().map(str::to_owned).collect()
@@ -145,8 +145,8 @@ fn end_of(mut child: Child) -> bool {
     ended.unwrap().success()
 }
 
-/// Makes a file system on the volume, writes files into it, lets `harm` do what it wants in between, and looks at
-/// all of it from afresh.
+/// Creates a file system on the volume, writes files to it, calls `harm` in between, and checks everything
+/// after attaching the volume again.
 fn with_files_while(harm: impl FnOnce(&mut Cluster)) {
     let Some(mut fixture) = Fixture::new() else {
         return;
@@ -156,7 +156,7 @@ fn with_files_while(harm: impl FnOnce(&mut Cluster)) {
     assert!(end_of(copy));
     mount.end();
     drop(volume);
-    // Nothing of it is in this machine's memory any more.
+    // This machine has nothing of it in memory any more.
     let volume = fixture.attach();
     Fixture::is_clean(&volume);
     let mount = fixture.mount(&volume, "ro");
@@ -168,8 +168,8 @@ fn with_files_while(harm: impl FnOnce(&mut Cluster)) {
     fixture.cluster.wait_until_well();
 }
 
-/// The same, where `harm` takes the volume away from the file system: what had been made durable is there when the
-/// journal was replayed, and the rest of the files fits behind it.
+/// The same, but `harm` takes the volume away from the file system: after the journal is replayed, durable
+/// files are there, and the rest of the files can be written.
 fn with_files_until(harm: impl FnOnce(&mut Cluster)) {
     let Some(mut fixture) = Fixture::new() else {
         return;
@@ -223,7 +223,7 @@ fn ext4_is_clean_after_all_stores_were_killed() {
     });
 }
 
-/// Whatever the file system had on its way is gone with the NBD server.
+/// What the file system had on its way is lost with the NBD server.
 #[test]
 fn ext4_has_what_it_synced_after_the_nbd_server_was_killed() {
     with_files_until(|cluster| cluster.kill("nbd"));

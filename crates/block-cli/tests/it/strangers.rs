@@ -1,4 +1,5 @@
-//! Whoever does not belong to a cluster, or is broken: told so, closed, and nothing else happens.
+//! Tests of peers that do not belong to a cluster, or are faulty: they are told so and disconnected, and
+//! nothing else happens.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +15,7 @@ use block::wire::hello::{Hello, Role};
 use crate::cluster::{Cluster, wait_for};
 use crate::wire::{CLUSTER, Wire, hello, hello_of};
 
-/// Sends bytes to a store, and hears it to its end; from which address, too.
+/// Sends bytes to a store, and reads until its end; returns the output, and our address.
 fn ask(port: u16, bytes: &[u8]) -> (Vec<u8>, String) {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let patience = Some(Duration::from_secs(10));
@@ -22,12 +23,12 @@ fn ask(port: u16, bytes: &[u8]) -> (Vec<u8>, String) {
     socket.write_all(bytes).unwrap();
     let from = socket.local_addr().unwrap().to_string();
     let mut answer = Vec::new();
-    // A reset is an end, too.
+    // A reset counts as the end.
     drop(socket.read_to_end(&mut answer));
     (answer, from)
 }
 
-/// The text of the refusal among frames.
+/// The text of the refusal among the frames.
 fn refusal(mut bytes: &[u8]) -> Option<String> {
     while let Ok(Some(head)) = Head::decode(bytes) {
         let frame = head.frame(bytes).unwrap()?;
@@ -39,8 +40,8 @@ fn refusal(mut bytes: &[u8]) -> Option<String> {
     None
 }
 
-/// A store was lost with its disk, and made anew under its number: it voted, though it lacked what it had acknowledged,
-/// so a leader could be elected that lacked it too.
+/// A store was lost with its disk, and created anew under its number: it voted, although it lacked what it had
+/// acknowledged, so a leader could be elected that lacked it too.
 #[test]
 fn a_store_that_was_made_anew_is_not_listened_to() {
     let mut cluster = Cluster::start();
@@ -54,7 +55,7 @@ fn a_store_that_was_made_anew_is_not_listened_to() {
         wait_for("everybody says so", || cluster.said(name).contains(word));
     }
     wait_for("it is not well", || cluster.status()["well"] == false);
-    // The others know which it was after a restart too.
+    // The others remember the old store after a restart.
     cluster.kill("chunk-1");
     let begun = cluster.said("chunk-1").len();
     cluster.start_store(1);
@@ -68,8 +69,8 @@ fn a_store_that_was_made_anew_is_not_listened_to() {
     cluster.wait_until_well();
 }
 
-/// A client that asked for more than 32 MiB at once, and took every answer, was cut off: all answers of a turn had to
-/// fit. And requests with one number counted once.
+/// A client that asked for more than 32 MiB at once, and read every response, was disconnected: all responses
+/// of a turn had to fit into its queue. And requests with the same id counted once.
 #[test]
 fn a_client_that_asks_for_much_at_once_gets_it() {
     let cluster = Cluster::start_with("log = \"256M\"\n");
@@ -84,7 +85,7 @@ fn a_client_that_asks_for_much_at_once_gets_it() {
     }
 }
 
-/// Nothing where the store does not lead the group, or not any more.
+/// `None` if the store is not the leader of the group, or no longer.
 fn asks_for_much(cluster: &Cluster, leader: u64, epoch: u32) -> Option<()> {
     const MIB: u32 = 1 << 20;
     const READS: u64 = 96;
@@ -145,14 +146,14 @@ fn asks_for_much(cluster: &Cluster, leader: u64, epoch: u32) -> Option<()> {
 const SAME_RELEASE: &str = "run the same release of ironstone-block";
 const CLUSTER_FILE: &str = "check which cluster file";
 
-/// A frame whose head says something else at some bytes.
+/// A frame with some bytes of its head replaced.
 fn with(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     frame
 }
 
-/// Whoever is no process of this cluster, by its hello.
+/// Hellos of processes that do not belong to this cluster, and the words of the refusals.
 fn strangers() -> Vec<(Vec<u8>, [&'static str; 2])> {
     let other = Uuid([9; 16]);
     let mut old = Hello::new(Uuid(CLUSTER.to_be_bytes()), Role::Client, 5);
@@ -184,7 +185,7 @@ fn strangers() -> Vec<(Vec<u8>, [&'static str; 2])> {
     ]
 }
 
-/// What is no frame, or none that is known here, at the beginning and behind a hello.
+/// Invalid or unknown frames, at the beginning and after a hello, and the words of the refusals.
 fn broken_frames() -> Vec<(Vec<u8>, [&'static str; 2])> {
     let hello = hello(Role::Client, 5);
     let frame = |kind| Frame::new(kind, Lane::Foreground, vec![1; 64]);
@@ -222,7 +223,7 @@ fn broken_frames() -> Vec<(Vec<u8>, [&'static str; 2])> {
     ]
 }
 
-/// They are told the thing and the remedy, and so is whoever reads the store's lines, with where they came from.
+/// Peers are told the fault and the remedy, and the store prints both, with the peer's address.
 #[test]
 fn strangers_are_told_why_and_the_store_lives() {
     let cluster = Cluster::start();
@@ -237,11 +238,11 @@ fn strangers_are_told_why_and_the_store_lives() {
             lines.any(|line| words.iter().all(|w| line.contains(w)))
         });
     }
-    // It is as well as before.
+    // The cluster is as healthy as before.
     cluster.wait_until_well();
 }
 
-/// For the oldest way to choose a volume the protocol has no refusal: the server says why it closes.
+/// The oldest option to choose a volume has no refusal: the server prints why it closes the connection.
 #[test]
 fn an_nbd_client_that_cannot_be_told_is_named() {
     let cluster = Cluster::start();
@@ -264,7 +265,7 @@ fn an_nbd_client_that_cannot_be_told_is_named() {
             &data,
         ];
         client.write_all(&option.concat()).unwrap();
-        // A reset is an end, too.
+        // A reset counts as the end.
         assert_eq!(client.read(&mut [0; 1]).unwrap_or_default(), 0);
         wait_for("the server says why", || {
             let said = cluster.said("nbd");

@@ -1,4 +1,4 @@
-//! `dev` as somebody has it before him: on a terminal, with a load, until Ctrl-C.
+//! Tests of `dev` on a terminal, with a load, until Ctrl-C.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::cluster::{BIN, find, folder, run, tool, wait_for};
 
-/// `dev` on a terminal that `script` makes.
+/// `dev` on a terminal that `script` creates.
 struct Terminal {
     child: Child,
     keys: ChildStdin,
@@ -20,7 +20,7 @@ struct Terminal {
 impl Terminal {
     fn start(script: &Path, dir: &Path) -> Self {
         let shown = dir.with_extension("shown");
-        // What an earlier one has shown.
+        // Clears the output of an earlier run.
         std::fs::write(&shown, "").unwrap();
         let command = format!(
             "exec {BIN} dev --size 64M --log 32M --groups 2 --port 0 --dir {}",
@@ -40,18 +40,18 @@ impl Terminal {
         Self { child, keys, shown }
     }
 
-    /// All that was shown so far.
+    /// The output so far.
     fn text(&self) -> String {
         let bytes = std::fs::read(&self.shown).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The URI that it prints.
+    /// The URI in the output.
     fn uri(&self) -> String {
         let mut uri = None;
         wait_for("dev prints the URI", || {
             let text = self.text();
-            // Behind what wipes the progress of making stores away.
+            // It follows the bytes that erase the progress of creating stores.
             let uris = text.match_indices("nbd://127.0.0.1:");
             let lines = uris.filter_map(|(at, _)| text[at..].split_once("\r\n"));
             uri = lines.map(|(line, _)| line.to_owned()).next();
@@ -60,7 +60,7 @@ impl Terminal {
         uri.unwrap()
     }
 
-    /// Presses Ctrl-C: how it ends.
+    /// Presses Ctrl-C; returns the exit code.
     fn interrupt(mut self) -> Option<i32> {
         self.keys.write_all(b"\x03").unwrap();
         let mut status = None;
@@ -74,7 +74,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It may have ended. Otherwise `timeout` ends it, should this not.
+        // It may have ended already. If this does not end it, `timeout` does.
         drop(self.keys.write_all(b"\x03"));
         let clock = SystemClock::shared();
         for _ in 0..600 {
@@ -86,7 +86,8 @@ impl Drop for Terminal {
     }
 }
 
-/// The numbers of a line of `dev`: writes each second, how long they take, µs, how full the log is, and checkpoints.
+/// The numbers in a line of `dev`: writes per second, their latency in µs, fill level of the log, and
+/// checkpoints.
 fn numbers(line: &str) -> Option<[f64; 3]> {
     let behind = |word: &str| line.split_once(word).map(|(_, rest)| rest);
     let before = |rest: &str, word: &str| rest.split_once(word).map(|(n, _)| n.to_owned());
@@ -112,7 +113,7 @@ fn is_there(pid: u64) -> bool {
     exe.is_ok_and(|exe| exe == Path::new(BIN))
 }
 
-/// What was said last, and when.
+/// The last line of a process, and when it was written.
 fn last_word(dir: &Path, name: &str) -> (String, SystemTime) {
     let log = dir.join(format!("{name}.log"));
     let when = std::fs::metadata(&log).unwrap().modified().unwrap();
@@ -120,8 +121,8 @@ fn last_word(dir: &Path, name: &str) -> (String, SystemTime) {
     (text.lines().last().unwrap().to_owned(), when)
 }
 
-/// A line each second says how fast it writes; Ctrl-C ends the NBD server before the stores, and nothing is left but
-/// the data.
+/// A line each second shows the write rate. Ctrl-C ends the NBD server before the stores, and nothing is left
+/// but the data.
 #[test]
 fn dev_on_a_terminal_shows_a_load_and_ends_in_order() {
     let (Some(script), Some(fio), Some(qemu_io)) = (

@@ -1,4 +1,5 @@
-//! Clients of others on a volume of three stores: what they see of it, and whether their bytes come back.
+//! Tests with other projects' NBD clients on a volume of three stores: what they see of it, and whether
+//! their bytes come back.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +11,7 @@ use crate::cluster::{Cluster, find, tool, wait_for};
 
 const VOLUME: usize = 64 << 20;
 
-/// A server of others on a Unix socket; ended when dropped.
+/// Another project's server on a Unix socket; ended when dropped.
 struct Other {
     child: Child,
     uri: String,
@@ -38,14 +39,14 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // `timeout` passes SIGTERM on to what it runs, and ends with it.
+        // `timeout` passes SIGTERM on to its command, and ends with it.
         let pid = self.child.id().to_string();
         drop(Command::new("/bin/kill").args(["-TERM", &pid]).status());
         drop(self.child.wait());
     }
 }
 
-/// A file with holes, and data that no two places share.
+/// Writes a file with holes, and with data that differs everywhere.
 fn image(path: &str, seed: u64) {
     let mut content = vec![0; VOLUME];
     let mut rng = Rng::new(seed);
@@ -63,7 +64,7 @@ fn export(nbdinfo: &Path, uri: &str) -> Value {
     info["exports"][0].clone()
 }
 
-/// Whatever `nbdinfo` says that a raw file of `qemu-nbd` can, a volume can.
+/// Everything that `nbdinfo` reports of a raw file on `qemu-nbd`, it must report of a volume.
 #[test]
 fn nbdinfo_sees_of_a_volume_all_that_qemu_nbd_has() {
     let (Some(nbdinfo), Some(qemu_nbd)) = (
@@ -96,7 +97,7 @@ fn nbdinfo_sees_of_a_volume_all_that_qemu_nbd_has() {
     assert_eq!(own["block_size_maximum"], 32 << 20);
 }
 
-/// `nbdcopy` and `qemu-img` in and out, over what was there, and compared by `qemu-img`.
+/// `nbdcopy` and `qemu-img` copy in and out, over existing data; `qemu-img` compares.
 #[test]
 fn copies_in_and_out_of_a_volume_are_equal() {
     let (Some(nbdcopy), Some(qemu_img)) = (
@@ -125,7 +126,8 @@ fn copies_in_and_out_of_a_volume_are_equal() {
     equal(&from, &to);
 }
 
-/// Reads and writes of `qemu-io` that begin and end anywhere: in blocks, over stripes, over 32 MiB.
+/// Reads and writes of `qemu-io` at any offset and length: within blocks, over stripe units, more than 32
+/// MiB.
 #[test]
 fn qemu_io_at_any_offset_of_a_volume() {
     let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
@@ -172,8 +174,8 @@ fn qemu_io_at_any_offset_of_a_volume() {
     );
 }
 
-/// `nbdkit` as a client of the volume, with answers that come late and requests that fail on their way: whoever
-/// tries them again has written and read what he wanted.
+/// `nbdkit` as a client of the volume, with delayed replies and failing requests: a client that retries them
+/// has written and read the right bytes.
 #[test]
 fn nbdkit_with_delays_and_errors_before_a_volume() {
     let (Some(nbdkit), Some(qemu_img), Some(nbdcopy)) = (
@@ -227,8 +229,8 @@ fn nbdkit_with_delays_and_errors_before_a_volume() {
     tool(&qemu_img, &["compare", "-f", "raw", "-F", "raw", from, to]);
 }
 
-/// The library's own shell on a volume: flags and commands that no other tool sends, and whether what they do comes
-/// back over another connection.
+/// libnbd's own shell on a volume: flags and commands that no other tool sends, and whether another connection
+/// sees their effects.
 #[test]
 fn nbdsh_asks_a_volume_for_what_no_tool_does() {
     let Some(nbdsh) = find("nbdsh", "python3-libnbd") else {
@@ -248,7 +250,7 @@ fn nbdsh_asks_a_volume_for_what_no_tool_does() {
     assert_eq!(cluster.status()["nbd"]["failures"], 0);
 }
 
-/// See the test above. `RESIZE`, which libnbd does not have, is sent by hand.
+/// The script of the test above. `RESIZE`, which libnbd does not have, is sent by hand.
 const NBDSH: &str = r"
 import errno, nbd, socket, struct
 M = 1 << 20

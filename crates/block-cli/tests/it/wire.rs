@@ -1,4 +1,4 @@
-//! A client that speaks with one store itself, past the NBD server.
+//! A client that talks to one store directly, without the NBD server.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use block::wire::client::{Outcome, Piece, Reason, Request, Response, Span, What}
 use block::wire::frame::{Frame, HEAD, Head, kind};
 use block::wire::hello::{Hello, Role};
 
-/// The cluster's, as the cluster file of the tests says.
+/// The cluster's id in the cluster file of the tests.
 pub(crate) const CLUSTER: u128 = 0x0d1c_5c2e_9d3a_4f4b_8a64_0d6f_2f0c_7a11;
 
 pub(crate) fn hello(role: Role, id: u64) -> Vec<u8> {
@@ -23,7 +23,7 @@ pub(crate) fn hello_of(cluster: Uuid, role: Role, id: u64) -> Vec<u8> {
     frame.encode().unwrap().to_vec()
 }
 
-/// See the module.
+/// A connection to a store.
 pub(crate) struct Wire {
     socket: TcpStream,
     bytes: Vec<u8>,
@@ -86,12 +86,12 @@ impl Wire {
     }
 }
 
-/// What a store said to reads.
+/// A store's responses to reads.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
-    /// The bytes of blocks that it served; each is the same all over.
+    /// For each served block the byte that fills it.
     pub(crate) served: Vec<u8>,
-    /// How often it did not.
+    /// Number of reads that were refused.
     pub(crate) refused: usize,
 }
 
@@ -103,14 +103,14 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Learns the volume's epoch from a store; `None` where it does not lead the group.
+    /// Learns the volume's epoch from a store; `None` if the store does not lead the group.
     pub(crate) fn connect(port: u16) -> Option<Self> {
         let mut reader = Self {
             wire: Wire::connect(port, 9),
             epoch: Epoch(0),
             next: 0,
         };
-        // Epoch 0 is older than any: the refusal says which it is.
+        // Epoch 0 is older than any other, so the refusal names the current one.
         reader.ask(1);
         match reader.wire.answer().outcome {
             Outcome::Refused(Reason::Fenced { epoch }) => reader.epoch = epoch,
@@ -120,14 +120,14 @@ impl Reader {
         Some(reader)
     }
 
-    /// Asks for so many blocks. Nothing is heard yet.
+    /// Requests this many blocks, without reading the responses.
     pub(crate) fn ask(&mut self, count: u64) {
         let asked = self.ask_in_part(count);
         self.ask_the_rest(&asked);
     }
 
-    /// Sends the first bytes alone: what is left. A store that is stopped finds this connection ready before all others
-    /// that something comes to later.
+    /// Sends only the first bytes of requests; returns the rest. So when a stopped store wakes, this connection
+    /// is ready before all others that receive something later.
     pub(crate) fn ask_in_part(&mut self, count: u64) -> Vec<u8> {
         let requests: Vec<_> = (self.next..self.next + count)
             .map(|id| self.request(id))
@@ -139,7 +139,7 @@ impl Reader {
         rest
     }
 
-    /// Sends what is left.
+    /// Sends the rest.
     pub(crate) fn ask_the_rest(&mut self, rest: &[u8]) {
         self.wire.socket.write_all(rest).unwrap();
     }
@@ -164,7 +164,7 @@ impl Reader {
         }
     }
 
-    /// Hears the answers to the last that were asked for.
+    /// Reads the responses to the last `count` requests.
     pub(crate) fn hear(&mut self, count: u64) -> Said {
         let mut open: BTreeSet<u64> = (self.next - count..self.next).collect();
         let mut said = Said::default();
@@ -181,7 +181,7 @@ impl Reader {
     }
 }
 
-/// What a block is full of.
+/// The byte that fills a block.
 fn byte_of(pieces: &[Piece]) -> u8 {
     let mut bytes = Vec::with_capacity(BLOCK);
     for piece in pieces {
