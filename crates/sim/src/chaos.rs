@@ -1,4 +1,4 @@
-//! Many threads, everything at once, and everything goes wrong.
+//! Many threads do everything at once, while everything fails now and then.
 //!
 //! ```text
 //!   round   a disk, options drawn from the seed
@@ -6,17 +6,17 @@
 //!   check   what is found when it is opened again is what was promised
 //! ```
 //!
-//! Workers have keys of their own and know what may be found under them; helpers flush, compact, drop
-//! families, lock the log, resume, copy. Calls of the disk fail or are slow, users' code panics. It must
-//! hold:
+//! Workers have keys of their own and know which values may be found under them. Helpers flush, compact,
+//! drop families, lock the log, resume, and copy. Calls of the disk fail or are slow, and user code panics.
+//! These must hold:
 //! - no operation takes longer than a bound: a watchdog ends the process with all stacks;
-//! - when nothing goes wrong any more, `resume` is enough for writes to go through;
+//! - once faults have ended, `resume` is enough for writes to succeed;
 //! - a failed open and a close leave no thread;
-//! - memtables stay within what the options say;
-//! - nothing acknowledged is lost, by the promise that was given for it; merges count once;
-//! - where nothing goes wrong, nothing fails.
+//! - memtables stay within the limits of the options;
+//! - nothing acknowledged is lost that its kind of write promised to keep; merges count once;
+//! - without faults, nothing fails.
 //!
-//! Threads run freely: a seed repeats the options and the storms, not the order of events.
+//! Threads run freely: a seed repeats the options and the faults, not the order of events.
 
 mod arena;
 mod callbacks;
@@ -40,15 +40,15 @@ use crate::model::setup::Setup;
 
 pub use watch::Watch;
 
-/// Lives of a round.
+/// Openings of the database in a round.
 const LIVES: u64 = 4;
 
-/// What may be left out, to look for one thing alone.
+/// Parts that can be left out, to look for one fault alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Calls of the disk that fail.
     Faults,
-    /// Users' code that panics.
+    /// User code that panics.
     Panics,
     /// Comparators that panic.
     Comparators,
@@ -62,26 +62,26 @@ pub enum Part {
     ListenersThatWrite,
     /// Ingested files.
     Ingestion,
-    /// Families that come and go.
+    /// Families that are created and dropped.
     Families,
     /// Imported families.
     Imports,
     /// Range deletions.
     Ranges,
-    /// `resume` in the middle.
+    /// `resume` during faults.
     Resume,
-    /// Locks of the log, pauses of background work.
+    /// Locks of the log, and pauses of background work.
     Pauses,
     /// Changes of options.
     SetOptions,
-    /// Copies.
+    /// Checkpoints, backups and secondary instances.
     Copies,
-    /// Writes without log.
+    /// Writes without the log.
     Unlogged,
 }
 
 impl Part {
-    /// Every part, by its name in a command.
+    /// Every part with its name on the command line.
     pub const ALL: [(&'static str, Self); 16] = [
         ("faults", Self::Faults),
         ("panics", Self::Panics),
@@ -108,14 +108,14 @@ impl Part {
     }
 }
 
-/// What a round is given.
+/// The parameters of a round.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Options, storms, and what threads do.
+    /// Determines options, faults, and what threads do.
     pub seed: u64,
     /// How long it takes, without opening and closing.
     pub time: Duration,
-    /// What is left out.
+    /// The parts to leave out.
     pub without: Vec<Part>,
     /// Options that are not drawn, as `name=value;…`.
     pub options: String,
@@ -127,7 +127,7 @@ impl Plan {
     }
 }
 
-/// What rounds did.
+/// Counts over all rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Rounds.
@@ -136,7 +136,7 @@ pub struct Tally {
     pub lives: u64,
     /// Calls of the disk that failed.
     pub faults: u64,
-    /// Panics of users' code.
+    /// Panics of user code.
     pub panics: u64,
     /// The most memory that the process had, in bytes.
     pub memory: u64,
@@ -146,7 +146,7 @@ pub struct Tally {
 const FIXED: &str = "create_missing_column_families=true;wal_no_space_wait_ms=100;\
                      wal_slow_io_ms=20;";
 
-/// Runs a round. Errors: what did not hold, with the options.
+/// Runs a round. Errors: the property that did not hold, with the options.
 pub fn run(plan: &Plan, watch: &Watch, tally: &mut Tally) -> Result<(), String> {
     let mut rng = Rng::new(plan.seed);
     let config = Config::default()

@@ -1,4 +1,4 @@
-//! A simulated cluster of block stores, and the judge of what its clients saw.
+//! A simulated cluster of block stores, and a check of everything that its clients saw.
 //!
 //! ```text
 //!   plan ──faults──> network, clocks, disks ──> stores ──> clients
@@ -6,16 +6,16 @@
 //!                              linear <── history <───────────┘
 //! ```
 //!
-//! - [`clocks`] is what time each node believes it is, and who stands still.
-//! - [`history`] is what clients asked for, and when, and what they were told.
-//! - [`linear`] says whether one copy of each block could have answered so; [`search`] does it where
-//!   values are not unique, and [`violation`] is what it says if not.
+//! - [`clocks`]: each node's clocks, and paused nodes.
+//! - [`history`]: the operations of clients, their times, and their answers.
+//! - [`linear`] checks whether a single copy of each block could have given these answers; [`search`] does so if
+//!   values are not unique, and [`violation`] describes a failure.
 //! - [`network`] loses, delays and reorders messages, and breaks connections.
-//! - [`plan`] is what goes wrong and when, drawn from a seed; [`apply`] does it.
-//! - [`shrink`] leaves out what a failure does not need.
-//! - [`shape`] is what a cluster is made of, drawn from a seed; [`store`] is one of its stores, [`client`] an
-//!   attachment of a volume, [`values`] what it writes.
-//! - [`run`] lets it all happen, and [`coverage`] is how often what has.
+//! - [`plan`]: the faults and their times, drawn from a seed; [`apply`] applies them.
+//! - [`shrink`] removes faults that a failure does not need.
+//! - [`shape`]: the parameters of a cluster, drawn from a seed; [`store`] is one of its stores, [`client`] an
+//!   attachment of a volume, [`values`] the values that it writes.
+//! - [`run`] runs a simulation, and [`coverage`] counts what has happened.
 //!
 //! Nothing here has threads, sleeps, or asks the machine for the time: the same seed and the same
 //! calls give the same run.

@@ -1,7 +1,7 @@
-//! Everything in a database, read in every way that there is.
+//! Reads everything in a database in every possible way.
 //!
-//! A scan forward, a scan backward and a read of every key must agree; a test that compares the
-//! result with anything has so compared all three.
+//! A scan forward, a scan backward and a read of every key must agree, so a test that compares the result
+//! with anything has compared all three.
 
 use base::{Error, Result};
 use ironstone::{ColumnFamily, Db, ReadOptions};
@@ -71,8 +71,8 @@ pub fn everything(db: &Db) -> Result<Vec<FamilyContent>> {
         .collect()
 }
 
-/// Where two contents differ first, in words; `None` if they are equal. The order of families
-/// does not count.
+/// The first difference between two contents, as text; `None` if they are equal. The order of families does
+/// not count.
 pub fn difference(want: &[FamilyContent], have: &[FamilyContent]) -> Option<String> {
     for (name, _) in have {
         if !want.iter().any(|(n, _)| n == name) {
@@ -90,7 +90,7 @@ pub fn difference(want: &[FamilyContent], have: &[FamilyContent]) -> Option<Stri
     None
 }
 
-/// Where two scans differ first, in words.
+/// The first difference between two scans, as text.
 pub fn pair_difference(want: &[(Vec<u8>, Vec<u8>)], have: &[(Vec<u8>, Vec<u8>)]) -> Option<String> {
     let show = |pair: Option<&(Vec<u8>, Vec<u8>)>| match pair {
         None => "the end".to_owned(),

@@ -1,4 +1,4 @@
-//! Databases that real RocksDB wrote, with what RocksDB itself read in them.
+//! Databases that real RocksDB wrote, with what RocksDB itself read from them.
 //!
 //! ```text
 //!   <release>_<scenario>_<variant>/
@@ -34,7 +34,7 @@ impl Entry {
         self.path.join("db")
     }
 
-    /// The scenario: the name without the release before it and the variant behind it.
+    /// The scenario: the name without the release at its start and the variant at its end.
     pub fn scenario(&self) -> &str {
         let tail = self.name.split_once('_').map_or("", |(_, tail)| tail);
         tail.rsplit_once('_').map_or(tail, |(head, _)| head)

@@ -1,13 +1,13 @@
-//! Crashes at every event of seeded workloads, and what must hold afterwards.
+//! Crashes at every event of random workloads, and the checks after them.
 //!
-//! - [`log_only`]: the log alone; fast, for the great number of states.
+//! - [`log_only`]: only the log; fast, so that many states can be checked.
 //! - [`engine`]: whole databases.
 //! - [`errors`]: an error at every I/O instead of a crash.
 //!
-//! A *state* is one image of a disk that was opened and checked. What must hold in it: everything
-//! acknowledged as durable is there; what is there is a prefix of what was written; opening it
-//! again gives the same; a crash while it is opened changes nothing. Each failure is one line with
-//! what reproduces it.
+//! A *state* is an image of a disk that was opened and checked. These must hold: everything acknowledged as
+//! durable is there; what is there is a prefix of what was written; opening the image again gives the same;
+//! a crash during the opening changes nothing. Each failure is one line with the command that reproduces
+//! it.
 
 pub mod engine;
 pub mod errors;
@@ -16,34 +16,34 @@ mod model;
 
 use std::fmt;
 
-/// What a run did.
+/// Counts over a run.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Images opened and checked.
     pub states: u64,
-    /// Events at which images were taken, or operations that were made to fail.
+    /// Events at which images were taken, or operations that failed on purpose.
     pub points: u64,
     /// Workloads.
     pub workloads: u64,
-    /// Log writes past the page cache.
+    /// Log writes that bypassed the page cache.
     pub direct: u64,
     /// Images that RocksDB opened: before Ironstone's recovery, and after it.
     pub rocksdb: [u64; 2],
-    /// Of those before, images whose MANIFEST RocksDB refused until its torn end was cut off.
+    /// Images whose MANIFEST RocksDB refused before the recovery, until its torn end was cut off.
     pub manifests_cut: u64,
-    /// Images that RocksDB was not shown because it would read one of their logs for ever.
+    /// Images that were not opened by RocksDB, because it would read one of their logs for ever.
     pub endless: u64,
     /// Images refused because a torn end of the MANIFEST may also be a flipped bit.
     pub ambiguous: u64,
-    /// The first things that did not hold, one line each.
+    /// The first violations, one line each.
     pub failures: Vec<String>,
 }
 
-/// Failures that a tally keeps.
+/// The most failures that are kept.
 const FAILURES_MAX: usize = 20;
 
 impl Tally {
-    /// Adds what another run did.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: Self) {
         self.states += other.states;
         self.points += other.points;
@@ -60,7 +60,7 @@ impl Tally {
         }
     }
 
-    /// Notes something that does not hold.
+    /// Notes a violation.
     pub fn fail(&mut self, what: String) {
         if self.failures.len() < FAILURES_MAX {
             self.failures.push(what);

@@ -1,4 +1,4 @@
-//! Directories of tests: where they are, copies of them, and whether they changed.
+//! Directories of tests: where they are, how to copy them, and whether they changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,9 +9,8 @@ use base::{Error, Result};
 /// The environment variable that names the directory for temporary databases.
 pub const DIRECTORY_VARIABLE: &str = "IRONSTONE_TEST_DIR";
 
-/// A new temporary directory: under [`DIRECTORY_VARIABLE`] if it is set, else in memory
-/// (`/dev/shm`) where there is such a place. Tests open thousands of databases; what they check
-/// does not depend on a device.
+/// A new temporary directory: under [`DIRECTORY_VARIABLE`] if it is set, otherwise in memory (`/dev/shm`)
+/// if possible. Tests open thousands of databases, and what they check does not depend on a device.
 pub fn scratch() -> Result<tempfile::TempDir> {
     let memory = Path::new("/dev/shm");
     let parent = match std::env::var_os(DIRECTORY_VARIABLE) {
@@ -25,7 +24,7 @@ pub fn scratch() -> Result<tempfile::TempDir> {
         .map_err(|e| Error::io("create directory", &parent, e))
 }
 
-/// Copies the files of `from` into `to`, which is created; copies can be written to. `LOCK` and
+/// Copies the files of `from` into `to`, which is created; the copies are writable. `LOCK` and
 /// subdirectories are left out.
 ///
 /// `LOCK` must not even be opened: closing it would release the lock that this process holds.
@@ -42,7 +41,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// [`copy`] with the subdirectories.
+/// Like [`copy`], including the subdirectories.
 pub fn copy_all(from: &Path, to: &Path) -> Result<()> {
     copy(from, to)?;
     let list = |e| Error::io("list directory", from, e);
@@ -69,7 +68,7 @@ pub fn files(dir: &Path) -> Result<BTreeMap<String, PathBuf>> {
     Ok(out)
 }
 
-/// The path of the only file in `dir` whose name starts and ends so.
+/// The path of the only file in `dir` whose name starts with `start` and ends with `end`.
 ///
 /// # Panics
 /// If there is none, or more than one.
@@ -84,7 +83,7 @@ pub fn only(dir: &Path, start: &str, end: &str) -> PathBuf {
     found.remove(0)
 }
 
-/// What a directory holds: file names with their content. `LOCK` and `LOG` files are left out.
+/// The content of a directory: file names with their bytes. `LOCK` and `LOG` files are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State(BTreeMap<String, Vec<u8>>);
 
@@ -102,7 +101,7 @@ impl State {
         Ok(Self(out))
     }
 
-    /// Makes `dir` hold exactly this, and no `LOG` or `LOCK`.
+    /// Makes `dir` have exactly these files, and no `LOG` or `LOCK`.
     pub fn restore(&self, dir: &Path) -> Result<()> {
         for (_, path) in files(dir).unwrap_or_default() {
             fs::remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
@@ -141,7 +140,7 @@ impl State {
         self.0.keys().map(String::as_str)
     }
 
-    /// What is different in `now`, in words; `None` if nothing is.
+    /// The differences to `now`, as text; `None` if there are none.
     pub fn changes(&self, now: &Self) -> Option<String> {
         let mut out = Vec::new();
         for (name, bytes) in &self.0 {

@@ -1,8 +1,8 @@
-//! A simulated disk: a file system in memory that knows what a power cut may take.
+//! A simulated disk: a file system in memory that models what a power cut may lose.
 //!
-//! It keeps two states of everything: what the process sees, and what is durable. Between the two
-//! lie pending operations, and a *crash image* is a new disk in one of the states that a power cut
-//! at this moment allows: the durable state plus some of the pending operations.
+//! It keeps two states of everything: the state that the process sees, and the durable state. The
+//! difference is pending operations. A *crash image* is a new disk in one of the states that a power cut at
+//! this moment allows: the durable state plus some of the pending operations.
 //!
 //! ```text
 //!   write_at(None) ──> pending ──sync──> durable        content, per sector
@@ -10,26 +10,26 @@
 //!   create, rename, remove, link ──> pending ──sync_dir──> durable     names, per name
 //! ```
 //!
-//! What a power cut may leave, per file and independently of the others:
+//! A power cut may leave the following, for each file independently of the others:
 //! - each sector ([`Config::sector`], the unit in which a device tears) has any of the contents
 //!   that it had since it was last durable; other sectors of the same write may differ;
-//! - the size is any that the file had, also with sectors behind it that were never written
-//!   (zeros), or without sectors that were (gone);
-//! - each name is old or new, in any order, except that operations on one name keep theirs and a
+//! - the size is any that the file had, even with sectors behind it that were never written (zeros), or
+//!   without sectors that were (lost);
+//! - each name is old or new, in any order, except that operations on one name keep their order, and a
 //!   rename is one operation;
-//! - with [`Config::garbage`], bytes of a pending write may be anything.
+//! - with [`Config::garbage`], bytes of a pending write may have any value.
 //!
-//! Direct I/O is as volatile as buffered: the device has a cache. A sync that fails leaves the
-//! pages clean and unwritten, as Linux does: a later sync succeeds and does not write them. The same
-//! with the names of a directory: those that were new when its sync failed become durable by chance,
-//! or with the next change of the same name.
+//! Direct I/O is as volatile as buffered I/O, because the device has a cache. A sync that fails leaves the
+//! pages clean and unwritten, as Linux does: a later sync succeeds and does not write them. The same holds
+//! for the names of a directory: those that were new when its sync failed become durable by chance, or with
+//! the next change of the same name.
 //!
-//! [`SimDisk::kill_image`] is the state after SIGKILL: everything that the process has written,
-//! with the same operations pending. Every act that matters for durability is an *event* with a
-//! number; LOG files are not counted. A [`Watcher`] sees each event twice, in flight and after it,
-//! and may take images there; [`SimDisk::crash_at`] ends the machine at an event instead.
+//! [`SimDisk::kill_image`] is the state after SIGKILL: everything that the process has written, with the
+//! same operations pending. Every operation that matters for durability is an *event* with a number;
+//! operations on LOG files are not counted. A [`Watcher`] sees each event twice, in flight and after it,
+//! and may take images then; [`SimDisk::crash_at`] ends the machine at an event instead.
 //!
-//! Deterministic: the same calls give the same events, and images depend on the generator alone.
+//! Deterministic: the same calls give the same events, and images depend only on the random generator.
 
 mod content;
 mod fault;
@@ -59,19 +59,19 @@ use fault::Faults;
 use inode::Inode;
 use names::Names;
 
-/// How the disk behaves.
+/// The properties of the disk.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Bytes that the device writes as a whole or not at all; a power of two.
+    /// Bytes that the device writes atomically; a power of two.
     pub sector: u32,
-    /// What pending bytes may become besides old and new, until [`SimDisk::set_garbage`].
+    /// The garbage that pending writes may leave, until [`SimDisk::set_garbage`].
     pub garbage: Garbage,
-    /// The files in which they may, by the end of their names: all, if empty.
+    /// The end of the names of the files in which they may; all files, if empty.
     pub garbage_in: &'static str,
-    /// Durable writes of several threads overtake one another more often than threads do by
-    /// themselves: some sleep before they begin.
+    /// Whether durable writes of several threads overtake each other more often than by chance: some sleep
+    /// before they begin.
     pub overtaking: bool,
-    /// What [`FileSystem::probe`] says; its `direct_alignment` is enforced.
+    /// The result of [`FileSystem::probe`]; its `direct_alignment` is enforced.
     pub probe: Probe,
 }
 
@@ -98,15 +98,15 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The same disk with atomic writes of one sector up to `max` bytes: they are never torn, garbage
-    /// or not.
+    /// The same disk with atomic writes of one sector up to `max` bytes: they are never torn, and leave no
+    /// garbage.
     #[must_use]
     pub fn with_atomic_writes(mut self, max: u32) -> Self {
         self.probe.atomic_write_unit = Some((self.sector, max));
         self
     }
 
-    /// The same disk with another sector, also as alignment of direct I/O and physical block.
+    /// The same disk with another sector, which is also the alignment of direct I/O and the physical block.
     #[must_use]
     pub fn with_sector(mut self, bytes: u32) -> Self {
         self.sector = bytes;
@@ -116,29 +116,29 @@ impl Config {
     }
 }
 
-/// What a write in flight may leave besides the old and the new content.
+/// The content that a write in flight may leave, besides the old and the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Garbage {
-    /// Nothing: sectors are atomic.
+    /// No other: sectors are atomic.
     None,
-    /// Anything in the bytes that it writes; the rest of the sector stays.
+    /// Any content in the bytes that it writes; the rest of the sector is kept.
     WrittenBytes,
-    /// Anything in the whole sector: a device that destroys what it rewrites.
+    /// Any content in the whole sector: a device that destroys the sectors that it rewrites.
     Sector,
 }
 
-/// An act that matters for durability.
+/// An operation that matters for durability.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// Counts from 1 for each disk.
+    /// Number of the event on its disk, from 1.
     pub number: u64,
-    /// What was done.
+    /// The operation.
     pub act: Act,
-    /// To what.
+    /// The file or directory.
     pub path: Arc<Path>,
-    /// Where, in bytes; 0 for acts on names.
+    /// Offset in bytes; 0 for operations on names.
     pub offset: u64,
-    /// How much, in bytes; 0 for acts on names.
+    /// Length in bytes; 0 for operations on names.
     pub len: u64,
 }
 
@@ -152,8 +152,8 @@ impl std::fmt::Display for Event {
     }
 }
 
-/// What can be done to a disk. `Read`, `Open` and `List` change nothing and are no events, but
-/// faults meet them too.
+/// The operations on a disk. `Read`, `Open` and `List` change nothing and are not events, but faults can
+/// hit them too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "each is the call of the same name")]
 pub enum Act {
@@ -183,30 +183,30 @@ impl Act {
 /// When the watcher is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The act has begun: what it writes is pending, what it promises is not kept yet.
+    /// The operation has begun: its changes are pending, and its promise is not fulfilled yet.
     InFlight,
-    /// The act has returned.
+    /// The operation has returned.
     After,
 }
 
-/// Sees every event, while the disk stands still.
+/// Sees every event, while the disk is locked.
 pub trait Watcher: Send + Sync {
     /// Called twice for each event. Must not use the disk itself, only `moment`.
     fn at(&self, moment: &Moment<'_>);
 }
 
-/// Where in an event the machine ends.
+/// The moment within an event at which the machine ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashWhen {
     /// Nothing of it has happened.
     Before,
     /// In flight.
     During,
-    /// It has happened, but nobody is told.
+    /// It has happened, but the caller is not told.
     After,
 }
 
-/// A simulated disk. Clones are the same disk.
+/// A simulated disk. Clones share it.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     core: Arc<Core>,
@@ -216,16 +216,16 @@ pub struct SimDisk {
 struct Core {
     config: Config,
     state: Mutex<State>,
-    /// Durable writes that may have slept, see [`Config::overtaking`].
+    /// Number of durable writes that could have slept, see [`Config::overtaking`].
     overtakings: AtomicU64,
 }
 
-/// Everything on the disk.
+/// The content of the disk.
 struct State {
     inodes: Vec<Inode>,
     names: Names,
     locked: Vec<std::path::PathBuf>,
-    /// Orders pending operations in time.
+    /// Orders the pending operations.
     sequence: u64,
     events: u64,
     calls: u64,
@@ -233,7 +233,7 @@ struct State {
     faults: Faults,
     crash: Option<(u64, CrashWhen)>,
     crashed: bool,
-    /// Nothing becomes durable any more.
+    /// Whether nothing becomes durable any more.
     fading: bool,
     watcher: Option<Arc<dyn Watcher>>,
     micros: u64,
@@ -246,11 +246,11 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// With [`Config::overtaking`], one of so many durable writes sleeps, and for so long.
+/// With [`Config::overtaking`], one durable write in this many sleeps, and for how long.
 const LINGERING: u64 = 3;
 const LINGER: Duration = Duration::from_micros(200);
 
-/// Events that [`SimDisk::trace`] keeps.
+/// Number of events that [`SimDisk::trace`] keeps.
 const TRACE_EVENTS_MAX: usize = 4096;
 
 impl State {
@@ -302,14 +302,14 @@ fn os_error(what: Act, path: &Path, errno: i32) -> Error {
     Error::io(&name, path, std::io::Error::from_raw_os_error(errno))
 }
 
-/// LOG files are for people: they take no event numbers.
+/// LOG files are for people, so their operations have no event numbers.
 fn is_counted(path: &Path) -> bool {
     !path
         .file_name()
         .is_some_and(|n| n.to_string_lossy().starts_with("LOG"))
 }
 
-/// An act as its caller describes it.
+/// An operation, as its caller describes it.
 struct Call<'a> {
     act: Act,
     path: &'a Arc<Path>,
@@ -343,18 +343,18 @@ impl SimDisk {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The disk as the engine's `Env` wants it.
+    /// The disk as the engine's `Env` takes it.
     pub fn shared(&self) -> Arc<dyn FileSystem> {
         Arc::new(self.clone())
     }
 
-    /// How the disk behaves.
+    /// The properties of the disk.
     pub fn config(&self) -> &Config {
         &self.core.config
     }
 
-    /// Changes what writes from now on may leave, here and in images of this disk. Those that are
-    /// pending keep to what was said when they were written.
+    /// Changes the garbage that later writes may leave, here and in images of this disk. Pending writes
+    /// keep the setting of their time.
     pub fn set_garbage(&self, garbage: Garbage) {
         let mut state = self.lock_state();
         let old = std::mem::replace(&mut state.garbage, garbage);
@@ -368,18 +368,18 @@ impl SimDisk {
         self.lock_state().events
     }
 
-    /// Number of the last operation that a fault could have met: events, reads, opens, lists.
+    /// Number of the last operation that a fault could hit: events, reads, opens, lists.
     pub fn calls(&self) -> u64 {
         self.lock_state().calls
     }
 
-    /// Ends the machine at event `number`: it and everything later fails. Images are of the state
-    /// that the disk had then.
+    /// Ends the machine at event `number`: it and everything later fails. Images have the state of that
+    /// moment.
     pub fn crash_at(&self, number: u64, when: CrashWhen) {
         self.lock_state().crash = Some((number, when));
     }
 
-    /// [`SimDisk::crash_at`] the n-th event from now, counting from 1, after its effect.
+    /// Like [`SimDisk::crash_at`] for the n-th event from now, counting from 1, after its effect.
     pub fn set_crash_after(&self, n: u64) {
         let mut state = self.lock_state();
         state.crash = Some((state.events + n, CrashWhen::After));
@@ -395,22 +395,22 @@ impl SimDisk {
         self.lock_state().crashed
     }
 
-    /// The power goes: from now on nothing becomes durable, whatever syncs say. What is done now is pending in
-    /// a [`SimDisk::crash_image`]: calls that were on their way when the power went.
+    /// The power fails: from now on nothing becomes durable, whatever syncs report. Later operations are
+    /// pending in a [`SimDisk::crash_image`], like calls that were on their way when the power failed.
     pub fn fade(&self) {
         self.lock_state().fading = true;
     }
 
-    /// Makes operation `n` from now, counting from 1, and with [`Repeat::Forever`] every later
-    /// one, fail; operations that cannot fail this way are passed over.
+    /// Makes operation `n` from now fail, counting from 1, and with [`Repeat::Forever`] every later one;
+    /// operations that cannot fail this way are skipped.
     pub fn fail_at(&self, n: u64, fault: Fault, repeat: Repeat) {
         let mut state = self.lock_state();
         let at = state.calls + n;
         state.faults.add(at, fault, repeat);
     }
 
-    /// Makes the next operation that `which` picks fail, and with [`Repeat::Forever`] all of them;
-    /// operations that cannot fail this way are passed over.
+    /// Makes the next operation fail for which `which` is true, and with [`Repeat::Forever`] all of them;
+    /// operations that cannot fail this way are skipped.
     pub fn fail_on(
         &self,
         fault: Fault,
@@ -420,12 +420,12 @@ impl SimDisk {
         self.lock_state().faults.aim(Box::new(which), fault, repeat);
     }
 
-    /// Every operation succeeds from now on.
+    /// Removes all faults: every operation succeeds from now on.
     pub fn clear_faults(&self) {
         self.lock_state().faults.clear();
     }
 
-    /// The first operation that an injected fault has met: what it was, and on which file.
+    /// The first operation that an injected fault has hit, and its file.
     pub fn failed(&self) -> Option<(Act, std::path::PathBuf)> {
         self.lock_state().faults.hit()
     }
@@ -440,13 +440,13 @@ impl SimDisk {
         self.lock_state().watcher = None;
     }
 
-    /// The last events, at most a few thousand.
+    /// The last few thousand events.
     pub fn trace(&self) -> Vec<Event> {
         self.lock_state().trace.clone()
     }
 
-    /// Does one act: counts it, injects what was asked for, lets `pend` change what the process
-    /// sees, and `commit` what is durable.
+    /// Executes an operation: counts it, injects faults, lets `pend` change the state that the process
+    /// sees, and `commit` the durable state.
     fn act<T>(
         &self,
         call: &Call<'_>,
@@ -500,7 +500,7 @@ impl SimDisk {
         }
     }
 
-    /// An act on names: pending until the directory is synced.
+    /// An operation on names: pending until the directory is synced.
     fn name_act(
         &self,
         act: Act,
@@ -549,7 +549,7 @@ impl State {
     }
 }
 
-/// Time that passes a microsecond with every look, and as much as is slept.
+/// A clock that advances by a microsecond each time it is read, and by the time that is slept.
 #[derive(Debug, Default)]
 pub struct SimClock {
     micros: AtomicU64,

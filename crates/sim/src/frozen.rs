@@ -1,7 +1,7 @@
-//! Files in memory that nobody can change, to open damaged databases by the hundred thousand.
+//! Read-only files in memory, to open damaged databases by the hundred thousand.
 //!
-//! A [`Frozen`] is a [`State`] as a file system under [`DIR`]; a copy with one file damaged shares
-//! the others. Everything that would change something is refused.
+//! A [`Frozen`] is a [`State`] as a file system under [`DIR`]; a copy with one damaged file shares the
+//! others. All changes are refused.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,22 +13,22 @@ use io::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind,
 
 use crate::dirs::State;
 
-/// Where the files lie.
+/// The directory of the files.
 pub const DIR: &str = "/frozen";
 
-/// A directory that nobody can change.
+/// A read-only directory.
 #[derive(Clone, Debug, Default)]
 pub struct Frozen(BTreeMap<PathBuf, Arc<[u8]>>);
 
 impl Frozen {
-    /// These files.
+    /// A directory with these files.
     pub fn of(state: &State) -> Self {
         let bytes = |name: &str| Arc::from(state.get(name).unwrap_or_default());
         let files = state.names().map(|n| (Path::new(DIR).join(n), bytes(n)));
         Self(files.collect())
     }
 
-    /// The same with a file that has other content.
+    /// The same with another content of a file.
     #[must_use]
     pub fn with(&self, name: &str, bytes: impl Into<Arc<[u8]>>) -> Self {
         let mut out = self.clone();
@@ -44,7 +44,7 @@ impl Frozen {
         out
     }
 
-    /// One file, as an open one.
+    /// Opens a file.
     pub fn file(&self, name: &str) -> Result<Arc<dyn File>> {
         self.open(&Path::new(DIR).join(name), OpenHow::READ)
     }

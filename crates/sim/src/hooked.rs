@@ -1,8 +1,8 @@
-//! A file system between the engine and another one, where a test stands.
+//! A file system between the engine and another one, through which a test can interfere.
 //!
-//! Every operation asks a [`Hook`] first: it lets it through, makes it fail, or makes a write
-//! short. And time can be stopped: while [`HookedFs::frozen`] runs, no operation changes anything,
-//! so a copy of a directory is what a crash at that instant would have left in the page cache.
+//! Before each operation, a [`Hook`] decides whether it is executed, fails, or writes too little. And time
+//! can be stopped: while [`HookedFs::frozen`] runs, no operation changes anything, so a copy of a directory
+//! is what a crash at that instant would have left in the page cache.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -38,7 +38,7 @@ pub enum Op {
     Remove,
     /// A directory is created.
     CreateDir,
-    /// A directory is listed, or facts about a file are asked for.
+    /// A directory is listed, or a file's metadata are read.
     Look,
 }
 
@@ -49,39 +49,39 @@ impl Op {
     }
 }
 
-/// What becomes of an operation.
+/// The fate of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It happens.
+    /// It is executed.
     Go,
-    /// It fails, and nothing happens, with this error number of the operating system.
+    /// It fails without an effect, with this error number of the operating system.
     Fail(i32),
-    /// A write takes only half of the bytes (one, if there is only one); others happen.
+    /// A write takes only half of the bytes (one, if there is only one); other operations are executed.
     Short,
 }
 
-/// Bytes of a file on their way to the device.
+/// A movement of a file's bytes towards the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// Written: to the page cache, or past it.
+    /// Written to the page cache, or directly to the device.
     Write {
-        /// Where they are in the file.
+        /// Offset in the file.
         offset: u64,
-        /// How many there are.
+        /// Number of bytes.
         len: u64,
-        /// Past the page cache.
+        /// Whether the page cache is bypassed.
         direct: bool,
-        /// And durable when the write returns.
+        /// Whether the bytes are durable when the write returns.
         durable: bool,
     },
-    /// What is in the page cache of a range goes to the device.
+    /// The cached bytes of a range are written to the device.
     WriteBack {
-        /// Where the range begins.
+        /// Start of the range.
         offset: u64,
-        /// How long it is.
+        /// Length of the range.
         len: u64,
     },
-    /// All that is in the page cache goes to the device, and is durable.
+    /// All cached bytes are written to the device, and are durable.
     Sync,
 }
 
@@ -90,13 +90,13 @@ pub trait Hook: Send + Sync + Debug {
     /// Called before the operation; may be called by several threads at once.
     fn before(&self, op: Op, path: &Path) -> Verdict;
 
-    /// Called when bytes of the file that was opened as `path` have gone further.
+    /// Called when bytes of the file that was opened as `path` have moved.
     fn moved(&self, path: &Path, what: Move) {
         let _ = (path, what);
     }
 }
 
-/// Lets everything happen.
+/// Lets every operation be executed.
 #[derive(Debug)]
 pub struct Free;
 
@@ -113,7 +113,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Passes the hook; while the result lives, time does not stop.
+    /// Asks the hook; while the result is held, time does not stop.
     fn pass(&self, op: Op, path: &Path) -> Result<(RwLockReadGuard<'_, ()>, bool)> {
         let moving = self.time.read().unwrap_or_else(PoisonError::into_inner);
         match self.hook.before(op, path) {
@@ -136,12 +136,12 @@ pub struct HookedFs {
 }
 
 impl HookedFs {
-    /// A file system that asks `hook` and passes on to the machine's.
+    /// A file system that asks `hook` and uses the machine's file system.
     pub fn new(hook: Arc<dyn Hook>) -> Arc<Self> {
         Self::over(io::posix::Posix::shared(), hook)
     }
 
-    /// A file system that asks `hook` and passes on to `inner`.
+    /// A file system that asks `hook` and uses `inner`.
     pub fn over(inner: Arc<dyn FileSystem>, hook: Arc<dyn Hook>) -> Arc<Self> {
         Arc::new(Self {
             inner,
@@ -152,7 +152,7 @@ impl HookedFs {
         })
     }
 
-    /// Runs `f` while no operation of this file system is under way.
+    /// Runs `f` while no operation of this file system is in progress.
     pub fn frozen<T>(&self, f: impl FnOnce() -> T) -> T {
         let _stopped = self
             .gate

@@ -2,15 +2,15 @@
 //!
 //! - [`oracle`] asks real RocksDB: its C API ([`oracle::rocksdb`]) and its tools
 //!   ([`oracle::ldb`]).
-//! - [`chaos`] does everything at once from many threads while everything goes wrong.
-//! - [`corpus`] is a folder of databases that real RocksDB wrote, with what they contain.
-//! - [`cluster`] has what a simulated cluster is made of, and judges what its clients saw.
-//! - [`content`] reads everything in a database in every way that there is, and compares.
-//! - [`crash`] ends a simulated machine at every event and checks what comes back.
-//! - [`disk`] is a disk in memory that knows what a power cut may take.
-//! - [`dirs`] copies directories and tells whether they changed.
-//! - [`frozen`] is files in memory that nobody can change.
-//! - [`hooked`] is a file system between the engine and the real one, where a test stops time or
+//! - [`chaos`] does everything at once from many threads, with faults all the time.
+//! - [`corpus`] is a directory of databases that real RocksDB wrote, with their expected content.
+//! - [`cluster`] simulates clusters of block stores, and checks what their clients saw.
+//! - [`content`] reads everything in a database in every possible way, and compares.
+//! - [`crash`] ends a simulated machine at every event, and checks the recovered state.
+//! - [`disk`] is a disk in memory that models what a power cut may lose.
+//! - [`dirs`] copies directories and detects changes of them.
+//! - [`frozen`] is a read-only file system in memory.
+//! - [`hooked`] is a file system between the engine and the real one, through which a test stops time or
 //!   makes operations fail.
 //! - [`model`] runs random operations against a `BTreeMap`.
 //! - [`turns`] lets Ironstone and RocksDB take turns on one directory.

@@ -5,14 +5,14 @@
 //!                                                └─> Model ─────┴─ compare
 //! ```
 //!
-//! The operations depend on the seed and on the model alone, never on the database, so a seed
-//! runs the same operations each time; what differs between runs is when background jobs get
-//! their turn. A failure is made smaller by looking for the shortest run of the same seed after
-//! which a comparison of everything fails.
+//! The operations depend only on the seed and on the model, never on the database, so a seed runs the same
+//! operations each time; only the timing of background jobs differs between runs. A failure is reduced by
+//! looking for the shortest run of the same seed after which a comparison of everything fails.
 //!
-//! A crash is a copy of the directory that is made while the file system stands still
-//! ([`HookedFs::frozen`](crate::hooked::HookedFs::frozen)) and the database is open: what the death of the process leaves.
-//! The run goes on with the copy; so it does, at times, with a checkpoint or a restored backup.
+//! A crash is a copy of the directory that is made while the file system is frozen
+//! ([`HookedFs::frozen`](crate::hooked::HookedFs::frozen)) and the database is open: that is the state after
+//! the death of the process. The run continues with the copy; at times it also continues with a checkpoint or a
+//! restored backup.
 
 mod check;
 mod copies;
@@ -37,20 +37,20 @@ pub use ttl::run as run_ttl;
 
 /// The environment variable with the number of operations of the long test.
 pub const OPS_VARIABLE: &str = "IRONSTONE_MODEL_OPS";
-/// The environment variable with the one seed to run.
+/// The environment variable with the only seed to run.
 pub const SEED_VARIABLE: &str = "IRONSTONE_MODEL_SEED";
-/// The environment variable with how many times more often the rare operations come.
+/// The environment variable with the factor by which rare operations are more frequent.
 pub const RARE_VARIABLE: &str = "IRONSTONE_MODEL_RARE";
 
-/// What one run does.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Determines the options and the operations.
     pub seed: u64,
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// How many times more often than in a long run the rare operations come: those on files,
-    /// families and whole databases.
+    /// The factor by which rare operations, those on files, families and whole databases, are more frequent
+    /// than in a long run.
     pub rare: u64,
 }
 
@@ -62,12 +62,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Operations so far.
+    /// Number of operations so far.
     pub fn operations(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Takes over what a run has counted since it was asked the last time.
+    /// Adds what a run has counted since the last call.
     fn take(&self, counted: &mut BTreeMap<&'static str, u64>) {
         let mut all = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, n) in std::mem::take(counted) {
@@ -88,11 +88,11 @@ impl fmt::Display for Counts {
 /// A disagreement.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The run.
+    /// The parameters of the run.
     pub plan: Plan,
-    /// After how many operations it showed.
+    /// The number of operations after which it was noticed.
     pub operation: u64,
-    /// What differs.
+    /// The difference.
     pub what: String,
     /// The last operations, oldest first.
     pub trace: Vec<String>,
@@ -122,7 +122,7 @@ pub fn run(plan: Plan, counts: &Arc<Counts>) -> Result<(), Box<Failure>> {
     runner::Runner::start(plan, counts)?.run()
 }
 
-/// Runs plans on `threads` threads, in their order, until one fails.
+/// Runs plans on `threads` threads, in order, until one fails.
 ///
 /// # Errors
 /// The first disagreement.
@@ -148,7 +148,7 @@ pub fn run_all(plans: &[Plan], threads: usize, counts: &Arc<Counts>) -> Result<(
     failure.map_or(Ok(()), Err)
 }
 
-/// Looks for the shortest prefix of the failed run that fails, in a few tries.
+/// Looks for the shortest failing prefix of the failed run, in a few tries.
 pub fn shrink(failure: Failure) -> Failure {
     let (mut good, mut best) = (0, failure);
     let counts = Arc::new(Counts::default());

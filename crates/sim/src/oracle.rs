@@ -1,5 +1,4 @@
-//! Real RocksDB as an oracle: what it reads in files that Ironstone wrote, and files that it wrote
-//! for Ironstone to read.
+//! Real RocksDB as an oracle: it reads files that Ironstone wrote, and writes files for Ironstone to read.
 //!
 //! [`rocksdb`] finds a library or says on standard error why the test is skipped, so that a
 //! machine without RocksDB still runs everything else.
@@ -25,7 +24,7 @@ pub fn rocksdb() -> Option<Arc<Library>> {
         .ok()
 }
 
-/// The files of an exported family, as RocksDB is told of them.
+/// The files of an exported family, in the form that RocksDB takes.
 pub fn exported_files(export: &ExportImportFilesMetaData) -> Vec<RocksLiveFile> {
     let of = |f: &LiveFileMetaData| RocksLiveFile {
         level: f.level as i32,
@@ -43,8 +42,8 @@ pub fn exported_files(export: &ExportImportFilesMetaData) -> Vec<RocksLiveFile> 
 /// A family's name and its keys with their values, in the family's order.
 pub type FamilyContent = (String, Vec<(Vec<u8>, Vec<u8>)>);
 
-/// Everything that RocksDB reads in the database at `path`, opened for reading only. `options`
-/// gives a family's options by its name, for its comparator and merge operator.
+/// Everything that RocksDB reads from the database at `path`, opened read-only. `options` returns a
+/// family's options by its name, for its comparator and merge operator.
 pub fn scan(
     lib: &Arc<Library>,
     path: impl AsRef<Path>,

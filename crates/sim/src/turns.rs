@@ -1,13 +1,13 @@
-//! Ironstone and RocksDB take turns on one directory, with other options each time: each reads
-//! what all turns before have written, and writes on.
+//! Ironstone and RocksDB take turns on one directory, with other options each time: each reads what all
+//! earlier turns have written, and writes more.
 //!
 //! ```text
 //!   turn:   open ─ compare everything with the model ─ random operations ─ close, or crash
 //!   players Ironstone │ RocksDB 11.8.1 (C API) │ ldb 7.8.3, where only what it reads is written
 //! ```
 //!
-//! A crash is a copy of the directory while the database is open and idle: the next turn finds the
-//! logs as they are. What is compared: each family forward and backward, and a get of every key.
+//! A crash is a copy of the directory while the database is open and idle: the next turn finds the logs as
+//! they are. Each family is compared forward and backward, and with a get of every key.
 
 mod ironstone;
 mod rocksdb;
@@ -27,47 +27,47 @@ use crate::oracle::{Library, ldb};
 /// The environment variable with the number of turns of each game in the tests.
 pub const SWITCHES_VARIABLE: &str = "IRONSTONE_TURNS_SWITCHES";
 
-/// Different keys in a family.
+/// Number of different keys in a family.
 const KEYS: u64 = 600;
-/// Operations of a turn, at most.
+/// The most operations of a turn.
 const OPERATIONS_MAX: u64 = 400;
-/// Families at a time, at most.
+/// The most families at a time.
 const FAMILIES_MAX: usize = 5;
-/// Operations that a failure shows.
+/// Number of operations in the trace of a failure.
 const TRACE: usize = 16;
 
-/// What differs, in words.
+/// The outcome: the difference, as text.
 type Step = Result<(), String>;
 
-/// Who has a turn.
+/// The database that has a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Player {
     Ironstone,
-    /// The C API of the newest release at hand.
+    /// RocksDB's newest available release, through its C API.
     Rocks,
     /// `ldb` of 7.8.3.
     Ldb,
 }
 
-/// One game.
+/// The parameters of a game.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Determines everything that is done.
+    /// Determines everything.
     pub seed: u64,
-    /// Turns.
+    /// Number of turns.
     pub switches: u64,
-    /// Only what 7.8.3 reads is written, and its `ldb` takes part.
+    /// Whether only formats that 7.8.3 reads are written, and its `ldb` takes part.
     pub classic: bool,
 }
 
-/// What games have done.
+/// Counts over games.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Turns.
     pub switches: u64,
     /// Turns that ended in a crash.
     pub crashes: u64,
-    /// Entries compared.
+    /// Number of compared entries.
     pub entries: u64,
     /// Turns of `ldb`.
     pub ldb: u64,
@@ -76,7 +76,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds what another game did.
+    /// Adds the counts of another game.
     pub fn add(&mut self, other: Self) {
         self.switches += other.switches;
         self.crashes += other.crashes;
@@ -108,7 +108,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// What is done in a turn.
+/// An operation of a turn.
 #[derive(Clone, Debug)]
 enum Act {
     /// One batch: family, key, change.
@@ -116,9 +116,9 @@ enum Act {
     Flush(usize),
     Compact(usize, Option<Vec<u8>>, Option<Vec<u8>>),
     Ingest(usize, FileContent),
-    /// A family, in the reverse order or not.
+    /// Creates a family, with the reverse order or not.
     Create(String, bool),
-    /// The last family.
+    /// Drops the last family.
     Drop,
 }
 
@@ -172,20 +172,20 @@ fn shown(change: &Change) -> String {
     }
 }
 
-/// A database that somebody has open.
+/// An open database of one player.
 trait Side {
-    /// Everything in it.
+    /// The whole content.
     fn content(&self, model: &[Family]) -> Result<Vec<FamilyContent>, String>;
-    /// Does it. `scratch` is a path that nothing has, for a table.
+    /// Executes an operation. `scratch` is an unused path, for a table.
     fn act(&mut self, act: &Act, model: &[Family], scratch: &Path) -> Step;
-    /// Nothing runs in the background afterwards, and all is in files.
+    /// Waits for background work, and makes everything durable in files.
     fn settle(&self) -> Step;
     fn close(self: Box<Self>) -> Step;
 }
 
 struct Game {
     rng: Rng,
-    /// Ironstone's options, and what both must have in common.
+    /// Ironstone's options, which include those that both players must share.
     setup: Setup,
     classic: bool,
     temp: tempfile::TempDir,
@@ -203,8 +203,8 @@ struct Game {
 /// Plays a game.
 ///
 /// # Errors
-/// What differs first, with the seed, the turn and the last operations; the directory is copied to
-/// the temporary directory of the machine.
+/// The first difference, with the seed, the turn and the last operations; the directory is copied to the
+/// machine's temporary directory.
 pub fn play(plan: Plan, lib: &Arc<Library>, progress: &dyn Fn(u64)) -> Result<Tally, String> {
     let with_ldb = plan.classic && ldb::available();
     let mut game = Game::new(plan)?;
@@ -231,7 +231,7 @@ pub fn play(plan: Plan, lib: &Arc<Library>, progress: &dyn Fn(u64)) -> Result<Ta
     Ok(game.tally)
 }
 
-/// Keeps what a failed turn left, for a look at it.
+/// Keeps the directory of a failed turn for examination.
 fn keep(dir: &Path) -> String {
     let to = std::env::temp_dir().join(format!("ironstone-turns-{}", std::process::id()));
     match dirs::copy(dir, &to) {
@@ -240,12 +240,12 @@ fn keep(dir: &Path) -> String {
     }
 }
 
-/// What is not drawn: both can have it, and it can be compared.
+/// Options that are not drawn: both players support them, and the content can be compared.
 fn fixed(classic: bool, seed: u64) -> String {
     let style = if seed % 3 == 2 { "Universal" } else { "Level" };
     let versions: u64 = if classic { 5 } else { 7 };
     let version = 2 + seed % (versions - 1);
-    // RocksDB before 10 wants it so where memtables are vectors, and ldb reads the OPTIONS file.
+    // RocksDB before 10 requires it if memtables are vectors, and ldb reads the OPTIONS file.
     let classic = if classic {
         "allow_concurrent_memtable_write=false;"
     } else {
@@ -319,7 +319,7 @@ impl Game {
             side.act(&act, &self.model, &scratch)
                 .map_err(|e| format!("{}: {e}", act.name()))?;
             self.apply(act);
-            // A look in the middle, now and then.
+            // A comparison within the turn, now and then.
             if n > 0 && self.rng.one_in(600) {
                 self.compare(&side.content(&self.model)?)?;
             }
@@ -380,7 +380,7 @@ impl Game {
         operand
     }
 
-    /// Two keys in the family's order, mostly near one another.
+    /// Two keys in the family's order, mostly close to each other.
     fn range(&mut self, f: usize) -> (Vec<u8>, Vec<u8>) {
         let (mut a, mut b) = if self.rng.one_in(10) {
             (self.key(), self.key())
@@ -439,7 +439,7 @@ impl Game {
         (f, self.key(), change)
     }
 
-    /// A key that is put and single-deleted in turns.
+    /// Changes a key that is put and single-deleted in turns.
     fn once(&mut self, f: usize) -> (usize, Vec<u8>, Change) {
         let n = self.once.len();
         if n < 100 || self.rng.one_in(2) {
@@ -452,7 +452,7 @@ impl Game {
         let (name, key) = self.once.swap_remove(at);
         match self.model.iter().position(|family| family.name == name) {
             Some(f) if self.model[f].get(&key).is_some() => (f, key, Change::SingleDelete),
-            // It went with its family, or with a range.
+            // The key was deleted with its family, or in a range.
             _ => (f, self.key(), Change::Delete),
         }
     }
@@ -494,7 +494,7 @@ impl Game {
         }
     }
 
-    /// What RocksDB 7.8.3 sees, and some writes of it.
+    /// Compares what RocksDB 7.8.3 reads, and lets it write something.
     fn ldb(&mut self) -> Step {
         let failed = |e: base::Error| e.to_string();
         self.tally.ldb += 1;
@@ -506,7 +506,7 @@ impl Game {
             let mut puts = Vec::new();
             for _ in 0..10 {
                 let (key, value) = (self.key(), self.value());
-                // The command line has no room for long ones.
+                // Long values do not fit on the command line.
                 if !key.is_empty() && value.len() < 1000 {
                     puts.push((key, value));
                 }

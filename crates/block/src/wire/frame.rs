@@ -53,7 +53,7 @@ pub mod kind {
 pub enum Lane {
     /// Messages that keep leaders in office, and elections.
     Heartbeat = 0,
-    /// Messages that somebody waits for.
+    /// Messages that a client's request waits for.
     Foreground = 1,
     /// Messages that may wait a little.
     WriteBack = 2,

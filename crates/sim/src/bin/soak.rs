@@ -8,8 +8,8 @@
 //! soak block --minutes 10 --seed 1                  simulated clusters of block stores
 //! ```
 //!
-//! Progress goes to standard error, the result to standard output. The first failure ends the run with
-//! what repeats it.
+//! Progress goes to standard error, the result to standard output. The first failure ends the run and
+//! prints the command that repeats it.
 
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
 #![expect(
@@ -171,7 +171,7 @@ fn main() -> ExitCode {
 /// Seconds between lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// Runs `work` and prints lines of progress meanwhile.
+/// Runs `work`, and prints lines of progress in the meantime.
 fn watched<T>(
     total: u64,
     what: &str,
@@ -271,7 +271,7 @@ fn run_ttl(a: &Ttl) -> Result<String, String> {
     ))
 }
 
-/// A bar of progress in a line of text.
+/// A progress bar as text.
 fn bar(part: f64) -> String {
     let full = (part.clamp(0.0, 1.0) * 30.0) as usize;
     format!("[{}{}]", "#".repeat(full), ".".repeat(30 - full))
@@ -327,7 +327,7 @@ fn run_chaos(a: &Chaos) -> Result<String, String> {
     Ok(format!("chaos: all held; {}", told(&tally)))
 }
 
-/// Runs of a seed that fails until it is as small as it gets.
+/// Runs that may be used to reduce a failing seed.
 const REDUCING_RUNS: usize = 200;
 
 fn run_block(a: &Block) -> Result<String, String> {

@@ -1,4 +1,4 @@
-//! What the threads of one life share.
+//! State that the threads of one life share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,20 +12,20 @@ use super::ledger::Promises;
 use super::trouble::Trouble;
 use super::watch::Slot;
 
-/// What the threads of one life share.
+/// State that the threads of one life share.
 pub(super) struct Arena {
     pub options: Options,
     pub promises: Arc<Promises>,
     pub trouble: Arc<Trouble>,
     pub home: Arc<Home>,
-    /// Nothing goes wrong in this life: nothing may fail.
+    /// Whether there are no faults in this life, so that nothing may fail.
     pub quiet: AtomicBool,
     without: Vec<Part>,
-    /// The threads are to end.
+    /// Whether the threads should end.
     pub stop: AtomicBool,
-    /// Families that come and go.
+    /// Families that are created and dropped.
     pub passing: RwLock<Vec<ColumnFamily>>,
-    /// The first thing that did not hold.
+    /// The first property that did not hold.
     failure: OnceLock<String>,
     /// The last errors of operations, for the report.
     errors: Mutex<Vec<String>>,
@@ -57,7 +57,7 @@ impl Arena {
         })
     }
 
-    /// The families that come and go, as they are now.
+    /// The current families among those that are created and dropped.
     pub(super) fn passing(&self) -> Vec<ColumnFamily> {
         let passing = self.passing.read().unwrap_or_else(PoisonError::into_inner);
         passing.clone()
@@ -71,7 +71,7 @@ impl Arena {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Something does not hold: everybody stops.
+    /// Notes that a property does not hold: all threads stop.
     pub(super) fn fail(&self, text: String) {
         drop(self.failure.set(text));
         self.stop.store(true, Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl Arena {
         Some(format!("{text}\nlast errors:\n  {}", errors.join("\n  ")))
     }
 
-    /// Looks at the error of an operation: whether it may happen.
+    /// Checks whether an operation may fail with this error.
     pub(super) fn judge(&self, what: &str, error: &Error) {
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         if errors.len() >= ERRORS_MAX {
@@ -100,7 +100,7 @@ impl Arena {
             && (what == "set_options" || text.contains("Invalid column family"))
             && !text.contains("refuses writes");
         let of_users_code = text.contains("merge operator");
-        // Unlogged writes, and logs that failed, are missing between the others.
+        // Unlogged writes, and logs that failed, leave gaps.
         let gap = what == "get_updates_since" && text.contains("go on with get_updates_since(");
         if error.is_corruption() && !of_users_code && !gap {
             self.fail(format!("{what} found damage: {error}"));
@@ -110,7 +110,7 @@ impl Arena {
     }
 }
 
-/// What a thread works with.
+/// What a thread needs for its operations.
 pub(super) struct Tools {
     pub arena: Arc<Arena>,
     pub db: Arc<Db>,
@@ -119,7 +119,7 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// Does an operation; `None` if it failed, which is looked at.
+    /// Runs an operation; `None` if it failed, and its error is judged.
     pub(super) fn run<T>(
         &self,
         what: &'static str,

@@ -1,5 +1,4 @@
-//! Users' code that the database calls: it panics when the weather says so, and asks the database
-//! for things while it is called.
+//! User code that the database calls: it panics at random, and calls the database in turn.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, Weak};
@@ -20,13 +19,13 @@ use ironstone::{
 use super::trouble::Trouble;
 use super::watch::note;
 
-/// How seldom a listener asks for what is expensive.
+/// One in so many calls of a listener does something expensive.
 const UPDATES_ONE_IN: u64 = 50;
 
-/// How often one writes.
+/// One in so many calls of a listener writes.
 const WRITES_ONE_IN: u64 = 5;
 
-/// Where users' code finds the database, while it is open.
+/// Gives user code access to the database while it is open.
 #[derive(Debug, Default)]
 pub(super) struct Home(Mutex<Weak<Db>>);
 
@@ -41,7 +40,7 @@ impl Home {
     }
 }
 
-/// A listener that reads and panics.
+/// A listener that reads, writes and panics.
 #[derive(Debug)]
 pub(super) struct Ear {
     pub trouble: Arc<Trouble>,
@@ -50,7 +49,7 @@ pub(super) struct Ear {
     pub writes: bool,
 }
 
-/// A write that does not wait: whoever calls users' code may have the log locked, or jobs paused.
+/// A write that does not wait: the caller of user code may hold the lock of the log, or have paused jobs.
 pub(super) fn write_without_waiting(db: &Db) {
     let options = WriteOptions {
         no_slowdown: true,
@@ -147,7 +146,7 @@ impl EventListener for Ear {
     }
 }
 
-/// Sums, and panics.
+/// A merge operator that sums, and panics.
 #[derive(Debug)]
 pub(super) struct Sum(pub Arc<Trouble>);
 
@@ -167,7 +166,7 @@ impl MergeOperator for Sum {
     }
 }
 
-/// The order of bytes under another name, with panics.
+/// The bytewise order under another name, which panics.
 pub(super) struct Order(pub Arc<Trouble>);
 
 impl UserComparator for Order {
@@ -181,7 +180,7 @@ impl UserComparator for Order {
     }
 }
 
-/// Filters that keep everything, and panic.
+/// Compaction filters that keep everything, and panic.
 pub(super) struct Filters(pub Arc<Trouble>);
 
 struct Keeps(Arc<Trouble>);
@@ -208,7 +207,7 @@ impl CompactionFilter for Keeps {
     }
 }
 
-/// Ends files at prefixes, and panics.
+/// A partitioner that ends files at prefixes, and panics.
 #[derive(Debug)]
 pub(super) struct Cuts(pub Arc<Trouble>);
 

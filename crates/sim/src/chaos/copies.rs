@@ -1,4 +1,4 @@
-//! Copies of the database, and instances that follow it: they open, and show no more than there is.
+//! Copies of the database, and secondary instances: they must open, and show no more than was written.
 
 use ironstone::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Db};
 
@@ -10,7 +10,7 @@ use super::worker::{check_sum, sum_key};
 /// Backups that are kept.
 const BACKUPS: u32 = 2;
 
-/// Makes a copy, and looks into it.
+/// Creates a checkpoint, and checks it.
 pub(super) fn checkpoint(helper: &mut Helper) {
     let name = helper.new_name("checkpoint");
     let dir = helper.outside.join(name);
@@ -26,7 +26,7 @@ pub(super) fn checkpoint(helper: &mut Helper) {
     }
 }
 
-/// Another instance follows for a while.
+/// Runs a secondary instance for a while.
 pub(super) fn follow(helper: &mut Helper) {
     if helper.own_order {
         return;
@@ -45,7 +45,7 @@ pub(super) fn follow(helper: &mut Helper) {
     }
 }
 
-/// The counters of the default family must not have more than was added.
+/// Checks that the counters of the default family are not higher than the attempted additions.
 fn look(helper: &Helper, copy: &Db) {
     for sum in 0..SUMS {
         let get = |_: &Db| copy.get(sum_key(sum));
@@ -59,7 +59,7 @@ fn look(helper: &Helper, copy: &Db) {
     }
 }
 
-/// Makes a backup, and deletes old ones.
+/// Creates a backup, and deletes old ones.
 pub(super) fn backup(helper: &mut Helper) {
     let dir = helper.outside.join(&helper.backups);
     let mut how = BackupEngineOptions::new(dir);

@@ -30,10 +30,10 @@ impl Wake for Bell {
     }
 }
 
-/// How long a thread waits for a bell before it looks by itself: never, as long as the watchdog lets it.
+/// How long a thread waits to be woken before it polls anyway: longer than the watchdog allows.
 const PARK: Duration = Duration::from_secs(600);
 
-/// Waits for a future as an executor does: polls it when it was woken, and only then.
+/// Waits for a future as an executor does: polls it only after it was woken.
 fn block_on(future: Durable, trouble: &Arc<Trouble>) -> ironstone::Result<()> {
     let bell = Arc::new(Bell {
         thread: current(),
@@ -53,7 +53,7 @@ fn block_on(future: Durable, trouble: &Arc<Trouble>) -> ironstone::Result<()> {
     }
 }
 
-/// Writes, and waits for it in one of the ways.
+/// Writes, and waits for durability in one of these ways.
 pub(super) fn write(worker: &mut Worker) {
     if !worker.tools.arena.has(Part::Async) {
         return;
@@ -120,7 +120,7 @@ fn wait(
     }
 }
 
-/// Notes the promise in a callback, which may panic, read, or write.
+/// Notes the promise in a callback, which may also panic, read, or write.
 fn call_back(worker: &mut Worker, write: Write, durable: &Durable) {
     let arena = Arc::clone(&worker.tools.arena);
     let home = Arc::clone(&arena.home);

@@ -1,5 +1,5 @@
-//! A thread that does everything to the database but write its own keys: flushes, compactions,
-//! families that come and go, copies, changes of options, pauses.
+//! A thread that does everything but writing keys of its own: flushes, compactions, creating and dropping
+//! families, copies, changes of options, pauses.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,20 +14,21 @@ use super::life::OUTSIDE;
 use super::{Part, copies};
 use crate::model::setup::Setup;
 
-/// The longest pause between two operations, and while something is held, in milliseconds.
+/// The longest pause between two operations, and the longest time that a lock or pause is held, in
+/// milliseconds.
 const PAUSE_MS: u64 = 30;
-/// Families that come and go, at most.
+/// The most families that are created and dropped.
 const PASSING_MAX: usize = 4;
 
-/// The thread.
+/// A helper thread.
 pub(super) struct Helper {
     pub tools: Tools,
     pub rng: Rng,
-    /// Where copies are made.
+    /// The directory for copies.
     pub outside: PathBuf,
-    /// Where this life's backups are, under it.
+    /// The directory of this life's backups, under it.
     pub backups: String,
-    /// A family has an order that is not built in.
+    /// Whether a family has an order that is not built in.
     pub own_order: bool,
     made: u64,
 }
@@ -131,7 +132,7 @@ impl Helper {
         }
     }
 
-    /// It must come off, whatever happens.
+    /// The log must always be unlocked again, whatever happens.
     fn unlock_log(&self) {
         if let Some(Err(e)) = self
             .tools
@@ -163,7 +164,7 @@ impl Helper {
         self.tools.run("set_options", change);
     }
 
-    /// A family comes.
+    /// Creates a family.
     fn come(&mut self) {
         if self.tools.arena.passing().len() >= PASSING_MAX {
             return self.go();
@@ -176,7 +177,7 @@ impl Helper {
         }
     }
 
-    /// A family goes.
+    /// Drops a family.
     fn go(&mut self) {
         let mut gone = None;
         let draw = self.rng.next_u64() as usize;
@@ -196,7 +197,7 @@ impl Helper {
         format!("{of}-{}-{}", self.made, self.rng.below(1 << 40))
     }
 
-    /// A family's tables become another family.
+    /// Exports a family, and imports it as another.
     fn import(&mut self) {
         let name = self.new_name("export");
         let dir = self.outside.join(name);
@@ -227,7 +228,7 @@ impl Helper {
                     .run("stats", |db| Ok(db.property("rocksdb.stats"))),
             ),
             1 => drop(self.tools.run("metrics_text", |db| Ok(db.metrics_text()))),
-            // Nothing is written yet at sequence 0, which is an error by contract.
+            // At sequence 0 nothing was written yet, which is an error by contract.
             2 if seq == 0 => {}
             2 => {
                 let from = seq.saturating_sub(self.rng.below(100)).max(1);
@@ -250,7 +251,7 @@ impl Helper {
 }
 
 impl super::arena::Arena {
-    /// Changes the families that come and go.
+    /// Changes the list of families that are created and dropped.
     fn change_passing(&self, change: impl FnOnce(&mut Vec<ironstone::ColumnFamily>)) {
         let mut all = self.passing.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut all);

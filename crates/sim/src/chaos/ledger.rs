@@ -1,18 +1,18 @@
-//! What threads wrote, what was promised to them, and whether what is found agrees.
+//! Records what threads wrote and what was promised to them, and checks whether what is found agrees.
 //!
-//! Each thread has keys of its own and numbers its writes. A write that returned an error may have
-//! happened or not; one that returned `Ok` must have. What may be found under a key are the newest
-//! attempts, down to the newest one that must be there: after a crash that is the newest one that was
-//! promised, or the newest one before any other write of the thread that is found, since logged writes
-//! come back as a prefix.
+//! Each thread has keys of its own and numbers its writes. A write that returned an error may have happened
+//! or not; one that returned `Ok` must have. The values that may be found under a key are those of the
+//! newest attempts, down to the newest one that must be there. After a crash, that is the newest one that
+//! was promised, or the newest one before any other write of the thread that is found, because logged
+//! writes come back as a prefix.
 
 use std::collections::BTreeMap;
 
 use base::sync::atomic::{AtomicU64, Ordering};
 
-/// Families whose content is known, by their place.
+/// Number of families with known content.
 pub(super) const FAMILIES: usize = 3;
-/// The one of them whose order is the reverse.
+/// The index of the one with the reverse order.
 pub(super) const REVERSE: usize = 1;
 /// Counters that all threads add to, in each family.
 pub(super) const SUMS: usize = 4;
@@ -33,7 +33,7 @@ impl Key {
     }
 }
 
-/// The bytes of write number `n` to a key: another write has others.
+/// The value of write number `n` to a key; each write has another.
 pub(super) fn value(thread: usize, n: u64, most: u64) -> Vec<u8> {
     let seed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ thread as u64;
     let len = 8 + (seed >> 7) % most.max(1);
@@ -42,7 +42,7 @@ pub(super) fn value(thread: usize, n: u64, most: u64) -> Vec<u8> {
     out
 }
 
-/// The number of the write that a value is of. Errors: it is of none.
+/// The number of the write that wrote a value. Errors: no write did.
 pub(super) fn number(thread: usize, found: &[u8], most: u64) -> Result<u64, String> {
     let Some(head) = found.first_chunk::<8>() else {
         return Err(format!("a value of {} bytes", found.len()));
@@ -58,18 +58,19 @@ pub(super) fn number(thread: usize, found: &[u8], most: u64) -> Result<u64, Stri
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     n: u64,
-    /// A value, or a deletion.
+    /// Whether it is a value; otherwise a deletion.
     present: bool,
-    /// It returned `Ok`.
+    /// Whether it returned `Ok`.
     sure: bool,
 }
 
-/// What must be found at least.
+/// The least that must be found.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Least {
     /// Everything that returned `Ok`.
     All,
-    /// The thread's logged writes up to the first number, and those of each family up to its own.
+    /// The thread's logged writes up to the first number, and the writes of each family up to its own
+    /// number.
     Promised(u64, [u64; FAMILIES]),
 }
 
@@ -85,7 +86,7 @@ impl Least {
     }
 }
 
-/// What one thread wrote.
+/// The writes of one thread.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub thread: usize,
@@ -110,7 +111,7 @@ impl Ledger {
         self.last
     }
 
-    /// Write `n` sets or deletes a key; it has not returned yet.
+    /// Notes that write `n` sets or deletes a key; it has not returned yet.
     pub(super) fn attempt(&mut self, n: u64, key: Key, present: bool) {
         self.keys.entry(key).or_default().push(Attempt {
             n,
@@ -119,7 +120,7 @@ impl Ledger {
         });
     }
 
-    /// Write `n` to these keys returned `Ok`.
+    /// Notes that write `n` to these keys returned `Ok`.
     pub(super) fn succeeded(&mut self, n: u64, keys: &[Key]) {
         for key in keys {
             let attempts = self.keys.entry(*key).or_default();
@@ -134,18 +135,18 @@ impl Ledger {
         self.keys.keys().copied()
     }
 
-    /// What was tried on a key so far, to compare with later.
+    /// The attempts on a key so far, to be compared with later.
     pub(super) fn attempts(&self, key: Key) -> Vec<Attempt> {
         self.keys.get(&key).cloned().unwrap_or_default()
     }
 
-    /// Whether `found` under the key can be, while the database is open.
+    /// Checks whether `found` is possible under the key while the database is open.
     pub(super) fn check(&self, key: Key, found: Option<&[u8]>) -> Result<(), String> {
         let attempts = self.keys.get(&key).map_or(&[][..], |a| a);
         self.check_against(key, attempts, found)
     }
 
-    /// The same, with the attempts of an earlier moment.
+    /// The same with the attempts of an earlier moment.
     pub(super) fn check_against(
         &self,
         key: Key,
@@ -162,7 +163,7 @@ impl Ledger {
             .map_err(|e| format!("{} of family {}: {e}", key.text(self.thread), key.family))
     }
 
-    /// Which of the attempts was found.
+    /// The attempt that was found.
     fn explain(
         &self,
         key: Key,
@@ -202,8 +203,8 @@ impl Ledger {
         )
     }
 
-    /// Compares everything with what `get` finds after the database was opened again, and goes on from
-    /// there. `settled` says that what is found is durable.
+    /// Compares everything with what `get` finds after the database was opened again, and continues from
+    /// there. `settled`: what is found is durable.
     pub(super) fn reopened(
         &mut self,
         least: Least,
@@ -235,7 +236,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// What of the thread's own logged writes is found has all before it.
+    /// Raises the bounds: if a logged write of the thread is found, all its logged writes before it must
+    /// be.
     fn with_prefix(least: Least, found: &BTreeMap<Key, Option<u64>>) -> Least {
         let Least::Promised(logged, families) = least else {
             return least;
@@ -246,7 +248,7 @@ impl Ledger {
     }
 }
 
-/// What was promised to one thread.
+/// The promises to one thread, as numbers of its writes.
 #[derive(Debug, Default)]
 struct Marks {
     /// Writes that have returned.
@@ -268,21 +270,21 @@ struct SumMarks {
     handed: AtomicU64,
 }
 
-/// What was promised to all threads.
+/// The promises to all threads.
 #[derive(Debug)]
 pub(super) struct Promises {
     threads: Vec<Marks>,
     sums: Vec<SumMarks>,
 }
 
-/// What had returned at some moment.
+/// The writes that had returned at some moment.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub threads: Vec<u64>,
     sums: Vec<u64>,
 }
 
-/// How far something must have come.
+/// How far data must have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// To the operating system.
@@ -291,7 +293,7 @@ pub(super) enum Reach {
     Durable,
 }
 
-/// What must be found after an end of a database.
+/// The least that must be found after the database has ended.
 #[derive(Clone, Debug)]
 pub(super) struct Bounds {
     pub threads: Vec<Least>,
@@ -306,7 +308,7 @@ impl Promises {
         }
     }
 
-    /// What has returned so far.
+    /// The writes that have returned so far.
     pub(super) fn look(&self) -> Seen {
         let load = |a: &AtomicU64| a.load(Ordering::SeqCst);
         Seen {
@@ -315,7 +317,7 @@ impl Promises {
         }
     }
 
-    /// All of it survives what `reach` says.
+    /// Notes that all of them survive, according to `reach`.
     pub(super) fn promise(&self, reach: Reach, seen: &Seen) {
         for (marks, n) in self.threads.iter().zip(&seen.threads) {
             if reach == Reach::Durable {
@@ -331,7 +333,7 @@ impl Promises {
         }
     }
 
-    /// All of it that belongs to a family is in tables.
+    /// Notes that those of them in a family are in tables.
     pub(super) fn flushed(&self, family: usize, seen: &Seen) {
         for (marks, n) in self.threads.iter().zip(&seen.threads) {
             marks.flushed[family].fetch_max(*n, Ordering::SeqCst);
@@ -343,12 +345,12 @@ impl Promises {
         }
     }
 
-    /// Write `n` of a thread has returned.
+    /// Notes that write `n` of a thread has returned.
     pub(super) fn returned(&self, thread: usize, n: u64) {
         self.threads[thread].returned.fetch_max(n, Ordering::SeqCst);
     }
 
-    /// One is about to be added to a counter, and was.
+    /// Notes an attempt to add 1 to a counter; [`Promises::added`] notes its success.
     pub(super) fn adding(&self, sum: usize) {
         self.sums[sum].attempted.fetch_add(1, Ordering::SeqCst);
     }
@@ -357,7 +359,7 @@ impl Promises {
         self.sums[sum].added.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A counter's bounds: what was surely added, what was tried.
+    /// The bounds of a counter: the successful additions, and the attempted ones.
     pub(super) fn added_to(&self, sum: usize) -> u64 {
         self.sums[sum].added.load(Ordering::SeqCst)
     }
@@ -366,7 +368,7 @@ impl Promises {
         self.sums[sum].attempted.load(Ordering::SeqCst)
     }
 
-    /// A counter was found to be this, after the database was opened again.
+    /// Notes the value of a counter after the database was opened again.
     pub(super) fn settle(&self, sum: usize, found: u64, settled: bool) {
         let marks = &self.sums[sum];
         marks.attempted.store(found, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! One opening of the database: what happens while it is open, and how it ends.
+//! A life: one opening of the database, what happens while it is open, and how it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,32 +21,32 @@ use crate::disk::{CrashKind, SimDisk};
 use crate::hooked::HookedFs;
 use crate::model::setup::{Setup, for_family};
 
-/// Where the database lies, and where copies are made.
+/// The database's directory, and the directory for copies.
 pub(super) const DIR: &str = "/db";
 const CURRENT: &str = "/db/CURRENT";
 pub(super) const OUTSIDE: &str = "/outside";
-/// The families whose content is known.
+/// The families with known content.
 const NAMES: [&str; FAMILIES] = ["default", "second", "third"];
-/// The most that all memtables of a family may take, in multiples of what the options say, and beside it.
+/// The most memory of all memtables of a family: a multiple of what the options say, plus a constant.
 const MEMTABLES_TIMES: u64 = 2;
 const MEMTABLES_BESIDE: u64 = 1 << 20;
-/// How long threads may take to vanish from the system's list once they were joined.
+/// How long joined threads may still be in the system's list.
 const THREADS_VANISH: Duration = Duration::from_secs(2);
 
 /// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Nothing goes wrong any more, `resume` is called, and it is closed.
+    /// Faults end, `resume` is called, and the database is closed.
     Closed,
-    /// It is closed while things go wrong.
+    /// It is closed while there are faults.
     ClosedInTrouble,
-    /// The power goes.
+    /// A power cut.
     PowerCut,
-    /// The process dies.
+    /// The process is killed.
     Killed,
 }
 
-/// What a round is made of.
+/// The state of a round.
 pub(super) struct Round<'a> {
     pub plan: &'a Plan,
     pub rng: Rng,
@@ -57,12 +57,12 @@ pub(super) struct Round<'a> {
     pub promises: Arc<Promises>,
     pub ledgers: Vec<Ledger>,
     pub helpers: usize,
-    /// What must be found at the next opening, and whether it is durable.
+    /// What must be found at the next opening, and whether that is durable.
     pub found: Option<(Bounds, bool)>,
     pub quiet: bool,
     pub panics: bool,
     pub comparator_panics: bool,
-    /// How the life before ended.
+    /// How the previous life ended.
     pub before: String,
 }
 
@@ -74,7 +74,7 @@ struct Crew {
 }
 
 impl Round<'_> {
-    /// Opens the database, lets things happen for a while, and ends it.
+    /// Opens the database, lets threads work for a while, and ends it.
     pub(super) fn live(&mut self, time: Duration) -> Result<(), String> {
         self.watch.clear();
         self.watch.set_disk(self.disk.kill_image());
@@ -143,7 +143,7 @@ impl Round<'_> {
         options
     }
 
-    /// The families that the database has, with their options.
+    /// The families of the database, with their options.
     fn descriptors(&self, options: &Options) -> ironstone::Result<Vec<ColumnFamilyDescriptor>> {
         let mut names = match Db::list_column_families(DIR, &options.env) {
             Ok(names) => names,
@@ -166,7 +166,7 @@ impl Round<'_> {
         Ok(names.into_iter().map(describe).collect())
     }
 
-    /// Opens it, perhaps a few times while things go wrong; then it must open.
+    /// Opens the database, perhaps after several tries with faults; without faults it must open.
     fn open(&mut self, slot: &Slot, options: &Options) -> Result<Db, String> {
         if !self.quiet && self.rng.one_in(2) {
             for _ in 0..self.rng.below(4) {
@@ -253,7 +253,7 @@ impl Round<'_> {
         Ok(crew)
     }
 
-    /// Storms and calm in turns, until the time is over.
+    /// Periods with and without faults, until the time is over.
     fn rage(&mut self, arena: &Arena, db: &Db, families: &[ColumnFamily], time: Duration) {
         let clock = SystemClock::shared();
         let end = clock.monotonic_nanos() + time.as_nanos() as u64;
@@ -329,7 +329,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// What is left if the life ends now, and what must be in it.
+    /// The disk's image if the life ends without a close, and what must be in it.
     fn take_image(&mut self, end: End) -> Option<(SimDisk, Bounds)> {
         match end {
             End::Closed | End::ClosedInTrouble => None,
@@ -370,7 +370,7 @@ impl Round<'_> {
         }
     }
 
-    /// Nothing goes wrong any more: after `resume` writes must go through.
+    /// After faults have ended and `resume` was called, writes must succeed.
     fn check_alive(slot: &Slot, arena: &Arena, db: &Db) -> Result<(), String> {
         if arena.failure().is_some() {
             return Ok(());
@@ -378,7 +378,7 @@ impl Round<'_> {
         let mut resumed = None;
         for _ in 0..2 {
             resumed = slot.run("resume at the end", || db.resume());
-            // A job that was begun in the storm may fail now.
+            // A job that was begun with faults may fail now.
             let ended = slot.run("wait_for_compact at the end", || db.wait_for_compact());
             if matches!(ended, Some(Ok(()))) {
                 break;
@@ -420,7 +420,7 @@ impl Round<'_> {
     }
 }
 
-/// Closes the database as soon as nobody has it any more.
+/// Closes the database as soon as nobody else holds it.
 fn close(slot: &Slot, db: Arc<Db>, home: &Home) -> Result<ironstone::Result<()>, String> {
     home.set(std::sync::Weak::new());
     let mut db = db;
@@ -439,7 +439,7 @@ fn close(slot: &Slot, db: Arc<Db>, home: &Home) -> Result<ironstone::Result<()>,
     closed.ok_or_else(|| "close panicked".to_owned())
 }
 
-/// Iterators and futures live longer than the database: they end.
+/// Iterators and futures that outlive the database must end.
 fn use_after_end(left: Left) {
     drop(left.snapshots);
     if let Some(mut it) = left.iterator {
@@ -454,7 +454,7 @@ fn use_after_end(left: Left) {
     }
 }
 
-/// Memtables must not grow without bound.
+/// Memtables must not grow without a bound.
 fn check_memory(arena: &Arena, db: &Db, family: &ColumnFamily) {
     let options = db.options(family);
     let buffer = options.cf.write_buffer_size;

@@ -1,4 +1,4 @@
-//! What goes wrong: calls of the disk that fail or are slow, and users' code that panics.
+//! Faults: calls of the disk that fail or are slow, and user code that panics.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use base::sync::{PoisonError, RwLock};
 use crate::disk::{Act, Fault, Repeat, SimDisk};
 use crate::hooked::{Hook, Op, Verdict};
 
-/// How much more seldom what is called very often panics.
+/// Code that is called very often panics this much more seldom.
 const RARELY: u64 = 1000;
 
 const EMFILE: i32 = 24;
 
-/// The payload of a panic that was asked for.
+/// The payload of an injected panic.
 #[derive(Debug)]
 pub(super) struct Injected;
 
-/// Which calls are meant.
+/// The calls that a fault is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
     Any,
@@ -59,21 +59,21 @@ impl Aim {
     }
 }
 
-/// What happens for a while. One in so many calls, 0 for none.
+/// The faults of a period. `one_in` values: one in so many calls, 0 for none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weather {
     /// Calls of a kind fail.
     pub fault: Option<(Fault, Aim, u64)>,
-    /// There is no handle for a new file.
+    /// There is no file handle for a new file.
     pub no_handles_one_in: u64,
     /// Calls take this long.
     pub slow: Option<(u64, Duration)>,
-    /// Users' code panics.
+    /// User code panics.
     pub panic_one_in: u64,
 }
 
 impl Weather {
-    /// A storm of some kind.
+    /// Draws some fault.
     pub(super) fn draw(rng: &mut Rng, panics: bool) -> Self {
         let mut weather = Self::default();
         let one_in = [1, 1, 3, 20, 200][rng.below(5) as usize];
@@ -104,15 +104,15 @@ impl Weather {
     }
 }
 
-/// Decides about everything that may go wrong.
+/// Decides about all faults.
 #[derive(Debug)]
 pub(super) struct Trouble {
     weather: RwLock<Arc<Weather>>,
     seed: u64,
     drawn: AtomicU64,
-    /// Calls that failed.
+    /// Number of calls that failed.
     pub faults: AtomicU64,
-    /// Panics.
+    /// Number of panics.
     pub panics: AtomicU64,
 }
 
@@ -127,12 +127,12 @@ impl Trouble {
         })
     }
 
-    /// What happens from now on.
+    /// Sets the faults from now on.
     pub(super) fn set(&self, weather: Weather) {
         *self.weather.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(weather);
     }
 
-    /// Nothing goes wrong any more.
+    /// Ends all faults.
     pub(super) fn calm(&self) {
         self.set(Weather::default());
     }
@@ -141,7 +141,7 @@ impl Trouble {
         Arc::clone(&self.weather.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Draws without a lock: threads share one stream.
+    /// Draws without a lock: threads share one stream of random numbers.
     pub(super) fn one_in(&self, n: u64) -> bool {
         if n <= 1 {
             return n == 1;
@@ -150,7 +150,7 @@ impl Trouble {
         Rng::new(self.seed.wrapping_add(count)).one_in(n)
     }
 
-    /// Users' code may panic here.
+    /// Panics at random; called in user code.
     pub(super) fn maybe_panic(&self) {
         if self.one_in(self.weather().panic_one_in) {
             self.panics.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +158,7 @@ impl Trouble {
         }
     }
 
-    /// The same, for what is called very often.
+    /// The same for code that is called very often.
     pub(super) fn rarely_panic(&self) {
         if self.one_in(self.weather().panic_one_in * RARELY) {
             self.panics.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl Trouble {
         strikes
     }
 
-    /// Lets the disk fail as the weather says.
+    /// Makes the disk fail according to the current faults.
     pub(super) fn haunt(self: &Arc<Self>, disk: &SimDisk) {
         for kind in Fault::ALL {
             let trouble = Arc::clone(self);

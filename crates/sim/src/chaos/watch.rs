@@ -1,7 +1,8 @@
-//! Who does what since when, and what happens when it takes too long.
+//! Tracks what each thread does since when, and ends the process if something takes too long.
 //!
-//! A thread enters what it does in its [`Slot`]. A watchdog looks at all of them; an operation over
-//! the bound ends the process, after the table, and the stacks of all threads as `gdb` shows them.
+//! A thread notes its current operation in its [`Slot`]. A watchdog checks all slots. If an operation
+//! exceeds the bound, it prints the table and the stacks of all threads, as `gdb` shows them, and ends the
+//! process.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
@@ -19,16 +20,16 @@ use base::sync::{Mutex, PoisonError};
 use super::trouble::Injected;
 use crate::disk::SimDisk;
 
-/// How often the watchdog looks.
+/// How often the watchdog checks.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Panics that nobody asked for.
+/// Panics that were not injected.
 static UNEXPECTED: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
 
-/// The last things that are worth telling at a failure.
+/// The last lines to be printed at a failure.
 static NOTES: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
 
-/// Notes that are kept.
+/// Number of lines that are kept.
 const NOTES_MAX: usize = 40;
 
 /// Keeps a line for the report of a failure.
@@ -50,14 +51,14 @@ pub(super) fn notes() -> String {
     notes.join("\n  ")
 }
 
-/// What a thread does now.
+/// The current operation of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Doing {
     what: &'static str,
     since_nanos: u64,
 }
 
-/// A thread's entry.
+/// The entry of a thread.
 pub(super) struct Slot {
     name: String,
     doing: Mutex<Option<Doing>>,
@@ -87,8 +88,8 @@ fn locked<T>(mutex: &Mutex<T>) -> base::sync::MutexGuard<'_, T> {
 }
 
 impl Slot {
-    /// Does something under the eyes of the watchdog. A panic that was injected into users' code and
-    /// came through is `None`; any other goes on.
+    /// Runs an operation under the watchdog. Returns `None` if a panic that was injected into user code
+    /// came through; any other panic continues.
     pub(super) fn run<T>(&self, what: &'static str, f: impl FnOnce() -> T) -> Option<T> {
         let begun = self.shared.clock.monotonic_nanos();
         *locked(&self.doing) = Some(Doing {
@@ -122,8 +123,8 @@ impl Drop for Watch {
 }
 
 impl Watch {
-    /// Begins to watch: an operation longer than `bound` ends the process.
-    /// What is on the disk at a failure is copied to `dump`.
+    /// Starts the watchdog: an operation longer than `bound` ends the process. At a failure, the disk is
+    /// copied to `dump`.
     pub fn start(bound: Duration, dump: Option<PathBuf>) -> std::io::Result<Self> {
         std::panic::set_hook(Box::new(note_panic));
         let shared = Arc::new(Shared {
@@ -150,27 +151,27 @@ impl Watch {
         })
     }
 
-    /// What repeats what is done from now on.
+    /// Sets the command that repeats what is done from now on.
     pub fn set_repeat(&self, command: String) {
         *locked(&self.shared.repeat) = command;
     }
 
-    /// What it is done with.
+    /// Sets the options that are used, for the report.
     pub(super) fn set_context(&self, text: String) {
         *locked(&self.shared.context) = text;
     }
 
-    /// What it is done with.
+    /// The options that are used.
     pub(super) fn context(&self) -> String {
         locked(&self.shared.context).clone()
     }
 
-    /// The disk that is copied at a failure.
+    /// Sets the disk that is copied at a failure.
     pub(super) fn set_disk(&self, disk: SimDisk) {
         *locked(&self.shared.disk) = Some(disk);
     }
 
-    /// Copies the disk, if that was asked for.
+    /// Copies the disk, if that was requested.
     pub(super) fn dump(&self) {
         self.shared.dump();
     }
@@ -202,7 +203,7 @@ impl Watch {
         locked(&self.shared.slots).clear();
     }
 
-    /// Everything there is to say about all threads.
+    /// The state of all threads, as a table.
     pub(super) fn table(&self) -> String {
         self.shared.table()
     }
@@ -244,7 +245,7 @@ impl Shared {
         }
     }
 
-    /// Says everything, and ends the process. Not with `eprintln`, which a test would keep for itself.
+    /// Prints everything, and ends the process. It does not use `eprintln`, which a test would capture.
     fn give_up(&self, name: &str, what: &str) {
         let bound = self.bound_nanos as f64 / 1e9;
         let text = format!(
@@ -263,8 +264,8 @@ impl Shared {
     }
 }
 
-/// The stacks of all threads of this process. They go to a file first: who is looked at stands still,
-/// and cannot empty a pipe.
+/// The stacks of all threads of this process. gdb writes them to a file first: it stops this process, which
+/// therefore could not empty a pipe.
 pub(super) fn stacks() -> String {
     let pid = std::process::id().to_string();
     let out = tempfile::NamedTempFile::new();
@@ -282,7 +283,7 @@ pub(super) fn stacks() -> String {
     told.unwrap_or_else(|e| format!("no stacks: gdb: {e}"))
 }
 
-/// Keeps what panicked, unless it was injected.
+/// Keeps the message of a panic, unless it was injected.
 fn note_panic(info: &PanicHookInfo<'_>) {
     if info.payload().is::<Injected>() {
         return;
@@ -297,7 +298,7 @@ fn note_panic(info: &PanicHookInfo<'_>) {
     all.push(text);
 }
 
-/// The panics that nobody asked for since the last call.
+/// The panics since the last call that were not injected.
 pub(super) fn unexpected_panics() -> Vec<String> {
     let mut all = UNEXPECTED
         .lock()
@@ -305,7 +306,7 @@ pub(super) fn unexpected_panics() -> Vec<String> {
     std::mem::take(&mut *all)
 }
 
-/// Names of the database's threads that live in this process.
+/// Names of the database's threads in this process.
 pub(super) fn engine_threads() -> Vec<String> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return Vec::new();
@@ -318,7 +319,7 @@ pub(super) fn engine_threads() -> Vec<String> {
     all.filter(|n| n.starts_with("ironstone")).collect()
 }
 
-/// Bytes of memory that this process has.
+/// Resident memory of this process in bytes.
 pub(super) fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok());

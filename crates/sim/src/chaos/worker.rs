@@ -1,4 +1,4 @@
-//! A thread that writes its own keys in every way, reads them back, and knows what it may find.
+//! A thread that writes its own keys in every way, reads them back, and knows which values it may find.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use super::arena::Tools;
 use super::ledger::{Attempt, FAMILIES, Key, Ledger, REVERSE, Reach, SUMS, Seen, value};
 use super::{Part, detached, ingest};
 
-/// Keys of a thread in a family, logged and not logged.
+/// Keys of a thread in a family, logged and unlogged each.
 pub(super) const KEYS: u64 = 60;
-/// Snapshots that a thread keeps.
+/// The most snapshots that a thread keeps.
 const SNAPSHOTS_MAX: usize = 3;
 
-/// A snapshot, and what the thread had tried until then.
+/// A snapshot, and the attempts of the thread up to it.
 struct Old {
     snapshot: Snapshot,
     keys: Vec<(Key, Vec<Attempt>)>,
 }
 
-/// The thread.
+/// A worker thread.
 pub(super) struct Worker {
     pub tools: Tools,
     pub ledger: Ledger,
@@ -30,7 +30,7 @@ pub(super) struct Worker {
     old: Vec<Old>,
 }
 
-/// What outlives the thread, and the database.
+/// Objects that outlive the thread and the database.
 #[derive(Default)]
 pub(super) struct Left {
     pub iterator: Option<DbIterator>,
@@ -38,14 +38,14 @@ pub(super) struct Left {
     pub snapshots: Vec<Snapshot>,
 }
 
-/// A write as it will be recorded.
+/// A write, as it is recorded.
 pub(super) struct Write {
     pub n: u64,
     pub batch: WriteBatch,
     pub keys: Vec<Key>,
     pub sums: Vec<usize>,
     pub logged: bool,
-    /// What had returned before it began.
+    /// The writes that had returned before it began.
     pub seen: Seen,
 }
 
@@ -100,7 +100,7 @@ impl Worker {
         }
     }
 
-    /// A batch of some kind, recorded as tried.
+    /// A random batch, recorded as attempted.
     pub(super) fn draw_write(&mut self, logged: bool) -> ironstone::Result<Write> {
         let n = self.ledger.next();
         let mut write = Write {
@@ -156,7 +156,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Deletes a few neighbours at once.
+    /// Deletes a few neighbors at once.
     fn draw_range(&mut self, write: &mut Write, from: Key) -> ironstone::Result<()> {
         let family = &self.tools.families[from.family];
         let to = Key {
@@ -178,7 +178,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Something for a family that may be dropped at any time.
+    /// Adds a record for a family that may be dropped at any time.
     fn draw_record_for_passing(&mut self, write: &mut Write) -> ironstone::Result<()> {
         let passing = self.tools.arena.passing();
         if passing.is_empty() {
@@ -188,7 +188,7 @@ impl Worker {
         write.batch.put_cf(family, "passing", "by")
     }
 
-    /// A write returned `Ok`.
+    /// Notes that a write returned `Ok`.
     pub(super) fn succeeded(&mut self, write: &Write) {
         self.ledger.succeeded(write.n, &write.keys);
         for sum in &write.sums {
@@ -295,7 +295,7 @@ impl Worker {
         check_sum(sum, found.as_deref(), least, promises.attempted(sum)).map(drop)
     }
 
-    /// The thread's keys in a family, one after the other.
+    /// Scans the thread's keys in a family.
     fn scan(&mut self) -> Result<(), String> {
         let family = self.rng.below(FAMILIES as u64) as usize;
         let handle = &self.tools.families[family];
@@ -358,7 +358,7 @@ impl Worker {
     }
 }
 
-/// What an iterator shows under a prefix.
+/// The entries that an iterator shows under a prefix.
 fn collect(it: &mut DbIterator, prefix: &str, back: bool) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     if back {
@@ -380,7 +380,7 @@ fn collect(it: &mut DbIterator, prefix: &str, back: bool) -> BTreeMap<String, Ve
     found
 }
 
-/// Whether a counter can be what was found.
+/// Checks whether a counter can have the found value.
 pub(super) fn check_sum(
     sum: usize,
     found: Option<&[u8]>,

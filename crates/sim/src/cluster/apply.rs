@@ -1,5 +1,5 @@
-//! Does what a plan says to what a cluster is made of. Nodes themselves are their owner's: it starts and
-//! ends them, and takes the image of a disk that lost its power.
+//! Applies the faults of a plan to network, clocks and disks. The owner of the nodes starts and ends them,
+//! and takes the image of a disk that lost power.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::node::NodeId;
 use super::plan::{DiskFault, Fault};
 use crate::disk::{self, Act, Repeat, SimDisk};
 
-/// Does a fault to the network. Nodes that crash or start are told of here too.
+/// Applies a fault to the network, which is also told of nodes that crash or start.
 pub fn to_network<M: Message>(fault: &Fault, now: u64, nodes: &[NodeId], network: &mut Network<M>) {
     match fault {
         Fault::Crash { node, power } => network.node_down(now, *node, !power),
@@ -57,8 +57,8 @@ pub fn to_network<M: Message>(fault: &Fault, now: u64, nodes: &[NodeId], network
     }
 }
 
-/// Does a fault to the clock of `node` and to who stands still; other nodes' faults change nothing.
-/// Whoever crashes stands still no more.
+/// Applies a fault to the clock and the pauses of `node`; faults of other nodes change nothing. A crash
+/// ends a pause.
 pub fn to_clock(fault: &Fault, now: u64, node: NodeId, clock: &NodeClock, pauses: &mut Pauses) {
     match fault {
         Fault::ClockRate { node: n, fast_ppm } if *n == node => clock.set_rate(*fast_ppm),
@@ -79,8 +79,8 @@ pub fn to_clock(fault: &Fault, now: u64, node: NodeId, clock: &NodeClock, pauses
     }
 }
 
-/// Does a fault to the disk of `node`; other nodes' faults change nothing. Bits flip in files that
-/// `rots` picks; says which file and byte it was.
+/// Applies a fault to the disk of `node`; faults of other nodes change nothing. Bits flip in files for
+/// which `rots` is true; returns the file and the byte.
 pub fn to_disk(
     fault: &Fault,
     node: NodeId,

@@ -1,8 +1,8 @@
-//! A simulated client: one attachment of one volume, with several operations open, all of them in the history.
+//! A simulated client: one attachment of one volume, with several open operations, all of them in the history.
 //!
-//! A client that was replaced goes on for a while: it does not know. What it has asked for before the newer
-//! attachment had its answer may have happened by then, and not later; what it asks for behind that never
-//! does. [`History::end_by`] writes that down.
+//! A replaced client goes on for a while, because it does not know. Operations that it submitted before the
+//! newer attachment was answered may have taken effect by then, and not later; operations that it submits
+//! afterwards never do. [`History::end_by`] records that.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +21,19 @@ use super::node::NodeId;
 use super::shape::Shape;
 use super::values::{self, BLOCK_UNITS, UNIT};
 
-/// The most units of an operation: 16 blocks, and now and then four times as many.
+/// The most units of an operation: 16 blocks; now and then four times as many.
 const UNITS_MAX: u64 = 16 * BLOCK_UNITS;
-/// What tells registers of different volumes apart.
+/// Separates the registers of different volumes.
 const VOLUME_SHIFT: u32 = 32;
 
-/// What a client waits for.
+/// An operation without an answer.
 #[derive(Debug)]
 struct Pending {
     what: What,
     tickets: Vec<Ticket>,
 }
 
-/// What it asked for.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Read,
@@ -42,17 +42,17 @@ enum What {
     Nothing,
 }
 
-/// See the module.
+/// A simulated client.
 pub struct Client {
-    /// Its place in the network.
+    /// Its address in the network.
     pub node: NodeId,
-    /// Which volume it has.
+    /// Number of its volume.
     pub volume_nth: usize,
-    /// Which attachment it is.
+    /// The epoch of its attachment.
     pub epoch: u32,
-    /// Whether somebody else has attached the volume since.
+    /// Whether a newer attachment of the volume exists.
     pub is_replaced: bool,
-    /// Whether it was counted as fenced, or attached.
+    /// Whether it was counted as fenced, and as attached.
     pub told: (bool, bool),
     /// When it is woken next.
     pub wakes_at: Option<u64>,
@@ -63,7 +63,7 @@ pub struct Client {
     next_value: u64,
     pending: BTreeMap<u64, Pending>,
     ended: Vec<(Token, Result<Reply, Errno>)>,
-    /// Its changes: those without an answer may be superseded.
+    /// Its changes: the unanswered ones may be superseded.
     changes: Vec<Ticket>,
 }
 
@@ -108,7 +108,7 @@ impl Client {
         self.pending.len()
     }
 
-    /// Whether all groups know it.
+    /// Whether all groups have its epoch.
     pub fn is_attached(&self) -> bool {
         self.volume.is_attached()
     }
@@ -118,32 +118,32 @@ impl Client {
         self.volume.is_fenced()
     }
 
-    /// When it wants to be woken.
+    /// When it has to be woken.
     pub fn next_due(&self) -> Option<u64> {
         self.volume.next_due()
     }
 
-    /// Since when it is stuck.
+    /// Since when its oldest request is stuck.
     pub fn stuck_since(&self) -> Option<u64> {
         self.volume.stuck_since()
     }
 
-    /// The next request to be sent.
+    /// The next request to send.
     pub fn next_send(&mut self) -> Option<Send> {
         self.volume.next_send()
     }
 
-    /// It is this late.
+    /// Advances its time.
     pub fn tick(&mut self, now: u64) {
         self.volume.tick(now);
     }
 
-    /// The connection to a store is gone.
+    /// Handles the loss of the connection to a store.
     pub fn disconnected(&mut self, store: u64) {
         self.volume.disconnected(store);
     }
 
-    /// A store has answered.
+    /// Handles a response of a store.
     pub fn response(&mut self, store: u64, response: Response) {
         self.volume.response(store, response);
     }
@@ -153,7 +153,7 @@ impl Client {
         (self.volume_nth as u64) << VOLUME_SHIFT | unit
     }
 
-    /// Some units: often few, often whole blocks, often the same ones.
+    /// A random range of units: often short, often whole blocks, often the same ones.
     fn range(&mut self) -> (u64, u64) {
         let most = if self.rng.one_in(20) {
             4 * UNITS_MAX
@@ -175,7 +175,7 @@ impl Client {
         (first, len.min(self.units - first))
     }
 
-    /// Asks for something.
+    /// Submits a random operation.
     pub fn ask(&mut self, history: &mut History, now: u64, coverage: &mut Coverage) {
         coverage.asked += 1;
         let (first, len) = self.range();
@@ -300,7 +300,7 @@ impl Client {
         self.volume.submit(Token(token), op);
     }
 
-    /// Takes down what has ended: how many operations. Errors: an answer that cannot be.
+    /// Records the operations that have completed; returns their number. Errors: an impossible answer.
     pub fn take_answers(
         &mut self,
         history: &mut History,
@@ -331,13 +331,13 @@ impl Client {
         Ok(count)
     }
 
-    /// Its changes, for [`History::end_by`] when a newer attachment has its answer.
+    /// Its changes, for [`History::end_by`] when a newer attachment is answered.
     pub fn changes(&self) -> &[Ticket] {
         &self.changes
     }
 }
 
-/// Takes an answer down. Errors: it cannot be.
+/// Records an answer. Errors: it is impossible.
 fn answered(
     pending: &Pending,
     reply: Reply,
@@ -388,7 +388,7 @@ fn returned(
     Ok(())
 }
 
-/// A status says of some units that they are zero, and of others nothing.
+/// Records a status: units that it reports as zero read as zero; nothing is known of the others.
 fn zeros(pending: &Pending, extents: &[Extent], history: &mut History, now: u64) {
     let mut at = 0;
     for extent in extents {

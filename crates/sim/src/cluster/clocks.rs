@@ -1,17 +1,17 @@
-//! Simulated clocks: what time each node believes it is, from what time it is.
+//! Simulated clocks: each node's time, derived from the true time.
 //!
 //! ```text
 //!   TrueTime ──rate, offset, jumps──> NodeClock: boottime and wall clock of one node
 //! ```
 //!
-//! The scheduler alone moves [`TrueTime`]. A node's boottime runs at its own rate from its own
-//! beginning, so that no two nodes' readings can be compared; the wall clock is the boottime plus an
-//! offset that may jump. Boottime never goes back and, as CLOCK_BOOTTIME does, goes on while a node is
-//! paused. Machines exist where that is not so, and leases are wrong on them: [`NodeClock::stop`] and
-//! [`NodeClock::set_back`] are faults that a test must ask for by name.
+//! Only the scheduler advances [`TrueTime`]. A node's boottime runs at its own rate from its own beginning,
+//! so the readings of two nodes cannot be compared. The wall clock is the boottime plus an offset that may
+//! jump. Boottime never goes back and, like CLOCK_BOOTTIME, advances while a node is paused. There are
+//! machines on which that does not hold, and leases are unsafe on them: [`NodeClock::stop`] and
+//! [`NodeClock::set_back`] are faults that a test must request by name.
 //!
-//! Rates are parts in a million of the true one. Readings are rounded down, which never makes a clock go
-//! back: between two changes a reading is a fixed point plus a whole part of what has passed since.
+//! Rates are parts in a million of the true rate. Readings are rounded down, which never makes a clock go
+//! back: between two changes, a reading is a fixed start plus a rounded part of the time since.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use base::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::node::NodeId;
 
-/// Nanoseconds of the simulation. Clones are the same time.
+/// The true time in nanoseconds of the simulation. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct TrueTime(Arc<AtomicU64>);
 
 impl TrueTime {
-    /// Now.
+    /// The true time now.
     pub fn now(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// It is `now`.
+    /// Advances the true time to `now`.
     ///
     /// # Panics
     /// If that is the past.
@@ -43,19 +43,19 @@ impl TrueTime {
     }
 }
 
-/// A whole million: the true rate.
+/// A million: the true rate.
 const MILLION: i64 = 1_000_000;
 
-/// How one clock differs from the truth, from some moment on.
+/// How one clock deviates from the true time, from some moment on.
 #[derive(Clone, Copy, Debug)]
 struct Course {
-    /// A true moment.
+    /// The true time of that moment.
     from: u64,
-    /// The boottime then.
+    /// The boottime at that moment.
     boottime: u64,
-    /// Parts in a million by which it is fast; a stopped clock is a million slow.
+    /// By how many parts in a million it is fast; a stopped clock is a million slow.
     fast_ppm: i64,
-    /// What the wall clock is ahead of the boottime, in nanoseconds.
+    /// By how much the wall clock is ahead of the boottime, in nanoseconds.
     wall_ahead: i64,
 }
 
@@ -67,7 +67,7 @@ impl Course {
             .saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// The same course, written from another moment on.
+    /// The same course, expressed from another moment on.
     fn at(&self, now: u64) -> Self {
         Self {
             from: now,
@@ -77,10 +77,10 @@ impl Course {
     }
 }
 
-/// The wall clock of a node that is right says this when the simulation begins.
+/// The reading of a correct wall clock when the simulation begins.
 const EPOCH_NANOS: i64 = 1_700_000_000_000_000_000;
 
-/// The clocks of one node. Clones are the same clocks. They survive the node's process.
+/// The clocks of one node. Clones share them. They survive the node's process.
 #[derive(Clone)]
 pub struct NodeClock {
     truth: TrueTime,
@@ -88,7 +88,7 @@ pub struct NodeClock {
 }
 
 impl NodeClock {
-    /// Clocks that are right, except that boottime began `up_nanos` before the simulation.
+    /// Correct clocks, except that boottime began `up_nanos` before the simulation.
     pub fn new(truth: &TrueTime, up_nanos: u64) -> Self {
         let now = truth.now();
         let boottime = now.saturating_add(up_nanos);
@@ -103,18 +103,18 @@ impl NodeClock {
         }
     }
 
-    /// The clock as products want it.
+    /// The clock as the product takes it.
     pub fn shared(&self) -> Arc<dyn Clock> {
         Arc::new(self.clone())
     }
 
-    /// Nanoseconds since the node was booted, as CLOCK_BOOTTIME has them.
+    /// Nanoseconds since the node was booted, like CLOCK_BOOTTIME.
     pub fn boottime_nanos(&self) -> u64 {
         self.lock().boottime(self.truth.now())
     }
 
-    /// The true moment at which the boottime is `boottime` or later, if nothing changes; `None` if it never
-    /// is. A moment that has passed is now. Timers of a node fire then.
+    /// The true time at which the boottime reaches `boottime`, if nothing changes; now if it has passed;
+    /// `None` if it never does. A node's timers fire then.
     pub fn when(&self, boottime: u64) -> Option<u64> {
         let (course, now) = (*self.lock(), self.truth.now());
         let wait = boottime.saturating_sub(course.boottime(now));
@@ -130,7 +130,7 @@ impl NodeClock {
         }
     }
 
-    /// From now on the clock is so many parts in a million fast, or slow if that is less than 0.
+    /// Sets the rate: this many parts in a million fast, or slow if negative.
     ///
     /// # Panics
     /// If that would be backwards.
@@ -152,17 +152,17 @@ impl NodeClock {
         self.change(|course| course.boottime = course.boottime.saturating_add(by_nanos));
     }
 
-    /// A broken machine: both clocks stand still, until the rate is set.
+    /// A broken machine: both clocks stop until the rate is set.
     pub fn stop(&self) {
         self.set_rate(-MILLION);
     }
 
-    /// A broken machine: boottime goes back, and the wall clock with it.
+    /// A broken machine: boottime and the wall clock go back.
     pub fn set_back(&self, by_nanos: u64) {
         self.change(|course| course.boottime = course.boottime.saturating_sub(by_nanos));
     }
 
-    /// The true rate from now on, and the true wall clock; boottime goes on from where it is.
+    /// Restores the true rate and the true wall clock; boottime continues from where it is.
     pub fn heal(&self) {
         let now = self.truth.now();
         self.change(|course| {
@@ -202,24 +202,23 @@ impl Clock for NodeClock {
         u64::try_from(nanos / 1000).unwrap_or(0)
     }
 
-    /// Boottime, faults too: a node has one clock for leases and timers.
+    /// Boottime, with its faults: a node has a single clock for leases and timers.
     fn monotonic_nanos(&self) -> u64 {
         self.boottime_nanos()
     }
 
-    /// Lets others run. Time does not pass by it: the scheduler alone moves it.
+    /// Yields to other threads. Time does not pass: only the scheduler advances it.
     fn sleep(&self, _time: Duration) {
         base::sync::thread::yield_now();
     }
 }
 
-/// Who does not run for how long: as after SIGSTOP, when the process stands still while its clocks and
-/// its peers go on.
+/// The paused nodes, as after SIGSTOP: a node's process stands still while its clocks and its peers go on.
 #[derive(Clone, Debug, Default)]
 pub struct Pauses(Vec<(NodeId, u64)>);
 
 impl Pauses {
-    /// The node does not run until then; longer pauses stay as they are.
+    /// Pauses the node until then; a longer pause stays as it is.
     pub fn pause(&mut self, node: NodeId, until: u64) {
         match self.0.iter_mut().find(|p| p.0 == node) {
             Some(pause) => pause.1 = pause.1.max(until),
@@ -227,23 +226,23 @@ impl Pauses {
         }
     }
 
-    /// The node runs.
+    /// Ends the pause of a node.
     pub fn resume(&mut self, node: NodeId) {
         self.0.retain(|p| p.0 != node);
     }
 
-    /// Everybody runs.
+    /// Ends all pauses.
     pub fn heal(&mut self) {
         self.0.clear();
     }
 
-    /// When something happens at a node that is due at `at`.
+    /// When an event of the node that is due at `at` happens.
     pub fn runs_at(&self, node: NodeId, at: u64) -> u64 {
         let until = self.0.iter().find(|p| p.0 == node).map_or(0, |p| p.1);
         at.max(until)
     }
 
-    /// Whether the node stands still at this moment.
+    /// Whether the node is paused at this moment.
     pub fn is_paused(&self, node: NodeId, now: u64) -> bool {
         self.runs_at(node, now) > now
     }

@@ -1,22 +1,22 @@
-//! What happened in a simulated cluster: so that one sees that the interesting things do.
+//! Counts of what happened in simulated clusters, which show that the interesting cases occur.
 
 use std::fmt;
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident: $text:literal;)*) => {
-        /// See the module.
+        /// Counts of what happened.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Coverage {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Coverage {
-            /// Each count with what it counts.
+            /// Each count with its description.
             pub fn all(&self) -> Vec<(&'static str, u64)> {
                 vec![$(($text, self.$name),)*]
             }
 
-            /// Adds what happened elsewhere.
+            /// Adds the counts of another run.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
@@ -31,23 +31,23 @@ counts! {
     seconds: "simulated seconds";
     /// Events of the simulation.
     events: "events";
-    /// What clients asked for, without attaching.
+    /// Operations that clients submitted, without attaching.
     asked: "operations asked for";
-    /// What of it was answered.
+    /// Operations that were answered.
     answered: "operations answered";
-    /// What of it ended in an error.
+    /// Operations that failed.
     failed: "operations that failed";
-    /// Changes of registers of which it is not known whether they happened.
+    /// Changes of registers without an answer, which may or may not have taken effect.
     unanswered: "changes of registers without an answer";
-    /// Reads of them.
+    /// Reads of registers.
     reads: "reads";
     /// Changes of parts of blocks.
     partial: "changes of parts of blocks";
     /// Zeros and trims.
     zeros: "zeros and trims";
-    /// Blocks' quarters that were checked.
+    /// Registers that were checked; a register is a quarter of a block.
     registers: "registers checked";
-    /// Registers of which the checker knows nothing.
+    /// Registers that the checker could not decide.
     undecided: "registers undecided";
     /// Processes that were killed.
     kills: "processes killed";
@@ -61,31 +61,31 @@ counts! {
     cut_write_backs: "write-backs cut by a crash";
     /// Stores that were opened.
     opens: "stores opened";
-    /// Stores that could not be opened, for a reason.
+    /// Stores that refused to open, for an expected reason.
     refused: "opens refused, with a reason";
-    /// Stores that were out, for a reason.
+    /// Stores that failed, for an expected reason.
     outs: "stores out, with a reason";
-    /// Faults that a disk's calls have met.
+    /// Disks whose calls met a fault.
     disk_faults: "disks that met a fault";
-    /// Leaders.
+    /// Elected leaders.
     leaders: "leaders elected";
     /// Write-backs that are durable.
     checkpoints: "write-backs synced";
-    /// Those that failed.
+    /// Write-backs that failed.
     not_written: "write-backs failed";
     /// Files that logs began.
     log_files: "log files begun";
-    /// Times that a group's log was cut.
+    /// Truncations of a group's log.
     truncations: "logs cut";
-    /// Batches.
+    /// Batches of the log.
     batches: "batches of the log";
     /// Reads of the watcher that were answered.
     watched: "reads of the watcher";
     /// Clocks that stood still.
     stopped_clocks: "clocks stopped";
-    /// Clocks that went back, as a store has found.
+    /// Clocks that went back, as noticed by a store.
     wrong_clocks: "clocks found to have gone back";
-    /// Reads that a leader answered at once.
+    /// Reads that a leader served under its lease.
     lease_reads: "reads by lease";
     /// Reads that waited for a round of heartbeats.
     index_reads: "reads by index";
@@ -93,17 +93,17 @@ counts! {
     block_reads: "blocks read from data files";
     /// Attachments.
     attachments: "attachments";
-    /// Attachments that others have ended.
+    /// Attachments that were fenced by newer ones.
     fenced: "attachments fenced";
     /// Messages.
     messages: "messages sent";
     /// Messages that were lost.
     lost: "messages lost";
-    /// Messages that came twice.
+    /// Messages that arrived twice.
     duplicated: "messages doubled";
-    /// Replicas that the log does not reach any more.
+    /// Replicas whose next entry is no longer in the log.
     stranded: "replicas that need a copy";
-    /// Runs in which a group had no quorum left for good.
+    /// Runs in which a group has lost its quorum for good.
     without_quorum: "runs without a quorum, checked for safety only";
     /// Pairs of replicas at the same entry whose blocks were compared.
     compared: "replicas compared";

@@ -1,4 +1,4 @@
-//! A history: what clients asked for, when, and what they were told.
+//! A history: the operations of clients, their times, and their answers.
 //!
 //! ```text
 //!   write(client, block, value) ─┬─ answered    it has happened, between start and end
@@ -8,62 +8,62 @@
 //!                                └─ (nothing)   says nothing
 //! ```
 //!
-//! Each block is a register of its own. A request over several blocks is one operation for each of
-//! them: nothing is said about their order. Zero is what a block holds before anything is
-//! written, and what trims and writes of zeros leave.
+//! Each block is a register of its own. A request over several blocks is one operation for each of them:
+//! nothing is stated about their order. A block holds zero before anything is written, and after trims and
+//! writes of zeros.
 //!
-//! **Time.** The simulation has one thread, so the order of the calls of [`History`] is the order in
-//! which things happened, also where several happen in one nanosecond. An operation starts and ends at
-//! the number of its call; the time of the simulation is kept for people. A history with equal times
-//! would be a weaker one: an operation that starts when another ends counts as concurrent with it.
+//! **Time.** The simulation has one thread, so the order of the calls of [`History`] is the order of
+//! events, even if several happen in one nanosecond. An operation starts and ends at the number of its
+//! call; the time of the simulation is kept for people. A history with equal times would be a weaker one:
+//! an operation that starts when another ends counts as concurrent with it.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What a block holds before anything is written, and after a trim.
+/// The content of a block before anything is written, and after a trim.
 pub const ZERO: u64 = 0;
 
 /// What an operation does to its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Puts a value there.
+    /// Writes a value.
     Write,
-    /// Looks.
+    /// Reads the value.
     Read,
 }
 
-/// What its client was told.
+/// The answer that the client got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has happened; told at this moment.
+    /// It has taken effect; answered at this moment.
     Answered(u64),
-    /// Nothing.
+    /// No answer.
     Unanswered,
-    /// It has not happened and never will.
+    /// It has not taken effect and never will.
     Refused,
 }
 
 /// One operation on one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who asked. One client may have many operations open.
+    /// The client. It may have many open operations.
     pub client: u64,
     /// The block.
     pub block: u64,
     /// Read or write.
     pub action: Action,
-    /// What was written, or what the read returned; meaningless for reads without an answer.
+    /// The value that was written or that the read returned; meaningless for reads without an answer.
     pub value: u64,
-    /// When it was asked for.
+    /// The moment of its start.
     pub start: u64,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Nanoseconds of the simulation at the start and at the end, for people.
     pub nanos: [u64; 2],
 }
 
 impl Operation {
-    /// The moment by which it has happened; the end of time if nobody was told.
+    /// The moment by which it has taken effect; the end of time if there is no answer.
     pub fn end(&self) -> u64 {
         match self.outcome {
             Outcome::Answered(end) => end,
@@ -71,7 +71,7 @@ impl Operation {
         }
     }
 
-    /// Whether its client was told that it has happened.
+    /// Whether its client was told that it has taken effect.
     pub fn is_answered(&self) -> bool {
         matches!(self.outcome, Outcome::Answered(_))
     }
@@ -97,12 +97,12 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What names an operation of a [`History`].
+/// Identifies an operation of a [`History`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[must_use = "the operation ends by it"]
 pub struct Ticket(usize);
 
-/// Takes down what clients do. Times are nanoseconds of the simulation.
+/// Records the operations of clients. Times are nanoseconds of the simulation.
 ///
 /// ```
 /// use sim::cluster::{history::History, linear};
@@ -117,25 +117,25 @@ pub struct Ticket(usize);
 #[derive(Clone, Debug, Default)]
 pub struct History {
     operations: Vec<Operation>,
-    /// Places of operations, and the moment by which they have happened or never will.
+    /// Indices of operations, and the moment by which they have taken effect or never will.
     ended_by: Vec<(usize, u64)>,
     moments: u64,
     last_nanos: u64,
 }
 
 impl History {
-    /// A client asks for a value to be written. Except for [`ZERO`], a value should be written once
-    /// to a block: others are checked too, by a search that may be too long.
+    /// A client starts to write a value. Except for [`ZERO`], a value should be written only once to a
+    /// block: others are checked too, by a search that may be too long.
     pub fn write(&mut self, client: u64, block: u64, value: u64, now: u64) -> Ticket {
         self.begin(client, block, Action::Write, value, now)
     }
 
-    /// A client asks what is in a block.
+    /// A client starts to read a block.
     pub fn read(&mut self, client: u64, block: u64, now: u64) -> Ticket {
         self.begin(client, block, Action::Read, ZERO, now)
     }
 
-    /// The write has happened, as its client is told.
+    /// The write is acknowledged.
     pub fn answered(&mut self, ticket: Ticket, now: u64) {
         let at = self.moment(now);
         let operation = self.open(ticket);
@@ -144,7 +144,7 @@ impl History {
         operation.nanos[1] = now;
     }
 
-    /// The read has this value.
+    /// The read returns this value.
     pub fn returned(&mut self, ticket: Ticket, value: u64, now: u64) {
         let at = self.moment(now);
         let operation = self.open(ticket);
@@ -154,8 +154,8 @@ impl History {
         operation.nanos[1] = now;
     }
 
-    /// The operation failed in a way that promises that it has no effect, now or later. Any other
-    /// failure is no answer.
+    /// The operation failed in a way that promises that it has no effect, now or later. Any other failure
+    /// counts as no answer.
     pub fn refused(&mut self, ticket: Ticket, now: u64) {
         self.moment(now);
         let operation = self.open(ticket);
@@ -163,22 +163,23 @@ impl History {
         operation.nanos[1] = now;
     }
 
-    /// The moment of this call: what ended before has ended before it.
+    /// The moment of this call: operations that ended before have ended before it.
     pub fn mark(&mut self, now: u64) -> u64 {
         self.moment(now)
     }
 
-    /// Of operations without an answer, what nobody was told but is known: those that began before `moment`
-    /// have happened by then or never will, and the others never will.
+    /// Records what is known of unanswered operations: those that began before `moment` have taken effect
+    /// by then or never will, and the others never will.
     ///
-    /// Whether such a write has happened, its value says: if somebody has read it.
+    /// If some client has read such a write's value, it has taken effect; otherwise that is unknown.
     pub fn end_by(&mut self, tickets: &[Ticket], moment: u64) {
         for ticket in tickets {
             self.ended_by.push((ticket.0, moment));
         }
     }
 
-    /// Everything so far, as [`History::operations`] has it, with what [`History::end_by`] has said.
+    /// All operations so far, like [`History::operations`], with the outcomes that [`History::end_by`]
+    /// implies.
     pub fn judged(&self) -> Vec<Operation> {
         let mut all = self.operations.clone();
         let answered = all.iter().filter(|o| o.is_answered());
@@ -198,7 +199,7 @@ impl History {
         all
     }
 
-    /// Everything so far, in the order in which it was asked for.
+    /// All operations so far, in the order of their starts.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }
@@ -237,7 +238,7 @@ mod tests {
     use super::*;
     use crate::cluster::linear;
 
-    /// What a client asked for that was replaced: before that, after that, with and without a read.
+    /// Operations of a replaced client: one before it was replaced, one after, with and without a read.
     fn history(reads_at_once: bool, late: bool) -> History {
         let mut history = History::default();
         let old = [history.write(1, 0, 5, 1)];

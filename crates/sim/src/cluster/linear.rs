@@ -1,10 +1,10 @@
-//! Whether the answers of a history are those of one copy of each block: linearizability (Herlihy,
-//! Wing 1990), in O(n log n) by the zones of Gibbons and Korach (Testing shared memories, 1997).
+//! Checks whether the answers of a history are those of a single copy of each block: linearizability
+//! (Herlihy, Wing 1990), in O(n log n) by the zones of Gibbons and Korach (Testing shared memories, 1997).
 //!
-//! A *cluster* is a write and the reads of its value. In an order that one copy could have taken, a
-//! cluster's operations stand together, the write first. Let `f` be the first end in a cluster and `s` its
-//! last start. Cluster A must come before B if an operation of A ends before one of B starts, that
-//! is if `f(A) < s(B)`. There is an order unless two clusters must each come before the other:
+//! A *cluster* is a write and the reads of its value. In any order that a single copy could have followed,
+//! the operations of a cluster are adjacent, the write first. Let `f` be the first end in a cluster and `s`
+//! its last start. Cluster A must come before B if an operation of A ends before one of B starts, that is,
+//! if `f(A) < s(B)`. An order exists unless two clusters must each come before the other:
 //!
 //! ```text
 //!   forward zone, f < s    the value was there all the time between      f├──────┤s
@@ -14,43 +14,43 @@
 //!   overlap: no order               ├──────┤      no order                  ├┄┄┄┤
 //! ```
 //!
-//! No longer cycle needs a look: of `f(i) < s(i+1)` all around, and no two that contradict each other,
-//! follows `s(i-1) <= f(i) < s(i+1)`, so `s` would grow around a circle.
+//! Longer cycles need no check: if `f(i) < s(i+1)` all around and no two clusters contradict each other,
+//! then `s(i-1) <= f(i) < s(i+1)`, so `s` would grow around a circle.
 //!
-//! **Convention.** An operation comes before another if it ends before the other starts, and not if
-//! that is the same moment: intervals are closed, zones are open. So zones may touch, and an
-//! operation may start and end in one moment. [`History`](super::history::History) has no equal moments.
+//! **Convention.** An operation comes before another if it ends before the other starts, but not if both
+//! are the same moment: intervals are closed, zones are open. So zones may touch, and an operation may
+//! start and end at one moment. [`History`](super::history::History) has no equal moments.
 //!
-//! **Unanswered.** A write without an answer ends at the end of time if its value was read, and is left
-//! out if not. Reads without an answer and refused operations are left out.
+//! **No answer.** A write without an answer ends at the end of time if its value was read; otherwise it is
+//! left out. Reads without an answer and refused operations are left out.
 //!
-//! **Zero** is there from the beginning, as if written before time, and trims write it again. Where the
-//! reads of a value may be of several writes, there are no clusters: such a block is left
-//! to [`search`]. It is not where nobody reads zero after the block was trimmed, or trims were not
-//! answered before the last such read ended.
+//! **Zero** is there from the beginning, as if written before time, and trims write it again. If the reads
+//! of a value may belong to several writes, there are no clusters: such a block is left to [`search`]. That
+//! is not the case if zero is not read after the block was trimmed, or if trims were not answered before
+//! the last such read ended.
 
 use super::history::{Action, Operation, Outcome, ZERO};
 use super::search;
 use super::shrink::shrink;
 use super::violation::{Reason, Violation, Violations};
 
-/// What was checked.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Operations that count: answered, or writes without an answer.
+    /// Operations that count: answered ones, and writes without an answer.
     pub operations: usize,
-    /// Blocks that they touch.
+    /// Number of blocks that they access.
     pub blocks: usize,
     /// Blocks that were searched because values in them are not unique.
     pub searched: usize,
-    /// Of those, blocks whose search was too long: nothing is known of them.
+    /// Those of them whose search was too long, so that nothing is known of them.
     pub undecided: Vec<u64>,
 }
 
 /// Checks every block of a history.
 ///
 /// # Errors
-/// The blocks whose answers one copy cannot give.
+/// The blocks whose answers a single copy cannot give.
 ///
 /// # Panics
 /// If an operation ends before it starts.
@@ -61,7 +61,7 @@ pub fn check(operations: &[Operation]) -> Result<Tally, Violations> {
 /// [`check`] with a bound on the work of each search.
 ///
 /// # Errors
-/// The blocks whose answers one copy cannot give.
+/// The blocks whose answers a single copy cannot give.
 pub fn check_within(operations: &[Operation], work_max: u64) -> Result<Tally, Violations> {
     let mut sorted: Vec<Key> = Vec::with_capacity(operations.len());
     for (i, o) in operations.iter().enumerate() {
@@ -93,22 +93,22 @@ pub fn check_within(operations: &[Operation], work_max: u64) -> Result<Tally, Vi
     Err(Violations(found))
 }
 
-/// Block, value, place in the history.
+/// Block, value, and index in the history.
 type Key = (u64, u64, usize);
 
 /// A moment; `None` is before time.
 type Moment = Option<u64>;
 
-/// A cluster, in short.
+/// A cluster in short form.
 #[derive(Clone, Copy, Debug)]
 struct Zone<'a> {
     /// `f`: the first end.
     first_end: Moment,
     /// `s`: the last start.
     last_start: Moment,
-    /// Its operations, if they are all those of its value that count.
+    /// The keys of its value that count, which are those of its operations.
     keys: &'a [Key],
-    /// The write, unless it was before time.
+    /// The index of the write, unless that was before time.
     write: Option<usize>,
 }
 
@@ -129,13 +129,13 @@ struct Block<'a> {
     keys: &'a [Key],
 }
 
-/// What the operations of one value are.
+/// The result for the operations of one value.
 enum Value {
     /// Their zones have been added.
     Clear,
-    /// Which read is of which write is not known.
+    /// It is unknown which read belongs to which write.
     Ambiguous,
-    /// They cannot be.
+    /// They are impossible.
     Wrong(Box<Reason>),
 }
 
@@ -149,7 +149,7 @@ impl<'a> Block<'a> {
                 Value::Wrong(reason) => wrong.push(self.violation(*reason, Vec::new())),
             }
         }
-        // What contradicts itself without the ambiguous values does so with them.
+        // A contradiction without the ambiguous values is also one with them.
         if let Some(shortest) = wrong.into_iter().min_by_key(Violation::length) {
             return Some(shortest);
         }
@@ -204,7 +204,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// The value was read, and there is no write that any of the reads could have seen.
+    /// The value was read, and no write exists that a read could have seen.
     fn without_source(&self, keys: &'a [Key]) -> Value {
         let reads = self.of(keys, Action::Read);
         let Some((_, &read)) = reads.min_by_key(|(_, o)| o.end()) else {
@@ -224,7 +224,7 @@ impl<'a> Block<'a> {
         }))
     }
 
-    /// Adds the cluster of a write, or of what was there before time, with all reads of the value.
+    /// Adds the cluster of a write, or of the initial value, with all reads of the value.
     fn add_cluster(
         &self,
         keys: &'a [Key],
@@ -257,7 +257,7 @@ impl<'a> Block<'a> {
         members
     }
 
-    /// Says of two clusters why each must come before the other, with as few operations as it takes.
+    /// Describes why two clusters must each come before the other, with as few operations as possible.
     fn two_orders(&self, one: &Zone<'a>, other: &Zone<'a>) -> Violation {
         let (mut one, mut other) = (one, other);
         let (mut ones, mut others) = (self.members(one), self.members(other));
@@ -308,7 +308,8 @@ impl<'a> Block<'a> {
         if found == Some(true) {
             return None;
         }
-        // What contradicts itself in a part does so in the whole, searched to its end or not.
+        // A contradiction in a part is also one in the whole, even if the whole was not searched to the
+        // end.
         let part = near(&all, reached, work_max / NEAR_WORK).or_else(|| {
             found?;
             let none = |some: &[Operation]| search::linearizable(some, work_max) == Some(false);
@@ -327,7 +328,7 @@ impl<'a> Block<'a> {
 /// The two clusters of the shortest contradiction. Sorts the zones.
 fn contradiction<'a>(zones: &mut [Zone<'a>]) -> Option<(Zone<'a>, Zone<'a>)> {
     zones.sort_unstable_by_key(|z| (z.first_end, z.last_start));
-    // Of the forward zones by their first end, those that last longer than all before them.
+    // The forward zones, by their first end, that last longer than all before them.
     let mut reach: Vec<Zone<'a>> = Vec::new();
     let mut found: Option<(u64, Zone<'a>, Zone<'a>)> = None;
     let mut meet = |one: &Zone<'a>, other: &Zone<'a>| {
@@ -357,17 +358,17 @@ fn contradiction<'a>(zones: &mut [Zone<'a>]) -> Option<(Zone<'a>, Zone<'a>)> {
     found.map(|(_, one, other)| (one, other))
 }
 
-/// Questions that making a contradiction smaller may take, for values and for reads.
+/// The most tries to make a contradiction smaller, for values and for reads.
 const TRIES_MAX: usize = 300;
-/// Answers before and after a moment among which a contradiction is looked for: so many at first, an
-/// eighth more each time, and fewer than the end. In small steps, because trims that are open at the
-/// first of them may count as not yet happened for ever after.
+/// The number of answers before and after a moment among which a contradiction is looked for: the first
+/// number, an eighth more each time, and less than the end. The steps are small, because trims that are
+/// open at the first answer may count as not yet applied for ever after.
 const NEAR: std::ops::Range<usize> = 4..2048;
-/// Where a search came to its end, each of these searches may do one in so many of its work.
+/// After a finished search, each of these searches may do one in so many of its work.
 const NEAR_WORK: u64 = 10;
 
-/// As few operations around a moment as have no order, and the moment from which on that is so whatever
-/// the block held; no moment if it is from the beginning. `None` if there are none near.
+/// The fewest operations around a moment that have no order, and the moment from which on that holds for
+/// any content of the block; no moment if it holds from the beginning. `None` if there are none near.
 fn near(all: &[Operation], moment: u64, work_max: u64) -> Option<(Vec<Operation>, Option<u64>)> {
     let ends = answers(all);
     let at = ends.partition_point(|&end| end <= moment);
@@ -393,7 +394,7 @@ fn near(all: &[Operation], moment: u64, work_max: u64) -> Option<(Vec<Operation>
     None
 }
 
-/// What was known at the first moment at which there was no order any more. `all` has none.
+/// The operations known at the first moment at which there was no order any more. `all` has none.
 fn shortest(all: &[Operation], has_none: impl Fn(&[Operation]) -> bool) -> Vec<Operation> {
     let ends = answers(all);
     let enough = ends.partition_point(|&end| !has_none(&until(all, end)));
@@ -401,7 +402,7 @@ fn shortest(all: &[Operation], has_none: impl Fn(&[Operation]) -> bool) -> Vec<O
         .map_or(all.to_vec(), |&end| until(all, end))
 }
 
-/// When answers were given, the first first.
+/// The moments of the answers, in order.
 fn answers(all: &[Operation]) -> Vec<u64> {
     let answered = all.iter().filter(|o| o.is_answered());
     let mut ends: Vec<u64> = answered.map(Operation::end).collect();
@@ -409,7 +410,7 @@ fn answers(all: &[Operation]) -> Vec<u64> {
     ends
 }
 
-/// Leaves out values and reads for as long as the rest has no order.
+/// Removes values and reads as long as the rest has no order.
 fn without_needless(all: &[Operation], has_none: impl Fn(&[Operation]) -> bool) -> Vec<Operation> {
     let mut values: Vec<u64> = all.iter().map(|o| o.value).collect();
     values.sort_unstable();
@@ -427,13 +428,13 @@ fn without_needless(all: &[Operation], has_none: impl Fn(&[Operation]) -> bool) 
     left
 }
 
-/// Whether no order gives these answers, whatever the block holds at first.
+/// Whether no order gives these answers, for any initial content of the block.
 fn has_none_from_any(some: &[Operation], work_max: u64) -> bool {
     let reads = some.iter().filter(|o| o.action == Action::Read);
     let mut initials: Vec<u64> = reads.map(|o| o.value).collect();
     initials.sort_unstable();
     initials.dedup();
-    // And one value that nobody reads.
+    // And a value that is never read.
     let unread = (0..=u64::MAX)
         .rev()
         .find(|v| initials.binary_search(v).is_err());
@@ -442,7 +443,7 @@ fn has_none_from_any(some: &[Operation], work_max: u64) -> bool {
     initials.iter().all(has_none)
 }
 
-/// What follows a moment. Writes that were open then may have happened before it.
+/// The operations after a moment. Writes that were open then may have taken effect before it.
 fn since(all: &[Operation], moment: u64) -> Vec<Operation> {
     let open = all.iter().filter(|o| o.end() >= moment);
     let seen = open.map(|&o| {
@@ -458,7 +459,7 @@ fn since(all: &[Operation], moment: u64) -> Vec<Operation> {
         .collect()
 }
 
-/// What was known at this moment: what has begun, with the answers that were given by then.
+/// The operations known at this moment: those that had begun, with the answers so far.
 fn until(all: &[Operation], moment: u64) -> Vec<Operation> {
     let begun = all.iter().filter(|o| o.start <= moment);
     let seen = begun.map(|&o| {

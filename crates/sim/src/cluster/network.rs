@@ -1,4 +1,4 @@
-//! A simulated network: messages between nodes that decide nothing themselves when they arrive.
+//! A simulated network between nodes.
 //!
 //! ```text
 //!   send(now, from, to, message) ──> on its way, by arrival ──> deliver(now) ──> Delivery
@@ -7,21 +7,21 @@
 //! Each direction between two nodes is a [`Link`]: how long a message takes, how often one is lost, how
 //! many bytes may be on their way. It can be cut. All of that can change at any time. There are two
 //! [`Mode`]s:
-//! - *datagrams*: each message for itself: lost, late, twice, out of order;
-//! - *connections*, as those of TCP: in order and once, or the connection breaks. What was on its way is
-//!   lost then, and both ends are told, each when its own system finds out. Until then an end sends
-//!   into nothing. The next message after that is sent over a new connection.
+//! - *datagrams*: each message travels by itself: it may be lost, late, duplicated, or reordered;
+//! - *connections*, like those of TCP: messages arrive in order and once, or the connection breaks. Then
+//!   those on their way are lost, and both ends are told, each when its own system notices. Until then, an
+//!   end sends in vain. The next message after that uses a new connection.
 //!
 //! ```text
 //!   a ──m1──m2──X  lost                      a told ├─ new connection: m4 ──────────┐
 //!   b <─m1                     b told of it first ──┤ <───── m4, never before that ─┘
 //! ```
 //!
-//! In a broken connection a direction that is not cut goes on until its receiver knows: half-open
-//! connections are the rule where one direction fails.
+//! In a broken connection, a direction that is not cut works until its receiver knows: half-open
+//! connections are the rule if one direction fails.
 //!
-//! Deterministic: the same seed and the same calls give the same deliveries. Delays are drawn with
-//! integers alone, so that they do not depend on a machine's logarithm.
+//! Deterministic: the same seed and the same calls give the same deliveries. Delays are drawn with integers
+//! only, so that they do not depend on a machine's logarithm.
 
 mod connection;
 
@@ -34,9 +34,9 @@ use bytes::Bytes;
 use super::node::NodeId;
 use connection::Connection;
 
-/// What can be sent. A datagram may arrive twice.
+/// A message that can be sent. A datagram may arrive twice.
 pub trait Message: Clone {
-    /// How much it counts of [`Link::bytes_max`].
+    /// Its size, which counts towards [`Link::bytes_max`].
     fn bytes(&self) -> u64;
 }
 
@@ -55,29 +55,30 @@ impl Message for Vec<u8> {
 /// How messages travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In order and once, until the connection breaks.
+    /// Messages arrive in order and once, until the connection breaks.
     Connections,
-    /// Each for itself.
+    /// Each message travels by itself.
     Datagrams,
 }
 
-/// How long something takes.
+/// A distribution of delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
-    /// At least.
+    /// The minimum.
     pub min_nanos: u64,
-    /// On average, without the long ones; what is more than the minimum falls off exponentially.
+    /// The mean without the long delays; the part above the minimum is distributed exponentially.
     pub mean_nanos: u64,
-    /// Of a thousand, so many take [`Delay::long_nanos`] more.
+    /// This many of a thousand take [`Delay::long_nanos`] longer.
     pub long_permille: u32,
-    /// See there.
+    /// The additional time of the long delays.
     pub long_nanos: u64,
 }
 
 impl Delay {
-    /// A time.
+    /// Draws a delay.
     pub fn draw(&self, rng: &mut Rng) -> u64 {
-        // -log2 of a random fraction: its leading zeros, and between them a straight line. 1.5 on average.
+        // -log2 of a random fraction: the number of its leading zeros, with linear interpolation; the mean
+        // is 1.5.
         let bits = rng.next_u64() | 1;
         let zeros = u64::from(bits.leading_zeros());
         let rest = !(bits << zeros << 1) >> 48;
@@ -96,16 +97,16 @@ impl Delay {
 pub struct Link {
     /// How long a message takes.
     pub delay: Delay,
-    /// Of a thousand messages, so many are lost: a connection breaks then.
+    /// This many of a thousand messages are lost, which breaks a connection.
     pub drop_permille: u32,
-    /// Of a thousand datagrams, so many arrive twice.
+    /// This many of a thousand datagrams arrive twice.
     pub duplicate_permille: u32,
-    /// Bytes on their way at most: what is more is a lost datagram, or breaks the connection.
+    /// The most bytes on their way: beyond that a datagram is lost, or the connection breaks.
     pub bytes_max: u64,
 }
 
 impl Default for Link {
-    /// A quick and reliable local network: 100 µs, one message in a thousand 5 ms more; 64 MiB.
+    /// A fast and reliable local network: 100 µs; one message in a thousand takes 5 ms longer; 64 MiB.
     fn default() -> Self {
         Self {
             delay: Delay {
@@ -121,30 +122,30 @@ impl Default for Link {
     }
 }
 
-/// What a node sees.
+/// An event of the network at a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery<M> {
     /// A message.
     Message {
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
-        /// Who gets it.
+        /// The receiver.
         to: NodeId,
-        /// It.
+        /// The message.
         message: M,
     },
-    /// The connection between the two is broken, or could not be made: what `at` has sent to `peer` and
-    /// has no answer for may have arrived or not.
+    /// The connection between two nodes is broken, or could not be made: messages from `at` to `peer` that
+    /// were not answered may have arrived or not.
     Broken {
-        /// Who is told.
+        /// The node that is told.
         at: NodeId,
-        /// Who was at the other end.
+        /// The other end.
         peer: NodeId,
     },
 }
 
 impl<M> Delivery<M> {
-    /// The node that sees it.
+    /// The node at which the event occurs.
     pub fn node(&self) -> NodeId {
         match self {
             Self::Message { to, .. } => *to,
@@ -153,7 +154,7 @@ impl<M> Delivery<M> {
     }
 }
 
-/// How long an end needs to find out that its connection is broken when the other end says so.
+/// How long an end takes to notice that its connection is broken if the other end reports it.
 const RESET: Delay = Delay {
     min_nanos: 20_000,
     mean_nanos: 200_000,
@@ -161,7 +162,7 @@ const RESET: Delay = Delay {
     long_nanos: 20_000_000,
 };
 
-/// And when nothing comes through any more.
+/// How long it takes if nothing comes through any more.
 const SILENCE: Delay = Delay {
     min_nanos: 200_000_000,
     mean_nanos: 800_000_000,
@@ -169,7 +170,7 @@ const SILENCE: Delay = Delay {
     long_nanos: 3_000_000_000,
 };
 
-/// When something arrives; things of one moment in the order in which they were sent.
+/// The time of an arrival, and a number that keeps simultaneous ones in the order of their sending.
 type Arrival = (u64, u64);
 
 /// The network.
@@ -181,7 +182,7 @@ pub struct Network<M> {
     cuts: BTreeSet<(NodeId, NodeId)>,
     /// Nodes that do not run, and whether their machines do.
     down: BTreeMap<NodeId, bool>,
-    /// Nodes that receive nothing until then.
+    /// Nodes that receive nothing until a moment.
     held: BTreeMap<NodeId, u64>,
     connections: BTreeMap<(NodeId, NodeId), Connection>,
     flying: BTreeMap<Arrival, Delivery<M>>,
@@ -191,7 +192,7 @@ pub struct Network<M> {
     counts: Counts,
 }
 
-/// What has happened so far.
+/// Counts of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Messages sent.
@@ -200,14 +201,14 @@ pub struct Counts {
     pub delivered: u64,
     /// Messages lost.
     pub lost: u64,
-    /// Messages that were put on their way twice.
+    /// Messages that were duplicated.
     pub duplicated: u64,
     /// Ends that were told of a broken connection.
     pub broken: u64,
 }
 
 impl<M: Message> Network<M> {
-    /// A network whose links are all like `usual`.
+    /// A network whose links are all equal to `usual`.
     pub fn new(seed: u64, mode: Mode, usual: Link) -> Self {
         Self {
             mode,
@@ -225,7 +226,7 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Puts a message on its way. It may never arrive.
+    /// Sends a message. It may never arrive.
     ///
     /// # Panics
     /// If a node sends to itself.
@@ -239,12 +240,12 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// When [`Network::deliver`] has something next.
+    /// The time of the next delivery.
     pub fn next_at(&self) -> Option<u64> {
         self.flying.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// What arrives by now, one thing after the other.
+    /// The next delivery up to now.
     pub fn deliver(&mut self, now: u64) -> Option<Delivery<M>> {
         let first = self.flying.first_entry()?;
         if first.key().0 > now {
@@ -264,29 +265,30 @@ impl<M: Message> Network<M> {
         Some(delivery)
     }
 
-    /// One direction as it is.
+    /// The current state of one direction.
     pub fn link(&self, from: NodeId, to: NodeId) -> Link {
         self.special.get(&(from, to)).copied().unwrap_or(self.usual)
     }
 
-    /// Changes one direction, for what is sent from now on.
+    /// Changes one direction, for later messages.
     pub fn set_link(&mut self, from: NodeId, to: NodeId, link: Link) {
         self.special.insert((from, to), link);
     }
 
-    /// Makes every link usual again, and lifts every cut. Connections that a cut has broken stay so.
+    /// Restores every link, and lifts every cut. Connections that a cut has broken stay broken.
     pub fn heal(&mut self) {
         self.special.clear();
         self.cuts.clear();
     }
 
-    /// Heals, and loses no message from here on: where answers are awaited in time, each loss costs two seconds.
+    /// Heals, and loses no message from here on: when answers are awaited within a time, each loss would cost
+    /// two seconds.
     pub fn calm(&mut self) {
         self.heal();
         self.usual.drop_permille = 0;
     }
 
-    /// Cuts one direction: what is on its way there is lost.
+    /// Cuts one direction: messages on their way are lost.
     pub fn cut(&mut self, now: u64, from: NodeId, to: NodeId) {
         if !self.cuts.insert((from, to)) {
             return;
@@ -313,13 +315,13 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Whether messages get from one to the other.
+    /// Whether one direction is cut.
     pub fn is_cut(&self, from: NodeId, to: NodeId) -> bool {
         self.cuts.contains(&(from, to))
     }
 
-    /// A node ends: nothing that is on its way to it arrives, and its peers' connections break. They
-    /// are told soon if its machine still runs, and says so. Datagrams that it has sent arrive.
+    /// A node ends: messages on their way to it are lost, and its peers' connections break. They are told
+    /// soon if its machine still runs. Datagrams that it has sent still arrive.
     pub fn node_down(&mut self, now: u64, node: NodeId, machine_runs: bool) {
         self.down.insert(node, machine_runs);
         self.held.remove(&node);
@@ -334,12 +336,12 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// The node runs again, with no connections.
+    /// The node runs again, without connections.
     pub fn node_up(&mut self, node: NodeId) {
         self.down.remove(&node);
     }
 
-    /// The node does nothing until then: what arrives for it waits, in its order.
+    /// The node does nothing until then: deliveries to it wait, in order.
     pub fn hold(&mut self, node: NodeId, until: u64) {
         let until = until.max(self.held.get(&node).copied().unwrap_or(0));
         self.held.insert(node, until);
@@ -356,12 +358,12 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// What has happened so far.
+    /// Counts of events so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Messages and notices on their way.
+    /// Number of messages and notices on their way.
     pub fn in_flight(&self) -> usize {
         self.flying.len()
     }
@@ -382,7 +384,7 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Sends over the connection of the two, or over a new one.
+    /// Sends over the connection of two nodes, or over a new one.
     fn send_in_order(&mut self, now: u64, from: NodeId, to: NodeId, link: &Link, message: M) {
         let arrival = now.saturating_add(link.delay.draw(&mut self.rng));
         let arrival = self.not_held(to, arrival);
@@ -394,7 +396,7 @@ impl<M: Message> Network<M> {
         let arrival = if connection.is_dying(from) {
             connection.last_words(from, to, arrives.then_some(arrival))
         } else if !connects {
-            // No connection can be made: the sender finds out after a while.
+            // No connection can be made: the sender notices after a while.
             let is_refused = !self.is_cut(from, to) && !self.is_cut(to, from);
             let is_refused = is_refused && self.down.get(&to) == Some(&true);
             self.break_end(now, from, to, if is_refused { RESET } else { SILENCE });
@@ -415,13 +417,13 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// The connection of the two breaks: both ends will be told. A direction that still works does so
+    /// Breaks the connection of two nodes: both ends will be told. A direction that still works does so
     /// until its receiver knows.
     fn break_off(&mut self, now: u64, a: NodeId, b: NodeId, finds_out: Delay) {
         let before = self.connection(a, b).told(a, b);
         self.break_end(now, a, b, finds_out);
         self.break_end(now, b, a, finds_out);
-        // An end that does not know of an earlier break hears nothing of this connection.
+        // An end that does not know of an earlier break receives nothing over this connection.
         for (end, peer) in [(a, before.1), (b, before.0)] {
             if peer.is_some() {
                 self.connection(a, b).silence(end);
@@ -434,7 +436,7 @@ impl<M: Message> Network<M> {
         });
     }
 
-    /// One end will be told, unless it will be already, or does not run.
+    /// One end will be told, unless that is planned already or it does not run.
     fn break_end(&mut self, now: u64, at: NodeId, peer: NodeId, finds_out: Delay) {
         if self.down.contains_key(&at) || self.connection(at, peer).is_dying(at) {
             return;
@@ -491,7 +493,7 @@ impl<M: Message> Network<M> {
         self.flying.insert((at, self.sequence), delivery);
     }
 
-    /// Loses the messages on their way that `which` picks by sender, receiver, arrival.
+    /// Loses the messages on their way for which `which` is true, given sender, receiver, arrival.
     fn lose(&mut self, which: impl Fn(NodeId, NodeId, u64) -> bool) {
         let (bytes, counts) = (&mut self.bytes, &mut self.counts);
         self.flying.retain(|at, delivery| {
@@ -522,12 +524,12 @@ impl<M> fmt::Debug for Network<M> {
     }
 }
 
-/// The two, in their order.
+/// The two nodes in order.
 fn pair(a: NodeId, b: NodeId) -> (NodeId, NodeId) {
     (a.min(b), a.max(b))
 }
 
-/// True so many times in a thousand.
+/// True this many times in a thousand.
 fn permille(rng: &mut Rng, of_thousand: u32) -> bool {
     of_thousand > 0 && rng.below(1000) < u64::from(of_thousand)
 }

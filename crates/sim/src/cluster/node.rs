@@ -1,4 +1,4 @@
-//! What names a node.
+//! The id of a node.
 
 use std::fmt;
 

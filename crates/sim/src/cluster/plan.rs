@@ -1,15 +1,15 @@
-//! What goes wrong, and when: a plan of faults drawn from a seed.
+//! A plan of faults and their times, drawn from a seed.
 //!
 //! ```text
 //!   0 ── storm: faults, and some of their ends ──> calm_at ── everything is well ──> end_at
 //! ```
 //!
-//! Every plan ends in a calm that is long enough for a cluster to work again: what must happen some day
-//! must have happened by its end. The calm is no fault of the list, so it cannot be left out.
+//! Every plan ends in a period without faults, the calm, which is long enough for a cluster to work again:
+//! everything that must happen some day must have happened by its end. The calm is not in the list of
+//! faults, so it cannot be left out.
 //!
-//! Each fault stands for itself: one that does not apply changes nothing, such as the restart of a node
-//! that runs. So any fault can be left out of a plan, which [`reduce`] does for as long as the rest still
-//! fails.
+//! Each fault is independent: one that does not apply, such as the restart of a running node, changes
+//! nothing. So any fault can be left out of a plan, which [`reduce`] does as long as the rest still fails.
 
 mod draw;
 
@@ -18,29 +18,28 @@ use std::fmt;
 use super::node::NodeId;
 use super::shrink::shrink;
 
-/// What goes wrong, or is right again.
+/// A fault, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A node's process ends. What its disk loses is the disk's to say: all that a power cut may
-    /// take, or nothing.
+    /// A node's process ends. Its disk loses everything that a power cut may take, or nothing.
     Crash {
         /// The node.
         node: NodeId,
-        /// Its machine lost its power.
+        /// Whether its machine loses power.
         power: bool,
     },
-    /// A node that does not run starts on what its disk has.
+    /// A node that does not run starts with the content of its disk.
     Restart {
         /// The node.
         node: NodeId,
     },
-    /// All machines lose their power at once.
+    /// All machines lose power at once.
     PowerCut,
     /// All nodes that do not run start.
     RestartAll,
     /// Some nodes are cut off from all others.
     Partition {
-        /// These.
+        /// These nodes.
         side: Vec<NodeId>,
     },
     /// One direction is cut.
@@ -56,7 +55,7 @@ pub enum Fault {
         from: NodeId,
         /// To this one.
         to: NodeId,
-        /// By so much on average.
+        /// The additional mean delay.
         nanos: u64,
     },
     /// One direction loses messages.
@@ -65,10 +64,10 @@ pub enum Fault {
         from: NodeId,
         /// To this one.
         to: NodeId,
-        /// So many of a thousand; datagrams are doubled as often.
+        /// This many of a thousand; as many datagrams are duplicated.
         permille: u32,
     },
-    /// The whole network is well.
+    /// All faults of the network end.
     HealNetwork,
     /// A node's clocks run fast or slow.
     ClockRate {
@@ -81,65 +80,65 @@ pub enum Fault {
     WallJump {
         /// The node.
         node: NodeId,
-        /// By so much.
+        /// By this much.
         nanos: i64,
     },
     /// A node's clocks jump forward, as after a sleep.
     ClockForward {
         /// The node.
         node: NodeId,
-        /// By so much.
+        /// By this much.
         nanos: u64,
     },
-    /// A node's clocks stand still: no clock may, and leases do not hold then.
+    /// A node's clocks stop: no correct clock does that, and leases are unsafe then.
     ClockStop {
         /// The node.
         node: NodeId,
     },
-    /// A node's boottime goes back: no clock may, and leases do not hold then.
+    /// A node's boottime goes back: no correct clock does that, and leases are unsafe then.
     ClockBack {
         /// The node.
         node: NodeId,
-        /// By so much.
+        /// By this much.
         nanos: u64,
     },
-    /// A node stands still while time goes on, as after SIGSTOP.
+    /// A node is paused while time goes on, as after SIGSTOP.
     Pause {
         /// The node.
         node: NodeId,
-        /// For so long.
+        /// For this long.
         nanos: u64,
     },
     /// A node's disk fails.
     Disk {
         /// The node.
         node: NodeId,
-        /// How.
+        /// The kind of failure.
         fault: DiskFault,
     },
-    /// A node's disk fails no more; what has rotted stays so.
+    /// The faults of a node's disk end; flipped bits stay.
     HealDisk {
         /// The node.
         node: NodeId,
     },
-    /// Everything is well: all nodes run, with a sound network, true clocks, disks that do not fail.
+    /// All faults end: all nodes run, with an intact network, correct clocks, and disks without errors.
     Calm,
 }
 
-/// How a disk fails.
+/// The kinds of disk failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFault {
     /// The next read fails with EIO.
     ReadError,
     /// The next write fails with EIO.
     WriteError,
-    /// The next sync or durable write fails with EIO: what was to be synced is not.
+    /// The next sync or durable write fails with EIO: the data is not durable.
     SyncError,
-    /// Everything that needs space fails with ENOSPC, until the disk is healed.
+    /// All calls that need space fail with ENOSPC, until the disk is healed.
     NoSpace,
     /// A bit of a file flips.
     Rot {
-        /// Says of which file, and where.
+        /// Determines the file and the bit.
         seed: u64,
     },
 }
@@ -210,7 +209,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// How often each kind of fault is drawn, beside the others; 0 is never.
+/// How often each kind of fault is drawn, relative to the others; 0 is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is the fault of that name")]
 pub struct Weights {
@@ -220,19 +219,19 @@ pub struct Weights {
     pub cut: u32,
     pub slow_link: u32,
     pub lossy_link: u32,
-    /// Rates, jumps of the wall clock, jumps forward.
+    /// Clock rates, jumps of the wall clock, jumps forward.
     pub clock: u32,
-    /// Clocks that stand still or go back.
+    /// Clocks that stop or go back.
     pub broken_clock: u32,
     pub pause: u32,
-    /// Errors that lose nothing: of reads and writes, and for want of space.
+    /// Errors that lose nothing: of reads and writes, and for lack of space.
     pub disk_error: u32,
-    /// Failed syncs and rot, on the plan's damaged nodes only.
+    /// Failed syncs and flipped bits, only on the plan's damaged nodes.
     pub disk_damage: u32,
 }
 
 impl Weights {
-    /// Nothing at all: for plans of one kind of fault.
+    /// No faults, as a base for plans with one kind of fault.
     pub const NONE: Self = Self {
         crash: 0,
         power_cut: 0,
@@ -267,25 +266,25 @@ impl Default for Weights {
     }
 }
 
-/// What plans are drawn from.
+/// The parameters that plans are drawn with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// Nodes, numbered from 0.
     pub nodes: Vec<NodeId>,
-    /// Faults, without those that end one.
+    /// Number of faults, without those that end one.
     pub faults: usize,
-    /// How long things go wrong.
+    /// The time with faults.
     pub storm_nanos: u64,
-    /// How long everything is well afterwards.
+    /// The time without faults afterwards.
     pub calm_nanos: u64,
-    /// What goes wrong how often.
+    /// The weights of the kinds of faults.
     pub weights: Weights,
-    /// Nodes whose disks may lose what was durable: less than any quorum, or data is lost for good.
+    /// The most nodes whose disks may lose durable data: fewer than any quorum, or data is lost for good.
     pub damaged_max: usize,
 }
 
 impl Setup {
-    /// So many nodes, 20 s of storm with 12 faults, 30 s of calm, one damaged disk.
+    /// This many nodes, 20 s with 12 faults, 30 s without, one damaged disk.
     pub fn new(nodes: u32) -> Self {
         Self {
             nodes: (0..nodes).map(NodeId).collect(),
@@ -301,22 +300,22 @@ impl Setup {
 /// A fault and its time, in nanoseconds of the simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// The time.
     pub at: u64,
-    /// What.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// A plan.
+/// A plan of faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What it was drawn from.
+    /// The seed that it was drawn from.
     pub seed: u64,
-    /// In their order.
+    /// The events in order.
     pub events: Vec<Event>,
     /// When the calm begins: no event is later.
     pub calm_at: u64,
-    /// When it ends.
+    /// When the calm ends.
     pub end_at: u64,
 }
 
@@ -336,7 +335,7 @@ impl Plan {
         }
     }
 
-    /// Everything that is to be done: the events, then the calm.
+    /// All events, followed by the calm.
     pub fn steps(&self) -> impl Iterator<Item = Event> + '_ {
         let calm = Event {
             at: self.calm_at,
@@ -371,7 +370,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// A plan that still fails, and fails no more without any single event. `plan` must fail, and the
+/// A part of the plan that still fails, but not without any single event of it. `plan` must fail, and the
 /// same plan must do the same each time.
 pub fn reduce(plan: &Plan, mut fails: impl FnMut(&Plan) -> bool) -> Plan {
     let with = |events: &[Event]| Plan {

@@ -1,4 +1,4 @@
-//! Runs of simulated clusters: one seed, many seeds, and what is told of one that fails.
+//! Runs of simulated clusters: one seed, many seeds, and the report of one that fails.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,12 +9,12 @@ use super::plan::{self, Plan};
 use super::shape::Shape;
 use super::world::World;
 
-/// What a seed has done.
+/// The result of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// What happened.
     pub coverage: Coverage,
-    /// Of all that clients saw: two runs of a seed have the same.
+    /// A hash of everything that clients saw, which is equal in two runs of a seed.
     pub fingerprint: u64,
 }
 
@@ -23,13 +23,13 @@ pub struct Done {
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// What must not have happened, under the whole plan.
+    /// The violation under the whole plan.
     pub violation: String,
-    /// The part of the plan that it takes.
+    /// The part of the plan that is needed.
     pub plan: Plan,
-    /// What must not have happened, under that part.
+    /// The violation under that part.
     pub reduced: String,
-    /// The last events before that.
+    /// The last events before it.
     pub trace: Vec<String>,
 }
 
@@ -55,14 +55,14 @@ pub fn plan_of(shape: &Shape) -> Plan {
 /// Runs a seed under its own plan.
 ///
 /// # Errors
-/// What must not have happened.
+/// The violation.
 pub fn run(seed: u64) -> Result<Done, String> {
     let shape = Shape::draw(seed);
     let plan = plan_of(&shape);
     attempt(&shape, &plan, None)
 }
 
-/// Runs a seed that fails again and again, until no event of its plan can be left out: at most so many times.
+/// Runs a failing seed again and again, until no event of its plan can be left out; at most `tries` times.
 pub fn explain(seed: u64, violation: String, tries: usize) -> Failure {
     let shape = Shape::draw(seed);
     let whole = plan_of(&shape);
@@ -84,7 +84,7 @@ pub fn explain(seed: u64, violation: String, tries: usize) -> Failure {
     }
 }
 
-/// Runs a shape under a plan. A panic is a failure too.
+/// Runs a shape under a plan. A panic counts as a failure.
 fn attempt(shape: &Shape, plan: &Plan, trace: Option<&mut Vec<String>>) -> Result<Done, String> {
     let mut world = World::new(shape.clone(), plan.clone(), trace.is_some())?;
     let ended = catch_unwind(AssertUnwindSafe(|| world.run()));

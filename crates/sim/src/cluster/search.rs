@@ -1,15 +1,15 @@
-//! Whether one copy of a block could have answered so, by trying: for blocks whose values are not
-//! unique, as zero is not where blocks are trimmed.
+//! Checks by trying whether a single copy of a block could have given these answers: for blocks whose
+//! values are not unique, such as zero if blocks are trimmed.
 //!
-//! The search of Wing and Gong (Testing and verifying concurrent objects, 1993) with Lowe's memory of
-//! states that were tried (2017): operations take effect one after the other; next may be any
-//! operation that starts before, or when, the first of the others ends. In the worst case it takes
-//! exponential time (the problem is NP-complete: Gibbons, Korach 1997), so it is given a bound. Four
-//! rules keep it short; each leaves out orders only for which there is another one that is as good:
+//! The search of Wing and Gong (Testing and verifying concurrent objects, 1993) with Lowe's memory of tried
+//! states (2017): operations take effect one after the other; the next may be any operation that starts
+//! before, or when, the first of the others ends. In the worst case it takes exponential time (the problem
+//! is NP-complete: Gibbons, Korach 1997), so its work is bounded. Four rules keep it short; each leaves out
+//! only orders for which another one is equally good:
 //! - a read of the present value takes effect at once: it changes nothing;
 //! - a write without an answer takes effect just before a read of its value, or never;
-//! - of such writes of one value the oldest goes first: they differ in their start only;
-//! - a value that nothing can bring back is not left while somebody is still to read it.
+//! - of such writes of one value the oldest goes first: they differ only in their start;
+//! - a value that cannot come back is not left while some read of it is still to come.
 //!
 //! ```text
 //!   answered operations by start   ███████████▒██▒▒█······       █ taken  ▒ open  · too late yet
@@ -17,28 +17,28 @@
 //!                                             low: everything before is taken
 //! ```
 //!
-//! A state is `low`, what is taken behind it, the value, and how many unanswered writes are used up.
+//! A state is `low`, the operations taken behind it, the value, and the number of used unanswered writes.
 
 use std::collections::HashSet;
 
 use super::history::{Action, Operation, Outcome, ZERO};
 
-/// Operations that a search looks at before it gives up, unless its caller says otherwise.
+/// The operations that a search looks at before it gives up, unless the caller sets another bound.
 pub const WORK_MAX: u64 = 50_000_000;
 
-/// Whether there is an order in which one copy of a block, zero at first, gives these answers; `None`
-/// if that was not found out by looking at `work_max` operations. All are of one block.
+/// Whether an order exists in which a single copy of a block, zero at first, gives these answers; `None` if
+/// looking at `work_max` operations does not decide it. All operations are of one block.
 pub fn linearizable(operations: &[Operation], work_max: u64) -> Option<bool> {
     linearizable_from(ZERO, operations, work_max)
 }
 
-/// [`linearizable`] for a block that holds `initial` at first.
+/// [`linearizable`] for a block that initially holds `initial`.
 pub fn linearizable_from(initial: u64, operations: &[Operation], work_max: u64) -> Option<bool> {
     explore(initial, operations, work_max).0
 }
 
-/// [`linearizable_from`], and the last end of an operation for which the search has tried to find a
-/// place: if there is no order, the reason is near.
+/// [`linearizable_from`], and the last end of an operation that the search has tried to place: if there is
+/// no order, the reason is near.
 pub(super) fn explore(
     initial: u64,
     operations: &[Operation],
@@ -64,20 +64,20 @@ struct Answered {
     is_write: bool,
 }
 
-/// What is known of a value.
+/// The state of a value.
 #[derive(Clone, Debug, Default)]
 struct Value {
-    /// Reads that are to take effect.
+    /// Reads of it that are still to take effect.
     reads: usize,
-    /// Writes that may bring it yet.
+    /// Writes that may still write it.
     sources: usize,
     /// The starts of its unanswered writes, oldest first.
     late: Vec<u64>,
-    /// How many of these have taken effect.
+    /// The number of these that have taken effect.
     used: usize,
 }
 
-/// What takes effect.
+/// The next operation to take effect.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// An answered operation.
@@ -86,7 +86,7 @@ enum Step {
     Late(usize),
 }
 
-/// A state from which there is more than one way.
+/// A state with more than one continuation.
 struct Frame {
     choices: Vec<Step>,
     next: usize,
@@ -98,7 +98,7 @@ struct Frame {
 struct Search {
     answered: Vec<Answered>,
     values: Vec<Value>,
-    /// Values with unanswered writes, and other writes besides.
+    /// Values that have unanswered writes and other writes too.
     counted: Vec<usize>,
     taken: Vec<bool>,
     low: usize,
@@ -163,7 +163,7 @@ impl Search {
         }
     }
 
-    /// The end of a read whose value was neither there nor written.
+    /// The end of a read whose value was neither initial nor written.
     fn read_of_nothing(&self) -> Option<u64> {
         let has_no_source = |a: &&Answered| {
             !a.is_write && a.value != self.present && self.values[a.value].sources == 0
@@ -213,7 +213,8 @@ impl Search {
         }
     }
 
-    /// The open operations that may be next lie in `low..` this; with the end of the first to end.
+    /// The end of the range `low..` of operations that may be next, and the end of the first of them to
+    /// end.
     fn window(&mut self) -> (usize, u64) {
         let (mut at, mut first_end) = (self.low, u64::MAX);
         while let Some(operation) = self.answered.get(at)
@@ -248,7 +249,7 @@ impl Search {
         }
     }
 
-    /// The writes that may be next: those that end first first.
+    /// The writes that may be next, ordered by their ends.
     fn choices(&self, (end, first_end): (usize, u64)) -> Vec<Step> {
         let open = (self.low..end).filter(|&i| !self.taken[i]);
         let (mut writes, mut late) = (Vec::new(), Vec::new());
@@ -312,8 +313,8 @@ impl Search {
         (self.low, self.present) = (low, present);
     }
 
-    /// The state in as few numbers as tell it from others. Whether the only write of a value has taken
-    /// effect is told by the value and by the reads of it.
+    /// The state in the fewest numbers that identify it. Whether the only write of a value has taken effect
+    /// follows from the value and from the reads of it.
     fn key(&self, (end, _): (usize, u64)) -> Box<[u32]> {
         let mut key = vec![self.low as u32, self.present as u32];
         key.extend(self.counted.iter().map(|&v| self.values[v].used as u32));

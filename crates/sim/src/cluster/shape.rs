@@ -1,4 +1,4 @@
-//! What a simulated cluster is made of: everything that is drawn from a seed before it starts.
+//! The parameters of a simulated cluster: everything that is drawn from a seed before it starts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,34 +19,34 @@ use super::values::BLOCK_UNITS;
 const REPLICAS: u32 = 3;
 /// Files of a short log.
 const LOG_FILES_MIN: u32 = 4;
-/// Of so many clusters one has clocks that stand still and go back.
+/// One cluster in this many has clocks that stop and go back.
 const BROKEN_CLOCKS: u64 = 6;
 /// Nanoseconds of a millisecond.
 pub const MILLI: u64 = 1_000_000;
 /// Nanoseconds of a second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// How fast a store's device is.
+/// The speed of a store's device.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
     /// A durable write of the log.
     pub log: Delay,
     /// A read of a block.
     pub read: Delay,
-    /// A write of what is written back.
+    /// A write of a write-back.
     pub write: Delay,
     /// An fdatasync.
     pub sync: Delay,
 }
 
-/// See the module.
+/// The parameters of a simulated cluster.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// What it was drawn from.
+    /// The seed that it was drawn from.
     pub seed: u64,
-    /// Stores.
+    /// Number of stores.
     pub nodes: u32,
-    /// The stores of each group; a store's name is one more than its node's.
+    /// The stores of each group; a store's number is one more than its node's.
     pub groups: BTreeMap<Group, Vec<u64>>,
     /// The volumes.
     pub volumes: Vec<Map>,
@@ -54,25 +54,25 @@ pub struct Shape {
     pub log_files: u32,
     /// When stores write back.
     pub policy: Policy,
-    /// How leaders know that they lead: only where they ask may clocks stand still or go back.
+    /// How leaders make sure that they still lead: clocks may stop or go back only if they ask a quorum.
     pub read_mode: ReadMode,
-    /// How messages travel.
+    /// Datagrams or connections.
     pub mode: Mode,
-    /// Over which links.
+    /// The links of the network.
     pub link: Link,
     /// The devices.
     pub device: Device,
-    /// Operations that an attachment has open at once.
+    /// The most open operations of an attachment.
     pub slots: usize,
-    /// How long a client waits between two of them, on average.
+    /// How long a client waits between two operations.
     pub think: Delay,
-    /// When an operation fails that has no answer.
+    /// When an unanswered operation fails.
     pub give_up_nanos: Option<u64>,
-    /// About how long an attachment lives.
+    /// Approximate lifetime of an attachment.
     pub attached_nanos: u64,
-    /// Whether any store is asked for blocks, also one that leads no more.
+    /// Whether reads are sent to any store, even to one that is no longer the leader.
     pub is_watched: bool,
-    /// What the plan of faults is drawn from.
+    /// The parameters of the plan of faults.
     pub faults: Setup,
 }
 
@@ -90,7 +90,7 @@ impl Shape {
     /// The cluster of a seed.
     ///
     /// # Panics
-    /// Never: the volumes that are drawn can be.
+    /// Never: the drawn volumes are valid.
     pub fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x5ba9_e000);
         let nodes = if rng.one_in(4) { 5 } else { 3 };
@@ -102,7 +102,7 @@ impl Shape {
         let groups: BTreeMap<Group, Vec<u64>> = groups.collect();
         let volumes = (0..=rng.below(2)).map(|v| Self::volume(v, count, &mut rng));
         let volumes: Vec<Map> = volumes.collect();
-        // A short log is cut all the time, and leaves followers behind that would need a copy.
+        // A short log is truncated all the time, and leaves followers behind, which need a copy.
         let is_tight = rng.one_in(3);
         let mode = if rng.one_in(3) {
             Mode::Datagrams
@@ -115,7 +115,7 @@ impl Shape {
         faults.calm_nanos = 24 * SECOND;
         faults.damaged_max = usize::from(!is_tight);
         faults.weights = Self::weights(&mut rng);
-        // By a generator of its own: other clusters are what they were before there were such clocks.
+        // Drawn by a separate generator, so that the clusters of other seeds do not change.
         let read_mode = if Rng::new(seed ^ 0xc10c_0000).one_in(BROKEN_CLOCKS) {
             faults.weights.broken_clock = 8;
             ReadMode::ReadIndex
@@ -162,7 +162,7 @@ impl Shape {
         map.unwrap_or_else(|e| unreachable!("a volume that cannot be: {e}"))
     }
 
-    /// What goes wrong how often: all of it, or mostly one thing.
+    /// The weights of faults: all kinds, or mostly one.
     fn weights(rng: &mut Rng) -> Weights {
         let all = Weights::default();
         match rng.below(6) {
@@ -208,7 +208,7 @@ impl Shape {
     fn link(mode: Mode, rng: &mut Rng) -> Link {
         let usual = Link::default();
         if mode == Mode::Datagrams {
-            // Copies that come when newer requests were answered.
+            // Duplicates that arrive after newer requests were answered.
             return Link {
                 delay: delay(50_000, 100_000 << rng.below(5), (150, 100 * MILLI)),
                 drop_permille: rng.below(10) as u32,
@@ -242,12 +242,12 @@ impl Shape {
         (0..self.nodes).map(NodeId).collect()
     }
 
-    /// Units of a volume.
+    /// Number of units in a volume.
     pub fn units(&self, volume: usize) -> u64 {
         self.volumes[volume].size() / 4096 * BLOCK_UNITS
     }
 
-    /// How many chunks a group may get.
+    /// The most chunks that a group may get.
     pub fn chunks_of(&self, group: Group) -> u32 {
         let of = |map: &Map| {
             let chunks = (0..map.chunks() as u32).map(Chunk);
@@ -256,7 +256,7 @@ impl Shape {
         self.volumes.iter().map(of).sum::<usize>() as u32
     }
 
-    /// How many chunks a store may get.
+    /// The most chunks that a store may get.
     pub fn slots_of_store(&self) -> u32 {
         let chunks: u64 = self.volumes.iter().map(Map::chunks).sum();
         chunks as u32 + 1

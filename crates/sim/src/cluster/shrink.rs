@@ -1,8 +1,8 @@
-//! Leaves out what a failure does not need (Zeller, Hildebrandt: Simplifying and isolating
-//! failure-inducing input, 2002): first large parts, then one thing at a time.
+//! Removes what a failure does not need (Zeller, Hildebrandt: Simplifying and isolating failure-inducing
+//! input, 2002): first large parts, then single items.
 
-/// A part of `items`, in their order, that still fails, and fails no more when any single item is left
-/// out; or what is left after `tries` questions. `items` itself must fail.
+/// A part of `items`, in order, that still fails, but not without any single item of it; or the part that
+/// is left after `tries` tries. `items` itself must fail.
 pub fn shrink<T: Clone>(items: &[T], tries: usize, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut kept = items.to_vec();
     let mut left = tries;
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn things_that_need_each_other_go_together() {
-        // Either both of a pair, or none: a single one cannot be left out.
+        // Both items of a pair, or none: a single one cannot be left out.
         let all: Vec<u32> = (0..64).collect();
         let kept = shrink(&all, usize::MAX, |some| {
             let pairs = some.chunks(2).all(|p| p.len() == 2 && p[1] == p[0] + 1);

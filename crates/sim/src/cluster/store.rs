@@ -1,10 +1,10 @@
-//! A store of the simulation: its disk, its clocks, the process on it, and what is on its way to its device.
+//! A simulated store: its disk, its clocks, its process, and the jobs on their way to its device.
 //!
-//! The device does one thing at a time of the simulation: a call of the disk happens when it is *due*, at
-//! once. What a crash finds on its way has happened, has not, or has in part: writes of the log are torn
-//! sector by sector, a write-back ends behind any of its writes, pages or its sync. A crash may also be
-//! *armed*: the machine ends at the n-th act on its disk from there on, in the middle of whatever the store is
-//! doing, opening and the beginning of a new log file among it.
+//! The device executes one job at a time of the simulation: its calls of the disk happen all at once when the
+//! job is *due*. At a crash, each job on its way has happened, has not, or has in part: writes of the log are
+//! torn sector by sector, and a write-back ends after any of its writes, pages or its sync. A crash may also be
+//! *armed*: then the machine ends at the n-th later call of its disk, whatever the store is doing, even while
+//! it opens or begins a new log file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,60 +33,60 @@ use super::node::NodeId;
 use super::shape::Shape;
 use crate::disk::{self, CrashKind, CrashWhen, Repeat, SimDisk};
 
-/// Where a store is on its disk.
+/// The store's directory on its disk.
 const DIR: &str = "/store";
 /// The cluster that all stores belong to.
 const CLUSTER: Uuid = Uuid([7; 16]);
-/// Batches of a log that may be on their way at once.
+/// The most log batches on their way.
 const DEPTH: u32 = 2;
 
-/// Something that the device is asked for.
+/// A job of the device.
 #[derive(Debug)]
 pub enum Job {
     /// A batch of the log.
     Log(Append),
     /// A read.
     Read {
-        /// The core's name for it.
+        /// The core's token.
         token: u64,
-        /// In bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// In bytes.
+        /// Length in bytes.
         len: usize,
     },
-    /// Blocks for their place.
+    /// An in-place write.
     InPlace {
-        /// The core's name for it.
+        /// The core's token.
         token: u64,
-        /// What, and where.
+        /// The blocks, and where they go.
         place: InPlace,
     },
     /// A write-back with its sync.
     WriteBack(Vec<Marked>, Speed),
 }
 
-/// A process.
+/// A process of a store.
 #[derive(Debug)]
 pub struct Process {
     /// The store.
     pub core: Core,
     data: Data,
-    /// Its time, which goes on where the node's clock goes back.
+    /// Its time, which advances even if the node's clock goes back.
     pub time: Time,
-    /// When the next tick is due, by that.
+    /// When the next tick is due, by that time.
     pub next_tick: u64,
-    /// The log file that was the newest at the last look.
+    /// The newest log file at the last check.
     pub log_file: u64,
 }
 
 impl Process {
-    /// What finds blocks in the data file.
+    /// A reader of the data file.
     pub fn reader(&self) -> Reader {
         self.data.reader()
     }
 }
 
-/// See the module.
+/// A simulated store.
 pub struct Node {
     /// Its number.
     pub id: NodeId,
@@ -96,29 +96,29 @@ pub struct Node {
     pub clock: NodeClock,
     /// Its process, if it runs.
     pub process: Option<Process>,
-    /// Counts its processes.
+    /// Number of its processes so far.
     pub life: u64,
-    /// What is on its way to its device.
+    /// The jobs on their way to its device.
     pub jobs: BTreeMap<u64, Job>,
     next_job: u64,
-    /// A crash that comes with an act on the disk: whether the machine loses its power.
+    /// A crash at a later call of the disk: whether the machine loses power.
     pub armed: Option<bool>,
-    /// A crash that comes while the next job of this kind is on its way: whether it is a write-back, whether the
-    /// machine loses its power.
+    /// A crash while the next job of a kind is on its way: whether that is a write-back, and whether the
+    /// machine loses power.
     pub waits_for: Option<(bool, bool)>,
-    /// The disk has lost something that was durable, or a sync of it has failed.
+    /// Whether the disk has lost durable data, or a sync has failed.
     pub is_damaged: bool,
-    /// It has met a fault since the process began.
+    /// Whether a call of the disk has failed since the process began.
     pub met_fault: bool,
-    /// Up to where its processes had applied the entries of each group.
+    /// The last entry of each group that its processes had applied.
     applied: BTreeMap<Group, Index>,
-    /// It never starts again.
+    /// Whether it never starts again.
     pub is_retired: bool,
     no_space: bool,
     rng: Rng,
 }
 
-/// Disks with a new store, by number of the store, files of its log and slots.
+/// Disks with a new store, by the store's number, the number of its log files, and its slots.
 type Templates = Mutex<BTreeMap<(u32, u32, u32), SimDisk>>;
 
 /// A disk with a new store.
@@ -146,7 +146,7 @@ fn new_disk(nth: u32, shape: &Shape) -> Result<SimDisk> {
 }
 
 impl Node {
-    /// A node with a new store, that does not run.
+    /// A node with a new store, which does not run.
     pub fn new(id: NodeId, shape: &Shape, clock: NodeClock) -> Result<Self> {
         Ok(Self {
             id,
@@ -167,7 +167,7 @@ impl Node {
         })
     }
 
-    /// Starts the process on what the disk has. Errors: the store does not open.
+    /// Starts the process with the disk's content. Errors: the store does not open.
     pub fn start(&mut self, shape: &Shape) -> Result<()> {
         let fs: Arc<dyn FileSystem> = self.disk.shared();
         let seed = self.rng.next_u64();
@@ -199,7 +199,7 @@ impl Node {
         Ok(())
     }
 
-    /// Puts a job on its way: its name, and how long it takes.
+    /// Begins a job; returns its number, and how long it takes.
     pub fn put(&mut self, shape: &Shape, job: Job) -> (u64, u64) {
         let device = &shape.device;
         let nanos = match &job {
@@ -222,13 +222,13 @@ impl Node {
         (self.next_job, nanos)
     }
 
-    /// If a crash waits for such a job: whether the machine loses its power, and when, of `nanos`.
+    /// If a crash waits for such a job: whether the machine loses power, and when within `nanos`.
     pub fn crash_within(&mut self, is_write_back: bool, nanos: u64) -> Option<(bool, u64)> {
         let (_, power) = self.waits_for.take_if(|w| w.0 == is_write_back)?;
         Some((power, self.rng.below(nanos.max(1))))
     }
 
-    /// Does a job whose time has come: what the core is told.
+    /// Executes a job that is due; returns the event for the core.
     pub fn do_job(&mut self, id: u64, coverage: &mut Coverage) -> Option<Event> {
         let job = self.jobs.remove(&id)?;
         let process = self.process.as_mut()?;
@@ -259,7 +259,7 @@ impl Node {
         })
     }
 
-    /// The node crashes within some acts on its disk from now on.
+    /// Arms a crash within some later calls of the disk.
     pub fn arm(&mut self, power: bool) {
         let whens = [CrashWhen::Before, CrashWhen::During, CrashWhen::After];
         let when = whens[self.rng.below(3) as usize];
@@ -269,7 +269,7 @@ impl Node {
         self.armed = Some(power);
     }
 
-    /// The process ends, and the machine if it loses its power; its disk is what is left.
+    /// Ends the process, and the machine if it loses power; the disk's content is what is left.
     pub fn crash(&mut self, power: bool, coverage: &mut Coverage) {
         let mut jobs: Vec<Job> = std::mem::take(&mut self.jobs).into_values().collect();
         if let Some(core) = self.process.as_ref().map(|p| &p.core) {
@@ -299,7 +299,7 @@ impl Node {
         self.set_no_space(self.no_space);
     }
 
-    /// What is on its way happens, or not, or in part.
+    /// Executes the jobs on their way, wholly, partly, or not at all.
     fn cut_jobs(
         &mut self,
         mut process: Process,
@@ -312,7 +312,7 @@ impl Node {
             && let Job::WriteBack(marked, _) = jobs.remove(at)
         {
             if self.rng.one_in(8) {
-                // It was done just before, and nobody was told.
+                // It was completed just before the crash, without being reported.
                 drop(
                     process
                         .data
@@ -361,7 +361,7 @@ impl Node {
         }
     }
 
-    /// Everything that a killed process has written becomes durable.
+    /// Makes everything durable that a killed process has written.
     fn settle(&self) {
         let dir = Path::new(DIR);
         let log = dir.join("log");
@@ -377,7 +377,7 @@ impl Node {
         }
     }
 
-    /// Whether something that needs space fails from now on.
+    /// Sets whether calls that need space fail from now on.
     pub fn set_no_space(&mut self, no_space: bool) {
         self.no_space = no_space;
         if no_space {
@@ -395,32 +395,32 @@ impl Node {
         }
     }
 
-    /// Whether a fault of the disk explains why the store is out, or does not open.
+    /// Whether a fault of the disk explains that the store fails or does not open.
     pub fn is_excused(&self) -> bool {
         self.met_fault || self.is_damaged
     }
 
-    /// Whether a replica at this entry has all that processes before had applied. Until then its data file may hold
-    /// any part of that.
+    /// Whether a replica at this entry has everything that earlier processes had applied. Until then, its data
+    /// file may have any part of later entries.
     pub fn is_replayed(&self, group: Group, applied: Index) -> bool {
         self.applied
             .get(&group)
             .is_none_or(|&before| before <= applied)
     }
 
-    /// Whether it has a replica of the group and runs.
+    /// Whether it runs and has a replica of the group.
     pub fn runs(&self, group: Group) -> bool {
         let core = self.process.as_ref().map(|p| &p.core);
         core.is_some_and(|core| core.member(group).is_some())
     }
 
-    /// Reads a block of the data file, as it is.
+    /// Reads a block of the data file, without a check.
     pub fn read_block(&self, offset: u64) -> Option<AlignedBuf> {
         read(&self.process.as_ref()?.data, offset, BLOCK).ok()
     }
 }
 
-/// A durable write of a process that is killed: the system has taken it, and nobody waits until it is durable.
+/// A durable write of a killed process: the system has it, and nobody waits until it is durable.
 fn left_behind(request: Request) {
     if let Act::Write(slices, _) = request.act {
         let mut at = request.offset;
@@ -436,8 +436,8 @@ fn left_behind(request: Request) {
     }
 }
 
-/// Whether what a process has written is durable when it is killed. A store that opens behind a kill believes
-/// what it reads, and a power cut behind that may take it.
+/// Whether the writes of a process are durable when it is killed. If not, a store that opens after a kill
+/// relies on what it reads, and a later power cut may undo that.
 const SETTLES_AFTER_KILL: bool = false;
 
 fn read(data: &Data, offset: u64, len: usize) -> Result<AlignedBuf> {

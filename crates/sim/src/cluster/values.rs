@@ -1,8 +1,8 @@
-//! What a simulated client writes, and how it is recognized when it is read.
+//! The values that simulated clients write, and how they are recognized in reads.
 //!
-//! The register that is checked is a *unit*, a quarter of a block: so changes of parts of blocks, which a
-//! leader merges, are judged as exactly as those of whole ones. A unit is one value of eight bytes again and
-//! again. Bytes of two values in one unit are bytes that nobody wrote.
+//! The register that is checked is a *unit*, a quarter of a block: so changes of parts of blocks, which the
+//! leader merges, are checked as exactly as those of whole ones. A unit consists of one value of eight bytes,
+//! repeated. A unit with bytes of two values was never written.
 
 use base::coding::{put_u64, u64_at};
 use block::ids::BLOCK;
@@ -21,7 +21,7 @@ pub fn put(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// The value of a unit. Errors: its bytes are of several values.
+/// The value of a unit. Errors: it has bytes of several values.
 pub fn value_of(unit: &[u8]) -> Result<u64, String> {
     let words = unit.chunks_exact(8).map(|word| u64_at(word, 0));
     let mut words = words.map(|word| word.unwrap_or(ZERO));

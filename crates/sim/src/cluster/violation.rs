@@ -1,14 +1,14 @@
-//! What the checker says when a history is not that of one copy of each block: for somebody who has to
-//! find out which acknowledgement or which read was wrong, from the text of a failed test.
+//! Describes a history that is not that of a single copy of each block, so that the text of a failed test
+//! shows which acknowledgement or which read was wrong.
 
 use std::fmt;
 
 use super::history::Operation;
 
-/// Why a block's history cannot be.
+/// Why a block's history is impossible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A read returned a value that nobody wrote.
+    /// A read returned a value that was never written.
     NeverWritten {
         /// The read.
         read: Operation,
@@ -27,33 +27,33 @@ pub enum Reason {
         /// The write.
         write: Operation,
     },
-    /// One value was there before another, and after it.
+    /// One value was there both before and after another.
     TwoOrders {
-        /// An operation of the one value that ended before one of the other began; no first one if
-        /// the one is what the block held in the beginning.
+        /// An operation of the one value that ended before one of the other began; no first operation if
+        /// the one is the initial value.
         forth: (Option<Operation>, Operation),
-        /// An operation of the other that ended before one of the one began.
+        /// An operation of the other value that ended before one of the one began.
         back: (Operation, Operation),
     },
-    /// No order of these operations gives these answers. Leaving any one read or value out, there is
-    /// one, unless looking for fewer took too long.
+    /// No order of these operations gives these answers. Without any one read or value an order exists,
+    /// unless looking for fewer operations took too long.
     NoOrder {
-        /// By their starts.
+        /// The operations, by their starts.
         operations: Vec<Operation>,
-        /// A moment from which on that is so, whatever the block held then; writes that were open
-        /// then are shown as unanswered.
+        /// A moment from which on that holds, whatever the block held then; writes that were open then are
+        /// shown as unanswered.
         since: Option<u64>,
     },
 }
 
-/// A block whose history cannot be.
+/// A block whose history is impossible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The block.
     pub block: u64,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// The writes of the values in question, as far as `reason` does not name them.
+    /// The writes of these values, unless `reason` has them.
     pub writes: Vec<Operation>,
 }
 
@@ -77,7 +77,7 @@ impl Violation {
         all
     }
 
-    /// Few operations within a short time come first.
+    /// Sort key: few operations within a short time come first.
     pub(super) fn length(&self) -> (usize, u64) {
         let all = self.operations();
         let first = all.iter().map(|o| o.start).min().unwrap_or(0);
@@ -147,13 +147,13 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All blocks whose history cannot be, the shortest contradiction first. Never empty.
+/// All blocks with an impossible history, the shortest contradiction first. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violations(pub Vec<Violation>);
 
-/// Contradictions that are printed.
+/// The most contradictions that are printed.
 const SHOWN: usize = 4;
-/// Operations without an order that are printed.
+/// The most operations without an order that are printed.
 const LAST_SHOWN: usize = 40;
 
 impl fmt::Display for Violations {

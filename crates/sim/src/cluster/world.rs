@@ -1,12 +1,12 @@
-//! Stores, network and clients of one seed, and what happens to them: one event after the other.
+//! The stores, network and clients of one seed, driven event by event.
 //!
 //! ```text
 //!   plan ── faults ──> nodes, network           timers, jobs of devices ──> core.step ──> commands
 //!   clients ── requests ──> network ── deliveries ──> core.step ──> answers ──> history
 //! ```
 //!
-//! **The end.** Behind the storm everything is well again. Clients go on for a while and then ask for no more;
-//! what is open then must be answered, and a new attachment of each volume reads all of it.
+//! **The end.** After the storm all faults end. Clients continue for a while and then submit no more; all open
+//! operations must be answered then, and a new attachment of each volume reads all of it.
 
 mod checks;
 mod clients;
@@ -38,18 +38,18 @@ use watch::{WATCHER, Watcher};
 
 /// Nodes from here on are clients.
 const FIRST_CLIENT: u32 = 100;
-/// How long clients go on in the calm.
+/// How long clients continue in the calm.
 const BUSY_IN_CALM: u64 = 6 * SECOND;
-/// When all that is open must be answered, behind that.
+/// The time after that by which all open operations must be answered.
 const ANSWERED_BY: u64 = 10 * SECOND;
-/// A store that is out or does not open is tried again.
+/// The time after which a failed store is started again.
 const TRIED_AGAIN: u64 = 2 * SECOND;
-/// Time between two looks at the replicas.
+/// Time between two checks of the replicas.
 const LOOK: u64 = 250 * MILLI;
-/// Events of a trace that are kept.
+/// Number of events that a trace keeps.
 const TRACE_MAX: usize = 400;
 
-/// What travels.
+/// A message between nodes.
 #[derive(Clone, Debug)]
 enum Packet {
     Peer {
@@ -73,36 +73,36 @@ impl Message for Packet {
     }
 }
 
-/// What happens at a moment.
+/// An event that is due at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
-    /// A fault of the plan, by its place.
+    /// A fault of the plan, by its index.
     Fault(usize),
-    /// A tick of a node's life.
+    /// A tick of a node, in one of its lives.
     Tick(usize, u64),
-    /// A job of a node's life.
+    /// A job of a node, in one of its lives.
     Job(usize, u64, u64),
     /// A node that does not run starts, if it may.
     Start(usize),
-    /// The crash of a life, and whether the machine loses its power.
+    /// The crash of a node in one of its lives, and whether the machine loses power.
     Crash(usize, u64, bool),
     /// A client's timer.
     Wake(u32),
-    /// A client asks for something.
+    /// A client submits an operation.
     Ask(u32),
     /// A volume gets a new attachment.
     Attach(usize),
-    /// The watcher reads something.
+    /// The watcher reads a block.
     Watch,
     /// The replicas are compared.
     Look,
-    /// Clients ask for no more.
+    /// Clients submit no more.
     Quiet,
-    /// What is open must have its answer.
+    /// All open operations must be answered.
     Answered,
 }
 
-/// See the module.
+/// A simulated cluster with its clients.
 pub(super) struct World {
     shape: Shape,
     plan: Plan,
@@ -124,10 +124,10 @@ pub(super) struct World {
     pub(super) coverage: Coverage,
     is_calm: bool,
     is_quiet: bool,
-    /// Registers of each volume that are to be read in the end: what was asked for, and what is left.
+    /// Per volume, the final reads: the next unit to read, and whether all of it is read.
     final_reads: Vec<(u64, bool)>,
     leaders: BTreeSet<(Group, u64)>,
-    /// Where the log of each replica begins.
+    /// The first entry in the log of each replica.
     firsts: BTreeMap<(Group, u64), u64>,
     /// Replicas that need a copy.
     stranded: BTreeSet<(Group, u64)>,
@@ -137,7 +137,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// The cluster of a shape, that a plan happens to. Errors: a store cannot be made.
+    /// The cluster of a shape, with a plan. Errors: a store cannot be created.
     pub(super) fn new(shape: Shape, plan: Plan, traced: bool) -> Result<Self, String> {
         let truth = TrueTime::default();
         let mut rng = Rng::new(shape.seed ^ 0x00d1_d000);
@@ -198,7 +198,7 @@ impl World {
         self.at(quiet + ANSWERED_BY, Due::Answered);
     }
 
-    /// Lets everything happen. Errors: what must not have happened.
+    /// Runs until the end. Errors: the violation.
     pub(super) fn run(&mut self) -> Result<(), String> {
         while self.violation.is_none() && !self.is_done() {
             let queued = self.queue.first_key_value().map(|(&(at, _), _)| at);
@@ -223,7 +223,7 @@ impl World {
         self.finish()
     }
 
-    /// What clients saw.
+    /// The operations of all clients.
     pub(super) fn operations(&self) -> &[Operation] {
         self.history.operations()
     }
@@ -261,7 +261,7 @@ impl World {
         self.at(self.now.saturating_add(nanos), due);
     }
 
-    /// Whether a node's process is the one of that life.
+    /// Whether a node's process is that of this life.
     fn lives(&self, n: usize, life: u64) -> bool {
         self.nodes[n].life == life && self.nodes[n].process.is_some()
     }
@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// Starts a node that does not run, unless it never may again.
+    /// Starts a node that does not run, unless it is retired.
     fn start(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         if node.process.is_some() || node.is_retired {
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    /// All ticks that are due by the node's clock: several where it stood still.
+    /// Gives a node all ticks that are due by its clock: several after it stood still.
     fn tick(&mut self, n: usize) {
         let life = self.nodes[n].life;
         let nanos = TICK.as_nanos() as u64;
@@ -341,7 +341,7 @@ impl World {
             let Some(process) = &mut node.process else {
                 return;
             };
-            // The store hears of a wrong clock with the next event.
+            // The store learns of a wrong clock with the next event.
             let mut time = process.time;
             let (now, _) = time.at(boottime, [boottime; 2]);
             if process.next_tick > now {
@@ -353,7 +353,7 @@ impl World {
         }
     }
 
-    /// Gives a store an event, and does what it wants done.
+    /// Passes an event to a store, and executes its commands.
     fn step(&mut self, n: usize, event: Event) {
         let node = &mut self.nodes[n];
         let boottime = node.clock.boottime_nanos();
@@ -392,7 +392,7 @@ impl World {
         }
     }
 
-    /// Whether a read was served at once, or waits for a round of heartbeats.
+    /// Counts whether a read was served at once, or waits for a round of heartbeats.
     fn count_read(&mut self, n: usize, (client, id): (u64, u64), commands: &VecDeque<Command>) {
         let is_answered = commands.iter().any(|c| match c {
             Command::Reply {
@@ -512,7 +512,7 @@ impl World {
     }
 }
 
-/// An answer, without its bytes.
+/// A response, without its bytes.
 fn short(response: &Response) -> String {
     use block::wire::client::Outcome;
     match &response.outcome {

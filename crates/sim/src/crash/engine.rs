@@ -1,14 +1,14 @@
 //! Crashes of a whole database.
 //!
-//! One thread runs a seeded workload: synced and unsynced batches over several column families, of
-//! puts, deletions of keys and ranges, and merges; unlogged writes, ingested files, flushes, with
-//! `atomic_flush` too, compactions, families that come and go, clean reopens. At each event
-//! of the disk images are taken with what was promised at that moment; between two operations
-//! they are opened and compared with the history. Some are opened twice, some crash again
-//! while they recover, some live on with a workload of their own.
+//! One thread runs a random workload: synced and unsynced batches over several column families, with puts,
+//! deletions of keys and ranges, and merges; unlogged writes, ingested files, flushes, also with
+//! `atomic_flush`, compactions, creation and drop of families, clean reopens. At each event of the disk,
+//! images are taken together with the promises at that moment; between two operations they are opened and
+//! compared with the history. Some are opened twice, some crash again during recovery, some continue with a
+//! workload of their own.
 //!
-//! The database's own threads make the order of events differ between two runs of one seed; what is
-//! checked does not depend on it.
+//! The database's own threads make the order of events differ between two runs of a seed; the checks do not
+//! depend on it.
 
 mod check;
 mod ingest;
@@ -34,15 +34,15 @@ use crate::disk::{
 pub(super) use check::{contents, dump, open};
 pub(super) use workload::Workload;
 
-/// Where the database lies.
+/// The database's directory.
 pub(super) const DIR: &str = "/db";
 
-/// Where files are made that are ingested.
+/// The directory of files to be ingested.
 const OUTSIDE: &str = "/outside";
 /// The merge operator of every family.
 const OPERATOR: &str = "stringappend";
 
-/// A bug planted between the engine and the disk, or in the caller.
+/// A bug that is planted between the engine and the disk, or in the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
     /// None.
@@ -53,7 +53,7 @@ pub enum Plant {
     AcknowledgeEarly,
 }
 
-/// What one run is given.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Determines the workload, its options and the images.
@@ -62,12 +62,12 @@ pub struct Setup {
     pub operations: u64,
     /// The bug to find.
     pub plant: Plant,
-    /// Accept that unsynced writes at the end of a closed log are lost although some in the next
-    /// log are found, as RocksDB has it.
+    /// Whether unsynced writes at the end of a closed log may be lost although some in the next log are
+    /// found, as in RocksDB.
     pub tolerate_holes_between_logs: bool,
-    /// Show RocksDB one image in so many; 0 is none.
+    /// RocksDB opens one image in this many; 0 is none.
     pub rocksdb_one_in: u64,
-    /// Settings by RocksDB's names that every life has, as in an OPTIONS file.
+    /// Settings of every life, by RocksDB's names, as in an OPTIONS file.
     pub settings: &'static [(&'static str, &'static str)],
 }
 
@@ -85,7 +85,7 @@ impl Setup {
     }
 }
 
-/// An image that waits to be checked.
+/// An image that is to be checked.
 struct Shot {
     disk: SimDisk,
     progress: Progress,
@@ -93,7 +93,7 @@ struct Shot {
     label: String,
 }
 
-/// What a recorder has seen.
+/// The state of a recorder.
 struct Recording {
     rng: Rng,
     shots: Vec<Shot>,
@@ -125,7 +125,7 @@ impl Recorder {
         std::mem::take(&mut lock(&self.state).shots)
     }
 
-    /// Adds what was seen.
+    /// Adds the recorder's counts.
     fn count(&self, tally: &mut Tally) {
         let state = lock(&self.state);
         tally.points += state.points;
@@ -182,9 +182,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Draws until the engine accepts one, at most.
+/// The most draws until the engine accepts one.
 const DRAWS_MAX: u32 = 1000;
-/// Settings that vary, each with the values that it is drawn from; one that stands twice is twice as
+/// Settings that vary, each with the values that it is drawn from; a value that is listed twice is twice as
 /// likely.
 const DRAWN: &[(&str, &[&str])] = &[
     ("wal_io_mode", &["auto", "direct", "buffered"]),
@@ -209,8 +209,8 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("atomic_flush", &["false", "false", "true"]),
 ];
 
-/// Options that vary with the seed and keep the engine quiet: those that the engine accepts
-/// together.
+/// Options that vary with the seed and cause little background work, drawn until the engine accepts their
+/// combination.
 pub(super) fn options(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
     let mut refused = None;
     for _ in 0..DRAWS_MAX {
@@ -246,7 +246,7 @@ fn draw(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
     o
 }
 
-/// The settings that were drawn, for messages.
+/// The drawn settings, for messages.
 fn drawn_settings(options: &Options) -> String {
     let each = DRAWN.iter().map(|(name, _)| {
         let value = options.db.get(name).or_else(|| options.cf.get(name));
@@ -255,10 +255,10 @@ fn drawn_settings(options: &Options) -> String {
     each.collect::<Vec<_>>().join(" ")
 }
 
-/// What writes in flight may leave in logs. With `wal_tail_policy = pad` no log, of whichever kind,
-/// writes a sector again that holds what was acknowledged; with `atomic` it does so by writes that the
-/// disk promises to do whole. Others do write their last sector again: a growing one through the page
-/// cache, with the same bytes before the new ones, a direct one needs sectors that are old or new.
+/// The worst garbage that interrupted writes may leave in logs. With `wal_tail_policy = pad`, no log of any
+/// kind rewrites a sector that holds acknowledged data; with `atomic`, logs do so only with writes that the
+/// disk promises to do atomically. Other logs do rewrite their last sector: a growing one through the page
+/// cache, with the same bytes before the new ones; a direct one needs sectors that are either old or new.
 fn worst_garbage(options: &Options) -> Garbage {
     let growing = options.db.wal_io_mode == WalIoMode::Buffered || options.db.wal_pool_files == 0;
     match options.db.wal_tail_policy {
@@ -268,7 +268,7 @@ fn worst_garbage(options: &Options) -> Garbage {
     }
 }
 
-/// Lets writes from now on leave garbage, now and then, where the options can bear it.
+/// Lets later writes leave garbage now and then, as far as the options can handle it.
 fn choose_garbage(disk: &SimDisk, options: &Options, rng: &mut Rng) {
     let garbage = worst_garbage(options);
     disk.set_garbage(if rng.one_in(2) {
@@ -290,7 +290,7 @@ pub(super) fn on(options: &Options, fs: Arc<dyn io::FileSystem>) -> Options {
     }
 }
 
-/// A life to be lived: a disk, what is on it, and how many came before.
+/// The start of a life: a disk, its history, and the number of lives before.
 struct Life {
     disk: SimDisk,
     history: History,
@@ -301,7 +301,7 @@ struct Life {
 pub fn run(setup: Setup) -> Tally {
     let mut rng = Rng::new(setup.seed);
     let config = Config {
-        // Garbage at the end of a MANIFEST cannot be told from damage, and is refused.
+        // Garbage at the end of a MANIFEST cannot be distinguished from damage, and is refused.
         garbage_in: ".log",
         ..Config::default()
             .with_sector(if rng.one_in(3) { 4096 } else { 512 })
@@ -336,7 +336,7 @@ pub fn run(setup: Setup) -> Tally {
     tally
 }
 
-/// Runs a workload on the life's disk and checks the images; returns some to live on.
+/// Runs a workload on the life's disk and checks the images; returns some to continue with.
 fn live(
     setup: &Setup,
     rng: &mut Rng,

@@ -1,8 +1,8 @@
 //! An error at every I/O of small workloads, instead of a crash.
 //!
-//! What must hold: the error is returned, not a panic, and nothing hangs; after a failed write the
-//! next one fails too, unless the disk was merely full; the database opens again afterwards and has
-//! what was acknowledged, whether the process ended or the machine.
+//! These must hold: the error is returned, without a panic or a hang; after a failed write to the log the
+//! next write fails too, unless the disk was merely full; the database opens again afterwards and has what
+//! was acknowledged, whether the process or the machine ended.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::disk::{Act, Config, CrashKind, Fault, Repeat, SimClock, SimDisk};
 use base::rng::Rng;
 use base::sync::Mutex;
 
-/// Makes operations fail one after the other: each `stride`-th, beginning with `first`.
+/// Makes operations fail, one per workload: each `stride`-th, beginning with `first`.
 pub fn run(seed: u64, fault: Fault, repeat: Repeat, first: u64, stride: u64) -> Tally {
     let mut tally = Tally {
         workloads: 1,
@@ -97,8 +97,8 @@ fn last_events(disk: &SimDisk) -> String {
         .join(", ")
 }
 
-/// After a failed write or sync of a log, nothing is written any more; after other failures the
-/// next write may succeed, and is then there. A full disk may have room again.
+/// After a failed write or sync of a log, later writes must fail. After other failures, and when a full
+/// disk has room again, the next write may succeed.
 fn not_sticky(work: &mut Workload, disk: &SimDisk, fault: Option<Fault>) -> Option<String> {
     let (act, path) = disk.failed()?;
     let of_log = path.extension().is_some_and(|e| e == "log")

@@ -1,10 +1,10 @@
-//! Crashes of a log without an engine around it.
+//! Crashes of a log alone, without an engine.
 //!
-//! A workload appends records of many sizes, hands them to the operating system and syncs them at
-//! random. At each event some images are read back: the records found must be the first ones
-//! written, unchanged, and at least those that were acknowledged. Some images live on: their log is
-//! trimmed, resumed, written on and crashed again, as a database that is opened after each crash.
-//! In padded logs several writes are out at once and land in any order.
+//! A workload appends records of many sizes, hands them to the operating system and syncs them at random.
+//! At each event some images are read back: the records found must be the first ones written, unchanged,
+//! and at least the acknowledged ones. Some images continue: their log is trimmed, resumed, written to and
+//! crashed again, like a database that is opened after each crash. In padded logs, several writes are on
+//! their way at once and land in any order.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -22,31 +22,31 @@ use crate::disk::{Config, CrashKind, Garbage, Lie, Lying, Moment, Phase, SimDisk
 
 const LOG: &str = "/db/000007.log";
 const LOG_NUMBER: u64 = 7;
-/// What lengthens a record so that the next does not begin at the start of a block.
+/// Lengthens a record, so that the next one does not begin at the start of a block.
 const FILLER: u8 = 0x0d;
 /// Length of a file that is zeroed, or recycled, before it is used.
 const PREPARED_BYTES: u64 = 160 << 10;
-/// The shortest record that fills up a unit: the header of an empty batch, as in a database.
+/// The shortest record that pads a unit: the header of an empty batch, as in a database.
 const PADDING_MIN: u32 = 12;
 
 /// How a log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
-    /// `O_DIRECT`, in units of the disk's sector.
+    /// Whether it is written with `O_DIRECT`, in units of the disk's sector.
     pub direct: bool,
-    /// How it is synced.
+    /// Whether it is synced by durable writes.
     pub dsync: bool,
-    /// Records carry the log's number.
+    /// Whether records carry the log's number.
     pub recyclable: bool,
-    /// The file is full of zeros, or of an older log if `recyclable`; else it grows.
+    /// Whether the file is full of zeros, or of an older log if `recyclable`; otherwise it grows.
     pub prepared: bool,
     /// The sector of the disk, bytes.
     pub sector: u32,
-    /// What torn sectors may hold.
+    /// The possible content of torn sectors.
     pub garbage: Garbage,
-    /// How many writes may be on their way at once in a direct log that is padded; 0: it is not.
+    /// The most writes on their way in a direct, padded log; 0: it is not padded.
     pub depth: u32,
-    /// A log through the page cache is filled up before each sync.
+    /// Whether a log in the page cache is padded before each sync.
     pub padded: bool,
 }
 
@@ -101,7 +101,7 @@ impl Mode {
         }
     }
 
-    /// Whether a log may be resumed: that writes its last unit again.
+    /// Whether a log may be resumed, which rewrites its last unit.
     fn lives_on(&self) -> bool {
         !(self.depth > 0 || self.padded) || self.garbage == Garbage::None
     }
@@ -115,26 +115,26 @@ impl Mode {
     }
 }
 
-/// A bug planted in the caller of the log.
+/// A bug that is planted in the caller of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
     /// None.
     None,
-    /// The disk or the layer above it lies.
+    /// The disk or the layer above it breaks its promises.
     Disk(Lie),
     /// A write is acknowledged as durable before the sync.
     AcknowledgeEarly,
     /// Records may begin at the start of a block: a zeroed block then hides a hole.
     NoBoundaryRule,
-    /// A log is resumed without trimming what is behind its end.
+    /// A log is resumed without trimming the bytes behind its end.
     NoTrim,
-    /// A padded log through the page cache is not filled up: what comes next writes over what is durable.
+    /// A log in the page cache is not padded: the next write overwrites durable data.
     NoPadding,
-    /// After each sync the log goes on in the next sector: zeros lie between.
+    /// After each sync the log continues in the next sector, with zeros in between.
     PadWithZeros,
 }
 
-/// What one run is given.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Determines everything.
@@ -145,7 +145,7 @@ pub struct Setup {
     pub plant: Plant,
 }
 
-/// What was written, and what was promised.
+/// The records that were written, and the promises.
 #[derive(Default)]
 struct Book {
     records: Vec<Arc<[u8]>>,
@@ -153,7 +153,7 @@ struct Book {
     submitted: usize,
     rng: Option<Rng>,
     tally: Tally,
-    /// Disks that live on, with the number of records in their logs.
+    /// Disks to continue with, and the number of records in their logs.
     heirs: Vec<(SimDisk, usize)>,
     heirs_max: usize,
 }
@@ -170,7 +170,7 @@ impl Checker {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads an image and compares; how many records it has.
+    /// Reads an image and checks it; returns the number of its records.
     fn check(book: &Book, image: &SimDisk, floor: usize) -> Result<usize, String> {
         let found = recovered(image, &book.records)?.0;
         if found < floor {
@@ -226,15 +226,15 @@ impl Watcher for Checker {
     }
 }
 
-/// Whether a record is the one written, perhaps lengthened for the boundary rule.
+/// Whether a record is the written one, perhaps lengthened for the boundary rule.
 fn is_record(found: &[u8], written: &[u8]) -> bool {
     found.strip_prefix(written).is_some_and(|filler| {
         filler.len() <= RECYCLABLE_HEADER + 1 && filler.iter().all(|&b| b == FILLER)
     })
 }
 
-/// Reads the log on `disk`: how many records, and where it ends. Errors: a record that is not the
-/// one written.
+/// Reads the log on `disk`; returns the number of records, and the log's end. Errors: a record differs from
+/// the written one.
 fn recovered(disk: &SimDisk, written: &[Arc<[u8]>]) -> Result<(usize, u64), String> {
     let file = match disk.open(Path::new(LOG), OpenHow::READ) {
         Ok(file) => file,
@@ -258,7 +258,7 @@ fn recovered(disk: &SimDisk, written: &[Arc<[u8]>]) -> Result<(usize, u64), Stri
     Ok((found, reader.end().offset()))
 }
 
-/// The next record: its number, its length, and bytes that no other record has.
+/// Makes the next record: it has its number, its length, and bytes that no other record has.
 fn make_record(rng: &mut Rng, number: usize, offset: u64, mode: &Mode) -> Arc<[u8]> {
     let mut len = 16
         + match rng.below(40) {
@@ -273,7 +273,7 @@ fn make_record(rng: &mut Rng, number: usize, offset: u64, mode: &Mode) -> Arc<[u
         LEGACY_HEADER
     };
     if rng.one_in(12) {
-        // Up to the end of the block, or a few bytes around it.
+        // It ends near the end of the block.
         let room = BLOCK - (offset % BLOCK as u64) as usize;
         len = (room + 8)
             .saturating_sub(header + rng.below(20) as usize)
@@ -285,7 +285,7 @@ fn make_record(rng: &mut Rng, number: usize, offset: u64, mode: &Mode) -> Arc<[u
     bytes.into()
 }
 
-/// A disk with the directory, and the log file as its mode wants it.
+/// Creates a disk with the directory, and with the log file as the mode requires.
 fn prepare(rng: &mut Rng, mode: &Mode) -> Result<SimDisk> {
     let config = Config {
         garbage: mode.garbage,
@@ -318,7 +318,7 @@ fn prepare(rng: &mut Rng, mode: &Mode) -> Result<SimDisk> {
     Ok(disk)
 }
 
-/// Makes a log that was found after a crash fit to go on: nothing is behind its end.
+/// Prepares a log for being continued after a crash: nothing is left behind its end.
 fn trim(disk: &SimDisk, mode: &Mode, end: u64, plant: Plant) -> Result<()> {
     let how = OpenHow {
         write: true,
@@ -338,13 +338,13 @@ fn trim(disk: &SimDisk, mode: &Mode, end: u64, plant: Plant) -> Result<()> {
     disk.sync_dir(Path::new("/db"))
 }
 
-/// A log that is written, and its writes on their way.
+/// A log that is being written, and its writes on their way.
 struct Log<'a> {
     checker: &'a Checker,
     writer: Writer,
-    /// Each with the number of records up to its end.
+    /// The writes on their way, each with the number of records up to its end.
     out: Vec<(Flight, usize)>,
-    /// Ends of the flights that do not count yet, in order, with the same number.
+    /// The ends of all writes that do not count yet, in order, with the same numbers.
     ends: VecDeque<(log::Lsn, usize)>,
 }
 
@@ -365,7 +365,7 @@ impl Log<'_> {
         Ok(true)
     }
 
-    /// Fills the last unit of a padded log up.
+    /// Pads the last unit of a log.
     fn pad(&mut self, rng: &mut Rng) -> Result<()> {
         let n = self.writer.padding();
         if n > 0 {
@@ -406,7 +406,7 @@ impl Log<'_> {
         Ok(())
     }
 
-    /// Begins a durable write; some of those that are out may land before.
+    /// Begins a durable write; some earlier ones may land first.
     fn begin(&mut self, rng: &mut Rng) -> Result<()> {
         self.pad(rng)?;
         while !self.writer.can_begin(true) || (!self.out.is_empty() && rng.one_in(4)) {
@@ -420,7 +420,7 @@ impl Log<'_> {
         Ok(())
     }
 
-    /// Any of the writes that are out lands.
+    /// Lets a random write land.
     fn land_one(&mut self, rng: &mut Rng) -> Result<()> {
         let n = rng.below(self.out.len() as u64) as usize;
         let (flight, records) = self.out.swap_remove(n);
@@ -492,14 +492,14 @@ fn write_some(
     log.land_all(rng)
 }
 
-/// One workload, its crashes, and the lives after them.
+/// A workload, its crashes, and the lives after them.
 pub fn run(setup: Setup) -> Tally {
     let mut rng = Rng::new(setup.seed);
     let mode = Mode::random(&mut rng);
     run_mode(setup, mode, rng)
 }
 
-/// [`run`] in a given mode.
+/// [`run`] with a given mode.
 pub fn run_mode(setup: Setup, mode: Mode, mut rng: Rng) -> Tally {
     let mut total = Tally {
         workloads: 1,

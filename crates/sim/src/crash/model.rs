@@ -1,12 +1,12 @@
-//! What a workload wrote, what it was promised, and whether a database found later agrees.
+//! Records what a workload wrote and what it was promised, and checks whether a database agrees.
 //!
-//! Writes stand in two *lines*, each in the order of acknowledgement: those that are logged, and
-//! those with `disable_wal`, which go to one family of their own. After a crash a line must be
-//! found up to some write: all before it, none after it. Where that is, is the same for every
-//! family of the line, between what was promised and what was begun.
+//! Writes form two *lines*, each in the order of acknowledgement: logged writes, and those with
+//! `disable_wal`, which go to one family of their own. After a crash, a line must be found up to some
+//! write: all writes before it, none after it. That write is the same for every family of the line, and
+//! lies between what was promised and what was begun.
 //!
-//! A family's content is compared by a hash that does not depend on the order of its keys, so that
-//! a write changes it by two values for each key.
+//! The content of a family is compared by a hash that does not depend on the order of its keys, so that a
+//! write changes the hash by two values for each key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -17,12 +17,12 @@ use std::path::PathBuf;
 pub(super) type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 /// The content of a database, by the names of the families.
 pub(super) type Found = BTreeMap<String, Contents>;
-/// The families that exist: name to incarnation. A family that is created again is another one.
+/// The existing families: name to incarnation. A family that is created again has another incarnation.
 pub(super) type Families = BTreeMap<String, usize>;
 
-/// The family that takes the unlogged writes; with atomic flushes, those whose names begin so.
+/// The family of the unlogged writes; with atomic flushes, all families whose names begin with this.
 pub(super) const UNLOGGED: &str = "unlogged";
-/// The second of them.
+/// The second of these families.
 pub(super) const UNLOGGED_TOO: &str = "unlogged too";
 
 /// Whether writes to the family bypass the log.
@@ -30,17 +30,17 @@ pub(super) fn is_unlogged(name: &str) -> bool {
     name.starts_with(UNLOGGED)
 }
 
-/// Ways in which holes may lie that are tried, at most.
+/// The most combinations of holes that are tried.
 const WAYS_MAX: usize = 20_000;
 
-/// What happens to a key, or to those from it on.
+/// The effect on a key, or on the keys from it on.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Put(Vec<u8>),
     Delete,
     /// Appends, with a comma before it.
     Merge(Vec<u8>),
-    /// Deletes up to this key, which stays.
+    /// Deletes up to this key, which is kept.
     DeleteTo(Vec<u8>),
 }
 
@@ -52,16 +52,16 @@ pub(super) struct Change {
     pub(super) op: Op,
 }
 
-/// Files that are being ingested, moved from where they lie. As long as what they hold is not in the
-/// database, they lie there.
+/// Files that are being ingested by moving them. As long as their content is not in the database, they are
+/// in their old place.
 #[derive(Clone, Debug)]
 pub(super) struct Outside {
     pub(super) files: Vec<PathBuf>,
-    /// A family and a key that is there if they are.
+    /// A family, and a key that it has once they are ingested.
     pub(super) mark: (String, Vec<u8>),
 }
 
-/// How far a line has come.
+/// The progress of a line, as numbers of its writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marks {
     /// Writes that were begun.
@@ -72,24 +72,24 @@ pub(super) struct Marks {
     pub(super) submitted: usize,
 }
 
-/// What was promised at a moment.
+/// The promises at a moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     pub(super) lines: [Marks; 2],
     pub(super) families: Families,
-    /// The families after the creation or removal that is under way.
+    /// The families after the creation or drop that is under way.
     pub(super) next: Option<Families>,
-    /// The database has been opened once: it exists.
+    /// Whether the database has been opened once, and so exists.
     pub(super) exists: bool,
-    /// What is being moved into the database.
+    /// The files that are being moved into the database.
     pub(super) outside: Option<Outside>,
 }
 
-/// The logged line, and the other.
+/// The index of the logged line; the other line is next.
 pub(super) const LOGGED: usize = 0;
 pub(super) const UNLOGGED_LINE: usize = 1;
 
-/// Everything that was written, and the promises so far.
+/// All writes, and the promises so far.
 #[derive(Debug, Default)]
 pub(super) struct History {
     base: State,
@@ -98,26 +98,26 @@ pub(super) struct History {
     pub(super) now: Progress,
     /// A logged write that failed: it may be there or not, whatever follows.
     failed: Option<usize>,
-    /// What the process sees.
+    /// The content that the process sees.
     now_visible: State,
-    /// A logged write is under way.
+    /// Whether a logged write is under way.
     writing: bool,
-    /// The logged writes with which new logs begin.
+    /// The logged writes that are the first in a new log.
     boundaries: BTreeSet<usize>,
-    /// A hole before such a write is tolerated.
+    /// Whether a hole before such a write is tolerated.
     pub(super) tolerate_holes: bool,
 }
 
 #[derive(Debug, Default)]
 struct Line {
     writes: Vec<Vec<Change>>,
-    /// The hashes of the families that each write changes, after it.
+    /// For each write, the hashes of the families that it changes, after it.
     after: Vec<BTreeMap<usize, u64>>,
-    /// The last write that touches each family.
+    /// The last write that changes each family.
     last: BTreeMap<usize, usize>,
 }
 
-/// Contents of families and their hashes, kept in step.
+/// Contents of families, and their hashes.
 #[derive(Clone, Debug, Default)]
 struct State {
     contents: BTreeMap<usize, Contents>,
@@ -182,7 +182,7 @@ fn hash_all(family: usize, contents: &Contents) -> u64 {
 }
 
 impl History {
-    /// A history that begins with a database as it was found.
+    /// A history that begins with the content of an existing database.
     #[cfg(test)]
     fn beginning(found: &Found, exists: bool) -> Self {
         let mut me = Self::default();
@@ -197,7 +197,7 @@ impl History {
         me
     }
 
-    /// A batch is about to be written.
+    /// Notes that a batch is about to be written.
     pub(super) fn start(&mut self, line: usize, changes: &[Change]) {
         self.now_visible.apply(changes);
         let hashes = &self.now_visible.hashes;
@@ -213,7 +213,7 @@ impl History {
         self.writing |= line == LOGGED;
     }
 
-    /// The last write of the line was acknowledged.
+    /// Notes that the last write of the line was acknowledged.
     pub(super) fn acknowledge(&mut self, line: usize, submitted: bool, durable: bool) {
         self.writing &= line != LOGGED;
         let marks = &mut self.now.lines[line];
@@ -225,28 +225,28 @@ impl History {
         }
     }
 
-    /// The first `number` logged writes are durable.
+    /// Notes that the first `number` logged writes are durable.
     pub(super) fn durable_up_to(&mut self, number: usize) {
         let marks = &mut self.now.lines[LOGGED];
         marks.durable = marks.durable.max(number);
         marks.submitted = marks.submitted.max(number);
     }
 
-    /// A new log begins. Where holes are tolerated, what closed logs hold and is not durable may from
-    /// now on be lost although later writes are found.
+    /// A new log begins. If holes are tolerated, non-durable writes in closed logs may from now on be lost
+    /// although later writes are found.
     pub(super) fn log_begins(&mut self) {
         let number = self.now.lines[LOGGED].started - usize::from(self.writing);
         self.boundaries.insert(number);
     }
 
-    /// The last logged write failed.
+    /// Notes that the last logged write failed.
     pub(super) fn fail_last(&mut self) {
         self.writing = false;
         self.failed = self.now.lines[LOGGED].started.checked_sub(1);
     }
 
-    /// The history of a database that goes on as it was found in an image. What a power cut left
-    /// is durable; after the death of a process only what was durable before.
+    /// The history of a database that continues with the content of an image. After a power cut, everything
+    /// found is durable; after a kill, only what was durable before.
     pub(super) fn heir(&self, progress: &Progress, found: &Found, killed: bool) -> Option<Self> {
         let families = Self::families(progress, found).ok()?;
         let mut me = Self {
@@ -257,7 +257,8 @@ impl History {
             ..Self::default()
         };
         if killed && progress.next.is_some() {
-            // What was under way may be there and not durable, until the database is open again.
+            // A change of families that was under way may be there without being durable, until the
+            // database is open again.
             let as_before = families == progress.families;
             me.now.next = if as_before {
                 progress.next.clone()
@@ -307,7 +308,7 @@ impl History {
             .collect()
     }
 
-    /// Everything in the family up to now is in tables.
+    /// Notes that everything in the family up to now is in tables.
     pub(super) fn flushed(&mut self, family: usize) {
         for (line, marks) in self.lines.iter().zip(&mut self.now.lines) {
             let upto = line.last.get(&family).map_or(0, |n| n + 1);
@@ -316,7 +317,7 @@ impl History {
         }
     }
 
-    /// What the process must read now.
+    /// The content that the process must read now.
     pub(super) fn visible(&self) -> Found {
         let of = |family: &usize| {
             self.now_visible
@@ -332,7 +333,7 @@ impl History {
             .collect()
     }
 
-    /// Whether a database with this content may be found when `progress` was made.
+    /// Whether a database with this content may be found after a crash at `progress`.
     pub(super) fn check(
         &self,
         progress: &Progress,
@@ -342,8 +343,8 @@ impl History {
         self.check_as(progress, found, killed, self.tolerate_holes)
     }
 
-    /// The same for RocksDB, which does not see that the end of a closed log is missing: what was
-    /// promised must be there.
+    /// The same for RocksDB, which does not notice that the end of a closed log is missing; the promised
+    /// writes must be there.
     pub(super) fn check_of_rocksdb(
         &self,
         progress: &Progress,
@@ -393,7 +394,7 @@ impl History {
         })
     }
 
-    /// Whether the line passes through these hashes between `floor` and `ceiling` writes.
+    /// Whether the line has these hashes after between `floor` and `ceiling` writes.
     fn reaches(
         &self,
         line: usize,
@@ -408,7 +409,7 @@ impl History {
             || (line == LOGGED && self.reaches_without(floor, ceiling, want, holes))
     }
 
-    /// The same, without the write that failed, or with a hole at the end of some closed logs.
+    /// The same without the failed write, or with holes at the ends of some closed logs.
     fn reaches_without(
         &self,
         floor: usize,
@@ -435,8 +436,8 @@ impl History {
         self.reaches_over_holes(self.base.clone(), 0..ceiling, floor, want, &mut left)
     }
 
-    /// Whether the state, with the writes from `range` on, comes to these hashes when at the end
-    /// of each log some of the writes from `floor` on may be missing.
+    /// Whether the state reaches these hashes with the writes from `range`, if at the end of each log some
+    /// of the writes from `floor` on may be missing.
     fn reaches_over_holes(
         &self,
         mut state: State,
@@ -471,7 +472,7 @@ impl History {
         state.is(want)
     }
 
-    /// The numbers of writes between `floor` and `ceiling` after which the hashes are these.
+    /// The numbers of writes between `floor` and `ceiling` after which the line has these hashes.
     fn matches(
         &self,
         line: usize,

@@ -1,12 +1,12 @@
-//! The bytes of a file, in pages that copies share until one of them writes: a large file that is mostly
-//! zeros takes no memory, and an image of a disk takes what differs from it.
+//! The bytes of a file, in pages that copies share until one of them is written: a large file that is
+//! mostly zeros takes no memory, and an image of a disk takes memory only for what differs.
 
 use std::sync::Arc;
 
 /// Bytes of a page.
 const PAGE: u64 = 16 << 10;
 
-/// See the module. Pages that are not there are zero; what lies behind the end is zero too.
+/// The bytes of a file. Missing pages are zero, and so is everything behind the end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
     len: u64,
@@ -18,7 +18,7 @@ impl Content {
         self.len
     }
 
-    /// Copies what there is from `offset` on, at most as much as `buf` takes: how much that is.
+    /// Copies the bytes from `offset` on, at most as many as `buf` takes; returns their number.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let n = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;
         let mut done = 0;
@@ -35,7 +35,7 @@ impl Content {
         n
     }
 
-    /// Puts bytes there; the file grows if it must.
+    /// Writes bytes; the file grows if necessary.
     pub(super) fn write(&mut self, data: &[u8], offset: u64) {
         let end = offset + data.len() as u64;
         if end > self.len {
@@ -56,7 +56,7 @@ impl Content {
         }
     }
 
-    /// What it grows by is zero.
+    /// Changes the length; new bytes are zero.
     pub(super) fn resize(&mut self, len: u64) {
         let (page, start) = place(len);
         if len < self.len
@@ -69,14 +69,14 @@ impl Content {
         self.len = len;
     }
 
-    /// Makes `start..end`, which both have, as it is in another file.
+    /// Copies `start..end`, which both files have, from another file.
     pub(super) fn copy(&mut self, from: &Self, start: u64, end: u64) {
         let mut at = start;
         while at < end {
             let (page, offset) = place(at);
             let step = (PAGE - offset as u64).min(end - at);
             match &from.pages[page] {
-                // Neither has anything behind its end.
+                // Neither file has bytes other than zero behind its end.
                 Some(bytes) if step == PAGE => self.pages[page] = Some(Arc::clone(bytes)),
                 Some(bytes) => {
                     let bytes = &bytes[offset..offset + step as usize];
@@ -95,7 +95,7 @@ impl Content {
         }
     }
 
-    /// Where the next byte is that is not zero.
+    /// The next position with a byte that is not zero.
     pub(super) fn next_written(&self, from: u64) -> Option<u64> {
         let (first, mut start) = place(from);
         for (nth, page) in self.pages.iter().enumerate().skip(first) {
@@ -108,7 +108,7 @@ impl Content {
         None
     }
 
-    /// Flips bits of one byte, if it is there.
+    /// Flips bits of one byte, if the file has it.
     pub(super) fn flip(&mut self, at: u64, bits: u8) {
         let mut byte = [0];
         if self.read(&mut byte, at) == 1 {
@@ -116,7 +116,7 @@ impl Content {
         }
     }
 
-    /// All of it.
+    /// All bytes.
     pub(super) fn to_vec(&self) -> Vec<u8> {
         let mut all = vec![0; self.len as usize];
         self.read(&mut all, 0);
@@ -124,7 +124,7 @@ impl Content {
     }
 }
 
-/// Which page, and where in it.
+/// The page of a position, and the offset in it.
 fn place(at: u64) -> (usize, usize) {
     ((at / PAGE) as usize, (at % PAGE) as usize)
 }

@@ -1,4 +1,4 @@
-//! Faults: operations that fail because a test wants them to.
+//! Faults: operations that fail because a test wants it.
 
 use std::path::{Path, PathBuf};
 
@@ -12,21 +12,21 @@ const ENOSPC: i32 = 28;
 /// How an operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// EIO. A write may have done half of its work; a sync leaves the pages clean and unwritten, and
-    /// the names of a directory too.
+    /// EIO. A write may have done a part of its work; a sync leaves the pages clean and unwritten, and so
+    /// does one of a directory with the names.
     Eio,
-    /// ENOSPC, for operations that need space; syncs too, because space is given out late.
+    /// ENOSPC, for operations that need space; also for syncs, because space may be allocated late.
     NoSpace,
-    /// A write takes half of the bytes, and says so. For direct I/O it is a multiple of the
-    /// alignment. Systems copy by pages; this one is worse, but takes eight bytes where there are so
-    /// many: what must be written at once, a record's header, has fewer.
+    /// A write takes half of the bytes, and reports that. For direct I/O it is a multiple of the alignment.
+    /// Systems copy whole pages; this is worse, but at least eight bytes are taken if there are so many: a
+    /// record's header, which must be written at once, is shorter.
     Short,
     /// EIO, for syncs and durable writes only.
     Sync,
 }
 
 impl Fault {
-    /// Every fault.
+    /// All faults.
     pub const ALL: [Self; 4] = [Self::Eio, Self::NoSpace, Self::Short, Self::Sync];
 
     /// Whether the act can fail this way.
@@ -52,7 +52,7 @@ impl Fault {
         }
     }
 
-    /// The error of an act that does nothing when it fails.
+    /// The error of an operation that does nothing if it fails.
     pub(super) fn refuse(fault: Option<Self>, act: Act, path: &Path) -> Result<()> {
         match fault {
             None | Some(Self::Short) => Ok(()),
@@ -62,19 +62,19 @@ impl Fault {
     }
 }
 
-/// How often.
+/// How often a fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
     /// One operation fails; the next succeeds.
     Once,
-    /// All from then on.
+    /// All operations from then on fail.
     Forever,
 }
 
-/// Picks operations.
+/// Selects operations.
 pub(super) type Aim = Box<dyn Fn(Act, &Path) -> bool + Send>;
 
-/// The faults that wait.
+/// The pending faults.
 #[derive(Default)]
 pub(super) struct Faults {
     waiting: Vec<(u64, Fault, Repeat)>,
@@ -97,12 +97,12 @@ impl Faults {
         self.hit = None;
     }
 
-    /// What failed first.
+    /// The first operation that failed, and its file.
     pub(super) fn hit(&self) -> Option<(Act, PathBuf)> {
         self.hit.clone()
     }
 
-    /// The fault that operation number `call` meets.
+    /// The fault that hits operation number `call`.
     pub(super) fn meet(&mut self, call: u64, act: Act, path: &Path) -> Option<Fault> {
         let meets = |&(at, fault, repeat): &(u64, Fault, Repeat)| match repeat {
             Repeat::Once => call == at && fault.fits(act),

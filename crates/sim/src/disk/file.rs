@@ -9,10 +9,10 @@ use io::{Advice, File, OpenHow, SyncKind, WriteSync};
 use super::fault::Fault;
 use super::{Act, Call, SimDisk};
 
-/// So many bytes of a write are taken at least: see [`Fault::Short`].
+/// The fewest bytes that a short write takes: see [`Fault::Short`].
 const TAKEN_MIN: usize = 8;
 
-/// An open file. It outlives its name, as on Unix.
+/// An open file. It survives the removal of its name, as on Unix.
 #[derive(Debug)]
 pub(super) struct SimFile {
     disk: SimDisk,
@@ -65,7 +65,7 @@ impl SimFile {
         .offset(offset))
     }
 
-    /// As the kernel: `EINVAL` for what the device cannot do in one piece.
+    /// Like the kernel: `EINVAL` for writes that the device cannot do atomically.
     fn check_atomic(&self, len: usize, offset: u64) -> Result<()> {
         let allowed = self.disk.core.config.probe.atomic_write_unit;
         let fits = |(min, max)| (min as usize..=max as usize).contains(&len);
@@ -90,7 +90,7 @@ impl SimFile {
         Err(Error::invalid_argument("the file is open for reading only").file(&self.path))
     }
 
-    /// How many of the bytes a write takes that meets `fault`.
+    /// The number of bytes that a write takes if it is hit by `fault`.
     fn taken(&self, len: usize, fault: Option<Fault>) -> usize {
         match fault {
             Some(Fault::Short) => {
@@ -152,7 +152,7 @@ impl File for SimFile {
                 let sequence = state.next_sequence();
                 let inode = &mut state.inodes[self.inode];
                 if refused.is_err() {
-                    // What a failed write leaves is anybody's guess: here nothing, half, or all.
+                    // The result of a failed write is undefined: here nothing, half, or all of it.
                     let mut half = data.len() * (sequence % 3) as usize / 2;
                     if atomic && half < data.len() {
                         half = 0;

@@ -1,4 +1,4 @@
-//! Images: other disks, in a state that this one could be found in.
+//! Images: other disks, in a possible state of this one.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::inode::{Choice, Inode};
 use super::names::{Names, Node};
 use super::{Config, Event, Phase, SimDisk, State};
 
-/// Which of the pending operations a power cut spares.
+/// The pending operations that survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashKind {
     /// None.
@@ -21,7 +21,7 @@ pub enum CrashKind {
     MetadataOnly,
     /// Content and lengths, no names.
     NoNames,
-    /// Any, each sector and name for itself.
+    /// Any of them, chosen for each sector and name separately.
     Random,
 }
 
@@ -51,7 +51,7 @@ pub struct Moment<'a> {
     state: &'a State,
     /// The event.
     pub event: &'a Event,
-    /// Before or after its promise is kept.
+    /// In flight, or after it.
     pub phase: Phase,
 }
 
@@ -70,12 +70,12 @@ impl<'a> Moment<'a> {
         }
     }
 
-    /// A state that a power cut now allows.
+    /// A disk in a state that a power cut now allows.
     pub fn crash_image(&self, rng: &mut Rng, kind: CrashKind) -> SimDisk {
         self.state.crash_image(self.config, rng, kind)
     }
 
-    /// The state after SIGKILL now.
+    /// A disk in the state after SIGKILL now.
     pub fn kill_image(&self) -> SimDisk {
         self.state.kill_image(self.config)
     }
@@ -88,8 +88,8 @@ impl SimDisk {
         self.lock_state().crash_image(&self.core.config, rng, kind)
     }
 
-    /// A disk as it is after the death of the process: nothing written is lost, and nothing that
-    /// is pending has become durable.
+    /// A disk in the state after the death of the process: nothing written is lost, and nothing pending has
+    /// become durable.
     #[must_use]
     pub fn kill_image(&self) -> Self {
         self.lock_state().kill_image(&self.core.config)
@@ -97,8 +97,8 @@ impl SimDisk {
 }
 
 impl SimDisk {
-    /// Copies all files, as the process sees them, into a directory of the real file system, where
-    /// other tools can look at them.
+    /// Copies all files, as the process sees them, into a directory of the real file system, so that other
+    /// tools can examine them.
     pub fn export(&self, to: &std::path::Path) -> std::io::Result<()> {
         let state = self.lock_state();
         for (path, node) in state.names.all() {

@@ -1,4 +1,4 @@
-//! One file: its content as the process sees it, as it is durable, and the operations between.
+//! One file: its content as the process sees it, its durable content, and the operations in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,15 +9,15 @@ use base::rng::Rng;
 use super::Garbage;
 use super::content::Content;
 
-/// Something that was done to the file and is not durable.
+/// An operation on the file that is not durable.
 #[derive(Clone, Debug)]
 struct Pending {
     sequence: u64,
-    /// A sync of it failed: no later sync writes it.
+    /// Whether a sync of it failed: no later sync writes it.
     stuck: bool,
-    /// What it may leave if that is decided; otherwise what writes of the day may leave.
+    /// The garbage that it may leave, if that was fixed; otherwise the current setting applies.
     garbage: Option<Garbage>,
-    /// All of its sectors are written, or none.
+    /// Whether all of its sectors are written, or none.
     atomic: bool,
     change: Change,
 }
@@ -28,7 +28,7 @@ enum Change {
         offset: u64,
         data: Arc<[u8]>,
     },
-    /// The length grows to this; nothing is written.
+    /// The length grows to this, without a write.
     Extend(u64),
     /// The length shrinks to this.
     Shrink(u64),
@@ -40,19 +40,19 @@ pub(super) struct Inode {
     now: Content,
     durable: Content,
     pending: Vec<Pending>,
-    /// Sectors that became durable although older operations on them are pending: those are void.
+    /// Sectors that became durable although older operations on them are pending; those are void.
     clean: BTreeMap<u64, u64>,
 }
 
-/// Which pending operations a power cut spares.
+/// The choice of the pending operations that survive a power cut.
 pub(super) struct Choice<'a> {
     pub(super) rng: &'a mut Rng,
     pub(super) sector: u64,
-    /// What writes of the day may leave; `None` in a file that never has garbage.
+    /// The current setting of garbage; `None` in a file that never has garbage.
     pub(super) garbage: Option<Garbage>,
-    /// Operations after this one in time never happened.
+    /// Operations with later numbers never happened.
     pub(super) until: u64,
-    /// Chances in 1000 that a sector takes the next of the operations on it.
+    /// The chance in 1000 that a sector gets the next operation on it.
     pub(super) data_permille: u64,
     /// The same for changes of the length.
     pub(super) size_permille: u64,
@@ -82,7 +82,7 @@ impl Inode {
         &self.now
     }
 
-    /// Flips bits of one byte, whatever the process does.
+    /// Flips bits of one byte in both states.
     pub(super) fn flip(&mut self, at: u64, bits: u8) {
         for content in [&mut self.now, &mut self.durable] {
             content.flip(at, bits);
@@ -119,35 +119,35 @@ impl Inode {
         });
     }
 
-    /// What is pending may leave no more than this, whatever later writes may leave.
+    /// Fixes the garbage that pending operations may leave, whatever later writes may leave.
     pub(super) fn keep_garbage(&mut self, garbage: Garbage) {
         for p in &mut self.pending {
             p.garbage.get_or_insert(garbage);
         }
     }
 
-    /// The last write is never torn.
+    /// Makes the last write atomic.
     pub(super) fn last_is_atomic(&mut self) {
         if let Some(p) = self.pending.last_mut() {
             (p.garbage, p.atomic) = (Some(Garbage::None), true);
         }
     }
 
-    /// A sync failed: what is pending counts as written, and is not.
+    /// A sync failed: pending operations count as written, and are not.
     pub(super) fn fail_sync(&mut self) {
         for p in &mut self.pending {
             p.stuck = true;
         }
     }
 
-    /// Everything that no failed sync has lost becomes durable.
+    /// Makes everything durable, except operations that a failed sync has lost.
     pub(super) fn sync(&mut self, sequence: u64, sector: u64) {
         if self
             .pending
             .iter()
             .any(|p| matches!(p.change, Change::Shrink(_)))
         {
-            // The length is in the journal: it is committed as it is now.
+            // The length is in the journal, and is committed in its current state.
             let stuck = self.pending.iter().any(|p| p.stuck);
             if !stuck {
                 self.durable = self.now.clone();
@@ -177,7 +177,7 @@ impl Inode {
         }
     }
 
-    /// The length is durable: of writes before it shrank, what lies behind it can never come back.
+    /// The length is durable: earlier writes can never bring bytes behind it back.
     fn cut_off_stuck(&mut self) {
         let mut shortest = u64::MAX;
         for p in self.pending.iter_mut().rev() {
@@ -192,14 +192,14 @@ impl Inode {
         }
     }
 
-    /// The range becomes durable, with the length that it needs; other writes stay pending.
+    /// Makes a range durable, with the length that it needs; other writes stay pending.
     pub(super) fn commit(&mut self, sequence: u64, range: Range<u64>, sector: u64) {
         if self
             .pending
             .iter()
             .any(|p| matches!(p.change, Change::Shrink(_)))
         {
-            // Committing the length commits what the journal has before it.
+            // Committing the length also commits everything before it in the journal.
             self.sync(sequence, sector);
         }
         if self.durable.len() < range.end {
@@ -243,7 +243,7 @@ impl Inode {
             return out;
         }
         let mut len = out.len();
-        // Changes of the length are journalled in order: after the first lost one all are.
+        // Changes of the length are journalled in order: after the first lost one, all are lost.
         let mut lengths_lost = false;
         let mut lost_from = u64::MAX;
         let mut stopped: BTreeSet<u64> = BTreeSet::new();
@@ -257,7 +257,7 @@ impl Inode {
                     out.resize(out.len().min(*to));
                     len = *to;
                 }
-                // What is written later goes to new blocks, which are lost with the change.
+                // Later writes use new blocks, which are lost with the change.
                 Change::Shrink(to) => lost_from = lost_from.min(to / choice.sector),
                 Change::Write { offset, data } => {
                     let end = offset + data.len() as u64;
@@ -301,12 +301,12 @@ impl Inode {
     }
 }
 
-/// Numbers of the sectors that the range touches.
+/// Numbers of the sectors that the range overlaps.
 fn sectors(range: &Range<u64>, sector: u64) -> Range<u64> {
     range.start / sector..range.end.div_ceil(sector)
 }
 
-/// A write that was in flight may leave anything, if the disk is such a disk.
+/// A write that was in flight may leave garbage, if the disk has that property.
 fn destroy(
     out: &mut Content,
     bytes: Range<u64>,

@@ -1,7 +1,7 @@
-//! Disks and callers that do not keep their promises, to see whether the tests notice.
+//! Disks and callers that break their promises, to test whether the tests notice.
 //!
-//! [`Lying`] stands between the code under test and an honest disk, and is wrong in one way, as if
-//! the code above it had that bug.
+//! [`Lying`] is a layer between the code under test and a correct disk. It does one thing wrong, as if the
+//! code above it had that bug.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,44 +17,43 @@ use log::format::{LEGACY_HEADER, RecordType};
 
 use io::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync};
 
-/// What is wrong.
+/// The kinds of wrong behavior.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// Syncs of logs are forgotten.
     SkipLogSync,
     /// Syncs of table files are forgotten.
     SkipTableSync,
-    /// Syncs of the MANIFEST, of CURRENT and of what becomes it are forgotten.
+    /// Syncs of the MANIFEST and of CURRENT, also under its temporary name, are forgotten.
     SkipManifestSync,
     /// Syncs of directories are forgotten.
     SkipDirSync,
-    /// Durable writes are plain writes.
+    /// Durable writes are done as plain writes.
     DsyncAsNone,
-    /// A write takes only a part of the bytes, and nobody looks.
+    /// A write takes only a part of the bytes, and reports all of them.
     IgnoreShortWrite,
     /// A sector inside a log is zeroed now and then.
     ZeroInterior,
-    /// Every other write to a log waits for the next one, also across a sync.
+    /// Every other write to a log is delayed until after the next one, even across a sync.
     Reorder,
-    /// A log's sync is done one sync late.
+    /// A log's sync is done one sync later.
     SyncLate,
-    /// When a log is begun, the one before is filled with zeros, as if nobody needed it.
+    /// When a log is begun, the previous one is filled with zeros, as if it were not needed.
     ZeroLive,
-    /// After a sync, a log goes on at the next 512 bytes: zeros lie between.
+    /// After a sync, a log continues at the next 512 bytes, with zeros in between.
     PadWithZeros,
-    /// Now and then a batch is logged under the sequence numbers of the one before.
+    /// Now and then a batch is logged with the sequence numbers of the one before.
     ReuseSequence,
-    /// Atomic writes are plain durable ones.
+    /// Atomic writes are done as plain durable ones.
     TearAtomic,
-    /// A file that gets a second name loses its first one, before anybody has said that the second
-    /// is enough.
+    /// A file that gets a second name loses its first one, before the caller removes that.
     MoveEarly,
-    /// The edits of an atomic group in the MANIFEST are each for itself.
+    /// The edits of an atomic group in the MANIFEST are written as separate ones.
     SplitAtomicGroup,
 }
 
 impl Lie {
-    /// Every lie.
+    /// All lies.
     pub const ALL: [Self; 15] = [
         Self::SkipLogSync,
         Self::SkipTableSync,
@@ -74,7 +73,7 @@ impl Lie {
     ];
 }
 
-/// What a file is, by its name.
+/// The kind of a file, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Log,
@@ -100,7 +99,7 @@ fn role(path: &Path) -> Role {
     }
 }
 
-/// A file system that lies in one way.
+/// A file system with one kind of wrong behavior.
 #[derive(Debug)]
 pub struct Lying {
     inner: Arc<dyn FileSystem>,
@@ -110,7 +109,7 @@ pub struct Lying {
 }
 
 impl Lying {
-    /// `inner`, as seen through the lie.
+    /// `inner` with this lie.
     pub fn new(inner: Arc<dyn FileSystem>, lie: Lie) -> Arc<Self> {
         Arc::new(Self {
             inner,
@@ -121,7 +120,7 @@ impl Lying {
 }
 
 impl Lying {
-    /// A log is begun: zeroes the one before, if that is the lie.
+    /// A log is begun: zeroes the previous one, if that is the lie.
     fn begin_log(&self, path: &Path) -> Result<()> {
         if self.lie != Lie::ZeroLive || role(path) != Role::Log {
             return Ok(());
@@ -206,10 +205,10 @@ impl FileSystem for Lying {
     }
 }
 
-/// The unit of wrong acts on direct files: no disk here has a larger one.
+/// The unit of wrong operations on direct files: no disk here has a larger one.
 const DIRECT_UNIT: u64 = 4096;
 
-/// The same log bytes, with the sequence number of the first batch moved down by its count.
+/// The same log bytes, with the first batch's sequence number lowered by its count.
 fn reuse_sequence(data: &[u8]) -> Vec<u8> {
     let mut out = data.to_vec();
     let word = |at: usize| u32_at(data, at).unwrap_or(0);
@@ -234,11 +233,11 @@ fn is_manifest(path: &Path) -> bool {
 
 /// The tag of an atomic group in an edit of the MANIFEST.
 const IN_ATOMIC_GROUP: [u8; 2] = [0xac, 0x02];
-/// A tag that readers skip if they do not know it, and 0 bytes of it.
+/// A tag that readers skip if they do not know it, with 0 bytes of data.
 const SKIPPED: [u8; 3] = [0xe4, 0x40, 0];
 
-/// The records of a MANIFEST, each whole and in one piece, none of them in an atomic group; `None`
-/// if that is not what the bytes are.
+/// The records of a MANIFEST, each whole and in one piece, without their atomic groups; `None` if the bytes
+/// are something else.
 fn without_groups(data: &[u8]) -> Option<Vec<u8>> {
     let mut out = data.to_vec();
     let mut at = 0;
@@ -291,9 +290,9 @@ struct LyingFile {
     syncs: AtomicU64,
     direct: bool,
     held: Mutex<Option<(Vec<u8>, u64)>>,
-    /// Zeros that lie in the file between what was written.
+    /// Bytes of zeros in the file between the writes.
     shift: AtomicU64,
-    /// The end of the last write, in the file.
+    /// The end of the last write in the file.
     end: AtomicU64,
 }
 
@@ -310,7 +309,7 @@ impl LyingFile {
         }
     }
 
-    /// Writes what was held back, after a later write.
+    /// Writes the delayed bytes, after a later write.
     fn release(&self) -> Result<()> {
         let held = lock(&self.held).take();
         if let Some((data, offset)) = held {
@@ -319,8 +318,8 @@ impl LyingFile {
         Ok(())
     }
 
-    /// Writes edits of the MANIFEST outside of their group. A record comes in two pieces if it crosses
-    /// a sector's end, the last one first.
+    /// Writes edits of the MANIFEST without their atomic group. A record that crosses a sector's end
+    /// arrives in two pieces, the last one first.
     fn write_split(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
         let mut held = lock(&self.held);
         let mut whole = data.to_vec();
@@ -338,7 +337,7 @@ impl LyingFile {
         Ok(data.len())
     }
 
-    /// Zeroes 64 bytes, or a unit, in the middle of what is written already.
+    /// Zeroes 64 bytes, or a unit, in the middle of the written bytes.
     fn zero_interior(&self, end: u64) -> Result<()> {
         let at = end / 2;
         if self.direct && end >= 2 * DIRECT_UNIT {
@@ -351,7 +350,7 @@ impl LyingFile {
         io::write_all_at(&*self.inner, &[0; 64], at, WriteSync::Dsync)
     }
 
-    /// Takes the first part of the bytes and says that it took all.
+    /// Writes the first part of the bytes, and reports all of them as written.
     fn write_short(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
         let mut part = data.len().div_ceil(2);
         if self.direct {

@@ -1,4 +1,4 @@
-//! Names: the directory tree as the process sees it, as it is durable, and what lies between.
+//! Names: the directory tree as the process sees it, its durable state, and the operations in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -8,22 +8,22 @@ use base::Result;
 
 use super::{Act, not_found};
 
-/// What a name stands for.
+/// The object of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Dir,
-    /// A file, by its place in the table of inodes.
+    /// A file, by its index in the table of inodes.
     File(usize),
 }
 
-/// A change of a name, of two, or of those in a directory that is renamed, that happens as a whole.
+/// An atomic change of a name, of two names, or of all names in a renamed directory.
 #[derive(Clone, Debug)]
 pub(super) struct NameOp {
     pub(super) sequence: u64,
     changes: Vec<(PathBuf, Option<Node>)>,
     /// The directory whose sync makes it durable.
     dir: PathBuf,
-    /// A sync of the directory has failed since: later ones do nothing for it.
+    /// Whether a sync of the directory has failed since: later syncs do not affect it.
     lost: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Names that are all durable.
+    /// A tree whose names are all durable.
     pub(super) fn settled(names: BTreeMap<PathBuf, Node>) -> Self {
         Self {
             now: names.clone(),
@@ -52,7 +52,7 @@ impl Names {
         self.now.get(path).copied()
     }
 
-    /// Every name, directories before what is in them.
+    /// All names, directories before their content.
     pub(super) fn all(&self) -> impl Iterator<Item = (&PathBuf, &Node)> {
         self.now.iter()
     }
@@ -74,7 +74,7 @@ impl Names {
             .collect())
     }
 
-    /// Sets and clears names of files, durable with the directory of `target`.
+    /// Sets and clears names of files; durable with the directory of `target`.
     pub(super) fn change(
         &mut self,
         sequence: u64,
@@ -92,7 +92,7 @@ impl Names {
         self.pend(sequence, vec![(dir.to_path_buf(), Some(Node::Dir))], dir);
     }
 
-    /// Gives a directory, and everything under it, another name.
+    /// Renames a directory, with everything under it.
     pub(super) fn rename_dir(&mut self, sequence: u64, from: &Path, to: &Path) {
         let under = self.now.iter().filter(|(p, _)| p.starts_with(from));
         let mut changes = Vec::new();
@@ -119,15 +119,15 @@ impl Names {
         });
     }
 
-    /// A sync of `dir` has failed: what happened there may become durable by itself, or when something
-    /// else happens to the same name, but not by a later sync.
+    /// A sync of `dir` has failed: earlier changes in it may become durable by themselves, or with another
+    /// change of the same name, but not with a later sync.
     pub(super) fn lose(&mut self, dir: &Path) {
         for op in self.pending.iter_mut().filter(|op| op.dir == dir) {
             op.lost = true;
         }
     }
 
-    /// Makes what happened in `dir` durable, and what that depends on.
+    /// Makes the changes in `dir` durable, and those that they depend on.
     pub(super) fn sync(&mut self, dir: &Path) {
         let mut needed: BTreeSet<PathBuf> = BTreeSet::new();
         let mut chosen = vec![false; self.pending.len()];
@@ -149,8 +149,8 @@ impl Names {
         self.pending = left;
     }
 
-    /// The names after a power cut: those that are durable and the pending changes for which
-    /// `survives` says so, each only if no earlier one of the same name was lost.
+    /// The names after a power cut: the durable ones, and the pending changes for which `survives` is true,
+    /// if no earlier one of the same name was lost.
     pub(super) fn after_crash(
         &self,
         mut survives: impl FnMut(&NameOp) -> bool,

@@ -1,4 +1,4 @@
-//! Rot: a bit that the medium has forgotten, and no call has failed.
+//! Bit rot: a bit that the medium has lost although no call has failed.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,10 @@ use super::SimDisk;
 use super::names::Node;
 
 impl SimDisk {
-    /// Flips one bit of a file that `which` picks, as the process sees it and as it is durable;
-    /// `seed` says of which file and where, in a byte that is not zero if the file has one. Says
-    /// which file and byte it was; `None` if there is none to pick. What is pending may put it right.
+    /// Flips one bit of a file for which `which` is true, in the state that the process sees and in the
+    /// durable one. `seed` determines the file and the position, in a byte that is not zero if the file has
+    /// one. Returns the file and the position of the byte; `None` if there is no such file. A pending write
+    /// may repair it.
     pub fn flip_bit(&self, seed: u64, which: impl Fn(&Path) -> bool) -> Option<(PathBuf, u64)> {
         let mut rng = Rng::new(seed);
         let mut state = self.lock_state();

@@ -1,4 +1,4 @@
-//! The file system's calls: names change at once for the process, and for a power cut with
+//! The calls of the file system: the process sees changed names at once; they become durable with
 //! [`FileSystem::sync_dir`].
 
 use std::ffi::OsString;
@@ -201,7 +201,7 @@ impl FileSystem for SimDisk {
     }
 }
 
-/// A lock that is held.
+/// A held lock.
 #[derive(Debug)]
 struct Held {
     disk: SimDisk,

@@ -1,4 +1,4 @@
-//! The disk against what it promises.
+//! Tests of the disk's promises.
 
 use super::*;
 use base::rng::Rng;
@@ -28,7 +28,7 @@ fn content(disk: &SimDisk, name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Every content that the file has in many crash images.
+/// All contents of the file in many crash images.
 fn outcomes(disk: &SimDisk, name: &str) -> std::collections::BTreeSet<Option<Vec<u8>>> {
     let mut rng = Rng::new(1);
     let mut out = std::collections::BTreeSet::new();
@@ -77,7 +77,7 @@ fn a_failed_sync_of_a_directory_loses_its_new_names_for_good() {
         assert_eq!(outcomes(&disk, "old").len(), 1);
         assert_eq!(outcomes(&disk, "a").len(), 2, "a later sync does nothing");
         assert_eq!(outcomes(&disk, "b").len(), 1);
-        // What happens to the same name takes it along.
+        // A change of the same name makes it durable too.
         disk.rename(&p("a"), &p("c")).unwrap();
         disk.sync_dir(dir()).unwrap();
         assert_eq!(outcomes(&disk, "c").len(), 1);

@@ -19,7 +19,7 @@ fn show(bytes: Option<&[u8]>) -> String {
     }
 }
 
-/// A get.
+/// Checks a get.
 pub(super) fn get(
     db: &Db,
     cf: &ColumnFamily,
@@ -42,7 +42,7 @@ pub(super) fn get(
     ))
 }
 
-/// The other ways to read keys.
+/// Checks the other ways to read keys.
 pub(super) fn other_gets(
     db: &Db,
     cf: &ColumnFamily,
@@ -81,7 +81,7 @@ pub(super) fn other_gets(
     Ok(())
 }
 
-/// Everything in the family, now or at a snapshot.
+/// Checks everything in the family, now or at a snapshot.
 pub(super) fn everything(
     db: &Db,
     cf: &ColumnFamily,
@@ -102,7 +102,7 @@ pub(super) fn everything(
     Ok(())
 }
 
-/// Seeks and steps of an iterator, and what it must show.
+/// Seeks and steps of an iterator, and the entries that it must show.
 pub(super) struct Walk<'a> {
     options: &'a ReadOptions,
     want: &'a Family,
@@ -110,7 +110,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Of an iterator with these options over the family.
+    /// For an iterator with these options over the family.
     pub(super) fn new(options: &'a ReadOptions, want: &'a Family) -> Self {
         let lower = options.iterate_lower_bound.as_deref();
         let upper = options.iterate_upper_bound.as_deref();
@@ -136,7 +136,7 @@ impl<'a> Walk<'a> {
         )
     }
 
-    /// A seek, then steps; `key` draws keys.
+    /// Does a seek and some steps; `key` draws keys.
     pub(super) fn steps(
         &self,
         it: &mut DbIterator,
@@ -173,7 +173,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Moves the iterator; returns what was done, and the entry where it should be now.
+/// Moves the iterator; returns a description, and the index of the entry where it should be now.
 fn go(
     it: &mut DbIterator,
     choice: u64,

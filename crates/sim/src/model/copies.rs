@@ -1,4 +1,4 @@
-//! Copies of the database, and other instances of it: each is opened and compared.
+//! Copies of the database, and other instances of it, which are opened and compared.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use super::runner::{Runner, Step, compare, remove};
 use super::setup::{FAMILIES, for_family};
 use super::store::{Family, Model};
 
-/// Backups that are kept.
+/// Number of backups that are kept.
 const BACKUPS_MAX: usize = 3;
-/// Families at a time, so that comparisons stay short.
+/// The most families at a time, so that comparisons stay short.
 const FAMILIES_MAX: usize = 6;
 
 impl Runner {
-    /// Opens a copy, in one of the ways, and compares it with a model.
+    /// Opens a copy in one of several ways, and compares it with a model.
     fn open_copy(&mut self, dir: &Path, model: &Model) -> Step {
         let families = self.descriptors(model);
         let mut options = self.setup.options.clone();
@@ -37,7 +37,7 @@ impl Runner {
         db.close().map_err(|e| format!("close the copy: {e}"))
     }
 
-    /// Makes a checkpoint; at times the run goes on with it.
+    /// Creates a checkpoint; at times the run continues with it.
     pub(super) fn checkpoint(&mut self) -> Step {
         let log_size = [0, 0, 10_000, u64::MAX][self.rng.below(4) as usize];
         if log_size > 0 {
@@ -61,7 +61,7 @@ impl Runner {
         remove(&dir)
     }
 
-    /// Makes a backup, and restores one of those that there are; at times the run goes on with it.
+    /// Creates a backup, and restores some backup; at times the run continues with it.
     pub(super) fn back_up(&mut self) -> Step {
         let flush_before_backup = self.rng.one_in(2);
         if !flush_before_backup {
@@ -134,17 +134,17 @@ impl Runner {
         remove(&dir)
     }
 
-    /// Another instance that reads the directory while this one has it open.
+    /// Opens a read-only instance while this one has the directory open.
     pub(super) fn read_only(&mut self) -> Step {
         self.settle()?;
         self.note("an instance for reading".to_owned());
-        // Nothing that it is about to open may go away.
+        // The files that it opens must not be deleted.
         self.db().disable_file_deletions();
         let families = self.descriptors(&self.model);
         let some = self.rng.one_in(2);
         let options = &self.setup.options;
         let opened = if some {
-            // The families of the start alone: a reader need not open all.
+            // Only the initial families: a reader need not open all.
             Db::open_cf_read_only(&self.dir, options, &families[..FAMILIES.len()])
         } else {
             Db::open_cf_read_only(&self.dir, options, &families)
@@ -161,7 +161,7 @@ impl Runner {
         result
     }
 
-    /// An instance that follows this one: opened, or brought up to date.
+    /// Opens a secondary instance, or lets it catch up.
     pub(super) fn secondary(&mut self) -> Step {
         self.settle()?;
         self.note("a secondary instance".to_owned());

@@ -1,4 +1,4 @@
-//! Tables that are made outside of the database and ingested.
+//! Ingestion of tables that are created outside of the database.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::setup::for_family;
 use super::store::{Change, FileContent};
 
 impl Runner {
-    /// What a file holds: some keys in order, and some ranges.
+    /// Draws the content of a file: some keys in order, and some ranges.
     fn file_content(&mut self, f: usize) -> FileContent {
         let mut file = FileContent::default();
         for _ in 0..self.rng.below(40) {
@@ -33,7 +33,7 @@ impl Runner {
         file
     }
 
-    /// Writes the file; `None` if there is nothing to write.
+    /// Writes the file; `None` if it would be empty.
     fn write_file(&mut self, f: usize, file: &FileContent) -> Result<Option<PathBuf>, String> {
         if file.points.is_empty() && file.ranges.is_empty() {
             return Ok(None);
@@ -51,7 +51,7 @@ impl Runner {
         Ok(Some(path))
     }
 
-    /// Ingests some files into some families, all at once.
+    /// Ingests some files into some families at once.
     pub(super) fn ingest(&mut self) -> Step {
         let mut families = vec![self.family()];
         if self.rng.one_in(3) {
@@ -81,7 +81,7 @@ impl Runner {
         let strict = args.iter().any(|a| !a.options.allow_global_seqno);
         match self.db().ingest_external_files(&args) {
             Ok(()) => {}
-            // Without numbers of their own the files may not fit; then nothing came.
+            // Without sequence numbers of their own the files may not fit; then none was ingested.
             Err(e) if strict && e.to_string().contains("Global seqno") => contents.clear(),
             Err(e) => return Err(format!("ingest: {e}")),
         }
@@ -91,7 +91,7 @@ impl Runner {
             self.model[f].ingest(&*operator, file);
         }
         for path in args.iter().flat_map(|a| &a.external_files) {
-            // It is gone if it was moved.
+            // If the file was moved, it is gone.
             if path.exists() {
                 std::fs::remove_file(path).map_err(|e| format!("remove: {e}"))?;
             }
@@ -117,8 +117,8 @@ impl Runner {
         })
     }
 
-    /// Puts and deletes keys of the last family, which is new, and ingests a file behind them: it
-    /// shows where nothing was written.
+    /// Puts and deletes keys of the last family, which is new, and ingests a file behind them: its entries
+    /// are visible where nothing was written.
     pub(super) fn ingest_behind(&mut self) -> Step {
         let f = self.model.len() - 1;
         let mut file = FileContent::default();

@@ -1,4 +1,4 @@
-//! Flushes and compactions by call, and what the database tells of itself.
+//! Manual flushes and compactions, and the database's properties.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use ironstone::{
 use super::runner::{Runner, Step};
 use super::setup::Setup;
 
-/// Bytes by which an estimate may be above what is there.
+/// Bytes by which an estimate may exceed the real size.
 const ESTIMATE_SLACK: u64 = 1 << 20;
 
-/// Properties that always have a value, by what it is.
+/// Properties that always have a numeric value.
 const NUMBERS: &[&str] = &[
     "rocksdb.num-immutable-mem-table",
     "rocksdb.cur-size-active-mem-table",
@@ -51,14 +51,14 @@ impl Runner {
             .map_err(|e| format!("flush of a family: {e}"))
     }
 
-    /// Changes options of a family while it is open; when it is opened again, they are the run's.
+    /// Changes options of a family while it is open; after a reopen, it has the run's options again.
     pub(super) fn set_options(&mut self) -> Step {
         let f = self.family();
         let changes = Setup::changes(&mut self.rng);
         self.note(format!("set options of {f}: {changes:?}"));
         let cf = self.handle(f)?;
         match self.db().set_options(&cf, &changes) {
-            // They may contradict those that it has: then nothing changes.
+            // They may contradict the current options: then nothing changes.
             Err(e) if e.kind() == ErrorKind::InvalidArgument => Ok(()),
             other => other.map_err(|e| format!("set_options: {e}")),
         }
@@ -72,7 +72,7 @@ impl Runner {
             .map_err(|e| format!("flush_wal: {e}"))
     }
 
-    /// Two keys in the family's order; each end may be open.
+    /// Two keys in the family's order, either of which may be missing.
     fn ends(&mut self, f: usize) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
         let (a, b) = self.range(f);
         let begin = (!self.rng.one_in(3)).then_some(a);
@@ -108,13 +108,13 @@ impl Runner {
             .compact_range_opt(&options, &cf, begin.as_deref(), end.as_deref());
         match done {
             Err(e) if canceled && e.kind() == ErrorKind::Incomplete => Ok(()),
-            // The level does not exist, or something is in the way.
+            // The level does not exist, or the change is not possible.
             Err(e) if change_level && refused(e.kind()) => Ok(()),
             other => other.map_err(|e| format!("compact_range: {e}")),
         }
     }
 
-    /// Compacts files of one level to it or to one below.
+    /// Compacts files of one level to that level or to the next.
     pub(super) fn compact_files(&mut self) -> Step {
         let f = self.family();
         let cf = self.handle(f)?;
@@ -141,7 +141,7 @@ impl Runner {
         let to = level.level + depth;
         self.note(format!("compact files {numbers:?} of {f} to level {to}"));
         match self.db().compact_files(&options, &cf, &numbers, to) {
-            // Background compactions take files away, and levels have their rules.
+            // Background compactions may have removed the files, and levels have rules.
             Err(e) if refused(e.kind()) => Ok(()),
             other => other.map_err(|e| format!("compact_files: {e}")),
         }
@@ -157,7 +157,7 @@ impl Runner {
             .map_err(|e| format!("suggest_compact_range: {e}"))
     }
 
-    /// Some reads while nothing runs in the background.
+    /// Reads while background work is paused.
     pub(super) fn pause(&mut self) -> Step {
         self.note("background work pauses".to_owned());
         let failed = |e| format!("pause: {e}");
@@ -217,7 +217,7 @@ impl Runner {
         if errors != "0" {
             return Err(format!("{errors} errors in the background"));
         }
-        // An iterator that was made at a snapshot keeps it.
+        // An iterator that was created at a snapshot holds it.
         let least = self.snapshots.len();
         let most = least + self.held.len();
         let have = get("rocksdb.num-snapshots")?;
@@ -230,7 +230,7 @@ impl Runner {
     }
 }
 
-/// Whether an error says that the call cannot be done, and not that something is wrong.
+/// Whether an error means that the call is not possible, and not that something is wrong.
 fn refused(kind: ErrorKind) -> bool {
     matches!(
         kind,

@@ -1,4 +1,4 @@
-//! Operations that read: now, at snapshots, and with iterators that are kept.
+//! Operations that read: the current content, snapshots, and iterators that are kept.
 
 use base::rng::Rng;
 use ironstone::{ColumnFamily, DbIterator, ReadOptions};
@@ -8,11 +8,11 @@ use super::runner::{Runner, Step};
 use super::setup::FAMILIES;
 use super::store::Family;
 
-/// Iterators and snapshots that are kept at a time.
+/// The most iterators and snapshots that are kept.
 const HELD_MAX: usize = 4;
 const SNAPSHOTS_MAX: usize = 6;
 
-/// An iterator that goes on showing what was there when it was made.
+/// An iterator that is kept, with the content that it must show.
 pub(super) struct Held {
     it: DbIterator,
     options: ReadOptions,
@@ -20,7 +20,7 @@ pub(super) struct Held {
 }
 
 impl Runner {
-    /// Now, or one of the snapshots: options, and what is to be read.
+    /// The current content, or one of the snapshots: read options, and the snapshot's index.
     fn moment(&mut self) -> (ReadOptions, Option<usize>) {
         let mut options = ReadOptions {
             verify_checksums: !self.rng.one_in(4),
@@ -37,7 +37,7 @@ impl Runner {
         (options, at)
     }
 
-    /// The family at a moment, and its handle.
+    /// The family's content at a moment, and its handle.
     fn view(&self, f: usize, at: Option<usize>) -> Result<(&Family, ColumnFamily), String> {
         let family = &at.map_or(&self.model, |i| &self.snapshots[i].1)[f];
         Ok((family, self.handle(f)?))
@@ -63,7 +63,7 @@ impl Runner {
         self.get_over_families(&options, at, &keys)
     }
 
-    /// The same keys in all families at once.
+    /// Reads the same keys in all families at once.
     fn get_over_families(
         &self,
         options: &ReadOptions,
@@ -90,7 +90,7 @@ impl Runner {
         Ok(())
     }
 
-    /// An iterator that ends where the prefix does.
+    /// Checks an iterator that ends at the end of its prefix.
     pub(super) fn walk_prefix(&mut self) -> Step {
         let f = self.family();
         let (mut options, at) = self.bounded();
@@ -129,7 +129,7 @@ impl Runner {
         it.status().map_err(|e| failed(e.to_string()))
     }
 
-    /// Options with bounds, or without.
+    /// Read options with or without bounds.
     fn bounded(&mut self) -> (ReadOptions, Option<usize>) {
         let (mut options, at) = self.moment();
         let mut bound = || {
@@ -155,7 +155,7 @@ impl Runner {
         Walk::new(&options, family).steps(&mut it, &mut rng, |rng| Self::key(rng, keys))
     }
 
-    /// Makes an iterator, which is kept.
+    /// Creates an iterator, which is kept.
     pub(super) fn hold(&mut self, f: usize) -> Step {
         let (mut options, at) = self.bounded();
         let (family, cf) = self.view(f, at)?;
@@ -165,7 +165,7 @@ impl Runner {
             .iterator_cf(&options, &cf)
             .map_err(|e| format!("iterator: {e}"))?;
         self.note(format!("an iterator over {:?} is kept", family.name));
-        // It goes on showing what it shows when the snapshot is released.
+        // The iterator is not affected when the snapshot is released.
         options.snapshot = None;
         self.held.push(Held {
             it,
@@ -178,7 +178,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Moves an iterator that was kept, or makes one.
+    /// Moves an iterator that was kept, or creates one.
     pub(super) fn walk_held(&mut self) -> Step {
         if self.held.is_empty() || self.rng.one_in(4) {
             let f = self.family();
@@ -188,7 +188,7 @@ impl Runner {
         let mut rng = Rng::new(self.rng.next_u64());
         let keys = self.setup.keys + 20;
         let ends = self.rng.one_in(3);
-        // A family of the start is never dropped: it can be looked at anew.
+        // The initial families are never dropped, so their iterators can be refreshed.
         let name = &self.held[i].family.name;
         let still = FAMILIES.iter().position(|(n, _)| n == name);
         if let Some(f) = still.filter(|_| self.rng.one_in(4)) {
@@ -220,7 +220,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Releases a snapshot; compares everything at it before, at times.
+    /// Releases a snapshot; at times everything at it is compared first.
     pub(super) fn release(&mut self) -> Step {
         let full = self.rng.one_in(8);
         self.release_one(full)

@@ -1,5 +1,5 @@
-//! Draws operations and does them on both sides. What they do is in the files beside this one; here
-//! is what they are drawn from, and how the database is opened, closed and compared.
+//! Draws operations and executes them on both sides. The operations are in the files beside this one; this
+//! one has their weights, and opens, closes and compares the database.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ use super::{Counts, Failure, Plan, check};
 use crate::dirs;
 use crate::hooked::{Free, HookedFs};
 
-/// Operations that a failure shows.
+/// Number of operations in the trace of a failure.
 const TRACE: usize = 24;
-/// Operations after which the counts are handed over.
+/// Number of operations after which the counts are handed over.
 const COUNTED: u64 = 1000;
 
-/// A step's outcome: what differs, in words.
+/// The outcome of a step: the difference, as text.
 pub(super) type Step = Result<(), String>;
-/// What is done to both sides.
+/// An operation on both sides.
 type Operation = fn(&mut Runner) -> Step;
 
-/// Operations of a single key or a few, with their weights.
+/// Operations on one or a few keys, with their weights.
 const COMMON: &[(&str, u64, Operation)] = &[
     ("puts", 300_000, Runner::put),
     ("merges", 60_000, Runner::merge),
@@ -46,7 +46,7 @@ const COMMON: &[(&str, u64, Operation)] = &[
     ("releases of snapshots", 7_000, Runner::release),
 ];
 
-/// The others: each is done so often in a million operations of a long run.
+/// Other operations, with how often each is done in a million operations of a long run.
 const RARE: &[(&str, u64, Operation)] = &[
     ("flushes", 1_200, Runner::flush),
     ("compactions of ranges", 700, Runner::compact_range),
@@ -71,29 +71,29 @@ const RARE: &[(&str, u64, Operation)] = &[
 
 /// A run in progress.
 pub(super) struct Runner {
-    /// Dropped before the directory is.
+    /// Must be dropped before the directory.
     pub(super) db: Option<Db>,
-    /// Another instance of the database, that follows.
+    /// A secondary instance of the database.
     pub(super) secondary: Option<Db>,
     plan: Plan,
     pub(super) rng: Rng,
     pub(super) setup: Setup,
     pub(super) fs: Arc<HookedFs>,
     pub(super) temp: tempfile::TempDir,
-    /// The directory of the database: a crash goes on in another one.
+    /// The directory of the database: a crash continues in another one.
     pub(super) dir: PathBuf,
     pub(super) model: Model,
     pub(super) snapshots: Vec<(Snapshot, Model)>,
     pub(super) held: Vec<Held>,
-    /// Asynchronous writes, perhaps not durable yet.
+    /// Asynchronous writes that may not be durable yet.
     pub(super) pending: Vec<PendingWrite>,
-    /// The contents of the backups that there are, by number.
+    /// The contents of the existing backups, by number.
     pub(super) backups: BTreeMap<u32, Model>,
-    /// A write without the log happened since the last flush of everything.
+    /// Whether a write without the log happened since the last flush of everything.
     pub(super) unlogged: bool,
-    /// Families made so far: their names come back.
+    /// Number of families created so far; their names are reused.
     pub(super) created: u64,
-    /// Names of files and directories made so far.
+    /// Number of names of files and directories made so far.
     named: u64,
     trace: VecDeque<String>,
     table: Vec<(u64, &'static str, Operation)>,
@@ -188,7 +188,7 @@ impl Runner {
         operation(self)
     }
 
-    /// The end of a run: what is held is compared too.
+    /// Ends a run: iterators and snapshots that are kept are compared too.
     fn finish(&mut self) -> Step {
         while !self.held.is_empty() {
             self.walk_held()?;
@@ -217,14 +217,14 @@ impl Runner {
     }
 
     pub(super) fn family(&mut self) -> usize {
-        // Half of the operations hit the default family, so that families fill unevenly.
+        // Half of the operations use the default family, so that families fill unevenly.
         if self.rng.one_in(2) {
             return 0;
         }
         self.rng.below(self.model.len() as u64) as usize
     }
 
-    /// A path in the run's directory that nothing has yet.
+    /// An unused path in the run's directory.
     pub(super) fn new_path(&mut self, kind: &str) -> PathBuf {
         self.named += 1;
         self.temp.path().join(format!("{kind}{}", self.named))
@@ -246,7 +246,7 @@ impl Runner {
         Self::key(&mut self.rng, self.setup.keys)
     }
 
-    /// What is on disk now is all that there is.
+    /// Makes everything durable, in tables or in the log.
     pub(super) fn settle(&mut self) -> Step {
         for write in std::mem::take(&mut self.pending) {
             let durable = write.durable.wait();
@@ -262,7 +262,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Lets go of all that belongs to the database that is open.
+    /// Drops everything that belongs to the open database.
     fn let_go(&mut self) {
         self.snapshots.clear();
         self.held.clear();
@@ -286,7 +286,7 @@ impl Runner {
         self.open()
     }
 
-    /// Goes on with a copy of the directory as it is at this moment.
+    /// Continues with a copy of the directory in its current state.
     fn crash(&mut self) -> Step {
         self.settle()?;
         self.note("crash and open".to_owned());
@@ -296,7 +296,7 @@ impl Runner {
         self.go_on_in(to)
     }
 
-    /// Goes on with the database in another directory; its content is the model's.
+    /// Continues with the database in another directory; its content is the model's.
     pub(super) fn go_on_in(&mut self, dir: PathBuf) -> Step {
         self.let_go();
         drop(self.db.take());
@@ -329,7 +329,8 @@ impl Runner {
         compare(self.db(), &self.model)
     }
 
-    /// Drops the last family, or creates one. Snapshots go: they do not hold dropped families.
+    /// Drops the last family, or creates one. Snapshots of the model are released, because they cannot read
+    /// dropped families.
     fn change_families(&mut self) -> Step {
         if self.model.len() > FAMILIES.len() && self.rng.one_in(2) {
             return self.drop_family();
@@ -351,15 +352,14 @@ impl Runner {
         Ok(())
     }
 
-    /// A name for a new family; `None` if the next one is taken. A name comes back, as another
-    /// family.
+    /// A name for a new family; `None` if the next one is in use. Names are reused for different families.
     pub(super) fn new_name(&mut self) -> Option<String> {
         self.created += 1;
         let name = format!("extra{}", self.created % 3);
         (!self.model.iter().any(|f| f.name == name)).then_some(name)
     }
 
-    /// Who has the family open goes on reading it.
+    /// Drops a family; iterators of it must keep working.
     fn drop_family(&mut self) -> Step {
         let last = self.model.len() - 1;
         let cf = self.handle(last)?;
@@ -401,7 +401,7 @@ pub(super) fn remove(dir: &Path) -> Step {
     std::fs::remove_dir_all(dir).map_err(|e| format!("remove {}: {e}", dir.display()))
 }
 
-/// The operations with the sum of the weights up to each.
+/// The operations with the cumulative sum of the weights.
 fn weights(rare: u64) -> Vec<(u64, &'static str, Operation)> {
     let rare = RARE
         .iter()

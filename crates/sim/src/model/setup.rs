@@ -1,10 +1,9 @@
-//! The options of a run, drawn from its seed: small buffers and small files, so that a few
-//! thousand operations go through everything.
+//! The options of a run, drawn from its seed: small buffers and small files, so that a few thousand
+//! operations use every part of the database.
 //!
-//! Options are text, `name=value;…`, as RocksDB's `GetOptionsFromString` takes them: a failure
-//! prints what it ran with, and another program can be given the same. Values that contradict one
-//! another are drawn again. What [`IN_TURNS`] lists goes by the seed, so that a few sets have every
-//! value of it.
+//! Options are text, `name=value;…`, as in RocksDB's `GetOptionsFromString`: a failure prints the options
+//! of its run, and another program can use the same. Contradictory values are drawn again. Options in
+//! [`IN_TURNS`] are chosen by the seed in turns, so that a few sets have each of their values.
 
 use std::sync::Arc;
 
@@ -12,17 +11,17 @@ use base::Comparator;
 use base::rng::Rng;
 use ironstone::{BlockCache, ColumnFamilyOptions, Options};
 
-/// The families that a run begins with: name, and whether it has the reverse order.
+/// The initial families: name, and whether it has the reverse order.
 pub(crate) const FAMILIES: [(&str, bool); 3] =
     [("default", false), ("second", false), ("reverse", true)];
 
-/// Draws before it is given up that the options go together.
+/// The most draws until the options fit together.
 const DRAWS_MAX: u32 = 10_000;
 
-/// Names with the values that they are drawn from; one that stands twice is twice as likely.
+/// Option names with the values that they are drawn from; a value that is listed twice is twice as likely.
 type Draws = &'static [(&'static str, &'static [&'static str])];
 
-/// What a database keeps for its life: each value in turn, by the seed.
+/// Options that a database keeps for its life, with each value in turn, by the seed.
 const IN_TURNS: Draws = &[
     (
         "compaction_style",
@@ -52,7 +51,7 @@ const IN_TURNS: Draws = &[
     ),
 ];
 
-/// What a database keeps for its life.
+/// Options that a database keeps for its life.
 const KEPT: Draws = &[
     ("num_levels", &["2", "4", "7"]),
     ("allow_ingest_behind", &["false", "false", "false", "true"]),
@@ -67,7 +66,7 @@ const KEPT: Draws = &[
     ("atomic_flush", &["false", "false", "true"]),
 ];
 
-/// What may be different each time the database is opened.
+/// Options of the database that may differ each time it is opened.
 const DATABASE: Draws = &[
     ("max_background_jobs", &["2", "3", "4"]),
     ("max_open_files", &["-1", "-1", "20"]),
@@ -103,7 +102,7 @@ const DATABASE: Draws = &[
     ("delayed_write_rate", &["16777216", "1000000000"]),
 ];
 
-/// The same, of families.
+/// The same for families.
 const FAMILY: Draws = &[
     ("write_buffer_size", &["16384", "65536", "65536", "262144"]),
     ("max_write_buffer_number", &["2", "3", "4"]),
@@ -138,7 +137,7 @@ const FAMILY: Draws = &[
         ],
     ),
     (
-        // So large that nothing is ever deleted: what FIFO deletes, no model can know.
+        // So large that FIFO never deletes anything, because the model cannot know what it deletes.
         "compaction_options_fifo",
         &["{max_table_files_size=1000000000000;allow_compaction=true}"],
     ),
@@ -181,7 +180,7 @@ const FAMILY: Draws = &[
     ),
 ];
 
-/// What may be different while the database is open.
+/// Options that may change while the database is open.
 const MUTABLE: Draws = &[
     ("write_buffer_size", &["16384", "65536", "262144"]),
     ("max_write_buffer_number", &["2", "3", "4"]),
@@ -206,7 +205,7 @@ const MUTABLE: Draws = &[
     ),
 ];
 
-/// The same, of tables.
+/// Options of tables that may differ each time the database is opened.
 const TABLE: Draws = &[
     ("block_size", &["256", "1024", "4096", "16384"]),
     ("block_restart_interval", &["1", "3", "16"]),
@@ -268,30 +267,30 @@ const TABLE: Draws = &[
     ("verify_compression", &["false", "false", "true"]),
 ];
 
-/// A run's options.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The options, without the file system.
     pub options: Options,
-    /// Different keys in a family.
+    /// Number of different keys in a family.
     pub keys: u64,
-    /// Bytes of a usual value, at most.
+    /// The most bytes of a usual value.
     pub value_bytes: u64,
-    /// The part that the database keeps for its life, as text.
+    /// The options that the database keeps for its life, as text.
     kept: String,
-    /// What was not drawn.
+    /// The options that were not drawn.
     fixed: String,
-    /// All of it.
+    /// All options, as text.
     text: String,
 }
 
 impl Setup {
-    /// The options of a seed. The generator is that of the run.
+    /// The options of a seed. `rng` is the run's generator.
     pub fn of(seed: u64, rng: &mut Rng) -> Self {
         Self::with(seed, rng, "")
     }
 
-    /// The same, where `fixed` says of some options what they are.
+    /// The same, with some options given by `fixed`.
     pub(crate) fn with(seed: u64, rng: &mut Rng, fixed: &str) -> Self {
         let in_turns = IN_TURNS
             .iter()
@@ -317,7 +316,7 @@ impl Setup {
         panic!("no options go together with {in_turns}");
     }
 
-    /// Draws anew what may change when the database is opened again.
+    /// Draws anew the options that may change when the database is opened again.
     pub(crate) fn vary(&mut self, rng: &mut Rng) {
         for _ in 0..DRAWS_MAX {
             if let Some((mut options, text)) = Self::draw_rest(&self.kept, &self.fixed, rng) {
@@ -328,7 +327,7 @@ impl Setup {
         }
     }
 
-    /// One draw; `None` if something in it contradicts something else.
+    /// One draw; `None` if some options contradict others.
     fn draw_rest(kept: &str, fixed: &str, rng: &mut Rng) -> Option<(Options, String)> {
         let mut text = format!(
             "{kept}create_if_missing=true;arena_block_size=4096;stats_dump_period_sec=0;\
@@ -339,7 +338,7 @@ impl Setup {
             draw(rng, TABLE)
         );
         if text.contains("StyleFIFO") {
-            // Every table stays: fewer of them.
+            // Every table is kept, so there should be fewer.
             text += "write_buffer_size=1000000;";
         }
         text += fixed;
@@ -358,7 +357,7 @@ impl Setup {
         options.validate().is_ok().then_some((options, text))
     }
 
-    /// Options that may change while the database is open: a few of them, with new values.
+    /// A few of the options that may change while the database is open, with new values.
     pub(crate) fn changes(rng: &mut Rng) -> Vec<(&'static str, &'static str)> {
         let some = (0..=rng.below(3)).map(|_| {
             let (name, values) = pick(rng, MUTABLE);
@@ -367,18 +366,18 @@ impl Setup {
         some.collect()
     }
 
-    /// What is different in a life of the database and in the others, as text.
+    /// The options of the current life, as text.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// Whether the error says that options contradict one another, not that one is none.
+/// Whether the error says that options contradict each other, not that one is unknown.
 fn is_rule(e: &ironstone::Error) -> bool {
     !e.to_string().contains("unknown")
 }
 
-/// One of the values of each, as text.
+/// One of the values of each option, as text.
 fn draw(rng: &mut Rng, of: Draws) -> String {
     let each = of
         .iter()
@@ -386,7 +385,7 @@ fn draw(rng: &mut Rng, of: Draws) -> String {
     each.collect()
 }
 
-/// The same options with the family's order.
+/// The family options, with the family's order.
 pub(crate) fn for_family(options: &Options, reverse: bool) -> ColumnFamilyOptions {
     let mut o = options.cf.clone();
     if reverse {

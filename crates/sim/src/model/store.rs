@@ -1,4 +1,4 @@
-//! The model: what a database should hold, as ordered maps.
+//! The model: the expected content of a database, as ordered maps.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use base::Result;
 use ironstone::{ExternalSstFileInfo, MergeOperator, Options, SstFileWriter, WideColumns};
 
-/// A value; snapshots share it.
+/// A value, shared by snapshots.
 pub(crate) type Value = Arc<[u8]>;
 
-/// What a key is set to.
+/// The content of a key.
 #[derive(Clone, Debug)]
 struct Cell {
-    /// What plain reads show.
+    /// The value that plain reads show.
     plain: Value,
-    /// Of an entity.
+    /// The columns, if it is an entity.
     columns: Option<Arc<WideColumns>>,
 }
 
@@ -24,15 +24,15 @@ struct Cell {
 pub(crate) enum Change {
     Put(Value),
     Delete,
-    /// Of a key that was put once since it was deleted.
+    /// Valid only for a key that was put once since it was deleted.
     SingleDelete,
-    /// Of the keys up to this one, which stays.
+    /// Deletes the keys up to this one, which is kept.
     DeleteTo(Vec<u8>),
     Merge(Vec<u8>),
     Entity(WideColumns),
 }
 
-/// What a table holds that is made outside of the database.
+/// The content of a table that is created outside of the database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileContent {
     /// Deletions from the first key to before the second.
@@ -77,7 +77,7 @@ impl Family {
         }
     }
 
-    /// Makes a change; merges are those of the operator.
+    /// Applies a change; merges use the operator.
     pub(crate) fn apply(&mut self, operator: &dyn MergeOperator, key: Vec<u8>, change: Change) {
         match change {
             Change::Put(value) => {
@@ -117,8 +117,8 @@ impl Family {
         }
     }
 
-    /// Applies what a file holds that is ingested: its range deletions hide what was there before,
-    /// not what the file itself sets.
+    /// Applies an ingested file: its range deletions hide the existing entries, not those of the file
+    /// itself.
     pub(crate) fn ingest(&mut self, operator: &dyn MergeOperator, file: FileContent) {
         for (begin, end) in file.ranges {
             self.apply(operator, begin, Change::DeleteTo(end));

@@ -1,7 +1,7 @@
-//! Random operations on a database whose values expire, under a clock that the test moves.
+//! Random operations on a database whose values expire, with a clock that the test sets.
 //!
-//! A value is there until it is older than the time to live; then it may be there until a
-//! compaction meets it, and after a compaction of everything it is not.
+//! A value is visible until it is older than the time to live. After that it may be visible until a
+//! compaction processes it; after a compaction of everything it is not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use ironstone::{
 use super::setup::Setup;
 use crate::dirs;
 
-/// Seconds that a value lives.
+/// Time to live of values, in seconds.
 const TTL: i32 = 1000;
-/// When a run begins: seconds since 1970.
+/// The date at the beginning of a run: seconds since 1970.
 const BEGIN: u64 = 1_700_000_000;
 
-/// A clock whose date stands still unless it is moved.
+/// A clock whose date changes only if the test sets it.
 #[derive(Debug)]
 struct Hands {
     micros: AtomicU64,
@@ -38,7 +38,7 @@ impl Clock for Hands {
     }
 }
 
-/// A value and when it was written, in seconds.
+/// Values, with the times of their writes in seconds.
 type Map = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
 struct Run {
@@ -50,10 +50,10 @@ struct Run {
     map: Map,
 }
 
-/// Runs so many operations with a seed.
+/// Runs this many operations with a seed.
 ///
 /// # Errors
-/// What differs, with the seed and the number of the operation.
+/// The difference, with the seed and the number of the operation.
 pub fn run(seed: u64, operations: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let mut setup = Setup::of(seed, &mut rng);
@@ -145,7 +145,7 @@ impl Run {
         written + TTL as u64 >= self.now()
     }
 
-    /// `gone`: what has expired must not be there.
+    /// Checks a key. `gone`: expired values must not be visible.
     fn check(&self, key: &[u8], have: Option<&[u8]>, gone: bool) -> Result<(), String> {
         let fine = match self.map.get(key) {
             None => have.is_none(),
@@ -160,7 +160,7 @@ impl Run {
         Err(format!("{key}, {age:?} s old: found {len:?} bytes"))
     }
 
-    /// Everything, by an iterator. What has gone stays away.
+    /// Checks everything by an iterator. A value that is no longer visible must stay invisible.
     fn scan(&mut self, gone: bool) -> Result<(), String> {
         let cf = self.db().base().default_column_family();
         let opened = self.db().iterator_cf(&ReadOptions::default(), &cf);
@@ -181,7 +181,7 @@ impl Run {
         Ok(())
     }
 
-    /// A compaction of everything.
+    /// Compacts everything.
     fn compact(&mut self) -> Result<(), String> {
         let base = self.db().base();
         let cf = base.default_column_family();
@@ -191,7 +191,7 @@ impl Run {
         };
         let done = base.compact_range_opt(&options, &cf, None, None);
         done.map_err(|e| format!("compact: {e}"))?;
-        // FIFO compacts nothing by call.
+        // With FIFO, manual compactions do nothing.
         let fifo = self.setup.text().contains("StyleFIFO");
         self.scan(!fifo)
     }

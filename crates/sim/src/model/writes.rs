@@ -5,7 +5,7 @@ use ironstone::{ErrorKind, WideColumns, WriteBatch, WriteOptions};
 use super::runner::{Runner, Step};
 use super::store::{Change, Value};
 
-/// Changes of one batch: family, key, change.
+/// The changes of a batch: family, key, change.
 type Changes = Vec<(usize, Vec<u8>, Change)>;
 
 impl Runner {
@@ -24,7 +24,7 @@ impl Runner {
         out.into()
     }
 
-    /// Sometimes 8 bytes, as counters have.
+    /// Sometimes 8 bytes long, like a counter.
     pub(super) fn operand(&mut self) -> Vec<u8> {
         let len = if self.rng.one_in(2) {
             8
@@ -58,7 +58,7 @@ impl Runner {
         }
     }
 
-    /// Makes one change in a batch of its own.
+    /// Writes one change in a batch of its own.
     fn change(&mut self, change: Change) -> Step {
         let f = self.family();
         let key = self.some_key();
@@ -90,7 +90,7 @@ impl Runner {
         self.write(vec![(f, begin, Change::DeleteTo(end))])
     }
 
-    /// Puts a key that is put and single-deleted in turns.
+    /// Changes a key that is put and single-deleted in turns.
     pub(super) fn put_once(&mut self) -> Step {
         let f = self.family();
         let key = format!("once{:03}", self.rng.below(100)).into_bytes();
@@ -108,7 +108,7 @@ impl Runner {
         self.model[family].apply(operator, key, change);
     }
 
-    /// A range of keys in the family's order: mostly of a few neighbours, now and then a wide one.
+    /// A range of keys in the family's order: mostly a few neighbors, now and then a wide one.
     pub(super) fn range(&mut self, f: usize) -> (Vec<u8>, Vec<u8>) {
         let keys = self.setup.keys;
         let (mut a, mut b) = if self.rng.one_in(20) {
@@ -162,7 +162,7 @@ impl Runner {
         Ok(())
     }
 
-    /// A batch with parts that are taken back, and what is left of it.
+    /// A batch in which some parts were rolled back, and the remaining changes.
     fn transaction(&mut self) -> Result<(WriteBatch, Changes), String> {
         let mut batch = WriteBatch::new();
         let mut kept = self.changes();
@@ -213,7 +213,7 @@ impl Runner {
         self.note(format!("{}, {options:?}", shown(&changes)));
         match self.db().write_opt(&options, batch) {
             Ok(()) => {}
-            // It would have had to wait, and was not done.
+            // The write would have had to wait, and was not done.
             Err(e) if options.no_slowdown && e.kind() == ErrorKind::Incomplete => return Ok(()),
             Err(e) => return Err(format!("write: {e}")),
         }
@@ -223,7 +223,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Writes without waiting for the device.
+    /// Writes without waiting for durability.
     pub(super) fn write_async(&mut self) -> Step {
         let (batch, changes) = self.transaction()?;
         self.note(format!("asynchronously {}", shown(&changes)));
@@ -244,7 +244,7 @@ impl Runner {
     }
 }
 
-/// A batch in a trace.
+/// A batch, as text for the trace.
 fn shown(changes: &Changes) -> String {
     match &changes[..] {
         [(f, key, change)] => {

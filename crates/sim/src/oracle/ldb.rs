@@ -42,7 +42,7 @@ fn run(tool: &str, args: &[&str]) -> Result<String> {
     Err(failed(format!("{}: {stdout}{stderr}", out.status)))
 }
 
-/// Runs `ldb` on the database and returns what it prints. Errors: it fails, with its words.
+/// Runs `ldb` on the database and returns its output. Errors: it fails; the error has its output.
 pub fn ldb(dir: &Path, args: &[&str]) -> Result<String> {
     let db = format!("--db={}", dir.display());
     let all: Vec<&str> = std::iter::once(db.as_str())
@@ -51,7 +51,7 @@ pub fn ldb(dir: &Path, args: &[&str]) -> Result<String> {
     run("ldb", &all)
 }
 
-/// What `ldb scan` shows of a family.
+/// The output of `ldb scan` for a family.
 pub fn scan(dir: &Path, family: &str) -> Result<Pairs> {
     let family = format!("--column_family={family}");
     let text = ldb(dir, &["--hex", "--try_load_options", &family, "scan"])?;
@@ -65,7 +65,7 @@ pub fn scan(dir: &Path, family: &str) -> Result<Pairs> {
         .collect()
 }
 
-/// What `ldb scan` shows of these families.
+/// The output of `ldb scan` for these families.
 pub fn scan_all(dir: &Path, families: &[&str]) -> Result<Vec<FamilyContent>> {
     families
         .iter()

@@ -164,7 +164,7 @@ impl Rocks {
         done.map_err(failed)
     }
 
-    /// A family forward; backward and by gets it must be the same.
+    /// A family, read forward; reads backward and by gets must agree.
     fn family(&self, family: &Family) -> Result<FamilyContent, String> {
         let cf = self.cf(family)?;
         let failed = |e: base::Error| e.to_string();

@@ -1,7 +1,8 @@
-//! Many threads, everything at once, and everything goes wrong: `sim::chaos`, for a while.
+//! Many threads do everything at once while I/O fails and processes die: `sim::chaos`, for a given time.
 //!
-//! `IRONSTONE_CHAOS_SECONDS=n` says how long, not at all without it; `IRONSTONE_CHAOS_SEED=s` where it
-//! begins. Alone in its process: it looks for threads that are left, and ends the process when an operation hangs.
+//! `IRONSTONE_CHAOS_SECONDS=n` sets the time; without it the test does nothing. `IRONSTONE_CHAOS_SEED=s` sets
+//! the first seed. The test is alone in its process: it looks for threads that are left, and ends the process
+//! when an operation hangs.
 #![expect(clippy::print_stdout, reason = "the counts are what a run is for")]
 #![expect(clippy::disallowed_methods, reason = "runs are timed")]
 

@@ -1,8 +1,9 @@
-//! Simulated clusters of block stores: some seeds in the normal run of tests, and a run that is the same twice.
+//! Simulated clusters of block stores: the normal run of tests runs some seeds, and checks that a run is
+//! deterministic.
 //!
-//! `IRONSTONE_CLUSTER_SEEDS=n` runs so many seeds, until one fails; `IRONSTONE_CLUSTER_SEED=s` runs the one that a
-//! failure names. `IRONSTONE_CLUSTER_REDUCE=n`: so often a seed that fails is run again, to leave out what it does not
-//! need. `cargo xtask soak block` runs many, with optimisation.
+//! `IRONSTONE_CLUSTER_SEEDS=n` runs `n` seeds, or fewer if one fails. `IRONSTONE_CLUSTER_SEED=s` runs the one
+//! that a failure names. `IRONSTONE_CLUSTER_REDUCE=n` runs a failing seed up to `n` times, to leave out the
+//! steps that the failure does not need. `cargo xtask soak block` runs many seeds, with optimisation.
 #![expect(clippy::print_stdout, reason = "the counts are what a run is for")]
 
 #[cfg(test)]
@@ -15,14 +16,14 @@ mod tests {
 
     /// Seeds of the normal run.
     const SEEDS: u64 = 40;
-    /// Runs of a seed that fails until it is as small as it gets.
+    /// The most runs in which a failing seed is reduced.
     const REDUCING_RUNS: u64 = 40;
 
     fn from_environment(name: &str) -> Option<u64> {
         std::env::var(name).ok()?.parse().ok()
     }
 
-    /// What may not happen in few seeds.
+    /// Events that a few seeds need not have.
     const RARE: [&str; 4] = [
         "registers undecided",
         "runs without a quorum, checked for safety only",
@@ -46,7 +47,8 @@ mod tests {
                     Ok(done) => lock().0.add(&done.coverage),
                     Err(e) => {
                         lock().1.push((seed, e));
-                        // Those before it end: the first of all that fail is told.
+                        // The seeds before it are still run to their end: the failure with the lowest seed
+                        // is reported.
                         next.store(u64::MAX / 2, Ordering::Relaxed);
                     }
                 }
@@ -72,12 +74,15 @@ mod tests {
         }
     }
 
-    /// Seeds that failed once. What they run changes with the code; what they failed of is told at the mends.
+    /// Seeds that failed once. What they run changes with the code.
     #[test]
     fn seeds_that_failed_hold() {
-        // 5005066: a write of the log failed, and could be read after a restart; a sync then made nothing durable.
-        // 9000503: a replica was asked for what its log had dropped, as the end of a copy was on its way there.
-        // 20010950: a replica had written back more than a copy was of, and took the older state of the group with it.
+        // 5005066: a write of the log failed, and could be read after a restart; a sync then made nothing
+        // durable.
+        // 9000503: a replica was asked for entries that its log had dropped, when the end of a copy was already
+        // on its way.
+        // 20010950: a replica had written back more than a copy covered, and with it took the older state of
+        // the group.
         for seed in [5_005_066, 9_000_503, 20_010_950] {
             if let Err(e) = run::run(seed) {
                 panic!("seed {seed}: {e}");

@@ -1,4 +1,4 @@
-//! Names of files and directories: when they are durable, and what a failed sync of a directory says.
+//! Names of files and directories: when they are durable, and what a failed sync of a directory means.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn buffered(o: &mut Options) {
     o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
 }
 
-/// The next sync of this directory fails, and no other.
+/// Makes the next sync of this directory fail, and no other.
 fn fail_sync_of(disk: &SimDisk, fault: Fault, dir: &'static str) {
     disk.fail_on(fault, Repeat::Once, move |act, path| {
         act == Act::SyncDir && path == Path::new(dir)
@@ -40,8 +40,8 @@ fn every_directory_that_an_open_makes_is_durable() {
     }
 }
 
-/// The sync of a directory above failed, and so did the open. The next one found the directory there,
-/// and took it for one that had always been.
+/// The sync of a parent directory failed, and so did the open. The next open found the directory there, and
+/// took it for an old one.
 #[test]
 fn a_directory_whose_name_may_be_lost_is_made_again() {
     for above in ["/", "/a", "/a/b"] {
@@ -60,8 +60,9 @@ fn a_directory_whose_name_may_be_lost_is_made_again() {
     }
 }
 
-/// A sync of a directory that fails for lack of space was taken for one that had tried nothing. The
-/// error may be that of an earlier write, told late and once: the next sync succeeds without it.
+/// A sync of a directory failed for lack of space, and was treated as if it had tried nothing. But the
+/// error may be that of an earlier write, reported late and once: the next sync succeeds without that
+/// write.
 #[test]
 fn a_full_device_may_lose_names_as_well() {
     let disk = SimDisk::new(Config::default());
@@ -70,7 +71,7 @@ fn a_full_device_may_lose_names_as_well() {
     fail_sync_of(&disk, Fault::NoSpace, "/");
     names.make_durable(nth).unwrap_err();
     names.make_durable(nth).unwrap_err();
-    // With a new log it goes on, and with the device's space by itself.
+    // The database resumes with a new log, and by itself when the device has space.
     let disk = SimDisk::new(Config::default());
     let db = open(&disk, buffered_apart).unwrap();
     let default = db.default_column_family();
@@ -89,8 +90,8 @@ fn a_full_device_may_lose_names_as_well() {
     }
 }
 
-/// Another part of the database synced the directory, which failed; the names of logs heard nothing of
-/// it. Their own sync succeeded, and a synced write was acknowledged in a log that a power cut took.
+/// Another part of the database synced the directory, which failed; the names of logs were not told. Their
+/// own sync succeeded, and a synced write was acknowledged in a log that a power cut took.
 #[test]
 fn a_failed_sync_for_another_file_loses_the_names_of_logs_too() {
     let disk = SimDisk::new(Config::default());
@@ -98,9 +99,9 @@ fn a_failed_sync_for_another_file_loses_the_names_of_logs_too() {
     let default = db.default_column_family();
     db.put_opt(&SYNC, &default, b"before", b"1").unwrap();
     db.pause_background_work().unwrap();
-    db.flush_opt(&BACKGROUND, &default).unwrap(); // a new log, which nobody has synced
+    db.flush_opt(&BACKGROUND, &default).unwrap(); // a new log, which has not been synced
     fail_sync_of(&disk, Fault::Eio, "/db");
-    // It writes an OPTIONS file.
+    // This call writes an OPTIONS file.
     drop(db.set_db_options(&[("stats_dump_period_sec", "7")]));
     assert!(disk.failed().is_some());
     let kept = db.put_opt(&SYNC, &default, b"after", b"2").is_ok();
@@ -117,7 +118,7 @@ fn a_failed_sync_for_another_file_loses_the_names_of_logs_too() {
     assert!(db.get(b"resumed").unwrap().is_some());
 }
 
-/// The same of the names alone, and whoever makes names while a sync fails.
+/// The same for the names alone, also for names that are made while a sync fails.
 #[test]
 fn names_hear_of_every_failed_sync() {
     let disk = SimDisk::new(Config::default());
@@ -140,7 +141,7 @@ fn names_hear_of_every_failed_sync() {
         assert_eq!(names.make_durable(nth).is_ok(), durable, "{nth}");
     }
     table.sync(&*fs, Path::new("/")).unwrap_err();
-    // One that is removed is not asked for any more.
+    // A name that is removed needs no sync any more.
     let fifth = names.note(5, names.begin());
     fail_sync_of(&disk, Fault::Sync, "/");
     names.make_newest_durable().unwrap_err();
@@ -149,9 +150,9 @@ fn names_hear_of_every_failed_sync() {
     names.make_durable(fifth).unwrap();
 }
 
-/// Of several logs whose names are not durable only the newest is asked for when the MANIFEST is
-/// written: one must be there. What is in an older one whose name is lost was never acknowledged as
-/// durable, and its loss takes nothing along that was.
+/// Of several logs whose names are not durable, only the newest must be made durable when the MANIFEST is
+/// written: it needs one log to be there. The content of an older log whose name is lost was never
+/// acknowledged as durable, and its loss takes no durable write along.
 #[test]
 fn a_lost_log_between_others_takes_nothing_along() {
     for families in [1, 2] {

@@ -1,11 +1,12 @@
-//! Whole databases.
+//! Crashes of whole databases.
 
 use crate::{run_until, states_wanted};
 use sim::crash::Tally;
 use sim::crash::engine::{self, Plant, Setup};
 use sim::disk::Lie;
 
-/// Engine states for each of the log's: an open database costs about ten times a log.
+/// One engine state is checked for so many states of the log alone: an open database costs about ten times
+/// as much as a log.
 const SHARE: u64 = 10;
 
 #[test]
@@ -14,9 +15,9 @@ fn engine_no_crash_loses_what_was_acknowledged() {
     run_until("engine", states, |seed| engine::run(Setup::new(seed)));
 }
 
-/// `wal_tail_policy = pad` where a power cut may destroy a sector that is being written: with small
-/// memtables most logs found the pool empty and grew through the page cache, whose next write went over
-/// the sector that held the last acknowledged one. One power cut in six lost it.
+/// With `wal_tail_policy = pad`, a power cut may destroy a sector that is being written. With small
+/// memtables most logs found the pool empty and grew through the page cache, whose next write went over the
+/// sector that held the last acknowledged one. One power cut in six lost it.
 #[test]
 fn engine_pad_holds_for_growing_logs_too() {
     const SETTINGS: [&[(&str, &str)]; 3] = [
@@ -43,7 +44,7 @@ fn engine_pad_holds_for_growing_logs_too() {
     });
 }
 
-/// Runs workloads with the bug until it is found.
+/// Runs workloads with the bug until a check finds it.
 fn seeds_until_found(plant: Plant) -> Result<(u64, Tally), Tally> {
     let mut total = Tally::default();
     let settings: &[_] = match plant {

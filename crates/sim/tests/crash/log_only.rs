@@ -1,4 +1,4 @@
-//! The log alone.
+//! Crashes of the log alone.
 
 use crate::{run_until, states_wanted};
 use sim::crash::Tally;
@@ -20,7 +20,7 @@ fn log_only_no_crash_loses_what_was_acknowledged() {
     });
 }
 
-/// Runs workloads with the bug until it is found.
+/// Runs workloads with the bug until a check finds it.
 fn seeds_until_found(plant: Plant) -> Result<(u64, Tally), Tally> {
     let mut total = Tally::default();
     for seed in 1..=400 {

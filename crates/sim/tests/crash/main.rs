@@ -1,8 +1,8 @@
 //! Crashes and errors at every I/O, on a simulated disk.
 //!
-//! `IRONSTONE_CRASH_STATES=n` scales the number of states (those of the log alone); `IRONSTONE_CRASH_SEED=s` runs the one
-//! workload that a failure names; `IRONSTONE_CRASH_DUMP=dir` copies the first image of a database
-//! that fails to `dir`.
+//! `IRONSTONE_CRASH_STATES=n` sets the number of states of the log alone, from which the others follow.
+//! `IRONSTONE_CRASH_SEED=s` runs the one workload that a failure names. `IRONSTONE_CRASH_DUMP=dir` copies the
+//! first image of a database that fails to `dir`.
 #![expect(clippy::print_stdout, reason = "the counts are what a run is for")]
 #![expect(
     clippy::disallowed_methods,
@@ -39,11 +39,12 @@ fn seed_wanted() -> Option<u64> {
     std::env::var("IRONSTONE_CRASH_SEED").ok()?.parse().ok()
 }
 
-/// Threads that run workloads: they wait for sleeps and syncs of the databases half of the time.
+/// Threads that run workloads. A database spends half of the time in sleeps and syncs, so there are
+/// several.
 #[cfg(test)]
 const RUNNERS: u64 = 3;
 
-/// Runs workloads until `enough` says so, and asserts that nothing was lost.
+/// Runs workloads until `enough` is true, and asserts that nothing was lost.
 #[cfg(test)]
 fn run_until_enough(
     what: &str,

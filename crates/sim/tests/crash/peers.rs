@@ -1,8 +1,8 @@
-//! Whatever a crash leaves, real RocksDB opens: before Ironstone's recovery without a loss, and
-//! after it with the same content.
+//! RocksDB opens whatever a crash leaves: before Ironstone's recovery without a loss, and after it with the
+//! same content.
 //!
-//! A process loads one RocksDB, so the second release has a process of its own; so has what may never
-//! come back.
+//! A process loads one RocksDB, so the second release has a process of its own; so has an open that may
+//! hang.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -79,9 +79,9 @@ fn opens_a_directory() {
     RocksDb::open_all(&lib.options(), dir).unwrap();
 }
 
-/// A torn record's header may look recyclable. RocksDB 11.8.1 then reads it for ever, where the log
-/// began with records of the old format: images with such a header are not shown to it. If this
-/// fails, a newer release may have mended that, and they can be.
+/// A torn record's header may look recyclable. Where the log began with records of the old format, RocksDB
+/// 11.8.1 then reads it for ever, so images with such a header are not shown to it. If this test fails, a
+/// newer release may have mended that, and the images can be shown.
 #[test]
 fn rocksdb_11_does_not_come_back_from_a_stray_type() {
     let Some(lib) = oracle::rocksdb() else { return };

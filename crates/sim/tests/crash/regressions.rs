@@ -53,8 +53,8 @@ pub(super) fn power_cut(disk: &SimDisk, kind: CrashKind) -> SimDisk {
     disk.crash_image(&mut base::rng::Rng::new(1), kind)
 }
 
-/// Under `wal_tail_policy = pad` a log that grew through the page cache wrote the sector that held the last
-/// synced put again with the next one. A power cut that destroyed it took both.
+/// Under `wal_tail_policy = pad` a log that grew through the page cache wrote the sector of the last synced
+/// put again together with the next put. A power cut that destroyed the sector took both.
 #[test]
 fn a_growing_log_under_pad_writes_no_acknowledged_sector_again() {
     use ironstone::options::{WalIoMode, WalTailPolicy};
@@ -86,9 +86,9 @@ fn a_growing_log_under_pad_writes_no_acknowledged_sector_again() {
     }
 }
 
-/// Logs of another database, stored as values: its fences were taken for the log's own, and a torn
-/// tail for damage to what had been durable. The first batch of the log is torn too, with the note that
-/// tells which fences are the log's: the MANIFEST tells.
+/// A database stored the logs of another database as values. Their fences were taken for the log's own, and
+/// a torn tail for damage to durable records. The log's first batch is torn too, and with it the note that
+/// tells which fences are the log's: the MANIFEST still tells.
 #[test]
 fn a_log_that_is_stored_as_a_value_makes_no_torn_tail_corruption() {
     let stored = SimDisk::new(Config::default());
@@ -137,9 +137,9 @@ fn a_log_that_is_stored_as_a_value_makes_no_torn_tail_corruption() {
     }
 }
 
-/// A flush of one family makes its last write durable. An earlier write to another family was in
-/// the closed log only, which nobody had synced: after a power cut the later write was there and
-/// the earlier one was not.
+/// A flush of one family makes its last write durable. An earlier write to another family was only in the
+/// closed log, which was not synced: after a power cut the later write was there and the earlier one was
+/// not.
 #[test]
 fn a_flush_of_one_family_does_not_overtake_the_others() {
     let disk = SimDisk::new(Config::default());
@@ -157,9 +157,8 @@ fn a_flush_of_one_family_does_not_overtake_the_others() {
     assert!(db.get(b"first").unwrap().is_some());
 }
 
-/// With avoid_flush_during_recovery the logs of a killed process stay in use. They were in the page
-/// cache only; a synced write to the new log was acknowledged, and the power cut took what was
-/// before it.
+/// With avoid_flush_during_recovery the logs of a killed process stay in use. They were in the page cache
+/// only; a synced write to the new log was acknowledged, and the power cut took the writes before it.
 #[test]
 fn logs_that_are_kept_at_open_are_durable_before_the_next_write() {
     let keep = |o: &mut Options| o.db.avoid_flush_during_recovery = true;
@@ -176,8 +175,8 @@ fn logs_that_are_kept_at_open_are_durable_before_the_next_write() {
     assert!(db.get(b"first").unwrap().is_some());
 }
 
-/// The same in a directory of logs, whose names were in memory only: the MANIFEST, in another directory,
-/// said that they must be there.
+/// The same with a separate directory of logs, whose names were not durable. The MANIFEST, in another
+/// directory, said that the logs must be there.
 #[test]
 fn the_names_of_logs_that_are_kept_at_open_are_durable() {
     let keep = |o: &mut Options| {
@@ -196,8 +195,7 @@ fn the_names_of_logs_that_are_kept_at_open_are_durable() {
     }
 }
 
-/// A new log does not wait for its name to be durable; the first durable write in it does, whoever
-/// makes it durable.
+/// A new log does not wait for its name to be durable; the first durable write in it does, by whichever call.
 #[test]
 fn a_log_has_its_name_once_something_in_it_is_durable() {
     type Durably = fn(&Db);
@@ -237,8 +235,8 @@ fn a_log_has_its_name_once_something_in_it_is_durable() {
     }
 }
 
-/// A MANIFEST that begins while a closed log is not durable: a family that needs nothing of that log
-/// is not said to have moved beyond it.
+/// A new MANIFEST begins while a closed log is not durable. It must not say that a family which needs
+/// nothing of that log has moved beyond it.
 #[test]
 fn a_new_manifest_does_not_outrun_a_closed_log() {
     let small = |o: &mut Options| o.db.max_manifest_file_size = 1;
@@ -263,8 +261,8 @@ fn a_new_manifest_does_not_outrun_a_closed_log() {
     db.continue_background_work().unwrap();
 }
 
-/// A directory whose sync has failed may have lost the name of the new log. Until there is another log,
-/// nothing relies on it, also if a second sync succeeds.
+/// A directory whose sync has failed may have lost the name of the new log. Nothing relies on that log
+/// until there is a newer one, even if a second sync succeeds.
 #[test]
 fn a_log_whose_name_may_be_lost_is_not_relied_on() {
     let disk = SimDisk::new(Config::default());
@@ -295,7 +293,7 @@ fn a_log_whose_name_may_be_lost_is_not_relied_on() {
     }
 }
 
-/// The same of the names alone: a sync that succeeds later says nothing of those before.
+/// The same for the names alone: a later sync that succeeds says nothing about earlier names.
 #[test]
 fn names_that_a_failed_sync_may_have_lost_stay_lost() {
     let disk = SimDisk::new(Config::default());
@@ -333,9 +331,9 @@ fn an_open_that_fails_leaves_no_log_behind() {
     assert_eq!(logs(), before);
 }
 
-/// A flush whose edit does not fit the MANIFEST any more begins a new one. That named the log of
-/// the flushed memtable as obsolete before the edit with the table was in it: a crash between the
-/// two lost a synced write.
+/// A flush whose edit does not fit into the MANIFEST begins a new one. The new MANIFEST called the log of
+/// the flushed memtable obsolete before the edit with the table was in it: a crash between the two lost a
+/// synced write.
 #[test]
 fn a_new_manifest_does_not_forget_the_log_before_the_table_is_named() {
     let small = |o: &mut Options| o.db.max_manifest_file_size = 1;
@@ -360,9 +358,9 @@ fn a_new_manifest_does_not_forget_the_log_before_the_table_is_named() {
     assert!(n > 8, "a flush has more events than {n}");
 }
 
-/// The sync of a log that was no longer the active one failed. The write after it got the error, and
-/// that cleared the flag which makes writes look for errors: the next one tried the sync again, which
-/// succeeded although the pages were lost, and was acknowledged without what was before it.
+/// The sync of a log that was no longer the active one failed. The next write got the error, and that
+/// cleared the flag which makes writes look for errors. The write after it tried the sync again, which
+/// succeeded although the pages were lost; it was acknowledged without the writes before it.
 #[test]
 fn after_a_failed_sync_of_a_closed_log_no_write_succeeds() {
     for n in 1..60 {
@@ -386,9 +384,9 @@ fn after_a_failed_sync_of_a_closed_log_no_write_succeeds() {
     panic!("five writes have fewer operations");
 }
 
-/// A synced group in a growing log was in the page cache before the closed logs were synced, and
-/// carried a fence which says that they are durable. A power cut that spared the group and took the
-/// end of a closed log left a database that refused to open.
+/// A synced group in a growing log was in the page cache before the closed logs were synced, and carried a
+/// fence which says that they are durable. A power cut spared the group and took the end of a closed log:
+/// the database refused to open.
 #[test]
 fn a_fence_says_nothing_of_closed_logs_that_are_not_durable() {
     for n in 1..25 {
@@ -416,8 +414,8 @@ fn a_fence_says_nothing_of_closed_logs_that_are_not_durable() {
     }
 }
 
-/// The last step of writing an edit that crosses a sector's end is its head. An error that left half
-/// of that left a header whose payload was not there, and the database was refused.
+/// The last step of writing an edit that crosses a sector boundary is its header. An error in the middle of
+/// that step left a header without its payload, and the database was refused.
 #[test]
 fn half_an_edit_of_the_manifest_is_torn_and_not_damage() {
     let mut refused = 0;
@@ -426,7 +424,7 @@ fn half_an_edit_of_the_manifest_is_torn_and_not_damage() {
             let disk = SimDisk::new(Config::default());
             let db = open(&disk, |_| {}).unwrap();
             for _ in 0..shift {
-                // Whether half is written depends on how many writes were before.
+                // How many writes come before decides whether half of the edit is written.
                 db.put(b"key", b"1").unwrap();
             }
             let left = AtomicU64::new(nth);
@@ -452,9 +450,9 @@ fn half_an_edit_of_the_manifest_is_torn_and_not_damage() {
     assert!(refused > 100, "{refused}");
 }
 
-/// A family came by import while older logs were in the page cache only. A power cut took the end of one
-/// of those, and the family's tables looked newer than where recovery ended: the database was refused.
-/// Nor did its sequence numbers count as durable.
+/// A family was imported while older logs were in the page cache only. A power cut took the end of one of
+/// those logs, and the family's tables looked newer than the point where recovery ended: the database was
+/// refused. The family's sequence numbers did not count as durable either.
 #[test]
 fn an_import_does_not_outrun_what_was_written_before() {
     let disk = SimDisk::new(Config::default());
@@ -473,7 +471,7 @@ fn an_import_does_not_outrun_what_was_written_before() {
         db.pause_background_work().unwrap();
         db.put(b"first", b"1").unwrap();
         db.put_cf(&source, b"x", b"1").unwrap();
-        db.flush_opt(&BACKGROUND, &source).unwrap(); // goes on in another log
+        db.flush_opt(&BACKGROUND, &source).unwrap(); // the next writes go to another log
         db.put(b"second", b"2").unwrap();
         disk.crash_at(disk.events() + n, CrashWhen::During);
         let how = ironstone::ImportColumnFamilyOptions::default();
@@ -505,9 +503,9 @@ fn an_import_does_not_outrun_what_was_written_before() {
     }
 }
 
-/// The MANIFEST failed while a family was dropped: the edit was in it, or not. The call had an error, the
-/// family was there, and synced writes to it were acknowledged; a killed process's database was
-/// without it and them.
+/// A write of the MANIFEST failed while a family was dropped, with the edit in it or not. The call returned
+/// an error, the family was still there, and synced writes to it were acknowledged. After a kill, the
+/// database had neither the family nor the writes.
 #[test]
 fn after_a_drop_that_failed_nothing_is_promised() {
     type Change = fn(&Db, &ironstone::ColumnFamily) -> base::Result<()>;
@@ -553,9 +551,9 @@ fn after_a_drop_that_failed_nothing_is_promised() {
     }
 }
 
-/// The sync of a closed log failed, and the database was resumed: each family's memtable went to a table
-/// by itself. A power cut between two of them left tables that were newer than all that the logs still
-/// had of the other family, and the database was refused.
+/// The sync of a closed log failed, and the database was resumed: each family's memtable was flushed to a
+/// table of its own. A power cut between two of these flushes left tables that were newer than what the
+/// logs still had of the other family, and the database was refused.
 #[test]
 fn a_power_cut_while_several_families_resume() {
     let mut rng = base::rng::Rng::new(1);
@@ -569,7 +567,7 @@ fn a_power_cut_while_several_families_resume() {
             db.put_cf(family, b"first", b"1").unwrap();
         }
         db.put(b"first", b"1").unwrap();
-        db.flush_opt(&BACKGROUND, &others[0]).unwrap(); // goes on in another log
+        db.flush_opt(&BACKGROUND, &others[0]).unwrap(); // the next writes go to another log
         for family in &others {
             db.put_cf(family, b"second", b"2").unwrap();
         }

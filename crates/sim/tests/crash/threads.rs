@@ -12,7 +12,7 @@ fn threads_lose_nothing_and_leave_a_prefix() {
     });
 }
 
-/// Settings with which writes of the log are most often on their way side by side.
+/// Settings with which log writes are most often in flight at the same time.
 const SIDE_BY_SIDE: &[(&str, &str)] = &[
     ("wal_io_mode", "direct"),
     ("wal_pool_files", "2"),

@@ -1,5 +1,5 @@
-//! `wal_tail_policy = atomic`: what is written to devices that promise atomic writes, and what those
-//! are told that do not.
+//! `wal_tail_policy = atomic`: what is written to devices that promise atomic writes, and the errors for
+//! devices that do not.
 
 use base::ErrorKind;
 use base::options::OptionTable;
@@ -59,14 +59,14 @@ fn devices_without_atomic_writes_are_refused_by_what_they_lack() {
                 .exists(&std::path::Path::new(DIR).join("CURRENT"))
                 .unwrap()
         );
-        // Where no log is direct, there is no promise to keep.
+        // Without direct logs there is no promise to keep.
         for buffered in [("wal_io_mode", "buffered"), ("wal_pool_files", "0")] {
             Db::open(DIR, &options(&disk, &[buffered])).unwrap();
         }
     }
 }
 
-/// One atomic write for a group that stays in its unit, and a second write only for what goes beyond.
+/// A group that stays in its unit is one atomic write; only what goes beyond the unit is a second write.
 #[test]
 fn a_group_in_one_unit_is_one_atomic_write() {
     for (max, unit) in [(512, 512), (4096, 4096), (65536, 4096)] {
@@ -100,7 +100,7 @@ fn a_group_in_one_unit_is_one_atomic_write() {
         for &(offset, len) in &writes {
             assert!(offset.is_multiple_of(unit) && len.is_multiple_of(unit));
             if offset < last.0 {
-                // What lies behind the unit is durable before the unit is.
+                // The bytes behind the unit are durable before the unit is.
                 assert_eq!((offset + unit, len), (last.0, unit), "unit {unit}");
                 two += 1;
             }

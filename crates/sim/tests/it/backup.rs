@@ -1,4 +1,5 @@
-//! The backup engine: with RocksDB's as its reader and writer, incremental, with damage, stopped.
+//! The backup engine: with RocksDB's as its reader and writer, incremental, with damage, and stopped in the
+//! middle.
 #![expect(
     clippy::case_sensitive_file_extension_comparisons,
     reason = "RocksDB's file names are in lower case"
@@ -202,7 +203,7 @@ fn damage_is_found_and_loses_nothing() {
     let good = std::fs::read(&table).unwrap();
     let mut bad = good.clone();
     bad[100] ^= 1;
-    // Rot: only a checksum shows it, and a database that is there survives the attempt.
+    // Rot: only a checksum shows it. A failed restore leaves an existing database as it is.
     std::fs::write(&table, &bad).unwrap();
     let engine = open(&at("backups"));
     engine.verify_backup(2, false).unwrap();
@@ -221,7 +222,7 @@ fn damage_is_found_and_loses_nothing() {
     let e = engine.restore_db_from_backup(2, &nowhere, &nowhere, &RestoreOptions::default());
     assert!(e.unwrap_err().is_corruption());
     assert!(Db::open_all(&nowhere, &Options::default()).is_err());
-    // A short or missing file makes the backup a corrupted one; the other is not.
+    // A short or missing file makes its backup a corrupted one, and no other.
     std::fs::write(&table, &good[..50]).unwrap();
     let engine = open(&at("backups"));
     let corrupt = engine.get_corrupted_backups();
@@ -237,7 +238,7 @@ fn damage_is_found_and_loses_nothing() {
     );
     restored(&engine, 1, &at("first"));
     std::fs::write(&table, &good).unwrap();
-    // A damaged list: no shared file goes away before it does.
+    // A damaged list: no shared file is deleted before the list is.
     let meta = at("backups").join("meta/2");
     let text = std::fs::read_to_string(&meta).unwrap();
     std::fs::write(&meta, &text[..text.len() / 2]).unwrap();
@@ -272,7 +273,8 @@ impl Hook for ListFails {
     }
 }
 
-/// A backup whose list could not be removed was forgotten, and lost its files to the next collection.
+/// A backup whose list could not be removed was forgotten, and the next garbage collection removed its
+/// files.
 #[test]
 fn a_backup_that_cannot_be_deleted_stays_whole() {
     let temp = dirs::scratch().unwrap();
@@ -297,7 +299,8 @@ fn a_backup_that_cannot_be_deleted_stays_whole() {
     assert_eq!(tables(&at("backups")).len(), 0);
 }
 
-/// A backup failed behind its list, whose name was not known to be durable: its files went, the list stayed.
+/// A backup failed after it had written its list, whose name was not known to be durable. Its files were
+/// removed, the list stayed.
 #[test]
 fn a_backup_that_fails_at_the_end_leaves_no_list() {
     let temp = dirs::scratch().unwrap();

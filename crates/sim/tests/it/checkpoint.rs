@@ -1,4 +1,4 @@
-//! Checkpoints, made while writers run; live files; export and import; sizes; files deleted by range.
+//! Checkpoints made while writers run; live files; export and import; sizes; files deleted by range.
 #![expect(
     clippy::case_sensitive_file_extension_comparisons,
     reason = "RocksDB's file names are in lower case"
@@ -85,7 +85,7 @@ fn a_checkpoint_is_the_database_at_a_moment() {
             db.delete("later").unwrap();
             assert_eq!(difference(&want, &everything(&db).unwrap()), None);
         }
-        // Also while the logs are locked.
+        // A checkpoint works also while the logs are locked.
         db.lock_wal().unwrap();
         let copy = at(&format!("{name} locked"));
         db.create_checkpoint(&copy, 0).unwrap();
@@ -177,7 +177,7 @@ fn live_files_make_a_copy() {
             .filter(|f| !f.relative_filename.ends_with(".log"))
             .count()
     );
-    // Nothing of it goes away, though all tables are replaced.
+    // No file of the copy is deleted, though all tables are replaced.
     db.put("00000", "later").unwrap();
     db.flush().unwrap();
     db.compact_range(&db.default_column_family(), None, None)
@@ -220,7 +220,7 @@ fn export(db: &Db, to: &Path) -> ExportImportFilesMetaData {
         .unwrap()
 }
 
-/// What is in a database with an imported family, which RocksDB finds there too.
+/// The content of a database with an imported family; RocksDB must find the same.
 fn close_and_check(db: Db, path: &Path) -> Vec<FamilyContent> {
     let all = everything(&db).unwrap();
     db.close().unwrap();
@@ -249,7 +249,7 @@ fn a_family_is_exported_and_imported() {
     second.delete_cf(&cf, "00000").unwrap();
     second.compact_range(&cf, None, None).unwrap();
     close_and_check(second, &at("second"));
-    // Bad ones leave no family and no files.
+    // A damaged export leaves no family and no files.
     let third = Db::open(at("third"), &options()).unwrap();
     let before = dirs::files(&at("third")).unwrap().len();
     std::fs::write(at("export").join(&metadata.files[0].name[1..]), "damage").unwrap();
@@ -261,7 +261,8 @@ fn a_family_is_exported_and_imported() {
     assert_eq!(dirs::files(&at("third")).unwrap().len(), before);
 }
 
-/// Metadata with a sequence number that no reader takes were imported, and the database never opened again.
+/// Metadata with a sequence number that no reader accepts was imported, and the database never opened
+/// again.
 #[test]
 fn an_import_with_impossible_numbers_is_refused() {
     let temp = dirs::scratch().unwrap();
@@ -286,9 +287,9 @@ fn an_import_with_impossible_numbers_is_refused() {
     close_and_check(second, &at("second"));
 }
 
-/// A family came by import in two edits. When a new MANIFEST was begun between them, because the old one
-/// was large, it did not have the family, and the second edit spoke of one that nobody knew: the database
-/// did not open any more.
+/// An import took two edits. When a new MANIFEST was begun between them, because the old one was large, the
+/// new one did not have the family, and the second edit was about an unknown family: the database did not
+/// open any more.
 #[test]
 fn an_import_may_begin_a_new_manifest() {
     let temp = dirs::scratch().unwrap();
@@ -328,7 +329,7 @@ fn rocksdb_imports_our_export_and_we_import_its() {
         .collect_all()
         .unwrap();
     assert_eq!(sim::content::pair_difference(&want, &have), None);
-    // And back again, from the files that RocksDB exports.
+    // And back again, with the files that RocksDB exports.
     let cf = rocks.cf("imported").unwrap();
     rocks.put_cf(cf, b"00000", b"newer").unwrap();
     let theirs = rocks.export(cf, at("theirs")).unwrap();
@@ -456,8 +457,8 @@ fn files_are_deleted_by_range() {
     check_with_rocksdb("files deleted", &dir, &want);
 }
 
-/// The last family that needed a log was dropped, and the MANIFEST did not say yet that the log may go:
-/// a checkpoint left it out, and did not open, since the next log proves that it was there.
+/// The last family that needed a log was dropped, and the MANIFEST did not say yet that the log may go. A
+/// checkpoint left the log out and did not open, since the next log proves that it was there.
 #[test]
 fn a_log_that_only_a_dropped_family_needed_comes_along() {
     let temp = dirs::scratch().unwrap();

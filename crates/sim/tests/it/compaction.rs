@@ -1,5 +1,5 @@
-//! Compactions beside real RocksDB: the same shape of the tree, no more writing, layouts that each
-//! takes over from the other; and what only Ironstone can be asked for here.
+//! Compactions beside RocksDB: the same shape of the tree, no more bytes written, and each engine goes on
+//! with the other's layout; and tests of what only Ironstone does.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,7 +85,7 @@ fn overwrite(seed: u64, keys: u64, puts: u64, mut put: impl FnMut(&[u8], &[u8]))
     }
 }
 
-/// What the LOG says was written, by output level: compactions and bytes.
+/// What the LOG reports as written, by output level: compactions and bytes.
 fn by_level(dir: &Path) -> BTreeMap<u64, (u64, u64)> {
     let mut out: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     let log = std::fs::read_to_string(dir.join("LOG")).unwrap();
@@ -109,7 +109,7 @@ fn by_level(dir: &Path) -> BTreeMap<u64, (u64, u64)> {
     out
 }
 
-/// What an engine did with the workload.
+/// What an engine did in the workload.
 #[derive(Debug)]
 struct Outcome {
     base_level: u64,
@@ -156,7 +156,7 @@ fn the_tree_has_rocksdbs_shape_for_no_more_writing() {
     let pending = property("rocksdb.estimate-pending-compaction-bytes");
     rocks.close();
     let theirs = Outcome::read(&dir, by_level(&dir));
-    // What we say of their tree is what they say.
+    // Our numbers about their tree are the same as theirs.
     assert_eq!((theirs.base_level, theirs.pending), (base, pending));
 
     let dir = temp.path().join("ours");
@@ -196,7 +196,7 @@ fn the_tree_has_rocksdbs_shape_for_no_more_writing() {
         );
     }
     assert!(ours.written() <= theirs.written() * 102 / 100);
-    // And they read it.
+    // RocksDB reads the database.
     assert_eq!(
         oracle::scan(&lib, &dir, |_| Ok(small_rocks(&lib))).unwrap(),
         want
@@ -440,7 +440,8 @@ fn compactions_by_call_can_be_steered() {
     assert!(at[4] > 1, "{at:?}");
     assert_eq!(at.iter().sum::<usize>(), at[4]);
 
-    // A file that is not there, a level that is not, files to where they are wanted.
+    // A file that does not exist, a level that does not exist, and files for a level of the caller's
+    // choice.
     let how = CompactionOptions::default();
     let e = db.compact_files(&how, &cf, &[999_999], 5).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidArgument, "{e}");
@@ -451,7 +452,7 @@ fn compactions_by_call_can_be_steered() {
     let now = shape(&db);
     assert_eq!((now[4].len(), now[5].len()), (files.len() - 2, 1));
 
-    // Writing goes on while work is paused; a suggestion is followed once it goes on.
+    // Writes go on while background work is paused; a suggestion is followed when it continues.
     db.pause_background_work().unwrap();
     db.put("more", "1").unwrap();
     db.continue_background_work().unwrap();
@@ -480,7 +481,7 @@ fn a_running_compaction_is_canceled_and_a_suggestion_is_followed() {
     std::thread::scope(|scope| {
         let call = scope.spawn(|| db.compact_range_opt(&how, &cf, None, None));
         flag.store(true, Ordering::Relaxed);
-        // Too late for it is also well.
+        // It may also be too late to cancel.
         if let Err(e) = call.join().unwrap() {
             assert_eq!(e.kind(), ErrorKind::Incomplete, "{e}");
         }
@@ -538,7 +539,7 @@ fn files_end_where_the_partitioner_wants_and_are_compressed_by_level() {
     assert_eq!(everything(&db).unwrap()[0].1.len(), 3_000);
 }
 
-/// Lets no file stay as it is, and cuts nowhere.
+/// Forbids trivial moves, and cuts nowhere.
 #[derive(Debug)]
 struct NoMoves;
 
@@ -562,8 +563,8 @@ impl SstPartitioner for NoMoves {
     }
 }
 
-/// Files of level 0 were to be moved to both sides of one of level 1. The partitioner did not let them
-/// stay as they are, and they were merged into one table, over the one between them: the database refused
+/// Files of level 0 were to be moved to both sides of a file of level 1. The partitioner forbade trivial
+/// moves, and they were merged into one table that overlapped the file between them: the database refused
 /// writes, again after each `resume`. Found by chaos, seed 10048.
 #[test]
 fn what_may_not_be_moved_is_not_merged_over_what_lies_between() {
@@ -596,8 +597,9 @@ fn what_may_not_be_moved_is_not_merged_over_what_lies_between() {
     assert_eq!(everything(&db).unwrap()[0].1.len(), 6);
 }
 
-/// A change of level moves files as they are. Those of level 0 overlap, and FIFO leaves them there: a
-/// call moved them all to level 1, where no reader expects it, and the database did not open again.
+/// A change of level moves files as they are. Files of level 0 overlap, and FIFO leaves them there. A
+/// manual compaction moved them all to level 1, where no reader expects overlaps, and the database did not
+/// open again.
 #[test]
 fn overlapping_files_of_level_0_are_not_moved() {
     let temp = dirs::scratch().unwrap();
@@ -626,8 +628,8 @@ fn overlapping_files_of_level_0_are_not_moved() {
     assert_eq!(everything(&db).unwrap(), before);
 }
 
-/// The size of a table while it is written is an estimate that falls when a block turns out to be
-/// small: with `bytes_per_sync` the difference to the last one was taken for a huge number.
+/// The size of a table while it is written is an estimate, which falls when a block turns out to be small.
+/// With `bytes_per_sync` the negative difference became a huge number.
 #[test]
 fn write_back_follows_an_estimate_that_falls() {
     let temp = dirs::scratch().unwrap();

@@ -1,5 +1,5 @@
-//! Compressed logs: `wal_compression = kZSTD`, between Ironstone and RocksDB in both directions,
-//! after a kill, in every way in which logs are written.
+//! Compressed logs: `wal_compression = kZSTD`, between Ironstone and RocksDB in both directions, after a
+//! kill, in every mode of writing logs.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ use sim::oracle::{self, RocksDb, RocksOptions, ldb};
 use crate::rot;
 
 const DIR: &str = "/db";
-/// RocksDB's modes that stop at damage, by their numbers. The default is the first: in a recycled
-/// file the old log's rest is damage to the others.
+/// RocksDB's recovery modes that stop at damage, by their numbers. The first is the default: the others
+/// take the rest of the old log in a recycled file for damage.
 const MODES: [u8; 3] = [2, 0, 1];
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -46,7 +46,8 @@ fn synced() -> WriteOptions {
     }
 }
 
-/// Sizes about a fragment, a block and more; half of the bytes compress, or none.
+/// Writes values of sizes around a fragment, a block and more; half of the bytes of a value compress, or
+/// none.
 fn fill(db: &Db, rng: &mut Rng, prefix: &str, n: u32) {
     let cf = db.default_column_family();
     for i in 0..n {
@@ -84,7 +85,7 @@ fn rocksdb_finds(options: &RocksOptions, state: &State) -> base::Result<Pairs> {
     db.iterator().collect_all()
 }
 
-/// The logs that a killed process leaves are read by both.
+/// Both engines read the logs that a killed process leaves.
 #[test]
 fn rocksdb_reads_what_a_killed_process_leaves() {
     let lib = oracle::rocksdb();
@@ -109,7 +110,7 @@ fn rocksdb_reads_what_a_killed_process_leaves() {
         let is_direct = || disk.trace().iter().any(|e| e.act == Act::WriteDsync);
         let cf = db.default_column_family();
         for i in 0..10_000 {
-            // Until the first file of the pool is filled, the log is a buffered one.
+            // The log is a buffered one until the first file of the pool is filled.
             if way[0].1 == "buffered" || is_direct() {
                 break;
             }
@@ -150,7 +151,7 @@ fn rocksdb_reads_what_a_killed_process_leaves() {
     }
 }
 
-/// Databases of RocksDB, with a log compressed by it, are read in every mode.
+/// Databases of RocksDB, with a log that RocksDB compressed, are read in every mode.
 #[test]
 fn logs_of_rocksdb_are_read() {
     let Some(lib) = oracle::rocksdb() else { return };
@@ -173,7 +174,7 @@ fn logs_of_rocksdb_are_read() {
             db.put(&key, &value).unwrap();
             want.push((key, value));
         }
-        // RocksDB makes and deletes files meanwhile: what is there twice is whole.
+        // RocksDB makes and deletes files meanwhile: a state that is read twice the same is whole.
         let twice = || Some([State::of(&path).ok()?, State::of(&path).ok()?]);
         let state = (0..1000).find_map(|_| twice().filter(|[a, b]| a == b));
         let [state, _] = state.unwrap();
@@ -190,7 +191,7 @@ fn logs_of_rocksdb_are_read() {
             state.restore(copy.path()).unwrap();
             let mut o = with(&[]);
             o.db.wal_recovery_mode = mode;
-            // What is behind the end of a recycled log is damage in the two strict modes.
+            // The rest behind the end of a recycled log is damage in the two strict modes.
             let mut theirs = lib.options();
             theirs.wal_recovery_mode(mode as u8);
             let theirs = rocksdb_finds(&theirs, &state);
@@ -239,8 +240,8 @@ fn an_older_release_reads_and_is_read_too() {
     );
 }
 
-/// On and off across kills and reopens, the logs kept from one life to the next: compressed and
-/// plain ones stand side by side.
+/// Compression is switched on and off across kills and reopens, and the logs are kept from one life to the
+/// next: compressed and plain logs stand side by side.
 #[test]
 fn compression_is_switched_on_and_off_across_reopens() {
     for recycle in ["0", "2"] {
@@ -275,8 +276,8 @@ fn compression_is_switched_on_and_off_across_reopens() {
     }
 }
 
-/// A recycled file keeps, behind the new log, compressed records of the old one, which begin with
-/// the same bytes: they are not read.
+/// A recycled file holds, behind the new log, compressed records of the old one, which begin with the same
+/// bytes. They are not read.
 #[test]
 fn the_old_log_in_a_recycled_file_is_not_read() {
     let disk = SimDisk::new(Config::default());
@@ -293,7 +294,7 @@ fn the_old_log_in_a_recycled_file_is_not_read() {
     for round in 0..6 {
         let n = if round == 5 { 3 } else { 200 };
         for i in 0..n {
-            // Deleted before the flush: what comes back, comes from an old log.
+            // Deleted before the flush: if the key is there again, it comes from an old log.
             put(&format!("old{round}-{i}"), "value");
             db.delete(format!("old{round}-{i}")).unwrap();
         }

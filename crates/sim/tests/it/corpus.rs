@@ -1,6 +1,6 @@
-//! Every database of the corpus: what is covered reads as RocksDB read it, by a writer and by a
-//! reader, and RocksDB reads the same after Ironstone's recovery; what is not covered yet is
-//! refused by name, and left as it is.
+//! Every database of the corpus. A covered one reads as RocksDB read it, for a writer and for a reader, and
+//! RocksDB reads the same after Ironstone's recovery. One that is not covered yet is refused by name, and
+//! left as it is.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use sim::corpus::{Entry, entries};
 use sim::dirs;
 use sim::oracle::{self, ldb};
 
-/// One line a scenario or database: `name`, or `name | why not | words of the error`.
+/// One line for each scenario or database: `name`, or `name | why not | words of the error`.
 const COVERAGE: &str = include_str!("../data/corpus.txt");
 
 /// Why a scenario is not covered, and what the error must say.
@@ -119,7 +119,7 @@ fn check_covered(entry: &Entry) -> Result<(), String> {
     check_with_rocksdb(entry, &dir, &want)
 }
 
-/// RocksDB 11.8.1, and for a database of 7.8 RocksDB 7.8.3, read what Ironstone left.
+/// RocksDB 11.8.1, and for a database of 7.8 also RocksDB 7.8.3, read the database after Ironstone.
 fn check_with_rocksdb(entry: &Entry, dir: &Path, want: &[FamilyContent]) -> Result<(), String> {
     let families = entry.families().map_err(text)?;
     if entry.release() == "r78" && ldb::available() {

@@ -1,5 +1,5 @@
-//! Where compactions in turn (`kRoundRobin`) go on is in the MANIFEST: Ironstone goes on where it, or
-//! RocksDB, stopped, and RocksDB reads what Ironstone wrote of it.
+//! The MANIFEST holds the place where round-robin compactions (`kRoundRobin`) continue. Ironstone continues
+//! where it or RocksDB stopped, and RocksDB reads the places that Ironstone wrote.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn in_turn() -> Options {
     o
 }
 
-/// By level, what the MANIFEST that counts says last.
+/// The last place of each level in the current MANIFEST.
 fn cursors(dir: &Path) -> BTreeMap<u32, Vec<u8>> {
     let fs: Arc<dyn FileSystem> = io::posix::Posix::shared();
     let number = files::read_current(&*fs, dir).unwrap();
@@ -48,7 +48,7 @@ fn overwrite(mut put: impl FnMut(&[u8], &[u8])) {
     }
 }
 
-/// Opened again, and without doing anything.
+/// The places after a reopen that does no work.
 fn opened_again(dir: &Path) -> BTreeMap<u32, Vec<u8>> {
     let mut options = in_turn();
     options.cf.disable_auto_compactions = true;

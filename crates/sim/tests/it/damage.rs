@@ -1,5 +1,5 @@
-//! Damaged, missing and foreign files: an error that names the file, or no effect; never a panic,
-//! never other data; and nothing that was there is changed by an open that fails.
+//! Damaged, missing and foreign files: the result is an error that names the file, or no effect; never a
+//! panic, never other data. An open that fails changes nothing.
 
 mod bits;
 mod missing;
@@ -121,7 +121,7 @@ fn guarded<T>(what: &str, f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The error says which file it is about.
+/// Whether the error names the file.
 fn names(e: &Error, file: &str) -> bool {
     e.to_string().contains(file)
 }

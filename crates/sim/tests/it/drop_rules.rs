@@ -1,5 +1,5 @@
-//! Which versions survive: the same operations, with the same snapshots, in Ironstone and in
-//! RocksDB leave the same entries in the tables of a flush, and of a compaction.
+//! Which versions survive. The same operations, with the same snapshots, leave the same entries in the
+//! tables of a flush and of a compaction in Ironstone and in RocksDB.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn entries(dir: &Path) -> Vec<Entry> {
     out
 }
 
-/// The two databases, which always get the same.
+/// The two databases, which always get the same operations.
 struct Both<'a> {
     ours: &'a Db,
     theirs: &'a RocksDb,
@@ -94,7 +94,7 @@ fn workload(both: &mut Both<'_>, rng: &mut Rng, operations: u64, flush_every: u6
         let value = format!("v{i}");
         let n = rng.below(4) as usize;
         if rng.one_in(2) {
-            // Keys that are put once.
+            // Keys that are put once, for single deletions.
             let k = format!("single{n}");
             if exists[n] {
                 both.single_delete(&k);
@@ -126,7 +126,7 @@ fn workload(both: &mut Both<'_>, rng: &mut Rng, operations: u64, flush_every: u6
     }
 }
 
-/// Runs a workload; returns what was done.
+/// Runs a workload; returns the operations as text.
 fn fill(ours: &Db, theirs: &RocksDb, seed: u64, compact: bool) -> Vec<String> {
     let mut both = Both {
         ours,
@@ -169,7 +169,7 @@ impl CompactionFilter for ByDigit {
     fn filter(&self, level: usize, _: &[u8], value: FilterValue<'_>) -> FilterDecision {
         assert_eq!(level, 0);
         let FilterValue::Value(value) = value else {
-            return FilterDecision::Keep; // as the C API's filters, which see no operands
+            return FilterDecision::Keep; // as do the C API's filters, which see no operands
         };
         match Self::verdict(value) {
             FilterVerdict::Keep => FilterDecision::Keep,
@@ -179,7 +179,7 @@ impl CompactionFilter for ByDigit {
     }
 }
 
-/// What both have in their tables after a workload.
+/// The entries in the tables of both after a workload.
 fn run(
     lib: &Arc<Library>,
     seed: u64,
@@ -230,7 +230,7 @@ fn a_flush_leaves_the_same_entries_as_rocksdbs() {
     }
 }
 
-/// RocksDB sets sequences at the bottom to 0.
+/// Drops the sequence numbers: RocksDB sets them to 0 at the bottom.
 fn without_sequence(entries: Vec<Entry>) -> Vec<(Vec<u8>, ValueType, Vec<u8>)> {
     entries.into_iter().map(|(k, _, t, v)| (k, t, v)).collect()
 }
@@ -256,7 +256,7 @@ fn a_compaction_leaves_the_same_entries_as_rocksdbs() {
     }
 }
 
-/// Every way to write a key four times or less, each with a key of its own.
+/// Every sequence of up to four operations on a key, each for a key of its own.
 fn histories() -> Vec<String> {
     let mut all = vec![String::new()];
     let mut longest = 0;
@@ -272,7 +272,7 @@ fn histories() -> Vec<String> {
 }
 
 impl Both<'_> {
-    /// Puts, deletes, deletes once or deletes as a range the key `h`.
+    /// Applies one operation to the key `h`: a put, a deletion, a single deletion or a range deletion.
     fn write(&mut self, h: &str, op: u8) {
         match op {
             b'p' => self.put(h, "v"),
@@ -289,8 +289,8 @@ impl Both<'_> {
     }
 }
 
-/// All histories at once, in one memtable or with a table for each operation; flushed, or compacted above
-/// a level that has all the keys, or none.
+/// All histories at once, in one memtable or with a table for each operation. They are flushed, or
+/// compacted above a level that has all of the keys or none.
 fn all_histories(lib: &Arc<Library>, compact: bool, below: bool, snapshot_at: Option<usize>) {
     let temp = dirs::scratch().unwrap();
     let (a, b) = (temp.path().join("ours"), temp.path().join("theirs"));
@@ -361,9 +361,10 @@ fn all_histories(lib: &Arc<Library>, compact: bool, below: bool, snapshot_at: Op
     compare_entries(&a, &b, &case);
 }
 
-/// What stayed of the histories.
+/// Compares the entries that are left of the histories.
 fn compare_entries(ours: &Path, theirs: &Path, case: &str) {
-    // Of a single deletion over a deletion RocksDB drops both, and an older value is there again.
+    // RocksDB drops a single deletion together with the deletion below it, so that an older value is
+    // visible again.
     let sound = |h: &str| !h.replace('r', "").contains("ds");
     let shown = |dir| -> Vec<String> {
         let entries = without_sequence(entries(dir)).into_iter();
@@ -377,15 +378,15 @@ fn compare_entries(ours: &Path, theirs: &Path, case: &str) {
     };
     let (we, they) = (only(&ours, &theirs), only(&theirs, &ours));
     assert_eq!(we, [""; 0], "only ours, {case}");
-    // RocksDB keeps some deletions that a tombstone hides; here they go.
+    // RocksDB keeps some deletions that a range tombstone hides; Ironstone drops them.
     let hidden = |e: &&String| e.ends_with("Deletion") && e.contains('r');
     let others: Vec<&String> = they.iter().filter(|e| !hidden(e)).collect();
     assert_eq!(others, [""; 0], "only theirs, {case}");
 }
 
-/// A single deletion over a deletion breaks the contract of single deletions, and is an error where
-/// `enforce_single_del_contracts` says so. With a range tombstone between the two, the compaction had
-/// already left out the deletion, and said nothing. So it was with what a range tombstone above both
+/// A single deletion over a deletion breaks the contract of single deletions, and is an error with
+/// `enforce_single_del_contracts`. With a range tombstone between the two, the compaction had already left
+/// out the deletion, and reported nothing. The same happened to entries that a range tombstone above both
 /// hides. A single deletion also goes together with a value that a tombstone hides.
 #[test]
 fn single_deletions_meet_what_range_tombstones_hide() {

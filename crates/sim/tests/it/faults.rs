@@ -1,6 +1,5 @@
-//! Every operation of the file system fails once, or from then on: no panic, clean errors that
-//! stay after a failed sync, and every write that was acknowledged as durable is there after a
-//! reopen without faults.
+//! Every file system operation fails, once or for ever: there is no panic, errors are clean and stay after
+//! a failed sync, and every write that was acknowledged as durable is there after a reopen without faults.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +24,7 @@ enum Fault {
     Forever(i32),
     /// A write is short.
     Short,
-    /// Space is short from there on: writes and creations fail, the rest works.
+    /// The device is full from there on: writes and creations fail, other operations work.
     Full,
 }
 
@@ -52,7 +51,7 @@ impl Nth {
 
 impl Hook for Nth {
     fn before(&self, op: Op, path: &Path) -> Verdict {
-        // The LOG is for people: it may be lost.
+        // The LOG is for people: losing it is no failure.
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with("LOG") {
             return Verdict::Go;
@@ -76,8 +75,8 @@ impl Hook for Nth {
     }
 }
 
-/// What the workload was told: the last acknowledged value of each key, and the values that
-/// writes which failed may have left.
+/// What the workload knows: the last acknowledged value of each key, and the values that failed writes may
+/// have left.
 #[derive(Debug, Default)]
 struct Told {
     durable: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
@@ -110,7 +109,7 @@ impl Told {
         result
     }
 
-    /// What is wrong with this content.
+    /// The first difference between this content and what the workload knows.
     fn check(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Option<String> {
         let have: BTreeMap<_, _> = pairs.iter().cloned().collect();
         let none = Vec::new();
@@ -134,11 +133,11 @@ impl Told {
     }
 }
 
-/// Opens, writes with sync, flushes, compacts, reopens; goes on after errors, as programs do.
+/// Opens, writes with sync, flushes, compacts, reopens; continues after errors, as programs do.
 fn workload(dir: &Path, options: &Options, told: &mut Told) -> Result<()> {
     for round in 0..2 {
         let db = Db::open(dir, options)?;
-        // A full device fails the write and nothing else: later ones may succeed.
+        // A full device fails only this write: later ones may succeed.
         let mut first: Option<String> = None;
         for i in 0..6 {
             let value = format!("round {round} {}", "x".repeat(300 * (i % 3)));
@@ -161,7 +160,7 @@ fn workload(dir: &Path, options: &Options, told: &mut Told) -> Result<()> {
                 panic!("maintenance works after a failed write: {first}");
             }
         }
-        // Reads work on, or fail cleanly.
+        // Reads still work, or fail cleanly.
         if let Ok(pairs) = everything(&db) {
             assert_eq!(told.check(&pairs[0].1), None, "while it is open");
         }
@@ -178,7 +177,7 @@ fn options(hook: Arc<dyn Hook>) -> Options {
     o
 }
 
-/// Runs the workload with a fault at operation `at`; false once the workload has fewer operations.
+/// Runs the workload with a fault at operation `at`; false if the workload has fewer operations.
 fn try_fault(fault: Fault, at: u64, tally: &mut BTreeMap<String, usize>) -> bool {
     let temp = dirs::scratch().unwrap();
     let dir = temp.path().join("db");
@@ -240,7 +239,7 @@ fn a_full_device_loses_nothing_acknowledged() {
     every_operation(Fault::Full);
 }
 
-/// A short write is continued: nobody notices.
+/// A short write is continued without any error.
 #[test]
 fn short_writes_are_continued() {
     let mut points = 0;
@@ -279,8 +278,8 @@ impl Hook for LogSyncs {
     }
 }
 
-/// After a failed sync of the log no write is acknowledged until the database is reopened,
-/// although the device works again: the kernel has dropped what it could not write.
+/// After a failed sync of the log, no write is acknowledged until the database is reopened, although the
+/// device works again: the kernel has dropped the pages that it could not write.
 #[test]
 fn a_failed_sync_is_sticky() {
     let temp = dirs::scratch().unwrap();

@@ -1,4 +1,4 @@
-//! Compaction filters: when they are called, with what, and what a panic does.
+//! Compaction filters: when they are called, with which arguments, and what a panic does.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ fn a_filter_sees_compactions_and_not_flushes() {
     db.flush().unwrap();
     assert_eq!(db.get("b").unwrap().unwrap(), b"drop");
     assert_eq!(filter.kept.load(Ordering::Relaxed), 0);
-    // One table that overlaps nothing is filtered all the same when somebody asks for it.
+    // A manual compaction filters even a table that overlaps nothing.
     let cf = db.default_column_family();
     db.compact_range(&cf, None, None).unwrap();
     assert_eq!(db.get("b").unwrap(), None);
@@ -76,7 +76,7 @@ fn a_filter_that_panics_fails_its_compaction_and_nothing_else() {
     assert!(e.contains("until the database is reopened"), "{e}");
     let before = everything(&db).unwrap();
     assert_eq!(before[0].1.len(), 3);
-    // Without the filter from now on.
+    // The database is used without the filter from now on.
     db.put("d", "drop").unwrap();
     db.flush().unwrap();
     db.compact_range(&cf, None, None).unwrap();
@@ -107,7 +107,7 @@ fn compactions_that_start_by_themselves_survive_a_panic() {
     assert_eq!(everything(&db).unwrap()[0].1.len(), 9);
 }
 
-/// Remembers what filters were made for; they change every value.
+/// Remembers the contexts of the filters that it made; they change every value.
 #[derive(Default)]
 struct Factory {
     made: Mutex<Vec<FilterContext>>,

@@ -1,6 +1,6 @@
-//! Records that Ironstone does not read yet, or not without an operator, in tables and logs that
-//! RocksDB wrote: refused by name, at open or when they are read; compactions keep them; never
-//! other data.
+//! Records that Ironstone does not read yet, or not without an operator, in tables and logs that RocksDB
+//! wrote. They are refused by name, at open or at a read; compactions keep them; reads never return other
+//! data.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn write(lib: &Arc<Library>, dir: &std::path::Path, kind: &str, flush: bool) {
     for i in 0..20 {
         db.put(format!("key{i:02}").as_bytes(), b"value").unwrap();
     }
-    // Below the next table, so that a wrong reader would show it.
+    // Written below the next table, so that a wrong reader would show it.
     db.flush().unwrap();
     match kind {
         "merge" => db.merge_cf(cf, b"key07", b"more").unwrap(),
@@ -58,7 +58,7 @@ fn merges_are_never_read_as_something_else() {
                 assert_eq!(db.get("key30").unwrap().unwrap(), b"value");
                 let e = db.compact_range(&cf, None, None);
                 if let Ok(()) = e {
-                    // Kept as it was: still refused.
+                    // It was kept as it was: still refused.
                     let e = db.get("key07").expect_err(&what);
                     assert_eq!(e.kind(), refusal, "{what}: {e}");
                 }

@@ -1,5 +1,5 @@
-//! Tables made outside of a database and ingested: Ironstone's by RocksDB and the other way round,
-//! what is hidden by what, and what is refused.
+//! Tables made outside of a database and ingested: Ironstone's into RocksDB and the other way round, which
+//! entries hide which, and what is refused.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ fn options() -> Options {
     o
 }
 
-/// A file with these pairs; no value deletes the key.
+/// A file with these pairs; a pair without a value deletes the key.
 fn file(path: &Path, pairs: &[(&str, Option<&str>)]) -> PathBuf {
     let mut writer = SstFileWriter::new(&options());
     writer.open(path).unwrap();
@@ -172,7 +172,8 @@ fn the_newest_wins_wherever_it_lies() {
     let first = file(&at("1"), &[("b", Some("1")), ("d", Some("1"))]);
     db.ingest_external_file(&[&first], &default).unwrap();
     assert_eq!((levels(&db), db.latest_sequence_number()), (vec![6], 0));
-    // Between its keys, sharing none: the range does not fit in the last level.
+    // The file lies between the keys of the last level and shares none of them, but its range does not fit
+    // there.
     let between = file(&at("2"), &[("c", Some("2"))]);
     db.ingest_external_file(&[&between], &default).unwrap();
     assert_eq!((levels(&db), db.latest_sequence_number()), (vec![6, 5], 0));
@@ -196,7 +197,7 @@ fn the_newest_wins_wherever_it_lies() {
     let get = |key: &str| db.get_opt(&read_old, &cf, key).unwrap();
     assert_eq!(get("d").as_deref(), Some(&b"1"[..]));
     assert_eq!(get("x").as_deref(), Some(&b"memory"[..]));
-    // A snapshot does not see a file, whatever it shares.
+    // A snapshot sees no ingested file, even one that shares no key with it.
     let apart = file(&at("4"), &[("z", Some("4"))]);
     db.ingest_external_file(&[&apart], &default).unwrap();
     assert_eq!((get("z"), db.get("z").unwrap().is_some()), (None, true));
@@ -213,8 +214,8 @@ fn the_newest_wins_wherever_it_lies() {
     assert_eq!(content(&db), want);
 }
 
-/// Range deletions in files hide what was there, not what the file itself sets; and they come out
-/// of RocksDB's files as they go into ours.
+/// Range deletions in ingested files hide older entries, not the file's own; and RocksDB's files give the
+/// same results as ours.
 #[test]
 fn range_deletions_come_along() {
     let temp = dirs::scratch().unwrap();
@@ -232,7 +233,7 @@ fn range_deletions_come_along() {
     db.ingest_external_file(&[at("1")], &default).unwrap();
     let want = pairs(&[("a", "0"), ("c", "1"), ("d", "0"), ("x", "0")]);
     assert_eq!(content(&db), want);
-    // One of deletions alone, over a range deletion that is still in memory.
+    // A file of range deletions alone, over a range deletion that is still in memory.
     db.delete_range("w", "z").unwrap();
     db.put("x", "1").unwrap();
     writer.open(at("2")).unwrap();
@@ -356,9 +357,9 @@ fn behind_everything() {
     assert_eq!(content(&db).len(), 2);
 }
 
-/// With two levels of which the last is kept free, level 0 was the only one to compact into: a
-/// compaction by call wrote the same table again and again, for ever. Three are taken then, as RocksDB
-/// does.
+/// With two levels of which the last is kept free, level 0 was the only one to compact into: a manual
+/// compaction wrote the same table again and again, for ever. In this case a third level is added, as
+/// RocksDB does.
 #[test]
 fn behind_everything_needs_a_level_to_compact_into() {
     let temp = dirs::scratch().unwrap();
@@ -379,7 +380,7 @@ fn behind_everything_needs_a_level_to_compact_into() {
     db.compact_range(&two, None, None).unwrap();
 }
 
-/// Who asked for the level that is kept free was told that `num_levels` is one less than it is.
+/// The error about a level that is kept free gave a `num_levels` that is one too small.
 #[test]
 fn the_level_behind_everything_is_named_as_what_it_is() {
     let temp = dirs::scratch().unwrap();
@@ -409,9 +410,9 @@ fn the_level_behind_everything_is_named_as_what_it_is() {
     }
 }
 
-/// A snapshot kept deletions on the lowest level, and went. Their file was compacted so that they go,
-/// but where files may be ingested behind everything deletions never go: the same table was written
-/// again and again, for ever. RocksDB marks no such files then.
+/// A snapshot kept deletions on the lowest level, and was released. Their file was compacted to drop them,
+/// but a family that allows ingestion behind everything never drops deletions: the same table was written
+/// again and again, for ever. RocksDB marks no such files in this case.
 #[test]
 fn behind_everything_deletions_stay_when_a_snapshot_goes() {
     let temp = dirs::scratch().unwrap();
@@ -435,13 +436,13 @@ fn behind_everything_deletions_stay_when_a_snapshot_goes() {
         let db = &db;
         scope.spawn(move || done.send(db.wait_for_compact()));
         let ended = ended.recv_timeout(std::time::Duration::from_secs(20));
-        db.cancel_all_background_work(false); // so that the thread ends where it failed
+        db.cancel_all_background_work(false); // ends the thread if the test fails
         ended.expect("compactions end").unwrap();
     });
     assert_eq!(content(&db).len(), 1);
 }
 
-/// The log that a flush made needless is deleted in the background.
+/// Waits until the log is deleted, which happens in the background.
 fn wait_until_gone(log: &Path) {
     for _ in 0..1000 {
         if !log.exists() {
@@ -525,7 +526,7 @@ fn what_cannot_be_ingested_leaves_nothing() {
     assert!(db2.ingest_external_file(&[&good], &check).is_err());
 }
 
-/// A file that was ingested before, with a number written into it, gets a new one.
+/// A file that was ingested before, and got a number written into it, gets a new one.
 #[test]
 fn a_file_is_ingested_again() {
     let temp = dirs::scratch().unwrap();
@@ -550,8 +551,8 @@ fn a_file_is_ingested_again() {
     }
 }
 
-/// Power is cut after every event of an ingestion: afterwards the files are there with all that was
-/// written before, or none of them is; and once it was acknowledged, they are.
+/// Power is cut after every event of an ingestion. Afterwards either the files are there with all earlier
+/// writes, or none of them is; once the ingestion was acknowledged, they are there.
 #[test]
 fn a_power_cut_leaves_all_or_nothing() {
     let mut rng = Rng::new(17);
@@ -614,7 +615,7 @@ fn a_power_cut_leaves_all_or_nothing() {
             absent += usize::from(!both);
             present += usize::from(both);
         }
-        // The ingestion ended before the event came: all of them were met.
+        // The ingestion ended before the event: every event has been tried.
         if done && disk.shared().exists(Path::new("/db")).is_ok() {
             break;
         }

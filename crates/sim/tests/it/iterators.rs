@@ -1,9 +1,10 @@
-//! Iterators under random options against RocksDB's, each on its copy of one directory: memtables and
-//! several levels, range tombstones, merges, snapshots, and filters of prefixes.
+//! Iterators under random options against RocksDB's, each on its own copy of one directory: memtables and
+//! several levels, range tombstones, merges, snapshots, and prefix filters.
 //!
 //! Without `prefix_same_as_start`, what RocksDB's iterators show beyond the prefix of a seek is not
-//! defined; Ironstone's show all, so they are compared with RocksDB's `total_order_seek`. With both,
-//! RocksDB's lose keys when they turn around; Ironstone's are confined to the prefix all the same.
+//! defined. Ironstone's show everything, so they are compared with RocksDB's `total_order_seek`. With both
+//! options, RocksDB's iterators lose keys when they turn around; Ironstone's stay in the prefix all the
+//! same.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use sim::oracle::{self, Library, RocksDb, RocksIter, RocksOptions, RocksReadOpti
 /// The environment variable with the number of databases.
 const SEEDS: &str = "IRONSTONE_ITERATOR_SEEDS";
 
-/// Prefix extractors; none is the empty name.
+/// Prefix extractors; the empty name is none.
 const EXTRACTORS: [&str; 5] = [
     "",
     "rocksdb.FixedPrefix.2",
@@ -25,13 +26,13 @@ const EXTRACTORS: [&str; 5] = [
     "rocksdb.Noop",
 ];
 
-/// A key of one to five letters out of few: prefixes are shared, and keys are prefixes of others.
+/// A key of one to five letters of a small alphabet: keys share prefixes, and some are prefixes of others.
 fn key(rng: &mut Rng) -> Vec<u8> {
     let n = 1 + rng.below(5);
     (0..n).map(|_| b'a' + rng.below(4) as u8).collect()
 }
 
-/// One database's shape.
+/// The options of one database.
 #[derive(Debug)]
 struct Shape {
     extractor: &'static str,
@@ -99,7 +100,7 @@ fn theirs(lib: &Arc<Library>, shape: &Shape) -> RocksOptions {
     o
 }
 
-/// One random change, by functions of either engine.
+/// Applies one random change with the functions of either engine.
 fn change(
     rng: &mut Rng,
     put: impl Fn(&[u8], &[u8]),
@@ -122,7 +123,7 @@ fn change(
 
 const STAGES: u64 = 6;
 
-/// Fills `dir` by one of the engines: levels, level 0 files and what is still in the log.
+/// Fills `dir` with one of the engines: levels, level 0 files and records that are still in the log.
 fn fill(lib: &Arc<Library>, shape: &Shape, dir: &Path, rng: &mut Rng) {
     if rng.one_in(2) {
         let db = RocksDb::open(&theirs(lib, shape), dir).unwrap();
@@ -168,7 +169,7 @@ fn fill(lib: &Arc<Library>, shape: &Shape, dir: &Path, rng: &mut Rng) {
     }
 }
 
-/// Options of a read, for both.
+/// Options of a read, for both engines.
 #[derive(Debug, Default)]
 struct How {
     snapshot: bool,
@@ -243,8 +244,8 @@ fn their_read(how: &How, lib: &Arc<Library>) -> RocksReadOptions<'static> {
     o
 }
 
-/// Moves both. In a prefix, only to keys that have one: RocksDB asks filters for the prefixes of
-/// keys that it passes without being confined to one, else.
+/// Moves both iterators. With `same`, it seeks only keys that have a prefix: otherwise RocksDB asks the
+/// filters for the prefixes of keys that it passes, without being confined to one.
 fn step(rng: &mut Rng, same: bool, a: &mut DbIterator, b: &mut RocksIter<'_>) -> String {
     let target = if same { long_key(rng) } else { key(rng) };
     let draw = if a.valid() { 14 } else { 6 };

@@ -1,4 +1,4 @@
-//! Compactions by call beside RocksDB's: on copies of the same database, both compact the same files
+//! Manual compactions beside RocksDB's: on copies of the same database, both engines compact the same files
 //! to the same levels, and leave the same tree.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use sim::content::everything;
 use sim::dirs;
 use sim::oracle::{self, Library, RocksDb, RocksOptions};
 
-/// A tree to begin with: the level of each file and its keys, from the oldest file on.
+/// The tree at the start: the level of each file and its keys, from the oldest file on.
 struct Tree {
     name: &'static str,
     style: CompactionStyle,
@@ -147,7 +147,7 @@ impl Tree {
         options
     }
 
-    /// Lets RocksDB build it.
+    /// Lets RocksDB build the tree.
     fn build(&self, lib: &Arc<Library>, dir: &Path) {
         let db = RocksDb::open(&self.theirs(lib), dir).unwrap();
         for (level, keys) in self.files {
@@ -168,8 +168,8 @@ impl Tree {
 
 type Bounds<'a> = (Option<&'a str>, Option<&'a str>);
 
-/// Ranges, and a key that is in a memtable. RocksDB flushes for a range with an open end, whatever is
-/// in memory: there the key lies in the range.
+/// Ranges, and a key that is in a memtable. RocksDB flushes for a range with an open end whatever is in
+/// memory, so there the key lies in the range.
 const RANGES: &[(Bounds<'static>, &str)] = &[
     ((None, None), "g"),
     ((Some("a"), Some("c")), "g"),
@@ -180,8 +180,8 @@ const RANGES: &[(Bounds<'static>, &str)] = &[
     ((Some("zz"), Some("zzz")), "g"),
 ];
 
-/// The compactions and flushes that a LOG tells of from `from` on: what, which levels how many files,
-/// where to.
+/// The compactions and flushes in a LOG from `from` on: the kind, the number of files of each input level,
+/// and the output level.
 fn told(log: &str) -> Vec<String> {
     let mut out = Vec::new();
     for line in log.lines() {
@@ -244,7 +244,7 @@ fn log(dir: &Path) -> String {
     std::fs::read_to_string(dir.join("LOG")).unwrap()
 }
 
-/// What both do, and the trees that they leave.
+/// Compares what both engines do, and the trees that they leave.
 fn compare(
     lib: &Arc<Library>,
     tree: &Tree,
@@ -300,10 +300,10 @@ fn compare(
     ))
 }
 
-/// A compaction by call in universal style did nothing when all was one run on the last level, so that
-/// a new filter, an expired time to live or a new compression had no effect on it, even with `Force`. In
-/// level style with files on level 0 only, `Force` made one pass where RocksDB makes two. And memtables
-/// were flushed that the range does not touch.
+/// A manual compaction in universal style did nothing when all was one run on the last level: a new filter,
+/// an expired time to live or a new compression had no effect, even with `Force`. In level style with files
+/// on level 0 only, `Force` made one pass where RocksDB makes two. And memtables were flushed that the
+/// range does not touch.
 #[test]
 fn calls_compact_what_rocksdb_compacts() {
     let Some(lib) = oracle::rocksdb() else { return };

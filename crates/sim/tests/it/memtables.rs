@@ -1,4 +1,4 @@
-//! Memtables by option, and flushes of several families at once.
+//! The kinds of memtables, and flushes of several families at once.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -99,7 +99,7 @@ fn every_kind_of_memtable_gives_the_same_database() {
     }
 }
 
-/// The names that each writes into its OPTIONS file, the other reads.
+/// Each engine reads the names that the other writes into its OPTIONS file.
 #[test]
 fn components_of_memtables_have_rocksdbs_names_in_options_files() {
     let Some(lib) = oracle::rocksdb() else { return };
@@ -143,7 +143,7 @@ fn newest_options(dir: &Path) -> std::path::PathBuf {
     newest.unwrap().1
 }
 
-/// Takes an image of the disk at each moment.
+/// Takes an image of the disk whenever a change is in flight.
 #[derive(Default)]
 struct Images {
     seen: Mutex<(Option<Rng>, Vec<SimDisk>)>,
@@ -207,7 +207,7 @@ fn listeners_hear_of_flushes_and_of_failures() {
     let db = Db::open(Path::new("/db"), &o).unwrap();
     db.put("a", "1").unwrap();
     db.flush().unwrap();
-    heard.wait_for(3); // a flush returns before everybody is told
+    heard.wait_for(3); // a flush returns before all listeners are called
     db.put("b", "2").unwrap();
     disk.fail_on(Fault::Eio, Repeat::Forever, |act, path| {
         act == Act::Sync && path.extension().is_some_and(|e| e == "sst")
@@ -215,7 +215,7 @@ fn listeners_hear_of_flushes_and_of_failures() {
     db.flush().unwrap_err();
     heard.wait_for(6);
     let seen = std::mem::take(&mut *heard.0.lock().unwrap());
-    // The thread that seals tells so, and another one flushes.
+    // One thread seals the memtable and reports it; another one flushes.
     let (sealed, flushed): (Vec<_>, Vec<_>) =
         seen.into_iter().partition(|s| s.starts_with("sealed"));
     assert_eq!(sealed, ["sealed default 1"; 2]);
@@ -228,8 +228,8 @@ fn listeners_hear_of_flushes_and_of_failures() {
     assert_eq!(flushed, want);
 }
 
-/// Unlogged writes go to two families in turn. Whatever a crash leaves, both have the same number of
-/// them: the flushes of both are one step.
+/// Unlogged writes go to two families in turn. After a crash both have the same number of them, because the
+/// flushes of both are one step.
 #[test]
 fn families_are_consistent_after_a_crash_without_a_log() {
     let disk = SimDisk::new(Config::default());
@@ -282,7 +282,7 @@ fn families_are_consistent_after_a_crash_without_a_log() {
     assert!(most > 300, "{most}");
 }
 
-/// What a manual flush of one family does to the others, and that RocksDB reads the result.
+/// Tests what a manual flush of one family does to the others, and that RocksDB reads the result.
 #[test]
 fn rocksdb_flushes_atomically_as_we_do() {
     let Some(lib) = oracle::rocksdb() else { return };

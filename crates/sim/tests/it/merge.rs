@@ -1,5 +1,5 @@
-//! Merge operators: the same results as RocksDB's, in files that each reads of the other; errors
-//! of operators that are missing, give up or panic.
+//! Merge operators: the same results as RocksDB's, in files that each engine reads of the other; errors of
+//! operators that are missing, give up or panic.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn rocks_options(lib: &Arc<Library>, operator: &str) -> RocksOptions {
     o
 }
 
-/// A short random operand: sometimes 8 bytes, as counters have.
+/// A short random operand: sometimes of 8 bytes, the size of a counter.
 fn operand(rng: &mut Rng) -> Vec<u8> {
     let len = if rng.one_in(2) { 8 } else { rng.below(20) };
     let mut out = vec![0; len as usize];
@@ -37,7 +37,7 @@ fn operand(rng: &mut Rng) -> Vec<u8> {
     out
 }
 
-/// The same operations in both databases.
+/// Applies the same operations to both databases.
 fn work(ours: &Db, theirs: &RocksDb, rng: &mut Rng, operations: u64) {
     let cf = theirs.default_cf();
     for _ in 0..operations {
@@ -104,7 +104,7 @@ fn operators_give_what_rocksdbs_give_and_files_are_read_both_ways() {
         let theirs = RocksDb::open(&rocks, &b).unwrap();
         work(&ours, &theirs, &mut rng, 1000);
         compare(&what, &ours, &theirs);
-        // Each goes on in the other's directory.
+        // Each engine opens the other's directory.
         drop(ours);
         drop(theirs);
         let ours = Db::open(&b, &own).unwrap();
@@ -267,7 +267,7 @@ fn a_missing_operator_is_named_and_loses_nothing() {
     assert_eq!(db.get("k").unwrap().unwrap(), b"0,1");
 }
 
-/// Gives up on operand `no`, panics on `panic`.
+/// An operator that gives up on operand `no`, and panics on `panic`.
 struct Moody;
 
 impl MergeOperator for Moody {
@@ -316,14 +316,14 @@ fn an_operator_that_fails_makes_reads_fail_and_nothing_else() {
             db.compact_range(&cf, None, None).unwrap();
         }
     }
-    // What cannot be merged can be replaced.
+    // A value that cannot be merged can be replaced.
     db.put("no", "new").unwrap();
     db.delete("panic").unwrap();
     assert_eq!(db.get("no").unwrap().unwrap(), b"new");
     let mut it = db.iterator(&ReadOptions::default());
     it.seek_to_first();
     it.status().unwrap();
-    // The name of a user's operator goes to the OPTIONS file.
+    // The name of the user's operator is in the OPTIONS file.
     drop(db);
     let text = std::fs::read_to_string(
         dirs::files(temp.path())

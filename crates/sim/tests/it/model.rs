@@ -1,4 +1,4 @@
-//! Random operations against a `BTreeMap`: the short form of `cargo xtask soak model`.
+//! Random operations compared with a `BTreeMap`: the short form of `cargo xtask soak model`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use sim::model::{
 const OPERATIONS: u64 = 200_000;
 /// Sets of options.
 const SETS: u64 = 20;
-/// How many times more often than in a long run the rare operations come.
+/// How many times more often the rare operations come than in a long run.
 const RARE: u64 = 5;
 
 fn number(variable: &str) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! What a database tells about itself: as RocksDB tells it, with true values.
+//! What a database reports about itself: the same as RocksDB, with true values.
 
 mod counts;
 mod listeners;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ironstone::{Db, IngestExternalFileOptions, Options, SstFileWriter, Statistics, WriteOptions};
 use sim::oracle::{Library, RocksDb, RocksIngest, RocksOptions, RocksSstFileWriter};
 
-/// The two databases, fed with the same.
+/// The two databases, which get the same operations.
 struct Pair {
     ours: Db,
     theirs: RocksDb,
@@ -23,7 +23,7 @@ struct Pair {
     dir: tempfile::TempDir,
 }
 
-/// Options that both take: nothing happens by itself.
+/// Options for both, with which nothing happens in the background.
 const QUIET: &[(&str, &str)] = &[
     ("disable_auto_compactions", "true"),
     ("compression", "kNoCompression"),
@@ -109,7 +109,7 @@ impl Pair {
         self.theirs.compact_range(cf, None, None);
     }
 
-    /// What is on level 0 moves, as it is, to where nothing is in its way.
+    /// The files of level 0 are moved, as they are, to a level where nothing overlaps them.
     fn moving_down(mut self) -> Self {
         self.options.cf.disable_auto_compactions = false;
         self.options.cf.level0_file_num_compaction_trigger = 1;
@@ -142,7 +142,7 @@ impl Pair {
         }
     }
 
-    /// Closes both; the directories stay as long as the last of the three lives.
+    /// Closes both. The two directories exist as long as the returned temporary one.
     fn close(self) -> (PathBuf, PathBuf, tempfile::TempDir) {
         let (ours, theirs) = (self.dir.path().join("ours"), self.dir.path().join("theirs"));
         drop((self.ours, self.theirs));
@@ -168,7 +168,7 @@ impl Pair {
             .unwrap();
     }
 
-    /// What both have seen is on several levels.
+    /// Fills both databases, with files on several levels.
     fn fill_levels(&self) {
         self.put(0..1000);
         self.delete("key000005");

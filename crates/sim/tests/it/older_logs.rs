@@ -1,4 +1,4 @@
-//! Logs that older versions of Ironstone wrote, whose notes and fences have no nonces: they are read, and
+//! Logs that older versions of Ironstone wrote, whose notes and fences have no nonces. They are read, and
 //! their fences still tell damage from a torn tail.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use ironstone::{Db, Options};
 use sim::dirs;
 use sim::frozen::{self, Frozen};
 
-/// How many puts the database has, all of them synced.
+/// The number of puts in the database, all of them synced.
 const PUTS: u64 = 12;
 
 /// The files of the database in tests/data.
@@ -60,7 +60,7 @@ fn logs_without_nonces_keep_their_protection() {
         }
     }
     assert!(refused > 1000, "{refused}");
-    // Opened for writing, its logs stay in use behind new ones.
+    // After an open for writing, its logs stay in use behind new ones.
     let mut options = Options::default();
     options.db.avoid_flush_during_recovery = true;
     for i in 0..3_u64 {

@@ -1,5 +1,5 @@
-//! Which files are open: no more tables than `max_open_files` says, and everything reads as before; and
-//! no log that nothing needs.
+//! Which files are open: no more tables than `max_open_files` allows, and every read still works; and no
+//! log that is not needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ fn open_files(dir: &Path) -> Vec<PathBuf> {
     targets.filter(|t| t.starts_with(dir)).collect()
 }
 
-/// Descriptors of this process on tables in `dir`.
+/// The number of descriptors of this process on tables in `dir`.
 fn open_tables(dir: &Path) -> u64 {
     let is_table = |t: &&PathBuf| t.extension().is_some_and(|e| e == "sst");
     open_files(dir).iter().filter(is_table).count() as u64
@@ -88,7 +88,7 @@ fn no_more_are_open_than_the_limit() {
     }
     assert!(open_tables(temp.path()) <= 20);
     assert!(opens(&options) > at_open + 100);
-    // Blocks that were read before are found again, whatever was closed meanwhile.
+    // Blocks that were read before are found in the cache again, whatever was closed meanwhile.
     let statistics = options.env.statistics.as_ref().unwrap();
     let misses = statistics.get(Ticker::BlockCacheDataMiss);
     assert!(misses <= TABLES * 2, "{misses}");
@@ -110,7 +110,7 @@ fn without_limit_all_stay_open() {
     assert_eq!(opens(&options), TABLES);
 }
 
-/// RocksDB's least: 20, of which 10 are for other files; it takes less for it.
+/// RocksDB's minimum is 20, of which 10 are for other files; a smaller value is replaced by it.
 #[test]
 fn the_least_is_twenty() {
     for limit in [-2, 0, 1, 20] {
@@ -123,7 +123,7 @@ fn the_least_is_twenty() {
     }
 }
 
-/// An iterator keeps the tables open that it reads; they are closed when it goes.
+/// An iterator keeps the tables open that it reads; they are closed when the iterator is dropped.
 #[test]
 fn iterators_keep_what_they_read() {
     let temp = dirs::scratch().unwrap();
@@ -169,7 +169,7 @@ fn several_threads_share_them() {
     assert!(open_tables(temp.path()) <= 10);
 }
 
-/// A read that may not open files says so, as RocksDB's does.
+/// A read that may not open files returns an error, as RocksDB's does.
 #[test]
 fn reads_from_the_cache_open_nothing() {
     let temp = dirs::scratch().unwrap();
@@ -204,7 +204,7 @@ fn reads_from_the_cache_open_nothing() {
     assert_eq!(opens(&options), before);
 }
 
-/// `SetDBOptions` closes at once, and the database goes on.
+/// `SetDBOptions` closes files at once, and the database works on.
 #[test]
 fn the_limit_changes() {
     let temp = dirs::scratch().unwrap();
@@ -218,12 +218,13 @@ fn the_limit_changes() {
     assert_eq!(db.db_options().max_open_files, -1);
 }
 
-/// A table that was closed and cannot be opened again fails what needs it, by name, and nothing else.
+/// A table that was closed and cannot be opened again fails the reads that need it, with its name, and
+/// nothing else.
 #[test]
 fn a_table_that_is_gone_is_named() {
     let temp = dirs::scratch().unwrap();
     let (options, db) = made(temp.path(), 20);
-    // Closes the oldest: the newest were used last.
+    // Closes the oldest tables: the newest were used last.
     for _ in 0..2 {
         for table in (TABLES - 20..TABLES).rev() {
             assert!(db.get(key(table, 1)).unwrap().is_some());
@@ -252,7 +253,7 @@ fn a_table_that_is_gone_is_named() {
     assert!(db.get(key(0, 1)).unwrap().is_some());
 }
 
-/// A log that was never synced is closed when its data is in tables: else its bytes would stay on the
+/// A log that was never synced is closed when its data is in tables. Otherwise its bytes would stay on the
 /// disk although it is deleted, and the next synced write would make them all durable.
 #[test]
 fn logs_that_nothing_needs_are_closed() {
@@ -280,8 +281,8 @@ fn logs_that_nothing_needs_are_closed() {
     db.close().unwrap();
 }
 
-/// An iterator finds its files although they were moved to another level and rewritten there, and are
-/// not open any more.
+/// An iterator finds its files although they were moved to another level and rewritten there, and are not
+/// open any more.
 #[test]
 fn files_that_were_moved_stay_for_their_readers() {
     const FILES: u64 = 40;
@@ -303,7 +304,7 @@ fn files_that_were_moved_stay_for_their_readers() {
         let all = db.get_live_files_metadata();
         all.iter().map(|f| f.level).collect::<Vec<_>>()
     };
-    // Nothing overlaps: the files move as they are.
+    // Nothing overlaps: the files are moved as they are.
     let names = |db: &Db| {
         let mut all: Vec<u64> = db
             .get_live_files_metadata()

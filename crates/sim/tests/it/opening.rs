@@ -1,6 +1,6 @@
-//! Opening: with too few threads; what the logs of several families hold is replayed by several threads, and a database with
-//! thousands of tables opens, with one thread and with many, and says how long that took beside RocksDB:
-//! `cargo test -p ironstone-sim --test it opening -- --nocapture`.
+//! Opening a database: with too few threads; the replay of logs of several families by several threads; and a
+//! database with thousands of tables, with one thread and with many. This prints how long that open took, beside
+//! RocksDB: `cargo test -p ironstone-sim --test it opening -- --nocapture`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -70,8 +70,8 @@ fn five_thousand_tables() {
     }
 }
 
-/// Logs of several families, with every kind of record, in batches that go over the families. Some
-/// are larger than what is inserted together; in some the memtables become full on the way.
+/// Logs of several families with every kind of record, in batches that span the families. Some batches are
+/// larger than the amount that is inserted at once; in some the memtables become full in the middle.
 #[test]
 fn logs_are_replayed_by_several_threads_as_they_were_written() {
     for (threads, write_buffer_size) in [(16, 64 << 20), (16, 256 << 10), (1, 64 << 20)] {
@@ -107,7 +107,7 @@ fn logs_are_replayed_by_several_threads_as_they_were_written() {
             db.write(batch).unwrap();
         }
         let copy = temp.path().join("killed");
-        db.pause_background_work().unwrap(); // the directory stands still
+        db.pause_background_work().unwrap(); // the directory does not change
         let wanted = content::everything(&db).unwrap();
         dirs::copy(&dir, &copy).unwrap();
         db.continue_background_work().unwrap();
@@ -120,14 +120,14 @@ fn logs_are_replayed_by_several_threads_as_they_were_written() {
     }
 }
 
-/// A system that has only so many threads.
+/// A system with a limited number of threads.
 #[derive(Debug)]
 struct Scarce {
     disk: SimDisk,
     left: AtomicUsize,
     started: AtomicUsize,
     running: Arc<AtomicUsize>,
-    /// A thread ran on when the database was not locked any more.
+    /// A thread still ran when the database was no longer locked.
     outlived: Arc<AtomicBool>,
 }
 
@@ -152,9 +152,9 @@ impl Threads for Scarce {
     }
 }
 
-/// The system had no thread for an open any more. Those that the open had started before ran on, with
-/// nobody to end them, in a database that was not locked: a second open and they flushed the same
-/// memtables and deleted each other's tables. Now they are ended and joined before the lock goes.
+/// The system had no more threads for an open. Those that the open had started before were not ended and
+/// went on, in a database that was no longer locked: together with a second open they flushed the same
+/// memtables and deleted each other's tables. Now they are ended and joined before the lock is released.
 #[test]
 fn an_open_without_enough_threads_leaves_none_behind() {
     let disk = SimDisk::new(Config::default());
@@ -169,12 +169,12 @@ fn an_open_without_enough_threads_leaves_none_behind() {
     options.env.fs = disk.shared();
     options.env.threads = Arc::<Scarce>::clone(&scarce);
     options.db.create_if_missing = true;
-    // Every sort of thread.
+    // Every kind of thread.
     options.db.max_background_jobs = 8;
     options.db.wal_io_mode = WalIoMode::Direct;
     options.db.wal_ttl_seconds = 3600;
     options.db.stats_dump_period_sec = 600;
-    // What the log holds is flushed in the background.
+    // The content of the log is flushed in the background.
     options.cf.write_buffer_size = 64 << 10;
     let mut keys = 0;
     let mut fill = |db: &Db| {
@@ -207,8 +207,8 @@ fn an_open_without_enough_threads_leaves_none_behind() {
     assert!(!scarce.outlived.load(Ordering::SeqCst));
 }
 
-/// More threads are asked for than there are. Those that could not be started were forgotten: the same
-/// call again found nothing to change.
+/// More threads were asked for than the system had. Those that could not be started were forgotten: the
+/// same call again found nothing to change.
 #[test]
 fn threads_that_could_not_be_started_are_started_later() {
     let disk = SimDisk::new(Config::default());
@@ -242,7 +242,7 @@ fn threads_that_could_not_be_started_are_started_later() {
     assert_eq!(scarce.running.load(Ordering::SeqCst), 0);
 }
 
-/// Has another process create the database, write to it, and close it, just before LOCK is taken.
+/// Just before LOCK is taken, another opener creates the database, writes to it, and closes it.
 #[derive(Debug)]
 struct SomebodyIsFaster {
     options: Options,
@@ -262,8 +262,8 @@ impl Hook for SomebodyIsFaster {
     }
 }
 
-/// Whether there is a database was looked at before LOCK was taken, and not again: who then had it made a new one of it, and the
-/// tables of the other one were removed.
+/// The open looked for a database before LOCK was taken, and not again. The opener that then got LOCK made a
+/// new database of it, and the tables of the other one were removed.
 #[test]
 fn a_database_that_another_opener_has_just_made_is_opened() {
     let disk = SimDisk::new(Config::default());

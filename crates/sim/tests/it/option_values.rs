@@ -1,5 +1,5 @@
-//! Values of every option beside RocksDB 11.8.1: what both take, what both refuse, and what becomes
-//! of the values, by the OPTIONS files that both write when they have opened a database.
+//! Values of every option beside RocksDB 11.8.1: which values both accept, which both refuse, and what each
+//! makes of them. The OPTIONS files that both write after an open tell that.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn newest_rocksdb() -> Option<Arc<Library>> {
     oracle::rocksdb().filter(new)
 }
 
-/// Whether two values are the same number, switch or text. Unsigned numbers go on below 0 at their
+/// Whether two values are the same number, switch or text. An unsigned number below 0 wraps around to the
 /// largest.
 fn same(a: &str, b: &str) -> bool {
     let plain = |v: &str| match v {
@@ -98,8 +98,8 @@ fn changed(base: &Values, now: &Values, known: &Values) -> Values {
     out
 }
 
-/// Names of options whose values are brought into a range here, where RocksDB writes the value as it is
-/// given: what it does with it is the same, or nothing that anybody could want.
+/// Options whose values are brought into a range here, where RocksDB writes the value as given. The effect
+/// in RocksDB is the same, or of no use to anybody.
 const BROUGHT_INTO_RANGE: &[&str] = &[
     "arena_block_size",
     "block_restart_interval",
@@ -122,20 +122,20 @@ const BROUGHT_INTO_RANGE: &[&str] = &[
     "num_file_reads_for_auto_readahead",
     "num_levels",
     "partition_filters",
-    // The largest number is never.
+    // The largest number means never.
     "periodic_compaction_seconds",
     "recycle_log_file_num",
     "target_file_size_base",
     "target_file_size_multiplier",
     "ttl",
-    // From 4 KiB on as it is given, where RocksDB has 64 KiB at least.
+    // Kept as given from 4 KiB on; RocksDB's minimum is 64 KiB.
     "write_buffer_size",
 ];
 
-/// Names of options that follow from those above.
+/// Names of options that are derived from those above.
 const FOLLOWING: &[&str] = &["max_compaction_bytes", "arena_block_size"];
 
-/// Values with which RocksDB dies, hangs, or starts threads that stay with the process.
+/// Values with which RocksDB dies, hangs, or starts threads that it never ends.
 fn kills_rocksdb(name: &str, value: i128) -> bool {
     match name {
         "max_background_jobs"
@@ -151,7 +151,7 @@ fn kills_rocksdb(name: &str, value: i128) -> bool {
     }
 }
 
-/// Values to try of an option with this default.
+/// The values to try for an option with this default.
 fn tried(key: &Key) -> Vec<String> {
     const NUMBERS: [i128; 8] = [-1, 0, 1, 3, 1025, 1 << 31, 1 << 32, u64::MAX as i128];
     const OUTER: [i128; 4] = [-1, 0, 1 << 31, u64::MAX as i128];
@@ -174,7 +174,7 @@ fn tried(key: &Key) -> Vec<String> {
     Vec::new()
 }
 
-/// An option as a text of options.
+/// An option in the text form of options.
 fn setting(key: &Key, value: &str) -> String {
     let (name, section) = (key.name, key.section);
     if section == TABLE_SECTION {
@@ -183,7 +183,7 @@ fn setting(key: &Key, value: &str) -> String {
     format!("{name}={value}")
 }
 
-/// Compares what both make of a text. `named`: the option that is tried.
+/// Compares what both engines make of a text. `named` is the option that is tried.
 fn compare(
     lib: &Arc<Library>,
     bases: &(Values, Values),
@@ -193,7 +193,7 @@ fn compare(
     match (ours(text), theirs(lib, text)) {
         (Err(_), Err(_)) => None,
         (Ok(_), Err(e)) => Some(format!("{text}: RocksDB refuses it: {e}")),
-        // What Ironstone does not have, by name.
+        // An option that Ironstone does not have is refused by name.
         (Err(e), Ok(_)) if e.kind() == ErrorKind::NotSupported => {
             let is_named = e.to_string().contains(named);
             (!is_named).then(|| format!("{text}: refused without a name: {e}"))
@@ -219,14 +219,14 @@ fn compare(
     }
 }
 
-/// Options that RocksDB 11.8.1 takes and brings into a form that it runs with were refused
-/// (`arena_block_size=0`, `max_write_buffer_number=1`, `max_background_jobs=0`, …), so that a
-/// database which RocksDB runs could not be opened with its own settings.
+/// Options that RocksDB 11.8.1 accepts and brings into a usable form were refused (`arena_block_size=0`,
+/// `max_write_buffer_number=1`, `max_background_jobs=0`, …). A database that runs with RocksDB could not be
+/// opened with its own settings.
 #[test]
 fn boundary_values_of_every_option_are_taken_as_rocksdb_takes_them() {
     let Some(lib) = newest_rocksdb() else { return };
     let bases = (ours("").unwrap(), theirs(&lib, "").unwrap());
-    // These decide what an open is, not how it runs.
+    // These decide what kind of open it is, not how the database runs.
     let not_tried = [
         "create_if_missing",
         "error_if_exists",
@@ -453,7 +453,7 @@ fn rules_between_options_are_rocksdbs() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What is replaced, and what has no effect, is said in LOG.
+/// LOG tells which values are replaced, and which have no effect.
 #[test]
 fn replaced_values_are_told_in_log() {
     let dir = dirs::scratch().unwrap();
@@ -481,7 +481,7 @@ fn replaced_values_are_told_in_log() {
     }
 }
 
-/// Opens the database in `dir` with what its OPTIONS file says, writes, and closes it.
+/// Opens the database in `dir` with the options in its OPTIONS file, writes, and closes it.
 fn open_and_write(dir: &Path) -> Vec<String> {
     let env = Env::default();
     let latest = ParsedOptions::load_latest(dir, &env, Unsupported::Warn).unwrap();
@@ -492,8 +492,8 @@ fn open_and_write(dir: &Path) -> Vec<String> {
     warnings
 }
 
-/// `ironstone put` on a database of RocksDB's wrote an OPTIONS file without what Ironstone does not
-/// have: the next RocksDB that loaded it ran without `use_fsync` and `use_direct_reads`.
+/// `ironstone put` on a database of RocksDB wrote an OPTIONS file without the options that Ironstone does
+/// not have. The next RocksDB that loaded it ran without `use_fsync` and `use_direct_reads`.
 #[test]
 fn options_without_an_effect_are_kept_as_they_stand() {
     let Some(lib) = newest_rocksdb() else { return };
@@ -522,7 +522,7 @@ fn options_without_an_effect_are_kept_as_they_stand() {
         "{warnings:?}"
     );
     let after = values(dir.path());
-    // Jobs are at least one; Ironstone says what it writes.
+    // There is at least one job; Ironstone writes the value that it uses.
     before.insert(
         (DB_SECTION.to_owned(), "max_background_jobs".to_owned()),
         "1".to_owned(),
@@ -551,7 +551,7 @@ fn options_without_an_effect_are_kept_as_they_stand() {
     assert_eq!(rocks.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
-/// Whether the members of one struct that stand in the other are the same there.
+/// Whether the members that two structs share have the same values.
 fn same_members(a: &str, b: &str) -> bool {
     if !(a.starts_with('{') && b.starts_with('{')) {
         return false;
@@ -564,8 +564,8 @@ fn same_members(a: &str, b: &str) -> bool {
         .all(|(name, value)| of(name).is_none_or(|(_, other)| same(value, other)))
 }
 
-/// Keys of later releases, objects, and sections that are not known stay, too; what is changed by name
-/// does not.
+/// Keys of later releases, objects, and unknown sections are kept, too; a value that is changed by name is
+/// not.
 #[test]
 fn what_is_not_known_is_kept_and_what_is_changed_is_not() {
     let dir = dirs::scratch().unwrap();
@@ -589,7 +589,7 @@ fn what_is_not_known_is_kept_and_what_is_changed_is_not() {
     std::fs::write(dir.path().join("OPTIONS-999999"), &text).unwrap();
 
     let env = Env::default();
-    // Objects are none of what is refused.
+    // Objects are not among the refused options.
     let refuse = ParsedOptions::load_latest(dir.path(), &env, Unsupported::Refuse).unwrap();
     assert_eq!(refuse.unknown.len(), 3, "{:?}", refuse.unknown);
     let object = "line 5: option listeners is an object, which is given as options.env.listeners";
@@ -618,7 +618,7 @@ fn what_is_not_known_is_kept_and_what_is_changed_is_not() {
         assert!(text.contains(line), "{line}{text}");
     }
     assert_eq!(text.matches("use_fsync").count(), 1);
-    // And once more.
+    // The same after a second open.
     open_and_write(dir.path());
     assert_eq!(newest(dir.path()), text);
     let of = |section| KEYS.iter().filter(move |k| k.section == section).count();
@@ -635,7 +635,7 @@ fn log_lies_in_db_log_dir_under_rocksdbs_name() {
             .map(|e| e.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
-        // The times of old ones differ.
+        // The times in the names of old ones differ.
         names
             .iter()
             .map(|n| n.split(".old.").next().unwrap().to_owned())

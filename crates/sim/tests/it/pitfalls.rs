@@ -1,4 +1,4 @@
-//! What recovery of logs gets wrong elsewhere, each as a test of its own. Cuts at record
+//! Mistakes that other engines make in the recovery of logs, each as a test of its own. Cuts at record
 //! boundaries are in `rot`; the record types 130 and 131 in the log crate's `recovery_cases`.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ use sim::oracle::{self, RocksDb};
 
 use crate::rot::{Logs, PUTS, Tally, open_and_judge, options};
 
-/// A batch that puts `key`, with entries that mean nothing to a reader around it.
+/// A batch that puts `key`, with entries around it that mean nothing to a reader.
 fn batch(sequence: u64, key: &str, value: &[u8], log_data: &[&[u8]]) -> Vec<u8> {
     let mut b = sequence.to_le_bytes().to_vec();
     b.extend(1u32.to_le_bytes());
@@ -30,7 +30,8 @@ fn batch(sequence: u64, key: &str, value: &[u8], log_data: &[&[u8]]) -> Vec<u8> 
     b
 }
 
-/// The bytes of a log with these records, over what the file held before; and where each ends.
+/// The bytes of a log with these records, written over the old bytes of the file; and the end of each
+/// record.
 fn log_over(old: &[u8], options: LogOptions, records: &[Vec<u8>]) -> (Vec<u8>, Vec<u64>) {
     let temp = dirs::scratch().unwrap();
     let path = temp.path().join("log");
@@ -99,7 +100,7 @@ fn hole_in_the_zero_tail() {
         bytes[..block].fill(0);
         let tally = Tally::default();
         let fs = logs.frozen.with(log, bytes);
-        // Unsynced: the fragment behind the zeros has no beginning, and nothing is found.
+        // Unsynced: the fragment behind the zeros has no first part, and nothing is found.
         open_and_judge(fs, 0, what, &tally);
         assert_eq!(tally.refused(), usize::from(synced));
     }
@@ -120,7 +121,7 @@ fn torn_record_then_zeros() {
         "torn, then zeros",
         &Tally::default(),
     );
-    // Once Ironstone has recovered it, every mode of RocksDB opens it.
+    // After Ironstone's recovery, RocksDB opens it in every mode.
     let temp = dirs::scratch().unwrap();
     state.restore(temp.path()).unwrap();
     open(temp.path()).unwrap().close().unwrap();
@@ -137,7 +138,7 @@ fn torn_record_then_zeros() {
 /// The fences of the older log do not count, and its records are not replayed.
 #[test]
 fn stale_tail_in_a_recycled_file() {
-    // The same in both logs: their numbers alone tell them apart.
+    // The nonce is the same in both logs: only their numbers tell them apart.
     const NONCE: u64 = 5;
     let fence = |log_number, durable| {
         let fence = Fence {
@@ -179,8 +180,8 @@ fn stale_tail_in_a_recycled_file() {
     assert!(!matches!(reader.end(), End::Clean { .. }));
 }
 
-/// A closed log whose file is longer than the log is complete; one that was cut and then filled up
-/// with zeros to its old length is not.
+/// A closed log whose file is longer than the log is complete. A log that was cut and then filled up with
+/// zeros to its old length is not.
 #[test]
 fn preallocated_length_taken_for_record_end() {
     for (synced, what) in [(true, "synced"), (false, "unsynced")] {
@@ -200,8 +201,8 @@ fn preallocated_length_taken_for_record_end() {
     }
 }
 
-/// What was behind the noted end of a log was written again in the next one: it is there once, as
-/// the later log has it.
+/// The records behind the noted end of a log were written again to the next log. They are there once, as
+/// the later log has them.
 #[test]
 fn duplicates_after_recovery() {
     let (state, number) = empty();
@@ -243,7 +244,7 @@ fn duplicates_after_recovery() {
     }
 }
 
-/// Logs of both record formats follow each other, one in a file with an older log's records.
+/// Logs of both record formats follow each other; one of them is in a file with an older log's records.
 #[test]
 fn recycling_switched_off_and_on_across_reopens() {
     let (state, number) = empty();
@@ -264,7 +265,7 @@ fn recycling_switched_off_and_on_across_reopens() {
     assert_eq!(keys(&found), ["k1", "k2", "k3", "k4", "k5", "k6"]);
 }
 
-/// Recovery that stops between two logs gives up the later ones for good.
+/// Recovery that stops between two logs drops the later ones for good.
 #[test]
 fn logs_behind_a_hole_do_not_come_back() {
     let logs = Logs::write(3, |_| false);

@@ -1,6 +1,6 @@
-//! Range deletions: Ironstone and RocksDB take turns on one directory, with files so small that
-//! tombstones span many of them, and agree with a model in every way of reading; and what a single
-//! engine must do with tombstones that no random test would single out.
+//! Range deletions. Ironstone and RocksDB take turns on one directory, with files so small that tombstones
+//! span many of them, and agree with a model in every kind of read. Other tests, of Ironstone alone, cover
+//! cases of tombstones that random operations would miss.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ enum Change {
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
     DeleteRange(Vec<u8>, Vec<u8>),
-    /// With the operator that appends.
+    /// With the appending operator.
     Merge(Vec<u8>, Vec<u8>),
 }
 
@@ -197,7 +197,7 @@ impl Game {
         check(&db, None, &self.model, &mut self.rng);
         drop(snapshots);
         if self.rng.one_in(3) {
-            // A crash: the next turn finds a copy of the open directory.
+            // A crash: the next turn opens a copy of the open directory.
             db.wait_for_compact().unwrap();
             self.crashes += 1;
             let copy = self.temp.path().join(format!("crash{}", self.crashes));
@@ -270,7 +270,7 @@ fn play(seed: u64) {
     for turn in 0..turns {
         let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             match (turn % 4, &lib) {
-                // After Ironstone, whose OPTIONS file it loads.
+                // Only after a turn of Ironstone, whose OPTIONS file it loads.
                 (3, _) if with_ldb && turn % 8 == 3 => game.ldb(),
                 (1 | 3, Some(lib)) => game.rocks(lib),
                 _ => game.ironstone(),
@@ -288,10 +288,10 @@ fn play(seed: u64) {
     game.ironstone();
 }
 
-/// Two stories that this test told. RocksDB 11 gives the smallest key of a table a type of its own,
-/// 0x1a, where it cut a tombstone at the table's start: such a MANIFEST was refused. And a get of a
-/// table's first key saw what a tombstone of that table hid, because the tombstone was clipped at
-/// the key's newest version, behind the place that a lookup stands at.
+/// Two bugs that this test found. RocksDB 11 gives the smallest key of a table a type of its own, 0x1a,
+/// where it cut a tombstone at the table's start: such a MANIFEST was refused. And a get of a table's first
+/// key returned a version that a tombstone of that table hid, because the tombstone was clipped at the
+/// key's newest version, behind the position of the lookup.
 #[test]
 fn both_engines_and_a_model_agree_on_range_deletions() {
     for seed in 1..=3 {
@@ -314,7 +314,7 @@ fn a_range_of_nothing_is_no_error_and_an_inverted_one_is() {
         e.to_string().contains("end key comes before start key"),
         "{e}"
     );
-    // Nothing of a batch with one is applied.
+    // Nothing of a batch with an inverted range is applied.
     let mut batch = WriteBatch::new();
     batch.put("x", "1").unwrap();
     batch.delete_range("c", "b").unwrap();
@@ -322,7 +322,7 @@ fn a_range_of_nothing_is_no_error_and_an_inverted_one_is() {
     assert_eq!(db.latest_sequence_number(), before);
     assert_eq!(db.get("b").unwrap().unwrap(), b"1");
     assert_eq!(db.get("x").unwrap(), None);
-    // RocksDB says the same.
+    // RocksDB returns the same.
     let Some(lib) = oracle::rocksdb() else { return };
     let mut o = lib.options();
     o.create_if_missing(true);
@@ -379,7 +379,7 @@ fn properties_count_as_rocksdb_counts() {
     rocks.close();
 }
 
-/// Numbers of files by level.
+/// The number of files of each level.
 fn levels(db: &Db) -> Vec<String> {
     let cf = db.default_column_family();
     (0..7)
@@ -437,7 +437,7 @@ fn files_of_tombstones_alone_hide_move_survive_a_reopen_and_go() {
         assert_eq!(pair_difference(&pairs(&want), &have[0].1), None);
         ldb::check_consistency(&dir).unwrap();
     }
-    // To the bottom: what they hide is gone, and so are they.
+    // Compacted to the bottom, the tombstones and what they hide are gone.
     let db = Db::open(&dir, &options).unwrap();
     let cf = db.default_column_family();
     db.compact_range(&cf, None, None).unwrap();
@@ -489,7 +489,7 @@ fn tombstones_are_cut_where_files_are_cut() {
     db.delete_range(key(20), key(280)).unwrap();
     db.put(key(100), "new").unwrap();
     db.flush().unwrap();
-    // Two overlapping files: they are merged, not moved.
+    // The two files overlap: they are merged, not moved.
     db.compact_range(&cf, None, None).unwrap();
     let files = bounds(&db);
     assert!(files.len() > 5, "{files:?}");
@@ -504,7 +504,7 @@ fn tombstones_are_cut_where_files_are_cut() {
     let mut rng = Rng::new(7);
     check(&db, None, &want, &mut rng);
     check(&db, Some(&snapshot), &all, &mut rng);
-    // One file of many goes on, with what it shares of the tombstone.
+    // Only one of many files is compacted further, with its part of the tombstone.
     db.put(key(150), "x").unwrap();
     want.insert(key(150), b"x".to_vec());
     db.compact_range(&cf, Some(&key(150)), Some(&key(151)))
@@ -520,7 +520,7 @@ fn tombstones_are_cut_where_files_are_cut() {
     }
     let db = Db::open(&dir, &options).unwrap();
     check(&db, None, &want, &mut rng);
-    // Something over everything, so that the lowest level is written anew.
+    // A file that overlaps everything, so that the lowest level is rewritten.
     for n in [0, KEYS - 1] {
         db.put(key(n), value(n)).unwrap();
     }
@@ -540,9 +540,9 @@ fn tombstones_are_cut_where_files_are_cut() {
     db.close().unwrap();
 }
 
-/// A database of RocksDB in which versions of one user key, each of which a snapshot once needed, lie
-/// in several files of a level, under a range tombstone that is older than all of them. Returns what it
-/// holds, as its iterator says, and for how many keys its `Get` says something else.
+/// A database of RocksDB in which versions of one user key, each of which a snapshot once needed, are in
+/// several files of a level, under a range tombstone that is older than all of them. Returns its content as
+/// its iterator shows it, and the number of keys for which its `Get` returns something else.
 fn key_over_files(lib: &Arc<Library>, dir: &std::path::Path, seed: u64) -> (Pairs, usize) {
     let mut options = lib.options();
     options.create_if_missing(true).compression(0);
@@ -593,10 +593,10 @@ fn key_over_files(lib: &Arc<Library>, dir: &std::path::Path, seed: u64) -> (Pair
     (all, wrong)
 }
 
-/// RocksDB ends a table between two versions of a user key, each with its part of an older range
-/// tombstone. A lookup asked the first table, saw that a tombstone is there, took all that had not been
-/// found yet for deleted, and left out what the second table has: operands were lost. RocksDB's own
-/// `Get` does the same; its iterator, and ours, show the whole value.
+/// RocksDB ends a table between two versions of a user key, each with its part of an older range tombstone.
+/// A lookup searched the first table, saw the tombstone, and took all that it had not found yet for
+/// deleted. It ignored the second table, so operands were lost. RocksDB's own `Get` does the same; its
+/// iterator, and ours, show the whole value.
 #[test]
 fn a_tombstone_hides_nothing_of_a_key_whose_versions_lie_in_two_files() {
     let Some(lib) = oracle::rocksdb() else { return };

@@ -1,4 +1,4 @@
-//! What a rate limiter limits, by its mode and by who reads.
+//! What a rate limiter limits, by its mode and by the priority of the read.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use sim::dirs;
 
 const BYTES: u64 = 2 << 20;
 
-/// A database with [`BYTES`] of values in tables, without block cache; all that its making took is
-/// charged to a limiter of its own.
+/// A database with [`BYTES`] of values in tables, without block cache. The I/O of filling it is charged to
+/// a limiter of its own.
 fn filled(dir: &std::path::Path, mode: RateLimiterMode, rate: u64) -> (Db, Arc<RateLimiter>) {
     let mut options = Options::default();
     options.db.create_if_missing = true;
@@ -75,7 +75,7 @@ fn the_mode_says_what_is_limited() {
         assert!(db.get_opt(&options, &family, "000007").unwrap().is_some());
         let get = limiter.total_bytes_through(IoPriority::Mid) - before;
         assert_eq!(get > 0, reads, "{mode:?}: {get}");
-        // Over all the others, so that compacting moves nothing as it is.
+        // These keys span all the others, so that the compaction is no trivial move.
         db.put("000000", "first").unwrap();
         db.put("more", "last").unwrap();
         db.flush().unwrap();

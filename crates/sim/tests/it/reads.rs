@@ -1,5 +1,4 @@
-//! What options of reads do, and reads over several families and of operands, beside RocksDB where
-//! it can be asked.
+//! Read options, and reads over several families and of operands, compared with RocksDB where it has them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -122,7 +121,7 @@ impl Pair<'_> {
         self.place("next")
     }
 
-    /// Where both are.
+    /// The position of both, which must agree.
     fn place(&self, what: &str) -> Place {
         let text = |k: &[u8], v: &[u8]| {
             Some((
@@ -180,7 +179,7 @@ fn a_tailing_iterator_sees_what_is_written() {
     both.flush();
     both.merge("g", "x");
     assert_eq!(it.next(), entry("g", "x"));
-    // Backwards it does not go, and can be used again afterwards.
+    // It cannot move backwards, and can be used again afterwards.
     it.ours.prev();
     it.theirs.prev();
     assert_eq!(it.place("prev"), (None, Some(ErrorKind::NotSupported)));
@@ -251,7 +250,7 @@ fn refreshing() {
     both.delete_range("a", "b");
     refresh(&mut it);
     assert_eq!(it.first(), entry("b", "2"));
-    // To a snapshot, and back.
+    // Refreshed to a snapshot, and back.
     let snapshot = both.ours.snapshot();
     both.ours.put("0", "later").unwrap();
     it.ours.refresh_with_snapshot(Some(&snapshot)).unwrap();
@@ -402,7 +401,7 @@ fn tiers() {
             assert_eq!(first, want, "{tier:?}");
         }
     };
-    // Nothing is read from the file before the tier of the cache is tried.
+    // No block has been read from the file yet when the cache tier is tried.
     let (a, b) = (
         read(ReadTier::BlockCache),
         both.lib.read_options().read_tier(1),
@@ -414,13 +413,13 @@ fn tiers() {
     assert!(both.ours.get_opt(&a, &cf, "memory").unwrap().is_some());
     both.ours.get("disk").unwrap();
     both.theirs.get(b"disk").unwrap();
-    // An error ends with the next seek.
+    // A seek clears the error.
     assert_eq!(it.first(), entry("disk", "1"));
     assert_eq!(it.next(), entry("disk2", "1"));
     look(true);
 }
 
-/// What a crash of the process would lose does not count in the tier of what is persistent.
+/// The tier of persisted data leaves out what a crash of the process would lose.
 #[test]
 fn the_tier_of_what_is_persistent() {
     let Some(both) = Both::new() else { return };
@@ -611,7 +610,7 @@ fn filters_of_prefixes_spare_files() {
     assert_eq!(count(&auto("04"), "03-10"), (10, 7));
     assert_eq!(count(&auto("05"), "03-10"), (30, 0));
     assert_eq!(count(&total, "03-10"), (91, 0));
-    // By itself: nothing is missing beyond the prefix.
+    // By default: no entry is missing beyond the prefix.
     assert_eq!(count(&ReadOptions::default(), "03-10"), (91, 7));
     assert_eq!(count(&ReadOptions::default(), "03-99"), (81, 7));
     assert_eq!(count(&ReadOptions::default(), "}"), (1, 0)); // without a prefix
@@ -650,7 +649,7 @@ fn tables_are_chosen_by_their_properties() {
         out
     };
     let large = keys(TableFilter::new(|p| p.num_entries > 2));
-    // Range tombstones count in tables that are passed over, too.
+    // Range tombstones count even in tables that are left out.
     assert_eq!(large, ["newer", "old0", "old3", "old4"]);
     assert_eq!(keys(TableFilter::new(|_| false)), ["newer"]);
     let all = keys(TableFilter::new(|_| panic!("a bug in a filter")));
@@ -694,7 +693,7 @@ fn operands_as_they_are() {
             .collect::<Vec<_>>()
     };
     let empty: [&str; 0] = [];
-    // The flush merged what it found together.
+    // The flush merged the operands that it found together.
     assert_eq!(operands("base"), ["0,1", "2", "3"]);
     assert_eq!(operands("only"), ["1"]);
     assert_eq!(operands("plain"), ["0"]);

@@ -1,4 +1,4 @@
-//! Where logs lie, how long they are kept, and what can be read back from them: `wal_dir`,
+//! The directory of logs, how long logs are kept, and reading updates from them: `wal_dir`,
 //! `WAL_ttl_seconds`, `WAL_size_limit_MB`, `get_sorted_wal_files`, `get_updates_since`.
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const EROFS: i32 = 30;
 const ENOSPC: i32 = 28;
 const ENODEV: i32 = 19;
 
-/// The machine's clock, ahead by as much as a test says.
+/// The machine's clock, ahead by a time that a test sets.
 #[derive(Debug)]
 struct Ahead {
     inner: Arc<dyn Clock>,
@@ -92,7 +92,7 @@ fn logs_in(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Puts a key and begins a new log; the old one is not needed any more.
+/// Puts a key and begins a new log; the old one is then obsolete.
 fn put_and_flush(db: &Db, key: &str) {
     db.put(key, vec![b'v'; 1000]).unwrap();
     db.flush().unwrap();
@@ -106,7 +106,7 @@ fn synced() -> WriteOptions {
     }
 }
 
-/// Everything that an iterator from `from` on shows now: (sequence, count).
+/// The updates that an iterator from `from` on shows now: (sequence, count).
 fn updates(db: &Db, from: u64) -> Vec<(u64, u32)> {
     let mut it = db.get_updates_since(from).unwrap();
     let mut out = Vec::new();
@@ -178,7 +178,7 @@ mod wal_dir {
             let db = Db::open(&place.db, &ours).unwrap();
             let key = format!("theirs{round}");
             assert_eq!(db.get(key).unwrap().unwrap(), b"2");
-            // What either archived is read as one sequence.
+            // The logs that either engine archived are read as one sequence.
             let seen = updates(&db, 1);
             assert_eq!(seen.len() as u64, db.latest_sequence_number());
             assert!(seen.iter().map(|u| u.0).eq(1..=seen.len() as u64));
@@ -210,7 +210,7 @@ mod wal_dir {
                 assert!(db.get(format!("key{}", i - 1)).unwrap().is_some(), "{name}");
             }
             db.put(format!("key{i}"), "v").unwrap();
-            db.wait_for_compact().unwrap(); // what the log before held is in a table
+            db.wait_for_compact().unwrap(); // the content of the previous log is in a table
             assert_eq!(logs_in(&place.db).len(), 1);
         }
     }
@@ -249,7 +249,7 @@ mod wal_dir {
         assert_eq!(db.get("a").unwrap().unwrap(), b"1");
     }
 
-    /// RocksDB opens in each of these cases and lacks what was in the logs.
+    /// In each of these cases RocksDB opens the database without the writes that were in the logs.
     #[test]
     fn logs_that_are_elsewhere_are_not_given_up_in_silence() {
         let place = Place::new();
@@ -260,7 +260,7 @@ mod wal_dir {
         assert!(e.to_string().contains(".log is needed"), "{e}");
         let db = Db::open(&place.db, &plain()).unwrap();
         assert_eq!(db.get("a").unwrap().unwrap(), b"1");
-        // Nothing is in the log any more.
+        // The log is empty after this open.
         drop(db);
         let db = Db::open(&place.db, &place.options()).unwrap();
         db.put("b", "2").unwrap();
@@ -287,7 +287,7 @@ mod wal_dir {
         assert_eq!(db.get("b").unwrap().unwrap(), b"2");
     }
 
-    /// Makes operations that change something below a directory fail.
+    /// Fails operations that change something below a directory.
     #[derive(Debug)]
     struct Broken {
         below: PathBuf,
@@ -337,7 +337,7 @@ mod wal_dir {
             assert!(e.path().is_some_and(|p| p.starts_with(&place.logs)), "{e}");
             assert_eq!(db.get("a").unwrap().unwrap(), b"1");
             drop(db);
-            // An existing one: refused, and nothing of it is lost.
+            // An existing database is refused, and loses nothing.
             refused_naming(&place, &options, errno);
             hook.on.store(false, Ordering::Relaxed);
             let db = Db::open(&place.db, &options).unwrap();
@@ -445,7 +445,7 @@ mod archive {
         put_and_flush(&db, "b");
         assert_eq!(logs_in(&archive).len(), 2, "not old enough");
         clock.advance(300);
-        // Looked at 300 seconds ago: not again yet.
+        // The archive was checked 300 seconds ago: it is not checked again yet.
         put_and_flush(&db, "c");
         assert_eq!(logs_in(&archive).len(), 3);
         clock.advance(300);
@@ -479,7 +479,7 @@ mod archive {
         assert_eq!(kept[..2], all[4..]);
     }
 
-    /// The archive is looked at without any write, and that writes nothing.
+    /// The archive is purged without any write by the user, and that writes nothing.
     #[test]
     fn an_idle_database_purges_and_writes_nothing() {
         #[derive(Debug, Default)]
@@ -531,7 +531,7 @@ mod archive {
         assert_eq!(logs_in(&place.logs).len(), 1, "no new log");
     }
 
-    /// Archived logs went while somebody who had disabled deletions copied them.
+    /// Archived logs were deleted while a user who had disabled deletions copied them.
     #[test]
     fn nothing_is_purged_while_deletions_are_disabled() {
         let place = Place::new();
@@ -544,7 +544,7 @@ mod archive {
         let archive = place.logs.join("archive");
         db.disable_file_deletions();
         clock.advance(100);
-        // The thread looks every second at least.
+        // The thread checks at least every second.
         std::thread::sleep(std::time::Duration::from_secs(3));
         assert_eq!(logs_in(&archive).len(), 1);
         db.enable_file_deletions();
@@ -593,7 +593,7 @@ mod updates_since {
             };
             let next = db.latest_sequence_number() + 1;
             db.write_opt(&o, batch).unwrap();
-            // As it was written: without the fence that a synced one gets.
+            // The batch as the user wrote it, without the fence that a synced one gets.
             let it = db.get_updates_since(next).unwrap();
             assert_eq!(it.sequence(), next);
             assert_eq!(it.batch().data()[8..], written[8..]);
@@ -609,14 +609,14 @@ mod updates_since {
             next += u64::from(count);
         }
         assert_eq!(next, db.latest_sequence_number() + 1);
-        // From inside a batch: from the batch that contains it.
+        // A start inside a batch gives the batch that contains it.
         for from in 1..next {
             let first = updates(&db, from)[0];
             assert!(first.0 <= from && from < first.0 + u64::from(first.1));
         }
         let e = db.get_updates_since(next).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::NotFound);
-        // And after a reopen.
+        // The same after a reopen.
         drop(db);
         let db = Db::open(&place.db, &options).unwrap();
         assert_eq!(updates(&db, 0), all);
@@ -639,7 +639,7 @@ mod updates_since {
             it.next();
             assert_eq!(it.sequence(), i);
             if i % 10 == 0 {
-                db.flush().unwrap(); // the log under it is deleted
+                db.flush().unwrap(); // deletes the log that the iterator reads
             }
         }
     }
@@ -722,7 +722,7 @@ mod updates_since {
         assert_eq!(e.path(), Some(&*path));
     }
 
-    /// A reader follows writers while logs are switched, deleted or archived under it.
+    /// A reader follows writers while the logs that it reads are switched, deleted or archived.
     #[test]
     fn a_reader_races_writers() {
         for (archive, manual) in [(true, false), (true, true), (false, false)] {
@@ -767,7 +767,7 @@ mod updates_since {
             }
             let mut it = db.get_updates_since(0).unwrap();
             let mut next = 1;
-            // Without an archive, a new iterator begins wherever the logs do.
+            // Without an archive, a new iterator begins with the oldest log that is left.
             let mut begins = !archive;
             loop {
                 let done = running.load(Ordering::SeqCst) == 0;

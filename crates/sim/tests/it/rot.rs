@@ -1,9 +1,9 @@
-//! Logs that rot: bits flipped, every sector zeroed, cut at every record, each closed log
-//! removed. The open is refused with Corruption that names file and offset, or nothing is lost
-//! below the last fence, and what is found is a prefix of what was written.
+//! Damaged logs: bits flipped, every sector zeroed, cut at every record, each closed log removed. Either
+//! the open is refused with Corruption that names file and offset, or nothing below the last fence is lost
+//! and the content is a prefix of the writes.
 //!
-//! Real RocksDB is given a sample of the same damage for comparison. `IRONSTONE_ROT_STRIDE=1` flips
-//! every bit; without it one in seven is, to save time.
+//! RocksDB opens a sample of the same damage, for comparison. `IRONSTONE_ROT_STRIDE=1` flips every bit; by
+//! default one in seven is flipped, to save time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,9 +23,9 @@ pub(crate) type Synced = fn(u64) -> bool;
 /// A record of one put.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Put {
-    /// In which log.
+    /// The log that has it.
     pub(crate) log: usize,
-    /// Where it ends there.
+    /// The offset of its end there.
     pub(crate) end: u64,
 }
 
@@ -40,12 +40,12 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// `PUTS` puts of 100 bytes in `logs` logs, the last of which nobody closed.
+    /// `PUTS` puts of 100 bytes in `logs` logs, the last of which is not closed.
     pub(crate) fn write(logs: u64, synced: Synced) -> Self {
         Self::write_and(logs, synced, false)
     }
 
-    /// The same; `closed`: the last one is closed cleanly too.
+    /// The same; with `closed` the last one is closed cleanly too.
     fn write_and(logs: u64, synced: Synced, closed: bool) -> Self {
         let temp = dirs::scratch().unwrap();
         let dir = temp.path().join("db");
@@ -65,7 +65,7 @@ impl Logs {
                 let value = [n as u8; 100];
                 db.put_opt(&sync, &cf, format!("key{n:06}"), value).unwrap();
             }
-            // Not closed cleanly: a power cut that took nothing.
+            // Not closed cleanly: the state after a power cut that lost nothing.
             state = Some(State::of(&dir).unwrap());
             db.close().unwrap();
         }
@@ -109,7 +109,7 @@ impl Logs {
         Reader::new(fs.file(name).unwrap(), *number, ReaderOptions::default())
     }
 
-    /// How many puts the fences that are still there prove to be durable.
+    /// The number of puts that the remaining fences prove to be durable.
     fn proven(&self, fs: &Frozen) -> u64 {
         let mut proven = 0;
         let mut all_of = None;
@@ -168,7 +168,7 @@ pub(crate) fn options(fs: Frozen) -> Options {
     o
 }
 
-/// Opens the database and judges; `floor` is the number of puts that must be there.
+/// Opens the database and checks the result; `floor` is the number of puts that must be there.
 pub(crate) fn open_and_judge(fs: Frozen, floor: u64, what: &str, tally: &Tally) {
     match Db::open_read_only(frozen::DIR, &options(fs)) {
         Err(e) => {
@@ -181,7 +181,7 @@ pub(crate) fn open_and_judge(fs: Frozen, floor: u64, what: &str, tally: &Tally) 
             let entries = db.property("rocksdb.num-entries-active-mem-table");
             let found: u64 = entries.unwrap().parse().unwrap();
             assert!(found >= floor, "{what}: {found} of {floor} synced puts");
-            // So many keys, and none behind the last of so many: the first ones.
+            // The number of keys and the last key are right: these are the first puts.
             let mut it = db.iterator(&ironstone::ReadOptions::default());
             it.seek_to_last();
             let last = (found > 0).then(|| format!("key{found:06}").into_bytes());
@@ -212,8 +212,8 @@ fn flipped(bytes: &[u8], bit: usize) -> Vec<u8> {
     out
 }
 
-/// What the log crate's rules make of the logs: the number of puts found. The engine's recovery
-/// has the same rules; it is asked about a part of the damage, because it takes longer.
+/// The result of the log crate's rules for the logs: the number of puts found. The engine's recovery has
+/// the same rules; it runs for a part of the damage only, because it takes longer.
 fn by_the_rules(logs: &Logs, fs: &Frozen) -> base::Result<u64> {
     let there = logs.names.iter().filter_map(|(name, number)| {
         let file = fs.file(name).ok()?;
@@ -248,12 +248,12 @@ fn by_the_rules(logs: &Logs, fs: &Frozen) -> base::Result<u64> {
     Ok(found)
 }
 
-/// Of so many flipped bits the engine itself is asked about one.
+/// The engine itself opens the database for one flipped bit in so many.
 const ENGINE_STRIDE: usize = 41;
 
-/// The environment variable that, set to 1, flips every bit; without it one of so many is.
+/// The environment variable that, set to 1, flips every bit; by default one in [`STRIDE`] is flipped.
 const STRIDE_VARIABLE: &str = "IRONSTONE_ROT_STRIDE";
-/// Not a divisor of a byte's bits: every bit of every field has its turn somewhere.
+/// Not a divisor of a byte's bits: every bit of every field is flipped somewhere.
 const STRIDE: usize = 7;
 
 fn every_bit(what: &str, logs: &Logs) -> Tally {
@@ -310,7 +310,7 @@ fn no_flipped_bit_of_three_logs_loses_what_a_fence_covers() {
     assert!(tally.refused() > 300_000 / STRIDE);
 }
 
-/// No fence covers anything: what is found must still be a prefix.
+/// No fence covers anything; the content must still be a prefix.
 #[test]
 fn no_flipped_bit_of_unsynced_logs_leaves_a_hole() {
     let logs = Logs::write(3, |_| false);
@@ -358,8 +358,8 @@ fn no_zeroed_sector_loses_what_a_fence_covers() {
     }
 }
 
-/// Cut at every record, and at every byte of the last three. A log with a successor that has a
-/// fence is never cut unnoticed.
+/// Logs cut at every record, and at every byte of the last three records. A cut in a log whose successor
+/// has a fence is always noticed.
 #[test]
 fn no_cut_log_loses_what_a_fence_covers() {
     for (what, logs) in three() {
@@ -386,8 +386,8 @@ fn no_cut_log_loses_what_a_fence_covers() {
     }
 }
 
-/// A database that was closed, and copied, and lost the end of its last log on the way: every cut at a
-/// record's end opened without a word. The MANIFEST has the end since.
+/// A database was closed and copied, and the end of its last log was lost on the way: every cut at a
+/// record's end opened without an error. The MANIFEST has held the end since.
 #[test]
 fn no_cut_of_a_closed_databases_last_log_is_silent() {
     let some: Synced = |n| n % 3 == 0;
@@ -444,7 +444,7 @@ fn no_closed_log_is_missed_in_silence() {
     }
 }
 
-/// The same bits for real RocksDB: it opens, and what a fence covers is gone.
+/// RocksDB opens the database with the same flipped bits, and has lost writes that a fence covers.
 #[test]
 fn real_rocksdb_loses_synced_writes_in_silence() {
     let Some(lib) = oracle::rocksdb() else { return };
@@ -457,7 +457,7 @@ fn real_rocksdb_loses_synced_writes_in_silence() {
         let db = RocksDb::open_read_only(&lib.options(), temp.path())?;
         Ok(db.iterator().collect_all()?.len() as u64)
     };
-    // Undamaged, RocksDB reads notes and fences as what they are to it: nothing.
+    // In an undamaged log, RocksDB ignores notes and fences.
     assert_eq!(read(&logs.state).unwrap(), PUTS);
     let (mut lost, mut refused, mut opened) = (0, 0, 0);
     for bit in (0..bytes.len() * 8).step_by(bytes.len() * 8 / 200) {

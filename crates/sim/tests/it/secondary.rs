@@ -1,4 +1,4 @@
-//! Instances that follow a primary, values with times, and reading without logs.
+//! Secondary instances, values with a time to live, and reading without logs.
 #![expect(
     clippy::case_sensitive_file_extension_comparisons,
     reason = "RocksDB's file names are in lower case"
@@ -77,7 +77,7 @@ fn a_secondary_sees_what_the_primary_wrote_when_it_catches_up() {
     );
 }
 
-/// Batches of two keys that are always equal: whenever the secondary looks, they are.
+/// The primary writes batches of two keys that are always equal; the secondary must always see them equal.
 #[test]
 fn a_secondary_follows_a_busy_primary() {
     let temp = dirs::scratch().unwrap();
@@ -143,7 +143,7 @@ fn rocksdb_follows_us_and_we_follow_it() {
     rocks.put(b"a", b"1").unwrap();
     let second = follow(&at("theirs"), &at("own"));
     for round in 0..6 {
-        // RocksDB's secondary drops what is in tables by now when it meets the next log.
+        // When it meets the next log, RocksDB's secondary drops the data that is in tables by then.
         if round % 2 == 1 {
             db.flush().unwrap();
             rocks.flush_cf(rocks.default_cf()).unwrap();
@@ -208,7 +208,7 @@ fn values_with_times_are_rocksdbs() {
     );
     db.base().put("old", "12345").unwrap();
     assert!(db.get("old").unwrap_err().is_corruption());
-    // What has expired goes away in a compaction; what has no time stays.
+    // An expired value is dropped by a compaction; a value without a time stays.
     let expired = [&b"gone"[..], &1_400_000_000_i32.to_le_bytes()].concat();
     db.base().put("expired", expired).unwrap();
     assert!(db.get("expired").unwrap().is_some());
@@ -292,7 +292,7 @@ impl Hook for Compacting {
     }
 }
 
-/// An instance counted only what it had read while the primary's MANIFEST stood still. A primary that
+/// A secondary accepted only what it had read while the primary's MANIFEST did not change. A primary that
 /// compacts all the time kept it from opening, and the error said that a table is missing.
 #[test]
 fn a_primary_that_always_compacts_is_followed() {

@@ -1,5 +1,5 @@
-//! Options that change while a database is open: which ones, what they then do, and what is left
-//! after a reopen. RocksDB says what may change.
+//! Options that change while a database is open: which ones, their effect, and what is left after a reopen.
+//! RocksDB is the measure of what may change.
 
 mod effects;
 mod stale;
@@ -29,7 +29,7 @@ fn open(dir: &Path) -> Db {
     Db::open(dir, &options()).unwrap()
 }
 
-/// With a second family, which has one key.
+/// Opens with a second family, which has one key.
 fn with_other(dir: &Path) -> (Db, ColumnFamily) {
     let mut o = options();
     o.db.create_missing_column_families = true;
@@ -45,7 +45,7 @@ fn set(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
     db.set_options(&db.default_column_family(), changes)
 }
 
-/// Waits until `ready`; what is waited for must come.
+/// Waits until `ready` is true; panics if that takes too long.
 fn wait_until(what: &str, ready: impl Fn() -> bool) {
     let clock = SystemClock::shared();
     let end = clock.monotonic_nanos() + 60_000_000_000;
@@ -72,27 +72,27 @@ fn log_of(dir: &Path) -> String {
     std::fs::read_to_string(dir.join("LOG")).unwrap()
 }
 
-/// How an attempt ended, as far as both engines should agree.
+/// The result of an attempt, as far as both engines should agree.
 fn outcome(result: &base::Result<()>) -> &'static str {
     match result {
         Ok(()) => "changed",
-        // RocksDB's `SetDBOptions` does not find options that cannot be changed.
+        // RocksDB's `SetDBOptions` reports options that cannot be changed as not found.
         Err(e) if matches!(e.kind(), ErrorKind::InvalidArgument | ErrorKind::NotFound) => "refused",
         Err(_) => "other",
     }
 }
 
-/// What RocksDB itself has in its OPTIONS file for the key.
+/// The value of the key in RocksDB's own OPTIONS file.
 fn their_value(text: &str, key: &Key) -> String {
     let prefix = format!("{}=", key.name);
     let line = text.lines().find_map(|l| l.trim().strip_prefix(&prefix));
     line.unwrap_or(key.default).to_owned()
 }
 
-/// RocksDB takes these at the value that they have, and refuses every other.
+/// RocksDB accepts the current value of these, and refuses every other.
 const SAME_VALUE: [&str; 3] = ["comparator", "memtable_factory", "table_factory"];
 
-/// Every name that either release has is tried on both engines, with the value that it has.
+/// Every name that either release has is set on both engines, to its current value.
 #[test]
 fn the_options_that_change_are_rocksdbs() {
     let Some(lib) = oracle::rocksdb() else { return };
@@ -264,7 +264,7 @@ fn members_of_structs_change_alone() {
     );
 }
 
-/// The newest OPTIONS file has what was changed; it and the one before it are kept; RocksDB loads it.
+/// The newest OPTIONS file has the changes; it and the one before it are kept; RocksDB loads it.
 #[test]
 fn changes_survive_a_reopen_with_the_latest_options() {
     let dir = dirs::scratch().unwrap();
@@ -350,7 +350,7 @@ fn others_load_them(dir: &Path) {
     assert!(theirs.contains("max_background_jobs=5"), "{theirs}");
 }
 
-/// Old OPTIONS files stay while somebody copies what is there.
+/// Old OPTIONS files stay while deletions are disabled, so that a user can copy them.
 #[test]
 fn old_files_stay_while_deletions_are_disabled() {
     let dir = dirs::scratch().unwrap();
@@ -369,7 +369,7 @@ fn old_files_stay_while_deletions_are_disabled() {
     assert_eq!(kept(), 2);
 }
 
-/// RocksDB 11.8.1 changes options; its OPTIONS file is read without a doubt.
+/// RocksDB 11.8.1 changes options; its OPTIONS file is read without an unknown option.
 #[test]
 fn options_files_of_rocksdb_are_read() {
     let Some(lib) = oracle::rocksdb() else { return };
@@ -445,7 +445,7 @@ fn options_that_cannot_be_written_are_in_force_all_the_same() {
     db.put("key", "value").unwrap();
 }
 
-/// FIFO has no stalls by the number of files, whatever is set.
+/// FIFO has no stalls by the number of files, whatever the options say.
 #[test]
 fn fifo_keeps_its_own_triggers() {
     let dir = dirs::scratch().unwrap();
@@ -483,8 +483,8 @@ fn handles_of_others_and_readers_are_refused() {
     assert_eq!(e.unwrap_err().kind(), ErrorKind::NotSupported);
 }
 
-/// A key that 7.8.3 does not have is written only where it is set; 7.8.3 reads the file when told to
-/// ignore it, 11.8.1 as it is.
+/// A key that 7.8.3 does not have is written only where it is set; 7.8.3 reads the file when told to ignore
+/// unknown keys, 11.8.1 as it is.
 #[test]
 fn newer_keys_are_written_when_set() {
     let newer = |text: &str| {

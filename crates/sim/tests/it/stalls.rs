@@ -1,6 +1,6 @@
-//! Writers that are held back: when, why, what is told of it, and when it ends.
+//! Writers that are delayed or stopped: when, why, what is reported, and when the stall ends.
 //!
-//! Compactions are made to stand still by a rate limiter, in Ironstone and in RocksDB alike.
+//! A rate limiter keeps compactions from making progress, in Ironstone and in RocksDB alike.
 #![expect(
     clippy::disallowed_methods,
     reason = "stalls are waited for in real time"
@@ -64,7 +64,7 @@ fn options() -> Options {
     o
 }
 
-/// A database with so many overlapping files in level 0.
+/// Makes a database with so many overlapping files in level 0.
 fn with_files(dir: &Path, files: usize) {
     let mut o = options();
     o.cf.disable_auto_compactions = true;
@@ -79,7 +79,7 @@ fn with_files(dir: &Path, files: usize) {
     db.close().unwrap();
 }
 
-/// Opened with compactions that stand still until the limiter is set free.
+/// Opens a database whose compactions make no progress until the limiter is set free.
 fn standing_still(dir: &Path, o: &mut Options) -> (Db, Arc<RateLimiter>) {
     let limiter = limiter(1);
     o.env.rate_limiter = Some(Arc::clone(&limiter));
@@ -190,7 +190,7 @@ fn many_files_delay_writers_and_fail_those_that_must_not_wait() {
     for i in 0..64 {
         db.put(format!("slow{i}"), vec![0; 4096]).unwrap();
     }
-    // A quarter of a MiB at a MiB a second; the controller may ask for less.
+    // A quarter of a MiB at a MiB per second; the controller may ask for less.
     let took = start.elapsed();
     assert!(took > Duration::from_millis(150), "{took:?}");
     assert!(took < Duration::from_secs(15), "{took:?}");
@@ -235,7 +235,7 @@ fn full_memtables_stop_writers_until_a_flush_is_done() {
     }
 }
 
-/// A writer that found the memtables full, and waited for a flush, kept what it had to tell to itself:
+/// A writer that found the memtables full, and waited for a flush, did not report the stall until later:
 /// listeners heard that writes were stopped when they no longer were.
 #[test]
 fn listeners_hear_that_writes_are_stopped_while_they_are() {
@@ -254,7 +254,7 @@ fn listeners_hear_that_writes_are_stopped_while_they_are() {
         });
         let stopped = |i: &WriteStallInfo| i.cur == WriteStallCondition::Stopped;
         let mut told = false;
-        // No longer: the writer waits for the limiter.
+        // Waits for a limited time: the writer cannot finish before the limiter is set free.
         for _ in 0..1000 {
             told = heard.all().iter().any(stopped);
             if told || writer.is_finished() {
@@ -270,8 +270,8 @@ fn listeners_hear_that_writes_are_stopped_while_they_are() {
     assert!(told, "{:?}", heard.all());
 }
 
-/// A write that must not wait for memory was told to raise `db_write_buffer_size`, which never makes
-/// anybody wait, and is refused beside the limit that does.
+/// A write that must not wait for memory was told to raise `db_write_buffer_size`. That option never makes
+/// a writer wait, and it is refused together with the limit that does.
 #[test]
 fn who_must_not_wait_for_memory_is_told_the_limit_that_holds() {
     for own in [false, true] {
@@ -350,7 +350,7 @@ fn in_time<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static
     value
 }
 
-/// A thread changed what it iterated over, and waited for memory that its own iterator held.
+/// A thread changed data while it iterated over it, and waited for memory that its own iterator held.
 #[test]
 fn memory_that_an_iterator_holds_is_not_waited_for() {
     let dir = dirs::scratch().unwrap();
@@ -382,7 +382,7 @@ fn memory_that_an_iterator_holds_is_not_waited_for() {
     assert!(most < 1 << 20, "it is not unbounded: {most}");
 }
 
-/// A database to which nobody wrote held all the memory, and another that had nothing waited for it.
+/// A database without writers held all the memory, and another one, which held nothing, waited for it.
 #[test]
 fn memory_of_an_idle_database_is_not_waited_for() {
     let dirs = [dirs::scratch().unwrap(), dirs::scratch().unwrap()];
@@ -402,7 +402,7 @@ fn memory_of_an_idle_database_is_not_waited_for() {
     drop(a);
 }
 
-/// The words, the keys and the counts, for the same number of files and the same triggers.
+/// The words, the keys and the counts are the same, for the same number of files and the same triggers.
 #[test]
 fn rocksdb_tells_the_same() {
     let Some(lib) = oracle::rocksdb() else { return };
@@ -442,7 +442,7 @@ fn rocksdb_tells_the_same() {
         let stopped = db.property("rocksdb.is-write-stopped").unwrap();
         let delayed = files >= slowdown as usize && files < stop as usize;
         assert_eq!((stopped, delayed), rocks, "{files}");
-        // Counts differ: they depend on how often somebody looked.
+        // Counts differ: they depend on how often the conditions were checked.
         let keys = |text: &str| -> Vec<String> {
             let parts = text.trim_end().split(", ");
             let name = |p: &str| p.rsplit_once(": ").map(|(name, _)| name.to_owned());

@@ -1,5 +1,5 @@
-//! Tables of every kind, both ways: RocksDB 11.8.1 reads what Ironstone wrote, and Ironstone what
-//! RocksDB wrote, by scans and by a get of each key, so that filters and hash indexes take part.
+//! Tables of every kind, both ways. RocksDB 11.8.1 reads the tables of Ironstone, and Ironstone those of
+//! RocksDB, by scans and by a get of each key, so that filters and hash indexes are used.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -106,7 +106,7 @@ fn key(i: u64) -> Vec<u8> {
     format!("{:03}/{:05}", i % 97, i).into_bytes()
 }
 
-/// Puts and deletes in two batches of tables, passed to `put` and, for `None`, deleted.
+/// Writes two batches of tables; `act` gets the value to put, or `None` to delete.
 fn write(mut act: impl FnMut(&[u8], Option<&[u8]>), mut flush: impl FnMut()) -> Model {
     let mut rng = Rng::new(11);
     let mut model = Model::new();
@@ -169,7 +169,7 @@ fn check_rocksdb_reads(lib: &Arc<Library>, dir: &Path, model: &Model, what: &str
         assert_eq!(found.as_ref(), model.get(&key(i)), "{what}: {i}");
         assert_eq!(db.get(format!("{:03}/x", i % 97).as_bytes()).unwrap(), None);
     }
-    // The filters are read, and keep absent keys out.
+    // RocksDB reads the filters, and they keep absent keys out.
     let text = o.statistics().unwrap();
     let useful = text
         .lines()

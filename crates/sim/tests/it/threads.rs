@@ -1,5 +1,5 @@
-//! Several threads at once: batches are seen whole or not at all, each thread reads its own
-//! writes, and nothing is lost over flushes, compactions and a reopen.
+//! Several threads at once: batches are visible as a whole or not at all, each thread reads its own writes,
+//! and nothing is lost over flushes, compactions and a reopen.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

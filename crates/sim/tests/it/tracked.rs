@@ -1,5 +1,4 @@
-//! `track_and_verify_wals_in_manifest`: what Ironstone records RocksDB verifies, and the other way
-//! round.
+//! `track_and_verify_wals_in_manifest`: RocksDB verifies what Ironstone recorded, and the other way round.
 
 use std::path::Path;
 
@@ -41,7 +40,7 @@ fn ours(dir: &Path) -> State {
     State::of(dir).unwrap()
 }
 
-/// The logs that hold something, oldest first.
+/// The logs that are not empty, oldest first.
 fn logs(state: &State) -> Vec<String> {
     let log = |n: &&str| n.ends_with("log") && !state.get(n).unwrap().is_empty();
     state.names().filter(log).map(str::to_owned).collect()
@@ -54,7 +53,7 @@ fn tracking(lib: &std::sync::Arc<oracle::Library>) -> RocksOptions {
     o
 }
 
-/// Opens as Ironstone; the number of keys in the default family.
+/// Opens with Ironstone; returns the number of keys in the default family.
 fn open(dir: &Path, track: bool) -> base::Result<usize> {
     let db = Db::open_all(dir, &options(track))?;
     Ok(everything(&db)?[0].1.len())
@@ -94,7 +93,7 @@ fn rocksdb_verifies_what_ironstone_recorded() {
     assert_eq!(open(temp.path(), true).unwrap(), 6);
     // Reopened, the kept logs are still recorded.
     assert_eq!(open(temp.path(), true).unwrap(), 6);
-    // A log with zeros behind its end is longer than what is recorded of it.
+    // A log with zeros behind its end is longer than its recorded size.
     let log = &logs(&state)[0];
     let mut longer = state.get(log).unwrap().to_vec();
     longer.resize(longer.len() + 5000, 0);
@@ -144,8 +143,8 @@ fn ironstone_verifies_what_rocksdb_recorded() {
     assert_eq!(open(temp.path(), false).unwrap(), 2);
 }
 
-/// With `wal_tail_policy = pad` the close filled the log up when it made it durable: it did not end where
-/// it had ended before, which was taken for somebody who was still writing, so that nothing was recorded.
+/// With `wal_tail_policy = pad` the close padded the log when it made it durable. The log then ended later
+/// than before, which was taken for a write in progress, so that nothing was recorded.
 #[test]
 fn a_clean_close_marks_the_end_of_a_log_that_it_fills_up() {
     let temp = dirs::scratch().unwrap();
@@ -164,13 +163,13 @@ fn a_clean_close_marks_the_end_of_a_log_that_it_fills_up() {
 }
 
 /// A clean close records the end of the last log whatever the option says. RocksDB opens that, with the
-/// option and without, reading only and writing on; and Ironstone what RocksDB leaves.
+/// option and without, for reading only and for writing; and Ironstone opens what RocksDB leaves.
 #[test]
 fn rocksdb_opens_what_a_clean_close_has_marked() {
     let temp = dirs::scratch().unwrap();
     let dir = temp.path();
     for i in 0..2 {
-        // The second time there is a kept log too.
+        // The second round has a kept log too.
         let db = Db::open(dir, &options(false)).unwrap();
         db.put(format!("key{i}"), "1").unwrap();
         db.close().unwrap();

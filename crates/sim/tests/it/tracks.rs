@@ -1,5 +1,6 @@
-//! The tracking service where the power fails: what was answered as durable is there, its rows agree, and each crossing of a
-//! fence has one event; an import is there or not; and its database in RocksDB.
+//! The tracking service under power cuts: every write that was answered as durable is there, the rows agree,
+//! and each crossing of a fence has one event; an import is there as a whole or not at all; and RocksDB reads
+//! its database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ fn options(disk: &SimDisk) -> Options {
         ..Options::default()
     };
     options.db.stats_dump_period_sec = 0;
-    // So that tables are written and merged while it runs.
+    // Small, so that tables are written and merged while the service runs.
     options.cf.write_buffer_size = 64 << 10;
     options.cf.level0_file_num_compaction_trigger = 2;
     options
@@ -76,7 +77,7 @@ fn info(tracks: &Tracks) -> base::Result<Arc<Info>> {
     tracks.fleets().get_or_make(&**tracks.store(), &fleet)
 }
 
-/// Walks of some entities, in calls of some reports; each entity's in order.
+/// Walks of some entities, in calls of a few reports each; the reports of an entity are in order.
 fn calls(rng: &mut Rng) -> Vec<Vec<Report>> {
     let mut seconds = -100_000;
     let mut call = |rng: &mut Rng| {
@@ -95,7 +96,7 @@ fn calls(rng: &mut Rng) -> Vec<Vec<Report>> {
     (0..60).map(|_| call(rng)).collect()
 }
 
-/// The events of all walks.
+/// The events that all walks must make.
 fn right_events(calls: &[Vec<Report>]) -> BTreeSet<String> {
     let mut inside: BTreeMap<(String, String), bool> = BTreeMap::new();
     let mut out = BTreeSet::new();
@@ -116,7 +117,7 @@ fn right_events(calls: &[Vec<Report>]) -> BTreeSet<String> {
     out
 }
 
-/// Everything that was answered as durable is there.
+/// Asserts that every report that was answered as durable is there.
 fn assert_there(tracks: &Tracks, info: &Info, answered: &[Report]) {
     let view = tracks.view();
     for report in answered {
@@ -134,7 +135,7 @@ fn assert_there(tracks: &Tracks, info: &Info, answered: &[Report]) {
     assert_eq!(findings.problems, []);
 }
 
-/// Sends all calls, some at once, and notes what was answered. Returns whether all was.
+/// Sends all calls, some at once, and notes the reports that were answered. Returns whether all were.
 fn send(tracks: &Tracks, info: &Info, calls: &[Vec<Report>], answered: &mut Vec<Report>) -> bool {
     let mut is_all = true;
     for some in calls.chunks(5) {
@@ -173,7 +174,7 @@ fn event_ids(tracks: &Tracks, info: &Info) -> Vec<(u64, String)> {
     events.into_iter().map(said).collect()
 }
 
-/// How many events of the disk it takes to open it, and to send all calls.
+/// The number of disk events of opening the service and sending all calls.
 fn events_of(disk: &SimDisk, calls: &[Vec<Report>]) -> u64 {
     let disk = disk.kill_image();
     let before = disk.events();
@@ -183,7 +184,7 @@ fn events_of(disk: &SimDisk, calls: &[Vec<Report>]) -> u64 {
     disk.events() - before
 }
 
-/// One run: how many events there were.
+/// One run; returns the number of events.
 fn run(seed: u64) -> usize {
     let mut rng = Rng::new(seed);
     let calls = calls(&mut rng);
@@ -199,12 +200,12 @@ fn run(seed: u64) -> usize {
         tracks.put_fence(&of, &name, definition).unwrap();
     }
     let mut answered = Vec::new();
-    // What was given out must stay, and the rest come behind it.
+    // Events that were given out must stay, and later ones must follow them.
     let mut given: Vec<(u64, String)> = Vec::new();
     assert!(send(&tracks, &of, &calls[..1], &mut answered));
     drop(tracks);
     for _ in 0..3 {
-        // At any event of all that is left to do, opening included.
+        // The cut is at any event of the work that is left, opening included.
         let count = events_of(&disk, &calls);
         disk.crash_at(disk.events() + 1 + rng.below(count), CrashWhen::During);
         let opened = open(&disk).and_then(|tracks| Ok((info(&tracks)?, tracks)));
@@ -256,7 +257,7 @@ fn run(seed: u64) -> usize {
     found.len()
 }
 
-/// `IRONSTONE_TRACKS_SEEDS` asks for more.
+/// `IRONSTONE_TRACKS_SEEDS` sets the number of seeds.
 #[test]
 fn power_cuts_lose_nothing_that_was_answered_and_make_no_event_twice() {
     let seeds = std::env::var("IRONSTONE_TRACKS_SEEDS").map_or(30, |n| n.parse().unwrap());
@@ -279,7 +280,7 @@ fn all_of(view: &dyn View) -> Rows {
     out
 }
 
-/// Lines that move entities which are there, and some that are not; late and twice, too.
+/// Lines that move known and unknown entities, some of them late or twice.
 fn lines(rng: &mut Rng, count: u64) -> String {
     let line = |_| {
         let (entity, seconds) = (rng.below(2 * ENTITIES), rng.below(400_000));
@@ -304,7 +305,7 @@ fn import(engine: &Engine, lines: &str) -> base::Result<import::Summary> {
     import.finish(&mut |_| Ok(()), &mut |_| ())
 }
 
-/// The rows of a disk, which agree.
+/// The rows on a disk, after a check that they agree.
 fn rows_of(disk: &SimDisk) -> Rows {
     let engine = engine(disk).unwrap();
     let options = check::Options { visits: true };
@@ -326,7 +327,7 @@ fn an_import_is_there_or_not_after_a_power_cut() {
     }
     let lines = lines(&mut rng, 30_000);
     let before = rows_of(&disk);
-    // What it is without a cut, and how many events that takes.
+    // The result without a cut, and the number of its events.
     let whole = disk.kill_image();
     let opened = engine(&whole).unwrap();
     let start = whole.events();
@@ -341,7 +342,7 @@ fn an_import_is_there_or_not_after_a_power_cut() {
     for round in 0..seeds {
         let disk = disk.kill_image();
         let opened = engine(&disk).unwrap();
-        // Half of them near the end, where all becomes part of the database.
+        // Half of the cuts are near the end, where the import becomes part of the database.
         let at = if round % 2 == 0 {
             rng.below(count)
         } else {
@@ -368,7 +369,8 @@ fn an_import_is_there_or_not_after_a_power_cut() {
     assert!(ends.iter().all(|n| *n > 0), "{ends:?}");
 }
 
-/// RocksDB 11.8.1 finds the same rows in a folder. Returns whether there is one; CI has it.
+/// Asserts that RocksDB 11.8.1 finds the same rows in a folder. Returns false if there is no RocksDB; CI
+/// has it.
 fn assert_rocksdb_reads(dir: &std::path::Path, ours: &Rows, at_least: usize) -> bool {
     let Some(library) = sim::oracle::rocksdb() else {
         return false;
@@ -399,7 +401,7 @@ fn assert_rocksdb_reads(dir: &std::path::Path, ours: &Rows, at_least: usize) -> 
     true
 }
 
-/// Its column families, and the order of their keys, are plain: RocksDB reads it all, also behind imports.
+/// The column families and the order of keys are plain, so RocksDB reads all of it, also after imports.
 #[test]
 fn rocksdb_reads_the_rows() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The tracking service on a disk that is full, and on one that fails: it says that it takes no writes, answers what it can,
-//! and says when it takes them again.
+//! The tracking service on a full disk, and on one that fails: it reports that it takes no writes, answers the
+//! other calls that it can, and reports when it takes writes again.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -59,7 +59,7 @@ fn report(address: SocketAddr, nth: u32) -> u16 {
     call(address, "POST /v1/fleets/f/reports", &body).0
 }
 
-/// Asks until it is ready, or is not.
+/// Asks until the status of `/readyz` is `status`.
 fn ready(address: SocketAddr, status: u16) -> String {
     for _ in 0..600 {
         let (is, answer) = call(address, "GET /readyz", "");
@@ -71,7 +71,7 @@ fn ready(address: SocketAddr, status: u16) -> String {
     panic!("/readyz is not {status} within 30 s");
 }
 
-/// It was ready all the time, and whoever divides calls among servers sent it reports that it could not take.
+/// It was always ready, so a load balancer sent it reports that it could not take.
 #[test]
 fn a_service_that_takes_no_writes_is_not_ready() {
     let disk = SimDisk::new(Config::default());
@@ -95,19 +95,19 @@ fn a_service_that_takes_no_writes_is_not_ready() {
     assert!(refuses());
     assert_eq!(call(address, "GET /v1/fleets/f/entities/a", "").0, 200);
     assert_eq!(call(address, "GET /healthz", "").0, 200);
-    // There is room again: nobody has to do anything.
+    // There is room again: the service resumes by itself.
     disk.clear_faults();
     ready(address, 200);
     assert_eq!(report(address, 2), 200);
     assert!(!refuses());
-    // The same of a device that fails: what the database cannot mend by itself, a new start does.
+    // The same with a device that fails: after that the database needs a new start.
     disk.fail_on(Fault::Eio, Repeat::Forever, |act, _| {
         matches!(act, Act::Write | Act::WriteDsync | Act::Sync | Act::Create)
     });
     assert_eq!(report(address, 3), 500);
     let answer = ready(address, 503);
     assert!(answer.contains("start it again"), "{answer}");
-    // Errors: what was not durable is not.
+    // An error may come from writes that were not durable.
     drop(server.stop());
     disk.clear_faults();
     let server = serve(&disk);

@@ -1,7 +1,7 @@
 //! Directories that vanish under an open database: removed, renamed, replaced, unmounted.
 //!
-//! A database was opened, its directory removed, and it went on: files of the next log were made ahead
-//! in a new directory of the same path, logs went there, and synced writes were acknowledged that no
+//! A database was opened, its directory removed, and the database went on. Files for the next log were made
+//! ahead in a new directory of the same path, logs went there, and synced writes were acknowledged that no
 //! later open found. On a volume that is unmounted lazily they would have filled the disk below.
 
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ impl Place {
         self.top.join(name)
     }
 
-    /// Opens it and writes until its log is of the kind that the mode asks for, if it can be.
+    /// Opens it and writes until its log is of the kind that the mode asks for, if that is possible.
     fn open(&self) -> Db {
         let db = Db::open(self.path("db"), &self.options).unwrap();
         put(&db, "told").unwrap();
@@ -97,7 +97,7 @@ fn put(db: &Db, key: &str) -> base::Result<()> {
     db.put_opt(&SYNC, &db.default_column_family(), key, b"1")
 }
 
-/// Synced writes are refused, one after the other, and so is what else would be lost.
+/// Synced writes are refused, one after the other, and so are flushes and writes whose data would be lost.
 fn refuses(db: &Db) {
     let e = put(db, "lost").unwrap_err();
     let text = e.to_string();
@@ -112,7 +112,7 @@ fn refuses(db: &Db) {
     assert!(db.get(b"told").unwrap().is_some(), "reads go on");
 }
 
-/// Removes a directory in which files are being made.
+/// Removes a directory while files are being made in it.
 fn remove(dir: &Path) {
     for _ in 0..100 {
         if std::fs::remove_dir_all(dir).is_ok() {
@@ -128,7 +128,7 @@ fn a_removed_directory_fails_the_next_synced_write_and_is_not_made_again() {
         let db = place.open();
         remove(&place.path(goes));
         refuses(&db);
-        // Time for whatever works in the background.
+        // Gives the background work some time.
         std::thread::sleep(std::time::Duration::from_millis(50));
         drop(db.flush());
         drop(db.close());
@@ -136,7 +136,7 @@ fn a_removed_directory_fails_the_next_synced_write_and_is_not_made_again() {
     }
 }
 
-/// Without a synced write among them: they end when the next file is to be made, and make no directory.
+/// Writes without a sync: they fail when the next file has to be made, and make no directory.
 #[test]
 fn unsynced_writes_make_no_directory_either() {
     for (place, goes) in Place::each() {
@@ -169,7 +169,7 @@ fn a_renamed_directory_keeps_what_was_acknowledged_and_comes_back() {
     }
 }
 
-/// What is in no log is durable after a flush.
+/// A flush makes unlogged writes durable, so it must not succeed.
 #[test]
 fn a_flush_in_a_renamed_directory_fails() {
     let place = Place::new(WalIoMode::Buffered, false);
@@ -202,13 +202,13 @@ fn the_database_that_took_the_place_is_left_alone() {
     }
 }
 
-/// A file system in a file, mounted for as long as this lives.
+/// A file system in a file, mounted as long as this value lives.
 struct Volume {
     at: PathBuf,
 }
 
 impl Volume {
-    /// `None` where that is not possible, and why.
+    /// An error if mounting is not possible: the reason.
     fn mount(image: &Path, at: &Path) -> Result<Self, String> {
         let run = |command: &mut Command| {
             let out = command.output().map_err(|e| format!("{command:?}: {e}"))?;
@@ -243,7 +243,7 @@ impl Drop for Volume {
     }
 }
 
-/// Waits until the system has let go of the volume.
+/// Waits until the system has released the volume.
 fn until_unused(image: &Path) {
     for _ in 0..1000 {
         let devices = Command::new("losetup").arg("-j").arg(image).output();

@@ -1,5 +1,5 @@
-//! What `open` makes of log files that are not what they should be, and of options that do not go
-//! together: a clear error, or the right content; nothing lost, and nothing changed.
+//! What an open does with malformed log files, and with options that do not go together: a clear error, or
+//! the right content; nothing is lost, and nothing changed.
 //!
 //! `wal_dir` on a full, read-only or vanished file system is tested in `retention`; links and
 //! directories in the place of pool files by the log crate's own tests, on a real file system.
@@ -59,7 +59,7 @@ fn put(db: &Db, key: &str) {
         .unwrap();
 }
 
-/// Puts until a log is direct: until the pool has a file that can be used.
+/// Puts until a log is direct, which needs a usable file in the pool.
 fn put_until_direct(db: &Db, disk: &SimDisk, prefix: &str) {
     let direct = || {
         let log = |p: &Path| p.extension().is_some_and(|e| e == "log");
@@ -83,15 +83,15 @@ fn pool_files(disk: &SimDisk) -> Vec<PathBuf> {
     names.into_iter().map(|n| pool.join(n)).collect()
 }
 
-/// What somebody does to a file.
+/// A change that another program makes to a file.
 type Change<'a> = &'a dyn Fn(&dyn io::File);
 
-/// Files of the pool that somebody wrote to, or cut, or lengthened, are not used; and what stands
-/// there is not read as a log.
+/// Files of the pool that another program wrote to, cut or lengthened are not used, and their content is
+/// not read as a log.
 #[test]
 fn foreign_pool_files_do_not_become_logs() {
     let foreign = b"foreign content";
-    // One that is being made may be empty still.
+    // A file that is being made may still be empty.
     let at_end = |len: u64| len.saturating_sub(foreign.len() as u64);
     let changes: [(&str, Change<'_>); 5] = [
         ("at the start", &|f| {
@@ -111,7 +111,7 @@ fn foreign_pool_files_do_not_become_logs() {
         let disk = SimDisk::new(Config::default());
         let db = Db::open(DIR, &on(&disk)).unwrap();
         put_until_direct(&db, &disk, "a");
-        // One file is in use; when half of it is, the next one is made ready.
+        // One file is in use; when half of it is used, the next one is made ready.
         put_until_ready(&db, &disk);
         let before = keys(&db);
         let disk = disk.kill_image();
@@ -174,7 +174,7 @@ fn with_log() -> (State, String, Vec<u8>) {
     (state, log, bytes)
 }
 
-/// Opens the state in every mode that is strict; each must refuse it with these words.
+/// Opens the state in every strict mode; each must refuse it with these words.
 fn refused(state: &State, what: &str, kind: ErrorKind, words: &[&str]) {
     for mode in STRICT {
         for read_only in [false, true] {
@@ -249,8 +249,8 @@ fn a_log_of_a_newer_format_is_refused() {
     }
 }
 
-/// Types from 128 on are those that a reader may step over: so says the format since RocksDB 9.11,
-/// and what lies behind them is read.
+/// A reader may skip records of type 128 and above, as the format says since RocksDB 9.11, and the records
+/// behind them are read.
 #[test]
 fn records_that_may_be_ignored_are() {
     let (state, log, bytes) = with_log();
@@ -288,8 +288,8 @@ fn records_that_may_be_ignored_are() {
     }
 }
 
-/// Each with what Ironstone says, and what RocksDB 11.8.1 says where it has the options and the rule:
-/// at open, or at the first write.
+/// Each with Ironstone's error, and RocksDB 11.8.1's where it has the options and the rule: at open, or at
+/// the first write.
 const COMBINATIONS: &[(&str, &str, Option<&str>)] = &[
     (
         "two_write_queues=true;enable_pipelined_write=true",
@@ -339,7 +339,7 @@ const COMBINATIONS: &[(&str, &str, Option<&str>)] = &[
     ),
 ];
 
-/// What refuses the settings: an OPTIONS file that has them, or the open.
+/// The error of an OPTIONS file that has the settings, or of the open.
 fn said(settings: &str) -> String {
     let mut text = "[DBOptions]\n".to_owned();
     for one in settings.split(';') {

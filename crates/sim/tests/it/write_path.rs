@@ -1,5 +1,5 @@
-//! The durable write path where it hurts: devices that fail, fill up or hang, writers that meet, and
-//! logs that are made ahead or used again. On a simulated disk, so that every test ends with
+//! The difficult cases of the durable write path: devices that fail, fill up or hang, concurrent writers,
+//! and logs that are made ahead or recycled. They run on a simulated disk, so that every test ends with
 //! power cuts.
 
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ impl Machine {
         (machine, gate)
     }
 
-    /// The listener is told of what happens in databases that are opened from here on.
+    /// The listener is called for databases that are opened from here on.
     fn listen<L: EventListener + 'static>(&mut self, listener: &Arc<L>) {
         self.options.env.listeners.add(Arc::clone(listener) as _);
     }
@@ -133,7 +133,8 @@ impl Machine {
         (db, told)
     }
 
-    /// What the device leaves of the next write that fails, nothing, half or all: it takes turns.
+    /// The device leaves nothing, half or all of a write that fails, in turn. This moves on by so many
+    /// turns.
     fn take_turns(&self, db: &Db, turns: usize) {
         for _ in 0..turns {
             self.fail_a_write(db, "takes its turn");
@@ -167,8 +168,8 @@ impl Machine {
         names(&self.disk, dir)
     }
 
-    /// Cuts the power in several ways: each time what was acknowledged is there, nothing else but
-    /// what may be, and no record is logged twice; RocksDB agrees before any recovery of ours.
+    /// Cuts the power in several ways. Each time all acknowledged keys are there, no others than those that
+    /// may be, and no record is logged twice; RocksDB agrees before any recovery of ours.
     fn cut_power(&self, told: &[String], perhaps: &[String]) {
         let mut rng = Rng::new(7);
         for kind in CrashKind::ALL {
@@ -198,7 +199,7 @@ impl Machine {
     }
 }
 
-/// Opens a database that somebody else is still closing.
+/// Opens a database that another thread is still closing.
 fn open_again(options: &Options) -> Db {
     let mut again = None;
     until("it can be opened again", || {
@@ -224,14 +225,14 @@ fn put(db: &Db, options: &WriteOptions, key: &str) -> base::Result<String> {
     Ok(key.to_owned())
 }
 
-/// The same, to be waited for later.
+/// The same, as a pending write.
 fn write_async(db: &Db, key: &str) -> PendingWrite {
     let mut batch = WriteBatch::new();
     batch.put(key, "v").unwrap();
     db.write_async(&WriteOptions::default(), batch).unwrap()
 }
 
-/// Begins a flush, also where writes wait for it then.
+/// Begins a flush, also where writes stall because of it.
 fn flush_in_background(db: &Db) {
     let options = FlushOptions {
         wait: false,
@@ -254,7 +255,7 @@ fn check(pairs: &[(Vec<u8>, Vec<u8>)], told: &[String], perhaps: &[String], what
     }
 }
 
-/// Keys stand in the logs at most once.
+/// Asserts that each key is in the logs at most once.
 fn each_is_logged_once(image: &SimDisk, told: &[String], what: &str) {
     let logs = names(image, DIR)
         .into_iter()
@@ -299,7 +300,7 @@ fn rocksdb_finds(image: &SimDisk, told: &[String], perhaps: &[String], what: &st
     }
 }
 
-/// Picks operations.
+/// Selects operations.
 type Which = fn(Op, &Path) -> bool;
 
 /// Holds operations back while it is closed.
@@ -307,12 +308,12 @@ type Which = fn(Op, &Path) -> bool;
 struct Gate {
     closed: Mutex<Option<Which>>,
     changed: Condvar,
-    /// How many wait now.
+    /// The number of operations that wait now.
     held: AtomicUsize,
 }
 
 impl Gate {
-    /// Operations that `which` picks wait from now on.
+    /// Operations that `which` selects wait from now on.
     fn close(&self, which: Which) {
         *self.lock() = Some(which);
     }
@@ -326,7 +327,7 @@ impl Gate {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until somebody is held back.
+    /// Waits until an operation is held back.
     fn until_held(&self) {
         until("somebody is held back", || {
             self.held.load(Ordering::Relaxed) > 0
@@ -339,7 +340,7 @@ impl Hook for Gate {
         let mut closed = self.lock();
         while closed.is_some_and(|which| which(op, path)) {
             self.held.fetch_add(1, Ordering::Relaxed);
-            // Not for ever: a test that fails closes its database.
+            // The wait is limited: a test that fails closes its database.
             closed = self
                 .changed
                 .wait_timeout_while(closed, LONG, |c| c.is_some())
@@ -352,7 +353,7 @@ impl Hook for Gate {
     }
 }
 
-/// Holds flushes until it is told to let them go on.
+/// Holds flushes back until `go` is set.
 #[derive(Default)]
 struct HeldFlush {
     begun: AtomicBool,
@@ -367,8 +368,8 @@ impl EventListener for HeldFlush {
 }
 
 impl HeldFlush {
-    /// A sync of the log fails; `resume`, on a thread of its own, then waits for the flush of a memtable,
-    /// which is held.
+    /// Makes a sync of the log fail. Then `resume`, on a thread of its own, waits for the flush of a
+    /// memtable, which is held back.
     fn hold_resume(&self, machine: &Machine, db: &Arc<Db>) -> JoinHandle<base::Result<()>> {
         put(db, &WriteOptions::default(), "in a memtable").unwrap();
         machine.fail_a_sync(db);
@@ -387,7 +388,7 @@ fn start<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandl
     std::thread::Builder::new().spawn(f).unwrap()
 }
 
-/// `f` on the database, for another thread.
+/// `f` applied to the database, as a closure for another thread.
 fn with<T: 'static, F>(db: &Arc<Db>, f: F) -> impl FnOnce() -> T + Send + 'static + use<T, F>
 where
     F: FnOnce(&Db) -> T + Send + 'static,
@@ -396,7 +397,7 @@ where
     move || f(&db)
 }
 
-/// Waits until it is so.
+/// Waits until `is_so` returns true.
 #[expect(clippy::disallowed_methods, reason = "tests wait for real")]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();

@@ -1,6 +1,6 @@
-//! What Ironstone wrote, read by RocksDB 7.8.3 (`ldb`, `sst_dump`) and 11.8.1 (C API): with each
-//! compression, checksum and filter, after a close, after a copy while it was open, and after the
-//! writer's process was killed.
+//! RocksDB 7.8.3 (`ldb`, `sst_dump`) and 11.8.1 (C API) read what Ironstone wrote: with each compression,
+//! checksum and filter, after a close, in a copy of the open directory, and after the writer's process was
+//! killed.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -73,7 +73,7 @@ fn build(db: &Db, options: &Options) {
     rng.fill(&mut big[..1 << 19]);
     db.put_cf(&second, "1 MiB", &big).unwrap();
     db.flush_cf(&second).unwrap();
-    // What stays in the log: a record of 32 KiB and more, a batch over families, deletions.
+    // Records that stay in the log: one of 32 KiB and more, a batch over families, deletions.
     let mut batch = WriteBatch::new();
     for name in FAMILIES {
         let id = db.column_family(name).unwrap().id();
@@ -86,7 +86,7 @@ fn build(db: &Db, options: &Options) {
     db.put("after it", "x").unwrap();
 }
 
-/// Checks every table; a crash may also leave unfinished ones, which nothing names.
+/// Checks every table; a crash may also leave unfinished tables, which no MANIFEST names.
 fn check_with_tables(what: &str, dir: &Path, want: &[FamilyContent]) {
     check(what, dir, want);
     for (name, path) in dirs::files(dir).unwrap() {
@@ -148,8 +148,8 @@ fn rocksdb_reads_every_compression_filter_and_checksum() {
     eprintln!("written by Ironstone: {checked} sets of options, closed and crashed each");
 }
 
-/// Builds with these options; RocksDB reads a copy from while it was open, and what its close
-/// left. What RocksDB reads, Ironstone reads again.
+/// Builds a database with these options. RocksDB reads a copy that was made while it was open, and the
+/// closed database; then Ironstone reads what RocksDB left.
 fn one(what: &str, options: &Options, keep_logs: bool) {
     let temp = dirs::scratch().unwrap();
     let (dir, crashed) = (temp.path().join("db"), temp.path().join("crashed"));
@@ -172,7 +172,7 @@ fn one(what: &str, options: &Options, keep_logs: bool) {
 
 const WRITE_TO: &str = "IRONSTONE_TEST_WRITE_TO";
 
-/// Not a test of its own: writes until it is killed, and says what was acknowledged.
+/// Not a test of its own: writes until it is killed, and prints the writes that were acknowledged.
 #[test]
 fn child_that_writes() {
     let Some(dir) = std::env::var_os(WRITE_TO) else {
@@ -210,8 +210,8 @@ fn child_that_writes() {
     }
 }
 
-/// The process dies in the middle of its work, flushes and compactions included: nothing that was
-/// acknowledged is lost, for Ironstone and for RocksDB.
+/// The process dies in the middle of its work, also of flushes and compactions: no acknowledged write is
+/// lost, for Ironstone and for RocksDB.
 #[test]
 fn a_killed_process_loses_nothing_acknowledged() {
     let temp = dirs::scratch().unwrap();

@@ -1,12 +1,12 @@
-//! What was promised of which write. Its lock is the standard library's: to look into it is no place to
-//! switch threads at.
+//! What was promised of which write. Its lock is the standard library's, so that looking into the book does
+//! not let the scheduler switch threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::world::told;
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Running,
@@ -24,7 +24,7 @@ pub(crate) struct Write {
     pub(crate) begun: u64,
     pub(crate) outcome: Outcome,
     pub(crate) logged: bool,
-    /// It is in the second family, too.
+    /// Whether it is also in the second family.
     pub(crate) second: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Write {
 pub(crate) struct Pages {
     now: u64,
     pub(crate) writes: BTreeMap<String, Write>,
-    /// Those that survive a power cut.
+    /// The writes that survive a power cut.
     pub(crate) durable: BTreeSet<String>,
 }
 
@@ -42,7 +42,7 @@ impl Pages {
         self.now
     }
 
-    /// What was acknowledged so far; with `all`, writes without a log, too.
+    /// The writes that were acknowledged so far; with `all`, also those without a log.
     pub(crate) fn acknowledged(&self, all: bool) -> Vec<String> {
         let done = |w: &Write| matches!(w.outcome, Outcome::Done(_)) && (all || w.logged);
         let names = self.writes.iter().filter(|(_, w)| done(w));

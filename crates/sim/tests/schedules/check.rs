@@ -1,4 +1,4 @@
-//! What must be true of a database, whatever the schedule was.
+//! What must be true of a database after any schedule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use crate::book::{Outcome, Pages, Write};
 
 /// The key that every write appends its name to.
 pub(crate) const LIST: &str = "~list";
-/// The family that some writes are in, too.
+/// The family that some writes are also in.
 pub(crate) const SECOND: &str = "second";
 
-/// What was found.
+/// The content of the database.
 pub(crate) struct Found {
     list: Vec<String>,
     first: BTreeSet<String>,
@@ -55,16 +55,16 @@ pub(crate) fn read(db: &Db) -> Found {
     }
 }
 
-/// What has to be there.
+/// The writes that have to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Must {
-    /// Everything that was acknowledged.
+    /// All acknowledged writes.
     All,
-    /// What became durable.
+    /// The durable writes.
     Durable,
 }
 
-/// Each merge once, in one order.
+/// Each merge must be there once, in an order that the writes allow.
 pub(crate) fn check_list(list: &[String], writes: &BTreeMap<String, Write>) {
     let once: BTreeSet<_> = list.iter().collect();
     assert_eq!(once.len(), list.len(), "merged twice: {list:?}");
@@ -87,7 +87,7 @@ pub(crate) fn check_list(list: &[String], writes: &BTreeMap<String, Write>) {
     }
 }
 
-/// `durable` survives a power cut.
+/// `durable` are the writes that survive a power cut.
 pub(crate) fn check(found: &Found, pages: &Pages, durable: &BTreeSet<String>, must: Must) {
     let Found {
         list,

@@ -1,4 +1,4 @@
-//! Those who use the database, at the same time.
+//! The concurrent clients of the database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) struct Client {
     rng: Rng,
     world: Arc<World>,
     db: Option<Arc<Db>>,
-    /// Wait for the durability of writes, also when the database is closed.
+    /// Threads that wait for the durability of writes, also when the database is closed.
     waiters: Vec<JoinHandle<()>>,
     last_sequence: u64,
 }
@@ -66,7 +66,7 @@ impl Client {
         }
     }
 
-    /// An error where nothing has failed is one of the calls that expect it.
+    /// Returns whether the call succeeded. If nothing has failed, only the allowed errors may come.
     fn expect(&self, what: &str, result: Result<()>, allowed: &[ErrorKind]) -> bool {
         match result {
             Ok(()) => true,
@@ -139,7 +139,7 @@ impl Client {
         }
     }
 
-    /// Whether the call was refused for a reason that it knew before it did anything.
+    /// Whether the call was refused before it did anything.
     fn refused<T>(&self, r: &Result<T>, o: &WriteOptions, extra: Option<&ColumnFamily>) -> bool {
         let Err(e) = r else { return false };
         (o.no_slowdown && e.kind() == ErrorKind::Incomplete)
@@ -176,7 +176,7 @@ impl Client {
         }
     }
 
-    /// Somebody waits for the durability of what was written.
+    /// Waits for the durability of the write: at once, on another thread, or not at all.
     fn follow(&mut self, written: PendingWrite, name: String, mut before: Vec<String>) {
         let world = Arc::clone(&self.world);
         before.push(name.clone());
@@ -244,7 +244,7 @@ impl Client {
         }
     }
 
-    /// A family comes, is written to, by others too, and goes.
+    /// Creates a family, writes to it, as others do, and drops it.
     fn families(&mut self) {
         let known = [ErrorKind::InvalidArgument];
         let watched = watch("create_column_family");
@@ -273,7 +273,7 @@ impl Client {
         self.expect("drop_column_family", dropped, &known);
     }
 
-    /// The disk works again, and the database is told.
+    /// Mends the disk, and resumes the database.
     fn mend(&mut self) {
         if self.world.kind != Kind::Failing {
             return self.read();
@@ -287,7 +287,7 @@ impl Client {
         self.expect("resume", result, &[]);
     }
 
-    /// Whoever reads sees all that was acknowledged before.
+    /// A read sees all writes that were acknowledged before it.
     fn read(&mut self) {
         let before = self.world.book.pages().acknowledged(true);
         let list = match check::list(self.db()) {

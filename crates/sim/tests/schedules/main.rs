@@ -1,5 +1,5 @@
-//! Schedules: a whole database on a simulated disk, of which a scheduler decides at each lock, atomic
-//! and wait which thread goes on, and when time moves. Only with `--cfg shuttle`: `cargo xtask schedules`.
+//! Schedules of a whole database on a simulated disk: at each lock, atomic and wait a scheduler decides
+//! which thread runs next, and when time moves. Only with `--cfg shuttle`: `cargo xtask schedules`.
 #![cfg(shuttle)]
 
 mod book;
@@ -10,8 +10,8 @@ mod world;
 
 use base::sync::explore::explore;
 
-/// Every plan of writing, both queues, asynchronous writes, syncs of the log by call, flushes, rotations,
-/// families that come and go; no operation of the disk fails.
+/// Every mode of writing, both queues, asynchronous writes, manual syncs of the log, flushes, rotations,
+/// families that are created and dropped; no disk operation fails.
 #[test]
 fn commit_path() {
     explore("commit_path", 40, |seed| {
@@ -19,7 +19,7 @@ fn commit_path() {
     });
 }
 
-/// The same, while operations of the disk fail once or for a while, with `resume`.
+/// The same, while disk operations fail once or for a while, with `resume`.
 #[test]
 fn failing_disk() {
     explore("failing_disk", 40, |seed| {
@@ -27,7 +27,7 @@ fn failing_disk() {
     });
 }
 
-/// The same, and the database is closed while writes are on their way.
+/// The same, and the database is closed while writes are in flight.
 #[test]
 fn closing() {
     explore("closing", 20, |seed| world::run(seed, world::Kind::Closing));

@@ -1,4 +1,4 @@
-//! The parts where threads meet, each by itself.
+//! The concurrent parts of the engine, each by itself.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn memtable() {
     explore("memtable", 5, schedules::memtable);
 }
 
-/// Each hit is the block that was asked for, while others insert, evict and erase.
+/// Each hit is the block of the requested key, while other threads insert, evict and erase.
 #[test]
 fn cache() {
     explore("cache", 50, one_cache);

@@ -1,4 +1,5 @@
-//! One schedule: a database with drawn settings on a simulated disk, its clients, and what comes after.
+//! One schedule: a database with random settings on a simulated disk, its clients, and the checks
+//! afterwards.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,11 +18,11 @@ use crate::clients::Client;
 
 const DIR: &str = "/db";
 
-/// No operation may take longer while nobody does anything. Those of the engine's own pauses that may
-/// add up are far shorter, and the longest, after which it looks again, is longer.
+/// The most time that an operation may take while all threads wait. The engine's own pauses that may add up
+/// are far shorter; the longest, after which it looks again, is longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// What happens besides.
+/// What happens besides the clients' calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Sound,
@@ -29,16 +30,16 @@ pub(crate) enum Kind {
     Closing,
 }
 
-/// What the clients share.
+/// The state that the clients share.
 pub(crate) struct World {
     pub(crate) book: Book,
     pub(crate) disk: SimDisk,
     pub(crate) kind: Kind,
-    /// Time passes while the disk is slow to be mended.
+    /// Time that passes until the disk is mended.
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// Settings that vary, each with the values that it is drawn from.
+/// Settings that vary, each with the values to draw from.
 const DRAWN: &[(&str, &[&str])] = &[
     ("wal_io_mode", &["auto", "buffered", "buffered", "direct"]),
     ("wal_pool_files", &["0", "1"]),
@@ -101,7 +102,7 @@ fn open(options: &Options) -> Db {
     Db::open_all(DIR, options).unwrap_or_else(|e| panic!("open: {e}"))
 }
 
-/// Operations of the disk that fail, once or until somebody mends it.
+/// Makes disk operations fail, once or until a client mends the disk.
 fn plant(rng: &mut Rng, disk: &SimDisk) {
     for _ in 0..=rng.below(2) {
         let fault = Fault::ALL[rng.below(Fault::ALL.len() as u64) as usize];
@@ -196,7 +197,7 @@ pub(crate) fn run(seed: u64, kind: Kind) {
     }
 }
 
-/// Nobody writes any more, and the disk works. Returns whether all that was acknowledged must be found.
+/// The clients have ended, and the disk works. Returns whether every acknowledged write must be found.
 fn finish(world: &World, db: Db) -> bool {
     let probe = |n: u32| {
         let _watched = watch("the last write");
@@ -241,13 +242,13 @@ fn finish(world: &World, db: Db) -> bool {
     closed.is_ok() && failed.is_none()
 }
 
-/// The disk as a power cut leaves it at some moment, and what was promised then.
+/// The disk as a power cut leaves it at some moment, and the writes that were durable then.
 fn power_cut(world: &World, seed: u64, steps: u64) -> (SimDisk, BTreeSet<String>) {
     for _ in 0..steps {
         time::switch();
     }
     let mut rng = Rng::new(seed);
-    // Before the image: what becomes durable between the two need not be there.
+    // Read before the image is taken: a write that becomes durable between the two need not be there.
     let durable = world.book.pages().durable.clone();
     let kind = CrashKind::any(&mut rng);
     let image = world.disk.crash_image(&mut rng, kind);
@@ -255,17 +256,17 @@ fn power_cut(world: &World, seed: u64, steps: u64) -> (SimDisk, BTreeSet<String>
     (image, durable)
 }
 
-/// With this environment variable, what happens is told.
+/// If this environment variable is set, the events are printed.
 const TELL_VARIABLE: &str = "IRONSTONE_SCHEDULE_TELL";
 
-/// Tells what happens, to whoever looks at one schedule.
+/// Prints an event, for a person who looks at one schedule.
 pub(crate) fn told(what: &str) {
     if std::env::var_os(TELL_VARIABLE).is_some() {
         eprintln!("{what}");
     }
 }
 
-/// Tells of everything that is done to the disk.
+/// Prints everything that is done to the disk.
 struct Teller;
 
 impl Watcher for Teller {

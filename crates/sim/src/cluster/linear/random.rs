@@ -1,11 +1,11 @@
-//! Random histories: small ones, all of which are tried in every order there is, and long ones.
+//! Random histories: small ones, all orders of which are tried, and long ones.
 
 use base::rng::Rng;
 
 use super::tests::{by_trying, counting};
 use super::*;
 
-/// A random small history: by a true register with one order, then perhaps disturbed, or anything.
+/// A random small history: of a correct register, perhaps disturbed afterwards; or an arbitrary one.
 fn random(rng: &mut Rng, unique: bool) -> Vec<Operation> {
     let length = 1 + rng.below(8);
     let span = 2 + rng.below(20);
@@ -56,7 +56,7 @@ fn random(rng: &mut Rng, unique: bool) -> Vec<Operation> {
     operations
 }
 
-/// Two operations swap their places, or a read its value.
+/// Swaps two operations, or changes a read's value.
 fn disturb(rng: &mut Rng, operations: &mut [Operation]) {
     let length = operations.len() as u64;
     let (a, b) = (rng.below(length) as usize, rng.below(length) as usize);
@@ -69,7 +69,7 @@ fn disturb(rng: &mut Rng, operations: &mut [Operation]) {
     }
 }
 
-/// The checker, the search, and all orders one by one agree on every small history.
+/// The checker, the search, and trying all orders agree on every small history.
 #[test]
 fn all_three_agree_on_small_histories() {
     let mut rng = Rng::new(0x11ea_0001);
@@ -84,7 +84,7 @@ fn all_three_agree_on_small_histories() {
             lines.join("\n")
         };
         assert_eq!(said.is_ok(), truth, "case {case}: {said:?}\n{}", text());
-        // What is found near a moment is never in a history that can be.
+        // A contradiction that is found near a moment never comes from a valid history.
         if let Some((named, _)) = near(&counting, rng.below(25), u64::MAX) {
             parts += 1;
             assert!(!truth, "case {case}: {named:?}\n{}", text());
@@ -98,7 +98,7 @@ fn all_three_agree_on_small_histories() {
             }
             Err(violations) => {
                 wrong += 1;
-                // What is named contradicts itself, with the writes of the values that it is about.
+                // The named operations contradict each other, together with the writes of their values.
                 let violation = &violations.0[0];
                 let mut named = violation.operations();
                 longest = longest.max(named.len());
@@ -116,15 +116,15 @@ fn all_three_agree_on_small_histories() {
     assert!(longest <= 8 && parts > 10_000, "{longest} {parts}");
 }
 
-/// A history of `length` operations over `blocks` blocks with `clients` clients that each wait for
-/// their answers; one of `zeros` writes is a trim, if that is not 0.
+/// A history of `length` operations over `blocks` blocks, with `clients` clients that each wait for their
+/// answers; one of `zeros` writes is a trim, if that is not 0.
 fn long(rng: &mut Rng, length: usize, blocks: u64, clients: usize, zeros: u64) -> Vec<Operation> {
     let mut present = vec![ZERO; blocks as usize];
     let mut free_at = vec![1u64; clients];
     let mut operations = Vec::with_capacity(length);
     let mut now = 10u64;
     for i in 0..length {
-        // One order of effects, at `now`, each between the start and the end of its operation.
+        // A single order of effects, at `now`, each between the start and the end of its operation.
         now += 1 + rng.below(10);
         let client = rng.below(clients as u64) as usize;
         let block = rng.below(blocks);
@@ -175,7 +175,7 @@ fn long_histories_are_checked() {
         let tally = check(&operations).unwrap();
         assert_eq!((tally.blocks, tally.operations), (4, 20_000));
         assert!(tally.undecided.is_empty());
-        // One old value, somewhere in the middle.
+        // An old value is read somewhere in the middle.
         let mut stale = operations.clone();
         let at = (10_000..stale.len())
             .find(|&i| stale[i].action == Action::Read)
@@ -192,7 +192,7 @@ fn long_histories_are_checked() {
     }
 }
 
-/// Prints how long it takes to find one old zero among many trims; `--nocapture` shows it.
+/// Prints how long it takes to find one old zero among many trims; `--nocapture` shows the output.
 #[test]
 #[ignore = "a measurement: run it in release"]
 #[expect(
@@ -206,7 +206,7 @@ fn old_zeros_among_trims() {
         let mut operations = long(&mut rng, 100_000, 1, clients, 3);
         let is_read = |o: &Operation| o.action == Action::Read && o.value != ZERO;
         let at = (50_000..99_000).find(|&i| is_read(&operations[i])).unwrap();
-        // No trim is near enough, and none can show up late.
+        // No trim is near enough, and none can take effect late.
         for (i, o) in operations.iter_mut().enumerate() {
             let is_trim = o.action == Action::Write && o.value == ZERO;
             if is_trim && (i.abs_diff(at) < 200 || !o.is_answered()) {
@@ -224,7 +224,7 @@ fn old_zeros_among_trims() {
     }
 }
 
-/// Prints how long a million operations take; `--nocapture` shows it.
+/// Prints how long a million operations take; `--nocapture` shows the output.
 #[test]
 #[ignore = "a measurement: run it in release"]
 #[expect(

@@ -1,9 +1,9 @@
-//! Histories by hand, each with its story.
+//! Histories written by hand, each with its story.
 
 use super::*;
 use crate::cluster::history::History;
 
-/// Histories are written as lines: client, `w` or `r`, value, start, end. `?` for an end is no answer,
+/// Histories are written as lines: client, `w` or `r`, value, start, end. An end of `?` means no answer,
 /// `!` a refusal.
 fn parse(text: &str) -> Vec<Operation> {
     let line = |line: &str| {
@@ -36,7 +36,7 @@ fn parse(text: &str) -> Vec<Operation> {
         .collect()
 }
 
-/// What the checker says about a history that cannot be; the orders tried one by one say so too.
+/// The checker's text for an impossible history; trying all orders confirms that it is impossible.
 fn bad(text: &str) -> String {
     let operations = parse(text);
     assert!(!by_trying(&operations), "the story is wrong: {text}");
@@ -66,7 +66,7 @@ fn good(text: &str) {
     }
 }
 
-/// The operations that say something.
+/// The operations that count.
 pub(super) fn counting(operations: &[Operation]) -> Vec<Operation> {
     let counts = |o: &&Operation| {
         o.is_answered() || o.action == Action::Write && o.outcome == Outcome::Unanswered
@@ -74,7 +74,7 @@ pub(super) fn counting(operations: &[Operation]) -> Vec<Operation> {
     operations.iter().filter(counts).copied().collect()
 }
 
-/// Every order, one operation after the other, with nothing clever.
+/// Tries every order, one operation after the other, without any cleverness.
 pub(super) fn by_trying(operations: &[Operation]) -> bool {
     fn go(rest: &[Operation], present: u64) -> bool {
         if rest.iter().all(|o| !o.is_answered()) {
@@ -118,7 +118,7 @@ fn an_acknowledged_write_is_lost() {
 
 #[test]
 fn a_zero_read_after_a_newer_read() {
-    // The write has no answer, but somebody has seen it.
+    // The write has no answer, but a client has seen it.
     let said = bad("1 w 5 10 ?
                     2 r 5 20 30
                     2 r 0 40 50");
@@ -185,7 +185,7 @@ fn a_phantom_of_a_refused_write() {
 
 #[test]
 fn a_split_brain_with_two_readers() {
-    // Two leaders, each with its own write, each serving its own reader: both go on reading.
+    // Two leaders, each with its own write and its own reader: both readers read again.
     let said = bad("1 w 5 10 100
                     2 w 9 10 100
                     3 r 5 20 30
@@ -242,7 +242,7 @@ fn a_trim_comes_back_after_a_newer_write() {
         said.starts_with("block 7: no order of these operations"),
         "{said}"
     );
-    // What has nothing to do with it is not named.
+    // Unrelated operations are not named.
     assert!(
         said.contains("write 9") && !said.contains("[1, 2]"),
         "{said}"
@@ -350,7 +350,7 @@ fn the_same_moment_is_concurrent() {
         "1 r 5 10 20
           2 w 5 20 30",
     );
-    // From the first moment there is.
+    // At the very first moment.
     good(
         "1 w 5 0 0
           1 r 0 0 5",
@@ -369,7 +369,7 @@ fn trims_that_nobody_confuses_need_no_search() {
                 2 r 9 90 99";
     let tally = check(&parse(good)).unwrap();
     assert_eq!((tally.blocks, tally.searched), (1, 0));
-    // Somebody reads zero after a trim: it may be of the trim, or of the beginning.
+    // A read of zero after a trim may belong to the trim or to the beginning.
     let tally = check(&parse(&format!("{good}\n3 w 0 100 110\n3 r 0 120 130"))).unwrap();
     assert_eq!((tally.blocks, tally.searched), (1, 1));
     assert!(tally.undecided.is_empty());

@@ -1,20 +1,20 @@
-//! What two nodes know of the connection between them. Each end is *dying* from the moment when the
-//! connection broke until it is told; what it sends meanwhile goes over the broken one.
+//! The knowledge of two nodes about the connection between them. An end is *dying* from the moment when the
+//! connection broke until it is told; messages that it sends in that time use the broken one.
 
 use super::super::node::NodeId;
 
-/// One end.
+/// One end of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct End {
-    /// When it is told that the connection is broken, if it will be.
+    /// When it is told that the connection is broken, if that is planned.
     told: Option<u64>,
-    /// What it sends over the broken connection is lost.
+    /// Whether messages that it sends over the broken connection are lost.
     silent: bool,
-    /// The last arrival of a message for it.
+    /// The arrival of the last message to it.
     last: u64,
 }
 
-/// The connection of two nodes, and the one after it.
+/// The connection of two nodes, and its successor.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
     nodes: (NodeId, NodeId),
@@ -34,43 +34,43 @@ impl Connection {
         if node == self.nodes.0 { first } else { second }
     }
 
-    /// The connection is broken and the node will be told.
+    /// Whether the connection is broken and the node will be told.
     pub(super) fn is_dying(&mut self, node: NodeId) -> bool {
         self.end(node).told.is_some()
     }
 
-    /// When each of the two is told.
+    /// When each of the two ends is told.
     pub(super) fn told(&mut self, a: NodeId, b: NodeId) -> (Option<u64>, Option<u64>) {
         (self.end(a).told, self.end(b).told)
     }
 
-    /// The node will be told then.
+    /// The node will be told at this time.
     pub(super) fn die(&mut self, node: NodeId, at: u64) {
         let end = self.end(node);
         (end.told, end.silent) = (Some(at), false);
     }
 
-    /// What the node sends over the broken connection from now on is lost.
+    /// Messages that the node sends over the broken connection from now on are lost.
     pub(super) fn silence(&mut self, node: NodeId) {
         self.end(node).silent = true;
     }
 
-    /// The node was told, or has ended: what it sends goes over a new connection.
+    /// The node was told, or has ended: its messages use a new connection.
     pub(super) fn forget(&mut self, node: NodeId) {
         let end = self.end(node);
         (end.told, end.silent) = (None, false);
     }
 
-    /// When a message arrives that the node sends over a new or a sound connection: after those before
-    /// it, and after the receiver knows that the connection before is broken.
+    /// The arrival of a message over a new or intact connection: after those before it, and after the
+    /// receiver knows that the previous connection is broken.
     pub(super) fn arrival(&mut self, to: NodeId, at: u64) -> u64 {
         let end = self.end(to);
         end.last = at.max(end.last).max(end.told.unwrap_or(0));
         end.last
     }
 
-    /// The same over a connection that is broken and the sender does not know it; `None` if it is lost,
-    /// as is then all that comes after it.
+    /// The same over a connection that is broken, which the sender does not know; `None` if the message is
+    /// lost, as are then all that follow it.
     pub(super) fn last_words(&mut self, from: NodeId, to: NodeId, at: Option<u64>) -> Option<u64> {
         let is_silent = self.end(from).silent;
         let end = self.end(to);
@@ -83,7 +83,7 @@ impl Connection {
         in_time
     }
 
-    /// Nothing arrives at the node before that.
+    /// Nothing arrives at the node before this time.
     pub(super) fn hold(&mut self, node: NodeId, until: u64) {
         if node != self.nodes.0 && node != self.nodes.1 {
             return;

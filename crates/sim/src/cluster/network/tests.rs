@@ -1,4 +1,4 @@
-//! What a network promises, in random storms and one thing at a time.
+//! Tests of the network's promises, in random runs and step by step.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn network(mode: Mode) -> Network<Bytes> {
     Network::new(1, mode, steady(MS))
 }
 
-/// Everything that arrives, as text: `0>1 x` a message, `0!1` node 0 is told that 1 is gone.
+/// All deliveries as text: `0>1 x` is a message, `0!1` tells node 0 that 1 is gone.
 fn arrivals(network: &mut Network<Bytes>) -> Vec<String> {
     let mut all = Vec::new();
     while let Some(at) = network.next_at() {
@@ -80,7 +80,7 @@ fn a_connection_that_breaks_tells_both_ends() {
     send(&mut network, 2 * MS, A, B, "lost");
     network.cut(2 * MS, A, B);
     network.lift(A, B);
-    // The line is good again, the connection is not.
+    // The line works again, the connection does not.
     send(&mut network, 2 * MS, A, B, "into nothing");
     // Half open: the other direction works until its receiver knows.
     send(&mut network, 2 * MS, B, A, "still there");
@@ -115,7 +115,7 @@ fn too_many_bytes_break_the_connection() {
     let mut all = arrivals(&mut network);
     all.sort();
     assert_eq!(all, ["0!1", "1!0"]);
-    // What has arrived or is lost counts no more.
+    // Arrived and lost messages do not count any more.
     send(&mut network, 9_000 * MS, A, B, "1234567890");
     assert_eq!(arrivals(&mut network), ["0>1 1234567890"]);
 }
@@ -207,19 +207,19 @@ fn datagrams_are_lost_doubled_and_reordered() {
     assert!(back > 1000, "{back}");
 }
 
-/// What one direction of a storm has seen.
+/// The state of one direction in a random run.
 #[derive(Clone, Default)]
 struct Way {
     sent: u64,
-    /// How many it had sent when it was told last.
+    /// How many messages it had sent when it was last told.
     told_at: u64,
     /// The next number that may arrive without a break before it.
     next: u64,
-    /// The receiver was told since the last message.
+    /// Whether the receiver was told since the last message.
     broken: bool,
 }
 
-/// A storm over connections, with everything that can be changed.
+/// A random run over connections, which changes everything that can be changed.
 struct Storm {
     rng: Rng,
     network: Network<Vec<u8>>,
@@ -242,7 +242,7 @@ impl Storm {
         Self {
             rng: Rng::new(seed),
             network: Network::new(seed, Mode::Connections, link),
-            // Before the first connection there is no other that could have broken.
+            // The first connection has no predecessor that could have broken.
             ways: vec![
                 Way {
                     broken: true,
@@ -288,7 +288,7 @@ impl Storm {
         }
     }
 
-    /// A node that ends has forgotten what it received, and what it sent.
+    /// A node that ends forgets the messages that it received and sent.
     fn restart(&mut self, node: NodeId) {
         for other in NODES.into_iter().filter(|&o| o != node) {
             self.ways[way(other, node)].broken = true;
@@ -344,8 +344,8 @@ impl Storm {
     }
 }
 
-/// Over connections messages arrive in order and once; where one is missing, the receiver was told
-/// before the next one, and the sender after it.
+/// Over connections, messages arrive in order and once. If one is missing, the receiver was told before the
+/// next one, and the sender after it.
 #[test]
 fn connections_keep_their_promise_in_storms() {
     let (mut delivered, mut lost, mut broken) = (0, 0, 0);

@@ -1,12 +1,12 @@
-//! How the faults of a plan are drawn: each at any time of the storm, for any order of magnitude of
-//! time, by weight.
+//! Drawing the faults of a plan: by weight, each at any time of the storm, with durations of all orders of
+//! magnitude.
 
 use base::rng::Rng;
 
 use super::super::node::NodeId;
 use super::{DiskFault, Event, Fault, Setup};
 
-/// The events of a seed, by their times.
+/// The events of a seed, in the order of their times.
 pub(super) fn events(seed: u64, setup: &Setup) -> Vec<Event> {
     let mut draw = Draw {
         rng: Rng::new(seed),
@@ -22,10 +22,10 @@ pub(super) fn events(seed: u64, setup: &Setup) -> Vec<Event> {
     draw.events
 }
 
-/// A fault with what ends it, if something does.
+/// A fault, and the fault that ends it, if any.
 type Ended = (Fault, Option<Fault>);
 
-/// The kinds of faults, as [`super::Weights`] has them.
+/// The kinds of faults in [`super::Weights`].
 #[derive(Clone, Copy)]
 enum Kind {
     Crash,
@@ -63,7 +63,7 @@ impl Draw {
         nodes[self.rng.below(nodes.len() as u64) as usize]
     }
 
-    /// Two nodes that are not the same.
+    /// Two different nodes.
     fn two(&mut self) -> Option<(NodeId, NodeId)> {
         let from = self.node();
         let others: Vec<NodeId> = self
@@ -89,7 +89,7 @@ impl Draw {
         nodes
     }
 
-    /// A time of any order of magnitude between the two.
+    /// A duration between the two, with all orders of magnitude equally likely.
     fn span(&mut self, min: u64, max: u64) -> u64 {
         let doublings = u64::from((max / min.max(1)).max(1).ilog2());
         let low = min << self.rng.below(doublings + 1);
@@ -100,7 +100,7 @@ impl Draw {
         self.events.push(Event { at, fault });
     }
 
-    /// Adds a fault and perhaps its end.
+    /// Adds a fault, and perhaps its end.
     fn add(&mut self) {
         let at = self.rng.below(self.setup.storm_nanos);
         let left = self.setup.storm_nanos - at;
@@ -114,7 +114,7 @@ impl Draw {
         }
     }
 
-    /// A fault by weight, with what ends it.
+    /// A fault by weight, and the fault that ends it.
     fn fault(&mut self, lasts: u64) -> Option<Ended> {
         let w = self.setup.weights;
         let kinds = [

@@ -1,4 +1,4 @@
-//! Plans: what is drawn, how it reads, how it is reduced.
+//! Tests of plans: how they are drawn, printed, and reduced.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +76,7 @@ fn weights_of_one_kind() {
     }
     setup.weights = Weights::NONE;
     assert_eq!(Plan::draw(1, &setup).events, []);
-    // One node has nobody to be cut off from.
+    // A single node cannot be cut off from others.
     Plan::draw(1, &Setup::new(1));
 }
 

@@ -1,4 +1,4 @@
-//! What must hold, while it happens and in the end.
+//! The invariants, checked during a run and at its end.
 
 use std::collections::BTreeMap;
 
@@ -14,42 +14,42 @@ use super::super::history::{Action, Operation, Outcome, Ticket};
 use super::super::linear;
 use super::{ANSWERED_BY, BUSY_IN_CALM, World};
 
-/// The life of a process, and how many copies it has begun and ended, and their bytes.
+/// A process's life, and how many copies it has begun and completed, and their bytes.
 type Copies = (u64, (u64, u64, u64));
 
-/// What was seen of replicas at some entry: the first that had applied it, and what its blocks were.
+/// What was seen of replicas at an entry: the first replica that had applied it, and a hash of its blocks.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Of a group at an entry.
+    /// By group and entry.
     blocks: BTreeMap<(Group, u64), (u64, u64)>,
-    /// The same, with each block's crc, where a trace is kept.
+    /// The same with each block's crc, if a trace is kept.
     details: BTreeMap<(Group, u64), Vec<(Key, u64)>>,
     /// A group's state at a checkpoint.
     states: BTreeMap<(Group, u64), (u64, u32)>,
-    /// What each replica's process has done to copies.
+    /// The copies of each replica's process.
     copies: BTreeMap<(Group, u64), Copies>,
     /// The newest entry of each group that any replica has applied.
     newest: BTreeMap<Group, u64>,
-    /// Up to where the blocks of a replica may be newer than what it has applied, as a copy was made.
+    /// The entry up to which a replica's blocks may be too new, because it gets a copy.
     too_new: BTreeMap<(Group, u64), u64>,
-    /// When a newer attachment had its answer, by client.
+    /// When a newer attachment was answered, by client.
     pub(super) replaced: BTreeMap<u32, u64>,
     /// The changes of clients that are gone.
     changes: Vec<(u32, Vec<Ticket>)>,
 }
 
-/// Adds to a fingerprint.
+/// Mixes a value into a hash.
 fn mix(hash: u64, value: u64) -> u64 {
     (hash ^ value)
         .wrapping_mul(0x0100_0000_01b3)
         .rotate_left(29)
 }
 
-/// Dirty bytes beyond the policy's, for what was on its way when it said no.
+/// Dirty bytes allowed beyond the policy's limit, for entries that were on their way when it was reached.
 const DIRTY_SLACK: u64 = 2 << 20;
 
 impl World {
-    /// The blocks of a group, as its volumes have them.
+    /// The blocks of a group, over all volumes.
     fn keys(&self, group: Group) -> Vec<Key> {
         let mut keys = Vec::new();
         for map in &self.shape.volumes {
@@ -66,7 +66,7 @@ impl World {
         keys
     }
 
-    /// Compares replicas at the same entry, and looks at what stores keep.
+    /// Compares replicas at the same entry, and checks the stores' memory and logs.
     pub(super) fn look(&mut self) {
         for group in self.shape.groups.keys().copied().collect::<Vec<_>>() {
             let keys = self.keys(group);
@@ -102,12 +102,12 @@ impl World {
         }
     }
 
-    /// Whether the blocks of a replica are those of the entry that it has applied.
+    /// Whether a replica's blocks must be those of the entry that it has applied.
     fn is_whole(&self, n: usize, group: Group, applied: Index) -> bool {
         let copied = self.seen.too_new.get(&(group, n as u64 + 1));
         let process = self.nodes[n].process.as_ref();
         let member = process.and_then(|p| p.core.member(group));
-        // All may have crashed since a copy began, and nobody else has seen it.
+        // All stores may have crashed since a copy began, so that only the log knows of it.
         let of_log = process.and_then(|p| p.core.log().groups().get(group));
         self.nodes[n].is_replayed(group, applied)
             && copied.is_none_or(|&c| c <= applied.0)
@@ -115,10 +115,10 @@ impl World {
             && !member.is_some_and(Member::is_taking)
     }
 
-    /// Notes which replicas get a copy: until they have applied what others have now, their blocks may be newer than
-    /// they should be.
+    /// Notes which replicas get a copy: until they have applied everything that any replica has now, their
+    /// blocks may be too new.
     pub(super) fn note_copies(&mut self, group: Group) {
-        // Also of what a crash has taken back, and replicas apply again.
+        // Including entries that a crash has undone, which are applied again.
         let mut newest = self.seen.newest.get(&group).copied().unwrap_or(0);
         let mut copied = Vec::new();
         for (node, name) in self.nodes.iter().zip(1..) {
@@ -131,7 +131,7 @@ impl World {
             if member.is_taking() {
                 copied.push(name);
             }
-            // It has given one, to whomever.
+            // The process has sent a copy; the receiver is unknown.
             if before.is_some_and(|b| b.0 == counts.0 && b.1 != counts.1) {
                 copied.extend(self.shape.groups.get(&group).into_iter().flatten());
             }
@@ -181,7 +181,7 @@ impl World {
         for key in keys {
             let crc = match member.replica().find(key, &reader) {
                 Found::Here(Content::Data { crc, .. }) | Found::File(Held::There { crc, .. }) => {
-                    // A copy says of a block of zeros what it holds.
+                    // A copy may store a block of zeros as data; both count as zero.
                     if crc == zeros { 0 } else { u64::from(crc) }
                 }
                 _ => 0,
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Keeps the blocks of a replica at an entry, and says which of them differ from those of another.
+    /// Keeps the blocks of a replica at an entry, and prints which of them differ from those of another.
     fn tell_difference(&mut self, at: (Group, u64), name: u64, all: &[(Key, u64)], differs: bool) {
         let first = self.seen.details.entry(at).or_insert_with(|| all.to_vec());
         let pairs = first.iter().zip(all).filter(|(a, b)| a != b);
@@ -218,13 +218,13 @@ impl World {
         }
     }
 
-    /// Whether every volume was read from its beginning to its end, and nothing is open.
+    /// Whether every volume was read completely, and nothing is open.
     pub(super) fn is_done(&self) -> bool {
         self.final_reads.iter().all(|(_, is_read)| *is_read)
     }
 
-    /// Replicas of a group that run, on stores of which none needs a copy: what one cannot commit fills the log of
-    /// its store, and then no other takes anything either.
+    /// Number of a group's running replicas on stores without a replica that needs a copy: entries that such a
+    /// replica cannot commit fill the log of its store, which then takes no entries of other groups either.
     fn sound(&self, group: Group) -> usize {
         let stores = self.shape.groups.get(&group).into_iter().flatten();
         let sound = stores.filter(|&&name| {
@@ -234,8 +234,8 @@ impl World {
         sound.count()
     }
 
-    /// Whether a store leads a group, and takes nothing as another of its replicas needs a copy: it never hands its
-    /// leadership over.
+    /// Whether the leader of a group is on a store with a replica that needs a copy: the store takes nothing,
+    /// and never hands the leadership over.
     fn is_led_in_vain(&self, group: Group) -> bool {
         self.stranded.iter().any(|&(_, name)| {
             let process = self.nodes[name as usize - 1].process.as_ref();
@@ -251,13 +251,14 @@ impl World {
         groups.any(|&g| self.sound(g) < 2 || self.is_led_in_vain(g))
     }
 
-    /// What was open when clients asked for no more must have its answer.
+    /// Checks that operations which were open when clients stopped are answered.
     pub(super) fn check_answered(&mut self) {
         for volume in 0..self.current.len() {
             let Some(client) = self.clients.get(&self.current[volume]) else {
                 continue;
             };
-            // What it reads in the end begins when all else is answered, and has until the end of the run.
+            // The final reads begin after everything else is answered, and have time until the end of the
+            // run.
             if self.final_reads[volume].0 > 0 || self.lacks_quorum(volume) {
                 continue;
             }
@@ -311,7 +312,7 @@ impl World {
         out
     }
 
-    /// Looks at everything once more. Errors: what must not be.
+    /// Checks everything once more. Errors: the violation.
     pub(super) fn finish(&mut self) -> Result<(), String> {
         self.coverage.runs = 1;
         self.coverage.seconds = self.now / 1_000_000_000;
@@ -337,7 +338,7 @@ impl World {
         self.judge()
     }
 
-    /// Every block that a data file has is what its page says.
+    /// Checks that every block in a data file matches its page.
     fn scrub(&mut self) {
         let mut wrong = None;
         for (&group, stores) in &self.shape.groups {
@@ -355,7 +356,7 @@ impl World {
                     continue;
                 }
                 for key in &keys {
-                    // What is dirty, or on its way, is of no account.
+                    // Dirty blocks, and blocks on their way, are not checked.
                     if let Found::File(Held::There { offset, crc }) =
                         member.replica().find(key, &reader)
                         && node.read_block(offset).is_none_or(|b| crc32c(&b) != crc)
@@ -370,7 +371,7 @@ impl World {
         }
     }
 
-    /// Whether one copy of each register could have answered so.
+    /// Checks whether a single copy of each register could have given these answers.
     fn judge(&mut self) -> Result<(), String> {
         if let Some(violation) = self.violation.take() {
             return Err(violation);
@@ -396,7 +397,7 @@ impl World {
     }
 }
 
-/// Notes what a replica has at an entry: what differs from another's.
+/// Notes a value of a replica at an entry; returns how it differs from another replica's.
 fn differs<T: Copy + PartialEq>(
     seen: &mut BTreeMap<(Group, u64), (u64, T)>,
     at: (Group, u64),

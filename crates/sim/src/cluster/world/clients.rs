@@ -1,11 +1,11 @@
-//! Attachments: when they come, what wakes them, and the reads of everything in the end.
+//! Attachments: when they begin, what wakes them, and the final reads.
 
 use super::super::client::Client;
 use super::super::node::NodeId;
 use super::{Due, FIRST_CLIENT, Packet, World};
 
 impl World {
-    /// A new attachment of a volume; the one before does not know of it.
+    /// Makes a new attachment of a volume; the previous one does not know of it.
     pub(super) fn attach(&mut self, volume: usize) {
         if self.is_quiet {
             return;
@@ -49,7 +49,7 @@ impl World {
         self.drive(id);
     }
 
-    /// Does what a client wants done, and takes its answers.
+    /// Sends a client's requests, and records its answers.
     pub(super) fn drive(&mut self, id: u32) {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// An attachment that has its answer ends those before it.
+    /// An attachment that is answered ends the previous ones.
     fn has_attached(&mut self, id: u32) {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Clients ask for no more.
+    /// Clients submit no more.
     pub(super) fn quiet(&mut self) {
         self.say(format_args!("clients ask for no more"));
         self.is_quiet = true;
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Reads all of its volume, when nothing else is open.
+    /// Reads all of a client's volume, once nothing else is open.
     fn read_all(&mut self, id: u32) {
         let Some(client) = self.clients.get_mut(&id) else {
             return;

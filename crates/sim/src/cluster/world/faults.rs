@@ -1,4 +1,4 @@
-//! What a plan does to the stores.
+//! Applies the faults of a plan to the stores.
 
 use block::store::data::SLOT_BYTES;
 
@@ -7,7 +7,7 @@ use super::super::node::NodeId;
 use super::super::plan::{DiskFault, Fault};
 use super::{Due, FIRST_CLIENT, MILLI, TRIED_AGAIN, World};
 
-/// How long a crash waits for its moment.
+/// How long a crash waits for its job.
 const ARMED: u64 = 300 * MILLI;
 
 /// Bytes of a slot's pages, which come before its blocks.
@@ -30,7 +30,7 @@ impl World {
             Fault::RestartAll => return (0..self.nodes.len()).for_each(|n| self.start(n)),
             Fault::Partition { side } => self.cut_clients(side),
             Fault::ClockForward { node, nanos } => {
-                // A timer counts what has passed, and not what the clock says.
+                // A timer counts elapsed time, not the clock's reading.
                 if let Some(process) = &mut self.nodes[node.0 as usize].process {
                     process.next_tick += nanos;
                 }
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// Each client is on one side of a partition too.
+    /// Each client is on one side of a partition, too.
     fn cut_clients(&mut self, side: &[NodeId]) {
         let clients: Vec<u32> = self.clients.keys().copied().collect();
         for client in clients {
@@ -73,7 +73,7 @@ impl World {
         let (id, disk) = (node.id, node.disk.clone());
         if let Some((path, at)) = apply::to_disk(steps, id, &disk, rots) {
             self.say(format_args!("{id}: {} has rotted at {at}", path.display()));
-            // Of an extent's pages the older is taken then, and what was new in the other is not missed.
+            // The older page of the extent is used then, and what was new in the other is lost unnoticed.
             if path.ends_with("data") && at % SLOT_BYTES < PAGES {
                 self.retire(n);
             }
@@ -87,7 +87,7 @@ impl World {
         node.disk.clear_faults();
     }
 
-    /// Everything is well; a disk that has lost something is taken out.
+    /// Ends all faults; a store whose disk has lost data is retired.
     fn calm(&mut self, i: usize) {
         self.is_calm = true;
         let fault = self.steps[i].fault.clone();
@@ -103,14 +103,14 @@ impl World {
                 self.start(n);
             }
         }
-        // Timers of those that stood still.
+        // Timers of clocks that stood still.
         for n in 0..self.nodes.len() {
             let life = self.nodes[n].life;
             self.after(0, Due::Tick(n, life));
         }
     }
 
-    /// A node never runs again.
+    /// Stops a node for ever.
     fn retire(&mut self, n: usize) {
         self.nodes[n].is_retired = true;
         if self.nodes[n].process.is_some() {
@@ -119,7 +119,7 @@ impl World {
         self.network.node_down(self.now, self.nodes[n].id, true);
     }
 
-    /// Crashes now, or inside of an act on the disk, or while a job is on its way to the device.
+    /// Crashes a node now, or within a call of its disk, or while a job is on its way to the device.
     fn crash_soon(&mut self, n: usize, power: bool) {
         let how = self.rng.below(4);
         let node = &mut self.nodes[n];
@@ -133,17 +133,17 @@ impl World {
         self.after(ARMED, Due::Crash(n, life, power));
     }
 
-    /// The machine has ended inside of a call of its disk.
+    /// The machine has ended within a call of its disk.
     pub(super) fn struck(&mut self, n: usize) {
         self.coverage.armed += 1;
         let power = self.nodes[n].armed.unwrap_or(true);
         self.crash(n, power);
-        // What its plan says comes later; without that nobody would start it.
+        // The plan may have no later restart; then nothing else would start the node.
         self.after(TRIED_AGAIN, Due::Start(n));
     }
 
     pub(super) fn crash(&mut self, n: usize, power: bool) {
-        // A copy may have been made since the last look.
+        // A copy may have begun since the last check.
         for group in self.shape.groups.keys().copied().collect::<Vec<_>>() {
             self.note_copies(group);
         }
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// A store that is out: its process ends, and is tried again later.
+    /// A store has failed: its process ends, and is started again later.
     pub(super) fn out(&mut self, n: usize, why: &str) {
         let node = &mut self.nodes[n];
         node.note_fault(&mut self.coverage);
@@ -171,7 +171,7 @@ impl World {
         self.after(TRIED_AGAIN, Due::Start(n));
     }
 
-    /// A client that is gone.
+    /// Removes a client.
     pub(super) fn forget_client(&mut self, id: u32) {
         debug_assert!(id >= FIRST_CLIENT, "client {id}");
         self.network.node_down(self.now, NodeId(id), true);

@@ -1,7 +1,8 @@
-//! A watcher: it reads blocks of all volumes, under the attachments of others, and asks any store.
+//! A watcher, which reads blocks of all volumes from any store, under the attachments of clients.
 //!
-//! A client asks the leader that it knows, and knows itself where it wrote last. So it would not meet a leader that others
-//! have replaced and that does not know. The watcher does: what such a leader answers is in the history like any read.
+//! A client asks the leader that it knows, which served its last writes. So it would rarely meet a leader that
+//! was replaced without knowing. The watcher does: the answer of such a leader is in the history like any other
+//! read.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +17,13 @@ use super::super::shape::MILLI;
 use super::super::values::{self, BLOCK_UNITS, UNIT};
 use super::{Due, Packet, World};
 
-/// Its place in the network.
+/// Its address in the network.
 pub(super) const WATCHER: NodeId = NodeId(1_000_000);
-/// Nanoseconds between two of its reads, on average.
+/// Mean time between its reads, ns.
 const PAUSE: u64 = 40 * MILLI;
 const BLOCK: u64 = BLOCK_UNITS * UNIT as u64;
 
-/// See the module.
+/// The watcher.
 pub(super) struct Watcher {
     rng: Rng,
     next: u64,
@@ -38,7 +39,7 @@ impl Watcher {
         }
     }
 
-    /// Takes an answer down; how many reads it ends. Errors: it cannot be.
+    /// Records an answer; returns the number of reads that it ends. Errors: it is impossible.
     fn answered(
         &mut self,
         response: Response,
@@ -69,7 +70,7 @@ impl Watcher {
 }
 
 impl World {
-    /// Reads a block from a store that has it, whoever leads.
+    /// Reads a block from a store that has a replica, leader or not.
     pub(super) fn watch(&mut self) {
         if self.is_quiet {
             return;
@@ -77,7 +78,7 @@ impl World {
         let pause = 1 + self.watcher.rng.below(2 * PAUSE);
         self.after(pause, Due::Watch);
         let rng = &mut self.watcher.rng;
-        // The newest attachment, or the one before, which a leader that was replaced may know only.
+        // The newest attachment, or an earlier one: a replaced leader may know only that.
         let told: Vec<_> = self
             .clients
             .iter()

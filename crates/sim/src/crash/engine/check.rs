@@ -1,4 +1,4 @@
-//! Opening images and comparing them with the history.
+//! Opens images and compares them with the history.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::super::model::{Contents, Found, History, Progress};
 use super::{DIR, Shot, lock, on, open_all, peer};
 use crate::disk::{CrashKind, CrashWhen, Moment, SimDisk, Watcher};
 
-/// The directory into which the first image that fails is copied, if the environment names one.
+/// The environment variable that names a directory for a copy of the first failing image.
 const DUMP: &str = "IRONSTONE_CRASH_DUMP";
 
 /// Everything in an open database.
@@ -35,8 +35,7 @@ pub(in crate::crash) fn contents(db: &Db) -> Result<Found> {
     Ok(out)
 }
 
-/// Opens the database on `disk`, reads everything and closes it again. Errors, and panics, as
-/// text.
+/// Opens the database on `disk`, reads everything and closes it. Errors and panics are returned as text.
 pub(in crate::crash) fn open(options: &Options, disk: &SimDisk) -> Result<Found, String> {
     let options = on(options, disk.shared());
     let run = || -> Result<Found> {
@@ -50,7 +49,7 @@ pub(in crate::crash) fn open(options: &Options, disk: &SimDisk) -> Result<Found,
         .map_err(|e| format!("cannot be opened: {e}"))
 }
 
-/// Copies an image that fails to where the environment says; the first one only.
+/// Copies a failing image to the directory in the environment; only the first one.
 pub(in crate::crash) fn dump(image: &SimDisk) {
     if let Some(dir) = std::env::var_os(DUMP)
         && !std::path::Path::new(&dir).exists()
@@ -60,12 +59,12 @@ pub(in crate::crash) fn dump(image: &SimDisk) {
     }
 }
 
-/// Bytes of a torn MANIFEST's last sector that may be one flipped bit instead.
+/// The most bytes of a torn MANIFEST's last sector that may be one flipped bit instead.
 const AMBIGUOUS_MAX: u64 = 4;
 
-/// Whether the image was refused for a MANIFEST that ends in a few zeros behind a sector boundary.
-/// Where those bytes had one bit set, a sector that was not written and a flipped bit leave the
-/// same file; it is taken for damage.
+/// Whether the image was refused because its MANIFEST ends in a few zeros after a sector boundary. If those
+/// bytes had a single bit set, a sector that was not written and a flipped bit give the same file; it
+/// counts as damage.
 pub(super) fn is_ambiguous(image: &SimDisk, what: &str) -> bool {
     let tail = || -> Result<bool> {
         let dir = Path::new(DIR);
@@ -79,7 +78,7 @@ pub(super) fn is_ambiguous(image: &SimDisk, what: &str) -> bool {
     what.contains("MANIFEST") && what.contains("checksum mismatch") && tail().unwrap_or(false)
 }
 
-/// Files that were being moved into the database are in it, or where they were.
+/// Checks that files which were being moved into the database are in it, or still where they were.
 fn nothing_is_lost_outside(
     disk: &SimDisk,
     progress: &Progress,
@@ -102,7 +101,7 @@ fn nothing_is_lost_outside(
     }
 }
 
-/// Takes images of a recovery.
+/// Takes images during a recovery.
 struct Again {
     state: Mutex<(Rng, Vec<(SimDisk, String)>)>,
 }
@@ -211,7 +210,7 @@ impl Checker<'_> {
         Ok(found)
     }
 
-    /// The machine ends again while it recovers.
+    /// Crashes again during the recovery, and checks the images.
     fn crash_in_recovery(
         &mut self,
         disk: SimDisk,
@@ -226,7 +225,7 @@ impl Checker<'_> {
         if self.rng.one_in(2) {
             disk.crash_at(1 + self.rng.below(30), CrashWhen::During);
         }
-        // It fails if the machine ends before it is done.
+        // It fails if the machine ends before it is complete.
         drop(open(self.options, &disk));
         disk.unwatch();
         let mut images = std::mem::take(&mut lock(&again.state).1);

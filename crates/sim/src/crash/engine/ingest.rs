@@ -1,4 +1,4 @@
-//! Files that a workload ingests.
+//! Ingestion of files by a workload.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use super::{OUTSIDE, Plant, lock};
 use crate::disk::Lie;
 
 impl Workload {
-    /// Ingests a file into a family, or two files into two, all at once. It is a write that is
-    /// durable when it returns, with all before it; a file that is moved is always somewhere.
+    /// Ingests a file into a family, or two files into two families at once. When it returns, it is
+    /// durable, and so is everything before it; a moved file is always in one of its places.
     pub(super) fn ingest(&mut self, db: &Db) -> Result<()> {
         let mut families = vec![self.any_family()];
         if self.rng.one_in(2) {
@@ -69,13 +69,14 @@ impl Workload {
         Ok(())
     }
 
-    /// A file with a range deletion, a few keys and the mark, and what it does.
+    /// Creates a file with a range deletion, a few keys and the mark; returns it with the changes that it
+    /// makes.
     fn outside_file(&mut self, family: usize, mark: &[u8]) -> Result<(PathBuf, Vec<Change>)> {
         let fs = &self.options.env.fs;
         if !fs.exists(Path::new(OUTSIDE))? {
             fs.create_dir(Path::new(OUTSIDE))?;
         }
-        // Also if it is there: a process that was killed may have made it and not come to this.
+        // Even if the directory exists: a killed process may have created it without syncing its parent.
         fs.sync_dir(Path::new("/"))?;
         let path = Path::new(OUTSIDE).join(format!("{:016x}.sst", self.rng.next_u64()));
         let mut writer = SstFileWriter::new(&self.options);
@@ -106,11 +107,11 @@ impl Workload {
             }
             at += 1 + self.rng.below(8);
         }
-        // Behind all other keys.
+        // The mark sorts after all other keys.
         writer.put(mark, "")?;
         change(mark.to_vec(), Op::Put(Vec::new()));
         writer.finish()?;
-        // Its name too must outlive a power cut before somebody moves it: nobody else's duty.
+        // The caller must make the file's name durable before it is moved.
         self.options.env.fs.sync_dir(Path::new(OUTSIDE))?;
         Ok((path, changes))
     }

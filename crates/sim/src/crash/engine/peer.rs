@@ -1,7 +1,7 @@
-//! Real RocksDB on the images: before Ironstone's recovery and after it.
+//! Real RocksDB opens the images, before Ironstone's recovery and after it.
 //!
-//! RocksDB recovers a copy of the image in its default mode (point in time), so what it makes of
-//! the logs is seen, not only what it reads.
+//! RocksDB recovers a copy of the image in its default mode (point in time), so its recovery of the logs is
+//! tested, too.
 
 use std::path::Path;
 
@@ -15,20 +15,20 @@ use crate::dirs;
 use crate::disk::SimDisk;
 use crate::oracle::{self, RocksDb};
 
-/// Whether the image has a database that RocksDB can be asked about.
+/// Whether the image has a database that RocksDB can open.
 pub(super) fn has_database(image: &SimDisk) -> bool {
     let current = Path::new(DIR).join("CURRENT");
     image.exists(&current).unwrap_or(false)
 }
 
-/// What RocksDB finds in the image: every family. Errors as text.
+/// The content of every family that RocksDB finds in the image. Errors as text.
 pub(super) fn open(image: &SimDisk) -> Result<Found, String> {
     scan(image, None).map_err(|e| format!("RocksDB: {e}"))
 }
 
-/// The same for an image that nobody has recovered, and whether the end of the MANIFEST had to be
-/// cut off. RocksDB refuses a MANIFEST whose last record a power cut has torn out of order, also
-/// one of its own: that end was acknowledged to nobody, and without it RocksDB must open.
+/// The same for an image before any recovery, and whether the end of the MANIFEST had to be cut off.
+/// RocksDB refuses a MANIFEST whose last record was torn out of order by a power cut, even one of its own:
+/// that end was never acknowledged, and without it RocksDB must open.
 pub(super) fn open_unrecovered(image: &SimDisk) -> Result<(Found, bool), String> {
     let refused = match scan(image, None) {
         Ok(found) => return Ok((found, false)),
@@ -43,7 +43,7 @@ pub(super) fn open_unrecovered(image: &SimDisk) -> Result<(Found, bool), String>
     }
 }
 
-/// The MANIFEST and where its torn end begins, if it has one.
+/// The MANIFEST, and where its torn end begins, if it has one.
 fn torn_manifest(image: &SimDisk) -> Result<Option<(String, usize)>> {
     let dir = Path::new(DIR);
     let current = io::read_file(image, &dir.join("CURRENT"), 100)?;
@@ -58,10 +58,10 @@ fn torn_manifest(image: &SimDisk) -> Result<Option<(String, usize)>> {
     })
 }
 
-/// Whether RocksDB would not come back from the image. Where a log began with records of the old
-/// format, RocksDB 11.8.1 does not step over a header of one of the recyclable types, whatever its
-/// checksum: it reads the same seven bytes for ever. Garbage in a torn record can look so, also in
-/// a log of its own. RocksDB 7.8.3 takes it for a torn record.
+/// Whether RocksDB would never return from opening the image. If a log begins with records of the old
+/// format, RocksDB 11.8.1 does not skip a header of one of the recyclable types, whatever its checksum: it
+/// reads the same seven bytes for ever. Garbage in a torn record can look like that, even in a log of its
+/// own. RocksDB 7.8.3 treats it as a torn record.
 pub(super) fn reads_for_ever(image: &SimDisk) -> bool {
     let version = oracle::rocksdb().and_then(|lib| lib.version().ok());
     if version.is_none_or(|v| v.starts_with("7.")) {
@@ -75,8 +75,8 @@ pub(super) fn reads_for_ever(image: &SimDisk) -> bool {
         .any(|log| has_stray_type(&log))
 }
 
-/// Whether the first header that does not hold, or one before it, is of a recyclable type, behind a
-/// record of the old format.
+/// Whether the first invalid header, or one before it, is of a recyclable type and follows a record of the
+/// old format.
 fn has_stray_type(log: &[u8]) -> bool {
     let (mut at, mut whole) = (0, false);
     while let Some(rest) = log.get(at..) {

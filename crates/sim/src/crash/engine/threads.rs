@@ -1,15 +1,15 @@
 //! Crashes of a database that several threads write to.
 //!
-//! Each thread writes batches with numbers of its own; batch `i` of thread `t` puts the key `t/i`,
-//! which nobody else writes, into two families, and `t/i` under the key `last`. What is found
-//! after a crash so says which batches are there. It must be a prefix in the order of sequence
-//! numbers, which nobody outside knows, but:
+//! Each thread writes numbered batches; batch `i` of thread `t` puts the key `t/i`, which no other batch
+//! writes, into two families, and `t/i` as the value of the key `last`. So the content after a crash shows
+//! which batches are there. They must be a prefix in the order of sequence numbers, which the test does not
+//! know, but:
 //!
 //! - a batch is there in both families or in none;
-//! - of each thread the first ones are there, at least those that were promised;
-//! - what was acknowledged before a batch began has lower numbers: it is there if the batch is;
+//! - of each thread, the first batches are there, at least the promised ones;
+//! - batches that were acknowledged before a batch began have lower numbers: they are there if it is;
 //! - `last` is not older than any batch that is there;
-//! - two images of one life are prefixes of one order, so one has all that the other has.
+//! - two images of one life are prefixes of one order, so one has all batches of the other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use crate::disk::{Act, Config, CrashKind, Lying, Moment, Phase, SimClock, SimDis
 
 /// The family besides the default one.
 const SECOND: &str = "second";
-/// The key under which each batch puts its name.
+/// The key whose value is the name of the last batch.
 const LAST: &[u8] = b"last";
-/// Images of one life, at most: of a longer one a random choice.
+/// The most images of one life; more are sampled at random.
 const IMAGES_MAX: usize = 400;
 
 /// A number of batches for each thread.
 type Counts = Vec<usize>;
 
-/// What was promised at a moment.
+/// The promises at a moment.
 #[derive(Clone, Debug)]
 struct Promise {
     started: Counts,
@@ -45,15 +45,15 @@ struct Promise {
     switches: usize,
 }
 
-/// Everything that was written.
+/// All batches that were written.
 #[derive(Clone, Debug)]
 struct Book {
     seed: u64,
     now: Promise,
-    /// For each thread and batch: what was acknowledged when it began.
+    /// For each thread and batch: the batches that were acknowledged when it began.
     before: Vec<Vec<Counts>>,
-    /// For each new log: what was acknowledged, and what was begun, when it was made. Unsynced
-    /// batches at the end of the log before may be lost although later ones are found.
+    /// For each new log: the batches that were acknowledged, and those that had begun, when it was created.
+    /// Unsynced batches at the end of the previous log may be lost although later ones are found.
     switches: Vec<(Counts, Counts)>,
 }
 
@@ -67,7 +67,7 @@ fn covers(all: &Counts, some: &Counts) -> bool {
     all.iter().zip(some).all(|(a, s)| a >= s)
 }
 
-/// What a batch puts under its key: it follows from its name.
+/// The value that a batch puts under its key, which follows from the batch's name.
 fn payload(seed: u64, thread: usize, number: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed ^ ((thread as u64) << 48) ^ ((number as u64) << 16));
     let len = match rng.below(40) {
@@ -120,7 +120,7 @@ impl Book {
         self.promise(&upto, submitted, durable);
     }
 
-    /// These are in the operating system's hands, or on the device.
+    /// Notes that these batches are handed to the operating system, or durable.
     fn promise(&mut self, upto: &Counts, submitted: bool, durable: bool) {
         if submitted || durable {
             raise(&mut self.now.submitted, upto);
@@ -154,8 +154,8 @@ impl Book {
         Ok(out)
     }
 
-    /// Whether batch `lost` of its thread may be missing although `there` is found: a log was
-    /// begun between them.
+    /// Whether batch `lost` of its thread may be missing although `there` is found: a log was begun between
+    /// them.
     fn tolerated(&self, promise: &Promise, lost: (usize, usize), there: (usize, usize)) -> bool {
         self.switches[..promise.switches]
             .iter()
@@ -164,8 +164,7 @@ impl Book {
             })
     }
 
-    /// Compares what was found; returns how many batches of each thread are there if there can be
-    /// no hole.
+    /// Checks the content; returns the number of each thread's batches if there can be no hole.
     fn check(
         &self,
         promise: &Promise,
@@ -203,7 +202,7 @@ impl Book {
         Ok(safe.then_some(counts))
     }
 
-    /// Nothing later than what is lost may be there.
+    /// Checks that nothing later than a lost batch is there.
     fn no_hole(
         &self,
         promise: &Promise,
@@ -256,7 +255,7 @@ impl Book {
         Ok(())
     }
 
-    /// The book of a database that goes on with these batches.
+    /// The book of a database that continues with these batches.
     fn heir(&self, promise: &Promise, counts: &Counts, killed: bool) -> Self {
         let mut me = self.clone();
         for (batches, &n) in me.before.iter_mut().zip(counts) {
@@ -278,7 +277,7 @@ impl Book {
     }
 }
 
-/// An image that waits to be checked.
+/// An image that is to be checked.
 struct Shot {
     disk: SimDisk,
     promise: Promise,
@@ -290,12 +289,12 @@ struct Shot {
 struct Shots {
     rng: Rng,
     kept: Vec<Shot>,
-    /// How many there could have been.
+    /// How many images there were.
     seen: u64,
 }
 
 impl Shots {
-    /// Whether the next image is to be made, and which one it replaces.
+    /// The index for the next image, if it is to be taken.
     fn place(&mut self) -> Option<usize> {
         self.seen += 1;
         if self.kept.len() < IMAGES_MAX {
@@ -472,7 +471,7 @@ fn write_all(setup: &Setup, rng: &mut Rng, options: &Options, book: &Mutex<Book>
     Ok(())
 }
 
-/// One workload of several threads, its crashes, and one life after it.
+/// A workload of several threads, its crashes, and one more life.
 pub fn run(setup: Setup) -> Tally {
     let mut rng = Rng::new(setup.seed);
     let mut tally = Tally {
@@ -499,7 +498,7 @@ pub fn run(setup: Setup) -> Tally {
     tally
 }
 
-/// One life; returns a disk and its book to live on with.
+/// One life; returns a disk and its book to continue with.
 fn live(
     setup: &Setup,
     rng: &mut Rng,
@@ -590,7 +589,7 @@ fn check_all(
 mod tests {
     use super::*;
 
-    /// What a database with these batches shows, the last of them being `last`.
+    /// The content of a database with these batches, of which `last` is the last.
     fn found(book: &Book, batches: &[(usize, usize)], last: (usize, usize)) -> Found {
         let mut out = Found::new();
         for family in ["default", SECOND] {
@@ -611,7 +610,7 @@ mod tests {
             let number = book.start(thread);
             book.acknowledge(thread, number, true, sync);
         }
-        // 0/0 is older than the synced 1/0: both are durable.
+        // 0/0 is older than the synced 1/0, so both are durable.
         assert_eq!(book.now.durable, [1, 1]);
         let check = |batches: &[(usize, usize)], last| {
             book.check(&book.now, &found(&book, batches, last), false)

@@ -12,9 +12,9 @@ use super::super::model::{
 };
 use super::{Plant, contents, lock, open_all};
 
-/// Names of families that come and go.
+/// Names of families that are created and dropped.
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Families besides the default one that exist at a time, at most.
+/// The most families at a time, besides the default one.
 const FAMILIES_MAX: usize = 4;
 /// Different keys in a family.
 const KEYS: u64 = 60;
@@ -30,14 +30,13 @@ pub(in crate::crash) struct Workload {
     pub(super) rng: Rng,
     pub(super) plant: Plant,
     db: Option<Db>,
-    /// Whether families come and go: if not, there is the default one alone.
+    /// Whether families are created and dropped; if not, there is only the default one.
     several: bool,
-    /// Mostly writes, so that logs grow long.
+    /// Whether most operations are writes, so that logs grow long.
     steady: bool,
-    /// One write in so many is not synced, or is.
+    /// One write in so many is synced if true, unsynced if false; the others are the opposite.
     sync: (bool, u64),
-    /// Asynchronous writes that nobody has waited for, each with the number of logged writes up to
-    /// it.
+    /// Asynchronous writes that were not waited for, each with the number of logged writes up to it.
     pending: Vec<(PendingWrite, usize)>,
 }
 
@@ -65,7 +64,7 @@ impl Workload {
         }
     }
 
-    /// Does one operation. Errors: the engine's, and what the process reads is not what it wrote.
+    /// Does one operation. Errors: the engine's; or the process reads something else than it wrote.
     pub(in crate::crash) fn step(&mut self) -> Result<()> {
         let Some(db) = self.db.take() else {
             return self.open();
@@ -84,7 +83,7 @@ impl Workload {
         }
     }
 
-    /// A synced write after something has failed; `None` if the database is not open.
+    /// A synced write after a failure; `None` if the database is not open.
     pub(in crate::crash) fn write_after_failure(&mut self) -> Option<Result<()>> {
         let db = self.db.take()?;
         let result = self.write_key(&db, b"after the failure");
@@ -109,7 +108,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Closes the database as it is; what that promises is not counted.
+    /// Closes the database; what that promises is not counted.
     pub(in crate::crash) fn close(&mut self) {
         self.db = None;
         self.pending.clear();
@@ -139,20 +138,20 @@ impl Workload {
 
     fn reopen(&mut self, db: Db) -> Result<()> {
         db.close()?;
-        // Closing brings what is asynchronous to the device.
+        // Closing makes asynchronous writes durable.
         for (write, number) in std::mem::take(&mut self.pending) {
             write.durable.wait()?;
             lock(&self.history).durable_up_to(number);
         }
         let mut history = lock(&self.history);
         history.acknowledge(LOGGED, true, false);
-        // What is in no log is flushed on the way out.
+        // Unlogged writes are flushed by the close.
         history.acknowledge(UNLOGGED_LINE, true, true);
         drop(history);
         self.open()
     }
 
-    /// False asks for a reopen.
+    /// Does a random operation; false asks for a reopen.
     fn operate(&mut self, db: &Db) -> Result<bool> {
         let steady = self.steady && !self.rng.one_in(4);
         match self.rng.below(if steady { 75 } else { 100 }) {
@@ -188,7 +187,8 @@ impl Workload {
     fn flush_or_compact_family(&mut self, db: &Db) -> Result<()> {
         let (name, family) = self.any_family();
         let compact = self.rng.one_in(3);
-        // A flush of one family is not atomic with others: those that must be are left alone.
+        // A flush of one family is not atomic with others, so families that are flushed atomically are left
+        // out.
         if is_unlogged(&name) && self.options.db.atomic_flush {
             return Ok(());
         }
@@ -223,7 +223,7 @@ impl Workload {
         Ok((batch, changes))
     }
 
-    /// Writes without waiting; what it promises comes later.
+    /// Writes without waiting; the promise comes later.
     fn write_async(&mut self, db: &Db) -> Result<()> {
         let (batch, changes) = self.logged_batch(db)?;
         if changes.is_empty() {
@@ -249,7 +249,7 @@ impl Workload {
         }
     }
 
-    /// Waits for one asynchronous write, or looks at all.
+    /// Waits for one asynchronous write, or checks all of them.
     fn await_some(&mut self) -> Result<()> {
         if !self.pending.is_empty() && self.rng.one_in(2) {
             let at = self.rng.below(self.pending.len() as u64) as usize;
@@ -292,7 +292,7 @@ impl Workload {
         result
     }
 
-    /// With atomic flushes, over two families.
+    /// Writes to one family, or to two if flushes are atomic.
     fn write_unlogged(&mut self, db: &Db) -> Result<()> {
         let mut batch = WriteBatch::new();
         let mut changes = Vec::new();

@@ -8,7 +8,7 @@ use table::ChecksumType;
 
 use super::{BOTH, How, Small, flip, guarded, has_extension, names};
 
-/// What became of damaged databases.
+/// How many damaged databases were refused, and how many showed no effect.
 #[derive(Debug, Default)]
 struct Tally {
     refused: usize,
@@ -53,8 +53,8 @@ fn no_flipped_bit_of_current_or_manifest_goes_unnoticed() {
     }
 }
 
-/// CURRENT and MANIFEST cut at every length. A MANIFEST that ends in the middle of a record is
-/// what a crash leaves; the state before that record is what its writer had made durable.
+/// CURRENT and MANIFEST cut at every length. A MANIFEST that ends in the middle of a record is what a crash
+/// leaves; the state before that record is the one that its writer had made durable.
 #[test]
 fn cut_current_and_manifest_are_refused_or_an_earlier_state() {
     let small = Small::new(ChecksumType::Xxh3, CompressionType::None);
@@ -86,7 +86,7 @@ fn cut_current_and_manifest_are_refused_or_an_earlier_state() {
     tally.print("lengths of the MANIFEST");
 }
 
-/// Whether each entry of `part` is in `whole`, but for entries whose deletion is cut off.
+/// Whether each entry of `part` is in `whole`, except entries whose deletion is cut off.
 fn is_part(part: &[FamilyContent], whole: &[FamilyContent]) -> bool {
     part.iter().all(|(name, pairs)| {
         let all = whole.iter().find(|(n, _)| n == name);
@@ -119,7 +119,7 @@ fn logged() -> Logged {
         states.push(everything(&db).unwrap());
     }
     small.content = everything(&db).unwrap();
-    // As a crash leaves it: the MANIFEST of one that was closed says where the log ends.
+    // The state that a crash leaves: the MANIFEST of a closed database says where the log ends.
     small.state = sim::dirs::State::of(&small.dir()).unwrap();
     db.close().unwrap();
     let file = small.file("", ".log");
@@ -131,7 +131,7 @@ fn logged() -> Logged {
 }
 
 impl Logged {
-    /// After how many records the database has this content.
+    /// The number of records after which the database has this content.
     fn prefix(&self, have: &[FamilyContent]) -> Option<usize> {
         self.states
             .iter()
@@ -163,7 +163,7 @@ impl Logged {
     }
 }
 
-/// Bits all over a log: point-in-time recovery gives a prefix of the writes, the absolute mode
+/// Flipped bits anywhere in a log: point-in-time recovery gives a prefix of the writes, the absolute mode
 /// refuses, and no mode invents anything.
 #[test]
 fn a_flipped_bit_in_a_log_never_invents_or_reorders_writes() {
@@ -183,8 +183,8 @@ fn a_flipped_bit_in_a_log_never_invents_or_reorders_writes() {
             let before = tally.prefix;
             logged.check(flip(&bytes, bit), &what, how, mode, &mut tally);
             if mode == RecoveryMode::AbsoluteConsistency && tally.prefix > before {
-                // Type 1 becomes 5, a recyclable record, whose log number is looked at before its
-                // checksum: a record of another log ends this one. RocksDB has the same rule.
+                // Type 1 becomes 5, a recyclable record. Its log number is checked before its checksum: a
+                // record of another log ends this one. RocksDB has the same rule.
                 assert_eq!((bytes[bit / 8], bit % 8), (1, 2), "{what}: not refused");
             }
         }
@@ -215,8 +215,8 @@ fn a_cut_log_is_a_prefix() {
     tally.print("lengths of the log, cut and zeroed");
 }
 
-/// A bit in each byte of a table, and lengths: refused with the table's name, at open or when it
-/// is read, or without effect.
+/// A flipped bit in each byte of a table, and cuts at many lengths: the table is refused by name, at open
+/// or at a read, or there is no effect.
 #[test]
 fn no_flipped_bit_of_a_table_gives_other_data() {
     let kinds = [
@@ -310,9 +310,9 @@ fn a_compaction_of_a_damaged_table_installs_nothing() {
     eprintln!("compactions of a damaged table: {refused} refused, {worked} worked");
 }
 
-/// Damage in a log that is not the last. The MANIFEST's last sequence number was the one at the
-/// end of the damaged log, and recovery took the next log, which begins behind that number, for
-/// one that goes on where it had stopped: the writes between were missing, later ones were there.
+/// Damage in a log that is not the last. The MANIFEST's last sequence number was the one at the end of the
+/// damaged log, and the next log begins behind that number. Recovery took the next log for one that
+/// continues where it had stopped: the writes between were missing, later ones were there.
 #[test]
 fn a_hole_before_another_log_is_not_stepped_over() {
     let temp = sim::dirs::scratch().unwrap();
@@ -328,7 +328,7 @@ fn a_hole_before_another_log_is_not_stepped_over() {
         state = Some(sim::dirs::State::of(&dir).unwrap());
         db.close().unwrap();
     }
-    let state = state.unwrap(); // nobody closed the last one
+    let state = state.unwrap(); // the last one was not closed
     let logs: Vec<String> = state
         .names()
         .filter(|n| has_extension(n, "log"))

@@ -35,8 +35,8 @@ fn a_missing_file_is_named_and_nothing_is_touched() {
     );
 }
 
-/// With `track_and_verify_wals_in_manifest`, RocksDB writes the closed logs, with their durable
-/// sizes, into the MANIFEST: they must be there.
+/// With `track_and_verify_wals_in_manifest`, RocksDB writes the closed logs with their durable sizes into
+/// the MANIFEST: they must be there.
 #[test]
 fn a_tracked_log_that_is_missing_or_short_is_refused() {
     let Some(lib) = sim::oracle::rocksdb() else {
@@ -56,7 +56,7 @@ fn a_tracked_log_that_is_missing_or_short_is_refused() {
         db.put(&i.to_be_bytes(), b"value").unwrap();
         db.put_cf(other, &i.to_be_bytes(), b"value").unwrap();
     }
-    // The first log is closed, and still holds what is only in the other family's memtable.
+    // The first log is closed, and still holds data that is only in the other family's memtable.
     db.flush_cf(db.default_cf()).unwrap();
     db.put(b"last", b"value").unwrap();
     db.close();
@@ -82,7 +82,7 @@ fn a_tracked_log_that_is_missing_or_short_is_refused() {
     assert_eq!(content[1].1.len(), 50);
 }
 
-/// The rest of a database whose CURRENT is lost is not buried under a new one.
+/// A database whose CURRENT is lost is not overwritten by a new one.
 #[test]
 fn creating_does_not_overwrite_a_database_without_current() {
     let small = Small::new(ChecksumType::Xxh3, CompressionType::None);
@@ -140,7 +140,7 @@ fn what_is_no_database_is_refused_and_left_alone() {
     assert!(names(&e, "cat.jpg"), "{e}");
 }
 
-/// Ironstone reads no OPTIONS file to open a database, so garbage in it does no harm.
+/// Ironstone reads no OPTIONS file to open a database, so garbage in one does no harm.
 #[test]
 fn garbage_in_the_options_file_does_no_harm() {
     let small = Small::new(ChecksumType::Xxh3, CompressionType::None);

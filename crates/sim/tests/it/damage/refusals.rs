@@ -105,7 +105,7 @@ fn unknown_and_missing_families_are_named() {
     assert!(names(&e, "reverse"), "{e}");
 }
 
-/// The number just outside of a bound, as text.
+/// The numbers just outside of the bounds, as text.
 fn outside(kind: &str, lo: &str, hi: &str) -> Vec<String> {
     if kind == "f64" {
         let (lo, hi): (f64, f64) = (lo.parse().unwrap(), hi.parse().unwrap());
@@ -115,7 +115,7 @@ fn outside(kind: &str, lo: &str, hi: &str) -> Vec<String> {
     vec![(lo - 1).to_string(), (hi + 1).to_string()]
 }
 
-/// Tries both sides of the range of every option of a table; `place` puts it into the options.
+/// Tries both sides of the range of every option in a table of options; `place` puts it into the options.
 fn out_of_range<T: OptionTable>(small: &Small, place: impl Fn(&mut Options, T)) -> usize {
     let mut tried = 0;
     for info in T::infos() {
@@ -127,7 +127,7 @@ fn out_of_range<T: OptionTable>(small: &Small, place: impl Fn(&mut Options, T)) 
                 continue; // not even a value of the type
             }
             if table.validate().is_ok() {
-                continue; // below 0 is the largest number of all
+                continue; // the number below 0 wraps around to the largest one
             }
             if !info.is_strict() {
                 let told = table.sanitize();
@@ -173,7 +173,7 @@ fn a_second_opener_in_the_process_is_told_the_holder() {
     assert_eq!(e.kind(), ErrorKind::Busy);
     assert!(names(&e, &format!("pid {}", std::process::id())), "{e}");
     assert!(names(&e, "LOCK"), "{e}");
-    // The loser has not taken the lock away, and the winner works on.
+    // The refused opener has not taken the lock away, and the first one still works.
     let e = Db::open_all(small.dir(), &small.options).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Busy);
     db.put("still", "works").unwrap();
@@ -228,7 +228,7 @@ fn a_second_opener_in_another_process_is_told_the_holder() {
     assert_eq!(before.changes(&now), None);
     child.kill().unwrap();
     child.wait().unwrap();
-    // The kernel has released the lock; what the child left is whole.
+    // The kernel has released the lock; the database that the child left is whole.
     let db = Db::open_all(small.dir(), &small.options).unwrap();
     assert_eq!(difference(&small.content, &everything(&db).unwrap()), None);
 
@@ -245,7 +245,7 @@ fn a_second_opener_in_another_process_is_told_the_holder() {
     child.wait().unwrap();
 }
 
-/// What a directory without permission to write answers, for root too.
+/// Answers as a directory without write permission does, for root too.
 #[derive(Debug)]
 struct ReadOnly;
 

@@ -1,5 +1,5 @@
-//! After the same operations, tickers and histograms have RocksDB's counts, except those in which
-//! the engines work differently.
+//! After the same operations, tickers and histograms have RocksDB's counts, except those where the engines
+//! work differently.
 
 use std::collections::BTreeMap;
 
@@ -127,7 +127,7 @@ fn compare(pair: &Pair) {
         if mine != count && !may_differ(name) {
             differ.push(format!("{name}: {mine}, theirs {count}"));
         }
-        // What happens there is counted here too.
+        // RocksDB's event is counted here too.
         if count > 0 && mine == 0 && !NOT_HERE.iter().any(|n| name.starts_with(n)) {
             differ.push(format!("{name}: not counted, theirs {count}"));
         }
@@ -135,7 +135,7 @@ fn compare(pair: &Pair) {
     assert!(differ.is_empty(), "{}", differ.join("\n"));
 }
 
-/// Counts of things that do not exist here.
+/// Counts of things that Ironstone does not have.
 const NOT_HERE: &[&str] = &[
     "file.read.flush.micros",
     "number.superversion_",

@@ -1,4 +1,4 @@
-//! Listeners learn of table files, parts of compactions, ingestion and recovery.
+//! Listeners are called for table files, parts of compactions, ingestion and recovery.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use ironstone::options::WalIoMode;
 use ironstone::{Db, Error, IngestExternalFileOptions, Options, SstFileWriter};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
-/// Writes down what it is told.
+/// Writes down each call.
 #[derive(Default)]
 struct Notes(Mutex<Vec<String>>);
 
@@ -104,7 +104,7 @@ fn they_learn_of_every_table_file() {
     let cf = db.default_column_family();
     db.compact_range(&cf, None, None).unwrap();
     drop(cf);
-    drop(db); // what is obsolete is deleted by the end
+    drop(db); // the close deletes obsolete files
     let told = notes.take();
     let count = |what: &str| told.iter().filter(|t| t.contains(what)).count();
     assert_eq!((count("Compaction"), count("made")), (1, 1), "{told:?}");

@@ -1,4 +1,4 @@
-//! LOG has RocksDB's events with RocksDB's fields, and all options.
+//! LOG has RocksDB's events with RocksDB's fields, and a dump of all options.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,7 @@ use sim::oracle;
 
 use super::Pair;
 
-/// All of LOG, with the files that came before it.
+/// All of LOG, with the older LOG files before it.
 fn read(dir: &Path) -> String {
     let mut out = String::new();
     let mut names: Vec<_> = std::fs::read_dir(dir)
@@ -64,14 +64,14 @@ fn events(log: &str) -> BTreeMap<String, BTreeSet<String>> {
         let (_, after) = json.split_once("\"event\": \"").unwrap();
         let name = after.split('"').next().unwrap().to_owned();
         let mut found = members(json);
-        // Which levels there are depends on the compaction.
+        // The levels in an event depend on the compaction.
         found.retain(|m| !m.starts_with("files_L"));
         out.entry(name).or_default().extend(found);
     }
     out
 }
 
-/// Members of ours that RocksDB has not.
+/// Members of ours that RocksDB does not have.
 fn is_own(event: &str, member: &str) -> bool {
     member == "cf_name" || (event == "trivial_move" && member == "compaction_reason")
 }
@@ -84,7 +84,7 @@ fn events_have_rocksdbs_fields() {
     let pair = pair.reopen();
     pair.fill_levels();
     pair.compact();
-    pair.put(5000..5100); // nothing else is there: the file only moves
+    pair.put(5000..5100); // nothing else overlaps: the file is only moved
     pair.flush();
     let pair = pair.moving_down();
     pair.ingest("zzz");

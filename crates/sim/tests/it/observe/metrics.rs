@@ -1,4 +1,4 @@
-//! `metrics_text` is what Prometheus takes.
+//! `metrics_text` is in the format that Prometheus reads.
 
 #![expect(clippy::float_cmp, reason = "whole numbers are exact")]
 
@@ -12,8 +12,8 @@ struct Declared {
     has_samples: bool,
 }
 
-/// Checks the exposition format: HELP and TYPE come before the samples of a metric, each once;
-/// samples are unique and numbers. Returns the samples.
+/// Checks the exposition format: HELP and TYPE come once, before the samples of their metric; samples are
+/// unique, and their values are numbers. Returns the samples.
 fn check(text: &str) -> Result<BTreeMap<String, f64>, String> {
     let mut declared: BTreeMap<String, Declared> = BTreeMap::new();
     let mut helped = BTreeSet::new();

@@ -1,10 +1,10 @@
-//! The perf context: what one thread's operations cost.
+//! The perf context: the cost of one thread's operations.
 
 use base::options::OptionTable;
 use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{Db, Options, ReadOptions, WriteOptions};
 
-/// Does `work`, which must count something of each of these.
+/// Does `work`, which must raise each of these counters.
 fn counted(work: &dyn Fn(), what: &[PerfCounter]) {
     perf::reset();
     work();
@@ -86,7 +86,7 @@ fn the_parts_of_writes_and_reads_are_timed() {
     assert_eq!(perf::report(), "");
 }
 
-/// What an iterator passes over on its way, and where it looks.
+/// The entries that an iterator skips, and the seeks that it makes.
 #[test]
 fn the_steps_of_iterators_are_counted() {
     let dir = sim::dirs::scratch().unwrap();
@@ -148,7 +148,7 @@ fn the_steps_of_iterators_are_counted() {
     perf::reset();
 }
 
-/// What it costs to open a table that was closed.
+/// The cost of opening a table that was closed.
 #[test]
 fn the_opening_of_tables_is_counted() {
     let dir = sim::dirs::scratch().unwrap();

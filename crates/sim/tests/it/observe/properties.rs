@@ -1,4 +1,4 @@
-//! Every property is of RocksDB's kind in every state, and says the same where it must.
+//! In every state, every property has RocksDB's type, and RocksDB's value where the engines must agree.
 
 use sim::oracle;
 
@@ -40,7 +40,7 @@ fn kind(text: Option<&String>, number: Option<u64>) -> Kind {
         (None, None) => Kind::Absent,
         (Some(text), Some(n)) => {
             let again: u64 = text.parse().unwrap();
-            // Some change with the time.
+            // Some values change with the time.
             assert_eq!(again == 0, n == 0);
             Kind::Number
         }
@@ -74,7 +74,7 @@ fn compare(pair: &Pair, family: &str, state: &str) {
     }
 }
 
-/// The text with every number as N, every unit as U, and single spaces.
+/// The text with `N` for every number, `U` for every unit, and single spaces.
 fn mask(text: &str) -> String {
     let mut out = String::new();
     let mut chars = text.chars().peekable();
@@ -93,7 +93,7 @@ fn mask(text: &str) -> String {
     out
 }
 
-/// The forms of the lines of a report; histograms are as long as they are.
+/// The forms of the lines of a report. The number of lines of a histogram varies.
 fn forms(text: &str) -> Vec<String> {
     let skipped = |l: &&str| !l.starts_with("Block cache ");
     let mut out: Vec<String> = text.lines().filter(skipped).map(mask).collect();
@@ -184,12 +184,12 @@ fn reports_have_true_values() {
     let (ours, theirs) = both("rocksdb.cfstats");
     for first in ["L0", "L6", "Sum", "Int", "Low", "High"] {
         let (a, b) = (columns(&ours, first), columns(&theirs, first));
-        // Files; number of jobs, entries that went in, entries that were dropped.
+        // Number of files; number of jobs, of entries read, of entries dropped.
         for at in [1, 17, 19, 20] {
             assert_eq!(a[at], b[at], "column {at} of {first}:\n{ours}\n{theirs}");
         }
     }
-    // Who asks does not end the interval.
+    // Reading the property does not end the interval.
     let (ours, theirs) = both("rocksdb.cfstats");
     assert_eq!(columns(&ours, "Int")[17], columns(&theirs, "Int")[17]);
     let (ours, theirs) = both("rocksdb.dbstats");
@@ -257,8 +257,8 @@ fn numbers_of_all_families_are_added_up() {
     assert_eq!(sum("levelstats"), None);
 }
 
-/// The numbers of files stood there with leading zeros, as in names of files; RocksDB writes them plain,
-/// and what reads its text compares them as text.
+/// The numbers of files had leading zeros, as in names of files. RocksDB writes them plain, and a program
+/// that reads its text compares them as text.
 #[test]
 fn sstables_says_of_the_same_files_what_rocksdb_says() {
     let Some(lib) = oracle::rocksdb() else { return };
@@ -274,8 +274,8 @@ fn sstables_says_of_the_same_files_what_rocksdb_says() {
     assert_eq!(comparable(&ours), comparable(&theirs));
 }
 
-/// A line of `rocksdb.sstables` without what two runs of the same work write differently: the number of
-/// the version, and the file's sampled reads in the last brackets. RocksDB draws one read in 1,024 at
+/// A line of `rocksdb.sstables` without the parts that differ between two runs of the same work: the number
+/// of the version, and the file's sampled reads in the last brackets. RocksDB samples one read in 1,024 at
 /// random and counts it as 1,024, so that a file that was read once has `(0)` or, rarely, `(1024)`.
 fn without_luck(line: &str) -> String {
     let line = line.split(" version# ").next().unwrap_or_default();

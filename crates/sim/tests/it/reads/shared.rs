@@ -1,4 +1,4 @@
-//! Tables that share user keys, and merges of values with times.
+//! Tables that share user keys, and merges in databases with a time to live.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn write_table(path: &Path, entries: &[(&str, u64, base::ValueType, &str)]) -> u
 fn files_of_a_level_that_share_a_user_key() {
     use base::ValueType::{Deletion, Merge, Value};
     let temp = dirs::scratch().unwrap();
-    // Operands of one key lie in three files of a level, as releases before 5 could leave them.
+    // Operands of one key are in three files of a level, as RocksDB releases before 5 could leave them.
     let contents: [&[_]; 3] = [
         &[
             ("a", 30, Value, "a"),
@@ -113,7 +113,7 @@ fn merges_of_values_with_times_are_rocksdbs() {
             it.inner().seek(b"k");
             assert_eq!(it.value(), want.as_bytes());
             assert!(it.ttl_timestamp().unwrap() > 1_700_000_000);
-            // What has no time cannot be merged.
+            // A value without a time cannot be merged.
             db.base().put("short", "x").unwrap();
             db.merge("short", "y").unwrap();
             assert!(db.get("short").unwrap_err().is_corruption());
@@ -134,7 +134,7 @@ fn merges_of_values_with_times_are_rocksdbs() {
             assert_eq!(db.get(b"k").unwrap().unwrap(), want.as_bytes());
         }
     }
-    // A value that has expired is gone; operands on it are not.
+    // An expired value is gone; operands on it are not.
     let db = Db::open_with_ttl(dir, &options(), 10).unwrap();
     let old = [&b"old"[..], &1_400_000_000_i32.to_le_bytes()].concat();
     db.base().put("e", &old).unwrap();

@@ -1,4 +1,4 @@
-//! What changed options do, at once.
+//! The immediate effects of changed options.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use sim::dirs;
 
 use super::{log_of, number, open, options, set, wait_until, with_other};
 
-/// A memtable that is full by a new, smaller `write_buffer_size` is flushed with the next write.
+/// A memtable that is larger than a new, smaller `write_buffer_size` is flushed with the next write.
 #[test]
 fn a_smaller_write_buffer_is_full_at_once() {
     let dir = dirs::scratch().unwrap();
@@ -67,7 +67,7 @@ fn compactions_follow_at_once() {
     }
     db.wait_for_compact().unwrap();
     assert_eq!(number(&db, "rocksdb.num-files-at-level0"), 6);
-    // Allowed, but nothing is due.
+    // Compactions are enabled, but none is due.
     let changes = [
         ("disable_auto_compactions", "false"),
         ("level0_file_num_compaction_trigger", "7"),
@@ -75,7 +75,7 @@ fn compactions_follow_at_once() {
     set(&db, &changes).unwrap();
     db.wait_for_compact().unwrap();
     assert_eq!(number(&db, "rocksdb.num-files-at-level0"), 6);
-    // Due, with small files and without compression.
+    // A compaction is due, with small files and without compression.
     let changes = [
         ("level0_file_num_compaction_trigger", "3"),
         ("target_file_size_base", "50000"),
@@ -134,7 +134,7 @@ fn new_tables_have_the_new_format() {
     assert_eq!(db.get("0123").unwrap(), Some(vec![2; 100]));
 }
 
-/// Writers that are stopped go on as soon as a higher limit lets them.
+/// Stopped writers continue as soon as a higher limit allows it.
 #[test]
 fn a_higher_limit_frees_stopped_writers() {
     let dir = dirs::scratch().unwrap();
@@ -173,8 +173,8 @@ fn a_higher_limit_frees_stopped_writers() {
     db.continue_background_work().unwrap();
 }
 
-/// Whether this process has a thread of this name. Tests run beside each other: only high numbers
-/// mean something.
+/// Whether this process has a thread of this name. Tests run at the same time, so only high numbers tell
+/// something.
 fn has_thread(name: &str) -> bool {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     tasks
@@ -191,7 +191,7 @@ fn threads_come_with_the_options() {
     let mut o = options();
     o.db.stats_dump_period_sec = 0;
     let db = Db::open(dir.path(), &o).unwrap();
-    // Linux keeps 15 letters of a name.
+    // Linux keeps 15 characters of a name.
     db.set_db_options(&[("max_background_jobs", "24")]).unwrap();
     wait_until("threads for compactions", || has_thread("ironstone:low17"));
     let changes = [
@@ -317,7 +317,7 @@ fn memory_stays_under_its_limit() {
                 text.parse::<u64>().unwrap()
             })
             .sum();
-        // The cache is charged with the memtables: in steps, a little late.
+        // The cache is charged for the memtables in steps, a little late.
         let all = number(db, "rocksdb.block-cache-usage").max(memtables);
         most = (most.0.max(memtables), most.1.max(all));
     };

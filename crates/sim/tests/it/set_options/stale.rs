@@ -9,8 +9,8 @@ use sim::hooked::HookedFs;
 
 use super::{NoOptions, log_of, newest_options, options, set, wait_until};
 
-/// A family was created or dropped, and then the OPTIONS file could not be written. The call had an
-/// error although the change was done; tried again, it was refused. Nobody wrote the file later.
+/// A family was created or dropped, and then the OPTIONS file could not be written. The call returned an
+/// error although the change was done; a second try was refused. The file was not written later.
 #[test]
 fn families_come_and_go_although_the_options_file_cannot_be_written() {
     let dir = dirs::scratch().unwrap();
@@ -24,15 +24,15 @@ fn families_come_and_go_although_the_options_file_cannot_be_written() {
     db.put_cf(&new, "key", "value").unwrap();
     assert!(!has_new());
     assert!(log_of(dir.path()).contains("Unable to persist options"));
-    // By itself.
+    // It is written in the background.
     hook.0.store(false, Ordering::SeqCst);
     wait_until("the OPTIONS file", has_new);
-    // At close.
+    // It is written at close.
     hook.0.store(true, Ordering::SeqCst);
     db.drop_column_family(&new).unwrap();
     drop(new);
     assert!(db.column_family("new").is_none() && has_new());
-    db.pause_background_work().unwrap(); // so that nobody is faster
+    db.pause_background_work().unwrap(); // so that the background does not write it first
     hook.0.store(false, Ordering::SeqCst);
     db.close().unwrap();
     assert!(!has_new());
@@ -43,8 +43,8 @@ fn families_come_and_go_although_the_options_file_cannot_be_written() {
     assert!(db.column_family("new").is_none());
 }
 
-/// Options that were changed while the OPTIONS file could not be written stood in no file until
-/// something else was changed.
+/// Options were changed while the OPTIONS file could not be written. They were in no file until the next
+/// change.
 #[test]
 fn changed_options_are_written_when_that_can_be_done_again() {
     let dir = dirs::scratch().unwrap();
@@ -56,7 +56,7 @@ fn changed_options_are_written_when_that_can_be_done_again() {
     set(&db, &[("ttl", "77")]).unwrap_err();
     let same = [("max_background_jobs", "5")];
     db.set_db_options(&same).unwrap_err();
-    // Nothing changes any more, but it is not done.
+    // Nothing changes any more, but the file is still not written.
     db.set_db_options(&same).unwrap_err();
     hook.0.store(false, Ordering::SeqCst);
     wait_until("the OPTIONS file", || {

@@ -1,4 +1,5 @@
-//! Webhooks where the power fails: a cursor is durable before more is sent, what was sent stays, and each event comes.
+//! Webhooks under power cuts: a cursor is durable before more events are sent, sent events stay, and each event
+//! is delivered.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,10 +20,10 @@ use sim::disk::{Config, CrashKind, CrashWhen, SimDisk};
 
 use crate::tracks_ready::call;
 
-/// Where webhooks may go.
+/// The hosts that webhooks may call.
 const OWN: [&str; 1] = ["127.0.0.1"];
 
-/// Takes all, and remembers the ids of each delivery.
+/// Accepts everything, and remembers the event ids of each delivery.
 struct Receiver {
     address: SocketAddr,
     came: Arc<Mutex<Vec<Vec<u64>>>>,
@@ -44,7 +45,7 @@ impl Receiver {
                 if is_over.load(Ordering::Relaxed) {
                     return;
                 }
-                // Who cuts it off sends again.
+                // If the delivery is cut off, the service sends it again.
                 drop(stream.and_then(|stream| take(stream, &its)));
             }
         };
@@ -56,7 +57,8 @@ impl Receiver {
         }
     }
 
-    /// What came since it was asked last. It takes one connection after another: those before this one are done.
+    /// The deliveries since the last call. The receiver takes one connection after another, so those before
+    /// this one are done.
     fn came(&self) -> Vec<Vec<u64>> {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -132,14 +134,14 @@ fn ids(address: SocketAddr) -> BTreeSet<u64> {
     all.map(|event| event["id"].as_u64().unwrap()).collect()
 }
 
-/// What was answered of webhooks that come and go.
+/// The webhooks whose creation or deletion was answered.
 #[derive(Default)]
 struct Others {
     there: BTreeSet<String>,
     gone: BTreeSet<String>,
 }
 
-/// Some entities go in and out. Returns whether all was taken.
+/// Moves some entities in and out of the fence. Returns whether all was accepted.
 fn drive(address: SocketAddr, (life, url): (u32, &str), others: &mut Others) -> bool {
     let mut is_all = true;
     for nth in 0..20_u32 {
@@ -177,7 +179,7 @@ fn run(seed: u64) -> usize {
     let hook = format!("{{\"url\":\"{url}\"}}");
     assert_eq!(call(address, "PUT /v1/fleets/f/webhooks/h", &hook).0, 200);
     server.stop().unwrap();
-    // How many events of the disk a life has.
+    // The number of disk events in one life.
     let whole = disk.kill_image();
     let before = whole.events();
     let server = serve(&whole, &OWN).unwrap();
@@ -208,7 +210,7 @@ fn run(seed: u64) -> usize {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 check_life(seed, &last, &mut taken, &mut seen);
-                // What it saw is there, and what is there it saw.
+                // The receiver saw exactly the events that are there.
                 assert_eq!(seen, all, "seed {seed}");
             }
         }
@@ -218,11 +220,11 @@ fn run(seed: u64) -> usize {
         } else {
             disk.crash_image(&mut rng, kind)
         };
-        // Errors: what was not durable is not.
+        // An error may come from writes that were not durable.
         drop(server.map(Server::stop));
         check_life(seed, &receiver.came(), &mut taken, &mut seen);
         disk = image;
-        // Another service, of a copy, which may send nothing.
+        // A second service on a copy, which may send nothing.
         let copy = serve(&disk.kill_image(), &[]).unwrap();
         let there = ids(copy.address());
         assert!(there.is_superset(&seen), "seed {seed}: it was not durable");
@@ -237,7 +239,8 @@ fn run(seed: u64) -> usize {
     seen.len()
 }
 
-/// One life's deliveries: in order, and behind all that was taken and whose cursor was durable.
+/// Checks the deliveries of one life: they are in order, and come after all accepted events whose cursor
+/// was durable.
 fn check_life(seed: u64, came: &[Vec<u64>], taken: &mut u64, seen: &mut BTreeSet<u64>) {
     let ids: Vec<u64> = came.iter().flatten().copied().collect();
     assert!(
@@ -247,7 +250,7 @@ fn check_life(seed: u64, came: &[Vec<u64>], taken: &mut u64, seen: &mut BTreeSet
     if let Some(first) = ids.first() {
         assert!(first > taken, "seed {seed}: a cursor is lost");
     }
-    // The last one may have been answered, and its cursor lost.
+    // The last delivery may have been answered, and its cursor lost.
     if let [before @ .., _] = came {
         let last = before.iter().flatten().max();
         *taken = last.copied().unwrap_or(0).max(*taken);
@@ -255,7 +258,7 @@ fn check_life(seed: u64, came: &[Vec<u64>], taken: &mut u64, seen: &mut BTreeSet
     seen.extend(ids);
 }
 
-/// `IRONSTONE_TRACKS_SEEDS` asks for more.
+/// `IRONSTONE_TRACKS_SEEDS` sets the number of seeds.
 #[test]
 fn power_cuts_lose_no_cursor_of_a_webhook_and_no_event() {
     let seeds = std::env::var("IRONSTONE_TRACKS_SEEDS").map_or(8, |n| n.parse().unwrap());

@@ -1,4 +1,5 @@
-//! What fences should make of reports: each looked at with each fence, one after another, and nothing kept but what was said.
+//! The events that fences should make of reports: a model that compares each report with each fence, one after
+//! another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +16,14 @@ struct Fence {
     rings: Vec<Vec<(i64, i64)>>,
 }
 
-/// Since when one is inside, and whether it was said that it stays.
+/// The time since when an entity is inside, and whether the dwell event was made.
 #[derive(Clone, Copy)]
 struct Inside {
     since: Time,
     has_dwelled: bool,
 }
 
-/// One fleet: reports come in the order of their times.
+/// One fleet; reports come in the order of their times.
 #[derive(Default)]
 pub(super) struct Model {
     pub(super) points: BTreeMap<(Name, Time), Position>,
@@ -43,13 +44,13 @@ pub(super) fn corners(definition: &Definition) -> Vec<Vec<(i64, i64)>> {
     coordinates.iter().map(ring).collect()
 }
 
-/// Whether two straight ways meet.
+/// Whether two straight segments meet.
 fn meet(a: [(i64, i64); 2], b: [(i64, i64); 2]) -> bool {
     let side = |[(ax, ay), (bx, by)]: [(i64, i64); 2], (x, y): (i64, i64)| {
         (i128::from(bx - ax) * i128::from(y - ay) - i128::from(by - ay) * i128::from(x - ax))
             .signum()
     };
-    // Never along each other here.
+    // The segments are never collinear here.
     side(a, b[0]) * side(a, b[1]) <= 0 && side(b, a[0]) * side(b, a[1]) <= 0
 }
 
@@ -75,7 +76,7 @@ impl Model {
         self.fences.iter().map(of).collect()
     }
 
-    /// Who is inside has not entered.
+    /// An entity that is inside already has not entered.
     pub(super) fn put_fence(&mut self, name: &Name, definition: &Definition) {
         self.delete_fence(name);
         let fence = Fence {
@@ -95,7 +96,7 @@ impl Model {
         self.fences.insert(name.clone(), fence);
     }
 
-    /// Nobody leaves it.
+    /// Deleting a fence makes no exit events.
     pub(super) fn delete_fence(&mut self, name: &Name) {
         self.fences.remove(name);
         self.inside.retain(|(_, fence), _| fence != name);
@@ -109,7 +110,7 @@ impl Model {
         self.events.retain(|said| !said.contains(&part));
     }
 
-    /// One that is there already changes nothing.
+    /// A report that is there already changes nothing.
     pub(super) fn report(&mut self, report: &Report) {
         let (entity, time, to) = (&report.entity, report.time.unwrap(), report.point.position);
         if self.points.insert((entity.clone(), time), to).is_some() {

@@ -1,4 +1,4 @@
-//! What a walk does: operations that are drawn.
+//! The random operations of a walk.
 
 use ::tracks::fence::{Area, Definition, When};
 use ::tracks::geo::position::Position;
@@ -17,15 +17,15 @@ const DAY: i64 = 86_400;
 pub(super) enum Op {
     /// Reports among fences.
     Report(Vec<Report>),
-    /// Reports of the fleet that forgets.
+    /// Reports of the fleet with retention.
     Drive(Vec<Report>),
     Erase(Name),
     PutFence(Name, Definition),
     DeleteFence(Name),
     Tag(String),
-    /// A fleet, and a tag, by a report.
+    /// A fleet and a tag that a report creates.
     NewFleet(Name),
-    /// The clock goes on, and what is old is dropped.
+    /// The clock moves on, and old points are dropped.
     Keep,
     Backup,
 }
@@ -65,7 +65,7 @@ fn circle(rng: &mut Rng) -> Definition {
     }
 }
 
-/// With a hole, in which nobody is inside; who stays is told of.
+/// A polygon with a hole, which is outside; it has a dwell event.
 fn zone() -> Definition {
     let ring = |corners: &[[f64; 2]]| corners.to_vec();
     let outer = [
@@ -93,7 +93,7 @@ fn zone() -> Definition {
     }
 }
 
-/// Narrow: most go through it between two reports.
+/// A narrow fence: most entities cross it between two reports.
 fn gate() -> Definition {
     let ring = vec![
         [18.0400, 58.990],
@@ -114,11 +114,11 @@ fn gate() -> Definition {
     }
 }
 
-/// Draws operations, whose reports are each later than the one before.
+/// Draws operations; each report is later than the one before.
 struct Draw {
     rng: Rng,
     seconds: i64,
-    /// Where those are that drive: longitude.
+    /// The longitude of each entity that drives.
     drives: Vec<f64>,
 }
 
@@ -135,7 +135,7 @@ impl Draw {
         Op::Report((0..count).map(one).collect())
     }
 
-    /// Ten days of one that drives evenly, with noise, and turns now and then.
+    /// Ten days of an entity that drives evenly, with noise, and turns now and then.
     fn drive(&mut self, chunk: i64, nth: usize) -> Op {
         let (mut reports, mut lon) = (Vec::new(), self.drives[nth]);
         let mut step = 0.001;
@@ -201,7 +201,7 @@ pub(super) fn ops(seed: u64) -> Vec<Op> {
     out
 }
 
-/// The corners that the model's crossings are computed from are those of the fence.
+/// The corners with which the model computes crossings are those of the fence.
 #[test]
 fn the_model_knows_its_gate() {
     let all = corners(&gate());

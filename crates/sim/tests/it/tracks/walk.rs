@@ -1,6 +1,7 @@
-//! Everything that the service does, with cuts and kills at any event of it: reports, erasures, retention, thinning, fences,
-//! settings, new fleets, backups. After each, what was answered is there, what was erased is not, all rows agree, and events are
-//! exactly those that the stored reports make; what was on its way is there or not.
+//! Everything that the service does, with power cuts and kills at any disk event: reports, erasures, retention,
+//! thinning, fences, settings, new fleets, backups. After each cut, answered writes are there, erased ones are
+//! not, all rows agree, and the events are exactly those that the stored reports make. A write that was not
+//! answered is there or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,13 +33,13 @@ use super::{NOW, Rows, all_of, at, engine, event_ids};
 const DAY: i64 = 86_400;
 const KEEP_DAYS: u32 = 60;
 const THIN_DAYS: u32 = 15;
-/// Walks.
+/// The number of walks.
 const SEEDS: u64 = 16;
-/// Of each walk.
+/// The number of cuts in each walk.
 const CUTS: u64 = 5;
 const BACKUPS: &str = "/backups";
 
-/// A wall clock that goes on as it is told.
+/// A wall clock that the test moves.
 #[derive(Debug)]
 struct WalkClock(AtomicU64);
 
@@ -61,7 +62,7 @@ impl Clock for WalkClock {
 struct Open {
     tracks: Tracks,
     engine: Engine,
-    /// The fleet with fences, and the one that forgets.
+    /// The fleet with fences, and the one with retention.
     fleets: [Arc<Info>; 2],
 }
 
@@ -93,7 +94,7 @@ fn backups(disk: &SimDisk) -> base::Result<BackupEngine> {
 }
 
 impl Open {
-    /// Until all is thinned that is to be: it gives way to the tables of who was erased.
+    /// Runs until everything due is thinned: thinning gives way to the tables of erased entities.
     fn keep(&self, disk: &SimDisk, walk: &mut Walk) -> base::Result<()> {
         let old = walk.clock.now().0 - i64::from(THIN_DAYS) * DAY * SECOND;
         let midnight = old.div_euclid(DAY * SECOND) * DAY * SECOND;
@@ -122,13 +123,13 @@ impl Open {
         outcomes.into_iter().try_for_each(|o| o.map(drop))
     }
 
-    /// Does it. Errors: it is unsure.
+    /// Runs the operation. After an error it may have been done or not.
     fn run(&self, disk: &SimDisk, op: &Op, walk: &mut Walk) -> base::Result<()> {
         let now = walk.clock.now();
         match op {
             Op::Report(reports) => self.send(&self.fleets[0], reports, now),
             Op::Drive(reports) => {
-                // Its reports are of the days that come: they are here in time.
+                // The reports are of days that are still to come, so the clock is moved to them.
                 let last = reports.last().and_then(|r| r.time).unwrap();
                 walk.clock.0.store(last.0 as u64, Ordering::Relaxed);
                 self.send(&self.fleets[1], reports, last)
@@ -185,16 +186,16 @@ fn points(view: &dyn View) -> base::Result<Points> {
 /// Rows with points: keys and values.
 type Points = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What is known of one walk.
+/// The expected state of one walk.
 struct Walk {
     seed: u64,
     clock: Arc<WalkClock>,
     model: Model,
-    /// Reports of the fleet that forgets, which were answered.
+    /// The answered reports of the fleet with retention.
     drives: BTreeMap<(Name, Time), Position>,
     tags: Vec<String>,
     new_fleets: BTreeSet<Name>,
-    /// The last backup that was answered, what was there before, and the fleet that forgets.
+    /// The last backup that was answered, the points before it, and the fleet with retention.
     backed_up: Option<(u32, Points, Fleet)>,
     thinned: u64,
 }
@@ -215,7 +216,7 @@ impl Walk {
         }
     }
 
-    /// It was done.
+    /// Notes that the operation was done.
     fn is_done(&mut self, op: &Op) {
         match op {
             Op::Report(reports) => reports.iter().for_each(|report| self.model.report(report)),
@@ -232,7 +233,7 @@ impl Walk {
         }
     }
 
-    /// It may have been done: what is there says so.
+    /// Notes an operation that may have been done: the stored rows tell.
     fn may_be_done(&mut self, open: &Open, op: &Op) {
         match op {
             Op::Report(reports) => {
@@ -243,7 +244,7 @@ impl Walk {
                     }
                 }
             }
-            // A part of it may be, and the same call does the rest.
+            // An erasure may be done in part, and the same call does the rest.
             Op::Erase(entity) => {
                 open.tracks.erase(&open.fleets[0], entity).unwrap();
                 self.model.erase(entity);
@@ -275,7 +276,7 @@ impl Walk {
         let options = ::tracks::check::Options { visits: true };
         let findings = ::tracks::check::check(&**tracks.store(), options, &mut |_| ()).unwrap();
         assert_eq!(findings.problems, [], "seed {seed}");
-        // Neither more nor less than was answered, or found.
+        // The points are exactly those that were answered, or found after a cut.
         assert!(stored(open, 0) == self.model.points, "seed {seed}: points");
         let all = tracks.fences().list(open.fleets[0].fleet);
         let fences: BTreeMap<_, _> = all
@@ -297,7 +298,7 @@ impl Walk {
     }
 
     fn verify_events(&self, open: &Open) {
-        // Given out a little later than durable.
+        // Events are given out a little later than they are durable.
         for _ in 0..1000 {
             if event_ids(&open.tracks, &open.fleets[0]).len() >= self.model.events.len() {
                 break;
@@ -310,7 +311,7 @@ impl Walk {
         assert_eq!(found, self.model.events, "seed {}", self.seed);
     }
 
-    /// What is new is there, what is old is not, and what was thinned follows from what is there.
+    /// New points are there, old ones are not, and the thinned ones follow from the answered reports.
     fn verify_drives(&self, there: &Stored) {
         let now = self.clock.now();
         let before = |days: u32| Time(now.0 - i64::from(days) * DAY * SECOND);
@@ -353,7 +354,7 @@ impl Walk {
         }
     }
 
-    /// The last backup that was answered comes back as it was.
+    /// The last backup that was answered is restored as it was.
     fn verify_backup(&self, disk: &SimDisk) {
         let Some((id, rows, forgets)) = &self.backed_up else {
             return;
@@ -368,7 +369,7 @@ impl Walk {
         let check = ::tracks::check::Options { visits: true };
         let findings = ::tracks::check::check(&restored, check, &mut |_| ()).unwrap();
         assert_eq!(findings.problems, [], "seed {}", self.seed);
-        // Of the fleet that forgets, some may have gone before the backup was made.
+        // Some points of the fleet with retention may have been dropped before the backup was made.
         let is_of =
             |(key, _): &&(Vec<u8>, Vec<u8>)| PointKey::of_bytes(key).unwrap().fleet == *forgets;
         let found = points(&*restored.view()).unwrap();
@@ -386,7 +387,7 @@ impl Walk {
     }
 }
 
-/// The points of a fleet that are seen.
+/// The visible points of a fleet.
 fn stored(open: &Open, nth: usize) -> Stored {
     let (view, fleet) = (open.tracks.view(), open.fleets[nth].fleet);
     let mut names = BTreeMap::new();
@@ -396,7 +397,7 @@ fn stored(open: &Open, nth: usize) -> Stored {
         if key.fleet != fleet {
             continue;
         }
-        // What is too old is hidden.
+        // Points that are too old are hidden.
         let Some(value) = view.get(Family::Default, &key.to_bytes()).unwrap() else {
             continue;
         };
@@ -410,7 +411,7 @@ fn stored(open: &Open, nth: usize) -> Stored {
     out
 }
 
-/// How many events of the disk each operation takes, without a cut; and opening.
+/// The number of disk events of each operation without a cut, and of opening.
 fn costs(seed: u64, ops: &[Op]) -> (Vec<u64>, u64) {
     let (disk, mut walk) = (SimDisk::new(Config::default()), Walk::new(seed));
     let open = open(&disk, &walk.clock).unwrap();
@@ -427,12 +428,12 @@ fn costs(seed: u64, ops: &[Op]) -> (Vec<u64>, u64) {
     (out, of_open)
 }
 
-/// What the walks came across.
+/// What the walks have covered.
 #[derive(Debug, Default)]
 struct Counts {
     /// Cuts in operations of each kind.
     cuts: [u64; KINDS],
-    /// More cuts, while what was cut was opened.
+    /// Second cuts, while the database was opened after the first.
     openings: u64,
     events: BTreeMap<String, u64>,
     thinned: u64,
@@ -456,7 +457,7 @@ fn run(seed: u64, counts: &mut Counts) {
     let (mut next, mut cuts) = (0, 0);
     let mut opened = open(&disk, &walk.clock).unwrap();
     while next < ops.len() {
-        // Any of those that are left; each kind has its turn, so that seldom ones are met as often.
+        // Any of the operations that are left. Each kind has its turn, so that rare ones are cut as often.
         let kind = ((seed * CUTS + cuts) % KINDS as u64) as usize;
         let target =
             (cuts < CUTS).then(|| target(&mut rng, (&ops, &costs), (next, CUTS - cuts), kind));
@@ -465,7 +466,7 @@ fn run(seed: u64, counts: &mut Counts) {
                 break None;
             };
             if target == Some(next) {
-                // Near its beginning as well: what goes on in the background is in what it took.
+                // Also near the beginning: the count includes the background work of the operation.
                 let part = [1, 4][rng.below(2) as usize];
                 let after = 1 + rng.below(costs[next].div_ceil(part).max(1));
                 disk.crash_at(disk.events() + after, CrashWhen::During);
@@ -484,7 +485,7 @@ fn run(seed: u64, counts: &mut Counts) {
         cuts += 1;
         let mut image = cut(&mut rng, &disk);
         drop(opened);
-        // Once more, while it is opened.
+        // A second cut, during the open.
         if rng.one_in(3) {
             let after = 1 + rng.below(of_open);
             image.crash_at(image.events() + after, CrashWhen::During);
@@ -500,7 +501,7 @@ fn run(seed: u64, counts: &mut Counts) {
         walk.may_be_done(&opened, op);
         walk.verify(&opened);
     }
-    // A cut that was drawn for later than the last operation comes to nothing, or came behind it.
+    // A cut that was drawn for a moment after the last operation may not have happened, or only after it.
     disk.crash_at(u64::MAX, CrashWhen::During);
     if disk.is_crashed() {
         let image = cut(&mut rng, &disk);
@@ -519,7 +520,7 @@ fn run(seed: u64, counts: &mut Counts) {
     }
 }
 
-/// One of the next operations, of a kind if there is one.
+/// One of the next operations, of the given kind if there is one.
 fn target(
     rng: &mut Rng,
     (ops, costs): (&[Op], &[u64]),
@@ -536,7 +537,7 @@ fn target(
     all[rng.below(all.len() as u64) as usize]
 }
 
-/// As it is on the disk, before our own recovery.
+/// Compares with RocksDB on the disk as it is, before our own recovery.
 fn assert_rocksdb_reads(disk: &SimDisk) -> bool {
     let dir = sim::dirs::scratch().unwrap();
     disk.kill_image().export(dir.path()).unwrap();
@@ -547,7 +548,7 @@ fn assert_rocksdb_reads(disk: &SimDisk) -> bool {
     super::assert_rocksdb_reads(&dir.path().join("tracks"), &ours, 1)
 }
 
-/// `IRONSTONE_TRACKS_SEEDS` asks for more.
+/// `IRONSTONE_TRACKS_SEEDS` sets the number of seeds.
 #[test]
 fn cuts_anywhere_keep_all_that_was_promised() {
     let seeds = std::env::var("IRONSTONE_TRACKS_SEEDS").map_or(SEEDS, |n| n.parse().unwrap());
@@ -556,13 +557,13 @@ fn cuts_anywhere_keep_all_that_was_promised() {
         run(seed, &mut counts);
     }
     eprintln!("{seeds} walks: {counts:?}");
-    // Fewer than are meant may miss a kind.
+    // With fewer seeds a kind may be missing.
     assert!(
         seeds < SEEDS || counts.cuts.iter().all(|n| *n > 0),
         "{counts:?}"
     );
     assert!(counts.openings > seeds / 2 && counts.thinned > 20 * seeds);
-    // Both, or there is no RocksDB.
+    // RocksDB has read both states of each seed, or there is no RocksDB.
     assert!(
         counts.by_rocksdb == 0 || counts.by_rocksdb > seeds,
         "{counts:?}"

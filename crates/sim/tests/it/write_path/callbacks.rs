@@ -1,4 +1,4 @@
-//! Where several threads and code of the application meet: callbacks, wakers, listeners, comparators,
+//! Several threads together with code of the application: callbacks, wakers, listeners, comparators,
 //! partitioners. Each of these hung, wedged or lost a database once.
 
 use std::cmp::Ordering as Order;
@@ -23,7 +23,7 @@ use super::{
     write_async,
 };
 
-/// A callback that panicked took the thread along that brings asynchronous writes to the device.
+/// A callback that panicked ended the thread that writes asynchronous writes to the device.
 #[test]
 fn a_callback_that_panics_takes_no_thread_along() {
     let (machine, gate) = Machine::gated(WalIoMode::Buffered);
@@ -40,7 +40,7 @@ fn a_callback_that_panics_takes_no_thread_along() {
     in_time("a later write", move || late.wait().unwrap());
 }
 
-/// Callbacks ran with the log locked: one that wrote waited for itself.
+/// Callbacks ran with the log locked: a callback that wrote waited for itself.
 #[test]
 fn a_callback_may_write_and_wait() {
     for step in ["write", "sync", "async", "wait"] {
@@ -94,7 +94,7 @@ impl Wake for Inline {
     }
 }
 
-/// A waker ran with the log locked too: an executor that polls inline waited for itself.
+/// A waker also ran with the log locked: an executor that polls inline waited for itself.
 #[test]
 fn an_executor_may_poll_inline() {
     let (machine, gate) = Machine::gated(WalIoMode::Buffered);
@@ -148,8 +148,8 @@ impl EventListener for Caller {
     }
 }
 
-/// Listeners were called with the log, the MANIFEST or the gate locked: one that read the log or wrote
-/// waited for itself.
+/// Listeners were called with the log, the MANIFEST or the gate locked: a listener that read the log or
+/// wrote waited for itself.
 #[test]
 fn a_listener_may_call_the_database() {
     let caller = Arc::new(Caller::default());
@@ -180,7 +180,7 @@ fn a_listener_may_call_the_database() {
     });
 }
 
-/// An order that panics once, when it is told to.
+/// An order that panics once, when it is armed.
 struct Fragile(Arc<AtomicBool>);
 
 impl UserComparator for Fragile {
@@ -194,8 +194,8 @@ impl UserComparator for Fragile {
     }
 }
 
-/// A comparator that panicked in one put wedged all writers and flushes for ever: the group, its place
-/// in the order, the gate and the lead were not given back.
+/// A comparator that panicked in one put wedged all writers and flushes for ever: the group, its place in
+/// the order, the gate and the leadership were not given back.
 #[test]
 fn nobody_waits_for_a_writer_that_panicked() {
     for threads in [1, 8] {
@@ -209,7 +209,7 @@ fn nobody_waits_for_a_writer_that_panicked() {
         gate.close(log_syncs);
         let first = start(with(&db, |db| put(db, &SYNC, "first")));
         gate.until_held();
-        // They are one group, large enough to be inserted by its members.
+        // The writers are one group, large enough that its members insert their own batches.
         let writers: Vec<_> = (0..threads)
             .map(|n| {
                 let db = Arc::clone(&db);
@@ -226,7 +226,7 @@ fn nobody_waits_for_a_writer_that_panicked() {
         a_moment();
         armed.store(true, Ordering::SeqCst);
         gate.open();
-        // The one that panics may be it.
+        // The first writer may be the one that panics.
         if in_time("the first write", move || first.join()).is_ok_and(|r| r.is_ok()) {
             told.push("first".to_owned());
         }
@@ -237,7 +237,7 @@ fn nobody_waits_for_a_writer_that_panicked() {
         assert!(!armed.load(Ordering::SeqCst), "nobody panicked");
         let other = Arc::clone(&db);
         in_time("what comes after", move || {
-            // Refused, as the group may be there in part; not waited for.
+            // Refused, since a part of the group may be there; but it does not hang.
             let e = put(&other, &SYNC, "later").unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Aborted);
             other
@@ -277,7 +277,7 @@ impl EventListener for WritesAfterFlush {
     }
 }
 
-/// `resume` held the gate and waited for a flush, whose listener wrote, and waited at the gate.
+/// `resume` held the gate and waited for a flush, whose listener wrote and waited at the gate.
 #[test]
 fn a_listener_that_writes_after_a_flush_does_not_hold_resume_up() {
     let listener = Arc::new(WritesAfterFlush::default());
@@ -295,7 +295,7 @@ fn a_listener_that_writes_after_a_flush_does_not_hold_resume_up() {
     put(&db, &SYNC, "after").unwrap();
 }
 
-/// Panics when it is first asked whether a file may stay as it is.
+/// Panics at the first question whether a file may be moved as it is.
 #[derive(Debug)]
 struct PanicsOnce(AtomicBool);
 
@@ -313,8 +313,8 @@ impl ironstone::SstPartitionerFactory for PanicsOnce {
     }
 }
 
-/// A partitioner panicked when a compaction asked it whether files may move as they are. The files
-/// counted as being compacted from then on, and whoever asked for a compaction of them waited for ever.
+/// A partitioner panicked when a compaction asked it whether files may be moved as they are. The files
+/// counted as being compacted from then on, and every manual compaction of them waited for ever.
 #[test]
 fn a_partitioner_that_panics_leaves_no_files_behind() {
     let mut machine = Machine::new(WalIoMode::Buffered);
@@ -332,7 +332,7 @@ fn a_partitioner_that_panics_leaves_no_files_behind() {
     });
 }
 
-/// Writes when a flush begins, on the thread that flushes, until it is refused.
+/// Writes when a flush begins, on the thread that flushes, until a write is refused.
 #[derive(Default)]
 struct FillsMemtables {
     db: OnceLock<std::sync::Weak<Db>>,
@@ -349,8 +349,8 @@ impl EventListener for FillsMemtables {
     }
 }
 
-/// A listener wrote on the thread that flushes, filled the memtables, and waited for the flush that
-/// waited for it: for ever.
+/// A listener wrote on the thread that flushes, filled the memtables, and waited for the flush, which
+/// waited for the listener.
 #[test]
 fn a_listener_on_a_thread_that_flushes_does_not_wait_for_itself() {
     let listener = Arc::new(FillsMemtables::default());
@@ -368,17 +368,17 @@ fn a_listener_on_a_thread_that_flushes_does_not_wait_for_itself() {
     put(&db, &SYNC, "after").unwrap();
 }
 
-/// Calls what waits for flushes and compactions, on the threads that do them.
+/// Makes calls that wait for flushes and compactions, on the threads that do them.
 #[derive(Default)]
 struct Waits {
     db: OnceLock<std::sync::Weak<Db>>,
-    /// Told of compactions, else of flushes.
+    /// True: acts on events of compactions; false: of flushes.
     of_compactions: bool,
     calls: AtomicU64,
     not_refused: Mutex<Vec<String>>,
 }
 
-/// Makes a call on the thread that is told.
+/// Makes a call on the thread that reports the event.
 struct Calls {
     db: OnceLock<std::sync::Weak<Db>>,
     call: fn(&Db) -> base::Result<()>,
@@ -413,8 +413,8 @@ impl EventListener for Calls {
     }
 }
 
-/// A change of options sealed a memtable, and told so with the lock of the options held: a listener that
-/// changed options waited for itself, and after it everybody who changes options or families.
+/// A change of options sealed a memtable, and reported it with the lock of the options held. A listener
+/// that changed options waited for itself, and every later change of options or families waited too.
 #[test]
 fn whoever_hears_of_a_change_of_options_may_change_options() {
     let listener = Calls::new(|db| {
@@ -434,8 +434,8 @@ fn whoever_hears_of_a_change_of_options_may_change_options() {
     });
 }
 
-/// The deletion of files told of it while the family was held free of compactions: a listener that wanted it
-/// compacted waited for itself.
+/// The deletion of files was reported while compactions of the family were held off: a listener that compacted
+/// it waited for itself.
 #[test]
 fn whoever_hears_of_deleted_files_may_compact() {
     let listener = Calls::new(|db| db.compact_range(&db.default_column_family(), None, None));
@@ -496,8 +496,8 @@ impl EventListener for Waits {
     }
 }
 
-/// A listener that flushed on the only thread that flushes waited for itself; one that flushed on a thread that
-/// compacts, beside another that compacted on one that flushes, for that one, and both for whoever paused them.
+/// A listener that flushed on the only flush thread waited for itself. A listener that flushed on a compaction
+/// thread and one that compacted on a flush thread waited for each other, and both for the end of a pause.
 #[test]
 fn a_listener_is_told_what_would_wait_for_itself() {
     for compacts in [false, true] {
@@ -529,7 +529,7 @@ fn a_listener_is_told_what_would_wait_for_itself() {
     }
 }
 
-/// Files for a key that is written all the time.
+/// Makes a file for a key that is written all the time.
 fn external_file(machine: &Machine, path: &str) {
     let mut writer = ironstone::SstFileWriter::new(&machine.options);
     writer.open(path).unwrap();
@@ -537,9 +537,9 @@ fn external_file(machine: &Machine, path: &str) {
     writer.finish().unwrap();
 }
 
-/// An ingestion held writers back while it waited for a flush. When background work was paused just
-/// then, and whoever had paused it wrote, nobody went on; nor did a listener that wrote on the thread
-/// that flushes.
+/// An ingestion held writers back while it waited for a flush. If background work was paused just then, and
+/// the thread that had paused it wrote, all of them waited for ever; so did a listener that wrote on the
+/// flush thread.
 #[test]
 fn an_ingestion_holds_up_nobody_whom_its_flush_waits_for() {
     let listener = Arc::new(WritesAfterFlush::default());
@@ -580,8 +580,8 @@ fn an_ingestion_holds_up_nobody_whom_its_flush_waits_for() {
     }
 }
 
-/// An ingestion waited until the WAL was unlocked, and kept compactions of its family away meanwhile: whoever
-/// had locked it waited for one, for ever.
+/// An ingestion waited until the WAL was unlocked, and kept compactions of its family away meanwhile. The
+/// thread that had locked the WAL waited for such a compaction, for ever.
 #[test]
 fn who_has_locked_the_wal_may_compact_what_is_ingested_into() {
     let machine = Machine::new(WalIoMode::Buffered);

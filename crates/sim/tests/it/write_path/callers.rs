@@ -1,5 +1,5 @@
-//! Code of the application on threads of the database's: what it may call there, whoever waits for
-//! whom just then, and what is left when it panics. Each of these hung or leaked once.
+//! Code of the application on the database's threads: the calls that it may make there, whatever other
+//! threads wait for, and what is left when it panics. Each of these hung or leaked once.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +32,7 @@ fn is_table(path: &Path) -> bool {
 }
 
 /// A writer that must not wait found its memtable full while the WAL was locked, and waited at the gate
-/// until it was unlocked: for ever, where the thread that had locked it wrote.
+/// until it was unlocked. If the same thread had locked it, that was for ever.
 #[test]
 fn a_write_that_must_not_wait_does_not_wait_to_rotate() {
     let mut machine = Machine::new(WalIoMode::Buffered);
@@ -74,8 +74,8 @@ impl EventListener for WhenFlushBegins {
     }
 }
 
-/// `resume` held the gate and waited for a flush, whose listener waited at the gate: not for a write,
-/// which is refused there, but to close it too.
+/// `resume` held the gate and waited for a flush, whose listener waited at the gate: not for a write, which
+/// is refused there, but to close the gate too.
 #[test]
 fn a_listener_that_would_close_the_gate_does_not_hold_resume_up() {
     type Call = fn(&Db);
@@ -131,7 +131,7 @@ fn a_listener_that_would_close_the_gate_does_not_hold_resume_up() {
     }
 }
 
-/// Calls what waits for compactions, on the threads that do parts of one.
+/// Makes calls that wait for compactions, on the threads that do parts of one.
 #[derive(Default)]
 struct WaitsInAPart {
     db: OnceLock<Weak<Db>>,
@@ -145,7 +145,7 @@ impl EventListener for WaitsInAPart {
             return;
         };
         if info.subcompaction_job_id == 0 {
-            return; // on the thread of the compaction
+            return; // it runs on the thread of the compaction
         }
         let calls: [fn(&Db) -> base::Result<()>; 3] = [
             |db| db.compact_range(&db.default_column_family(), None, None),
@@ -180,7 +180,7 @@ pub(super) fn two_layers(db: &Db) {
     }
 }
 
-/// A part of a compaction has a thread of its own, which nobody took for one that compacts: a listener
+/// A part of a compaction has a thread of its own, which did not count as a compaction thread: a listener
 /// that waited there for compactions waited for itself.
 #[test]
 fn a_listener_on_the_thread_of_a_part_is_told_what_would_wait_for_itself() {
@@ -199,8 +199,8 @@ fn a_listener_on_the_thread_of_a_part_is_told_what_would_wait_for_itself() {
     assert_eq!(listener.refused.load(Ordering::SeqCst), 3);
 }
 
-/// The device had been full, and those who waited for durability were told. When there was space again,
-/// and somebody else's sync had succeeded, later writes were told the same though nothing failed any more.
+/// The device had been full, and the waiters for durability had got that error. When there was space again,
+/// and another writer's sync had succeeded, later writes got the same error though nothing failed any more.
 #[test]
 fn who_comes_when_there_is_space_again_is_not_told_that_there_is_none() {
     let mut machine = Machine::new(WalIoMode::Buffered);
@@ -224,7 +224,7 @@ fn who_comes_when_there_is_space_again_is_not_told_that_there_is_none() {
     }
 }
 
-/// A change of options rotates memtables where logs are too large, and waited for that at a gate that its
+/// A change of options rotates memtables where logs are too large. It waited for that at a gate that its
 /// own thread kept closed.
 #[test]
 fn options_may_be_changed_while_the_wal_is_locked() {
@@ -241,7 +241,7 @@ fn options_may_be_changed_while_the_wal_is_locked() {
     });
 }
 
-/// What could not be deleted once was never tried again: logs and tables stayed until the next open.
+/// A file that could not be deleted once was never tried again: logs and tables stayed until the next open.
 #[test]
 fn what_could_not_be_deleted_is_tried_again() {
     let machine = Machine::new(WalIoMode::Buffered);
@@ -270,8 +270,8 @@ fn what_could_not_be_deleted_is_tried_again() {
     assert_eq!(count(is_log), 1, "{:?}", machine.names(DIR));
 }
 
-/// An idle family is flushed so that logs may go, which needs a new one. A write failed where that could not be made, though it
-/// had room where it was.
+/// An idle family is flushed so that old logs can be deleted, which needs a new log. If that could not be made,
+/// a write failed, although the current log had room for it.
 #[test]
 fn a_write_goes_on_where_idle_families_cannot_be_flushed() {
     let mut machine = Machine::new(WalIoMode::Buffered);
@@ -300,7 +300,7 @@ fn a_write_goes_on_where_idle_families_cannot_be_flushed() {
     db.put("k", "goes on").unwrap();
     db.put("k", "and on").unwrap();
     machine.disk.clear_faults();
-    // Not with each write.
+    // It is not tried again with each write.
     assert_eq!(refused.load(Ordering::Relaxed), 1);
     let tables = || {
         db.property_cf(&idle, "rocksdb.num-files-at-level0")
@@ -313,7 +313,7 @@ fn a_write_goes_on_where_idle_families_cannot_be_flushed() {
     assert_eq!(tables(), "1");
 }
 
-/// A table that cannot be opened once.
+/// Fails the open of a table once.
 #[derive(Debug)]
 struct CannotOpen(AtomicBool);
 
@@ -327,7 +327,7 @@ impl Hook for CannotOpen {
     }
 }
 
-/// A table that was written and could not be opened again stayed in the directory until the next open.
+/// A new table that could not be opened stayed in the directory until the next open.
 #[test]
 fn a_flush_that_is_not_installed_leaves_no_table() {
     let mut machine = Machine::new(WalIoMode::Buffered);
@@ -347,8 +347,8 @@ fn a_flush_that_is_not_installed_leaves_no_table() {
     assert_eq!(tables, db.get_live_files_metadata().len(), "{names:?}");
 }
 
-/// A flush that failed in the middle left what it had written until the next open: on a full device each
-/// attempt to resume took some more of the last space.
+/// A flush that failed in the middle left its table until the next open: on a full device each attempt to
+/// resume took some more of the last space.
 #[test]
 fn a_flush_that_fails_leaves_no_table() {
     let machine = Machine::new(WalIoMode::Buffered);
@@ -372,7 +372,7 @@ fn a_flush_that_fails_leaves_no_table() {
     assert_eq!(tables, db.get_live_files_metadata().len(), "{names:?}");
 }
 
-/// Writes stopped for a flush or a compaction, and background work had been ended for good: the writer
+/// Writes were stopped for a flush or a compaction, and background work had been ended for good. The writer
 /// waited for ever, and so did `flush`, which waits for room.
 #[test]
 fn nobody_waits_for_background_work_that_was_ended() {
@@ -398,7 +398,7 @@ fn nobody_waits_for_background_work_that_was_ended() {
     in_time("close", move || db.close().unwrap());
 }
 
-/// Wakes the thread that waits.
+/// Wakes the waiting thread.
 struct Unpark(std::thread::Thread);
 
 impl std::task::Wake for Unpark {
@@ -407,7 +407,7 @@ impl std::task::Wake for Unpark {
     }
 }
 
-/// What executors do that block.
+/// A blocking executor.
 fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut cx = std::task::Context::from_waker(&waker);
@@ -419,8 +419,8 @@ fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
     }
 }
 
-/// A callback that waited for another write by a future, on the thread that brings writes to the device,
-/// waited for itself; by `wait` it did not.
+/// A callback, on the thread that writes to the device, waited for another write through a future, and so
+/// for itself. With `wait` it did not.
 #[test]
 fn a_callback_may_block_on_a_future() {
     let (machine, gate) = Machine::gated(WalIoMode::Buffered);
@@ -445,7 +445,7 @@ fn a_callback_may_block_on_a_future() {
         .unwrap();
 }
 
-/// Resumes again when a resume has failed, as often as that is told.
+/// Resumes again each time a resume is reported as failed.
 #[derive(Default)]
 struct ResumesAgain {
     db: OnceLock<Weak<Db>>,
@@ -464,8 +464,8 @@ impl EventListener for ResumesAgain {
     }
 }
 
-/// A listener that resumed again when a resume had failed was told of that one from inside, and resumed
-/// again: until the stack was full and the process died.
+/// A listener resumed again when a resume had failed. The failure of the second one was reported from
+/// inside the first, and so on, until the stack overflowed and the process died.
 #[test]
 fn a_listener_that_resumes_again_is_told_to_do_it_later() {
     let listener = Arc::new(ResumesAgain::default());
@@ -485,8 +485,8 @@ fn a_listener_that_resumes_again_is_told_to_do_it_later() {
     db.resume().unwrap();
 }
 
-/// Ending background work flushed first what was in no log, and waited for that: for ever, where whoever called
-/// it had paused background work.
+/// Ending background work first flushed the writes that were in no log, and waited for that: for ever, if
+/// background work was paused by the same thread.
 #[test]
 fn background_work_that_is_paused_can_be_ended() {
     let machine = Machine::new(WalIoMode::Buffered);

@@ -1,4 +1,4 @@
-//! How a database ends: what a close tells of, and that nothing happens behind it.
+//! The end of a database: what a close reports, and that nothing happens after it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,7 @@ use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use super::callers::{BACKGROUND, two_layers, with_parts};
 use super::{DIR, Machine, SYNC, a_moment, growing_write, in_time, open_again, put, start, until};
 
-/// After a failure `close` returned Ok, though what had been written without a log was lost: drawn by
-/// the schedules.
+/// After a failure `close` returned Ok, though unlogged writes were lost. Found by the schedules.
 #[test]
 fn close_tells_of_writes_that_are_lost_with_a_failure() {
     for (disable_wal, resumed) in [(true, false), (true, true), (false, false)] {
@@ -39,8 +38,7 @@ fn close_tells_of_writes_that_are_lost_with_a_failure() {
     }
 }
 
-/// A write of the log failed that took acknowledged records along, which only the process had: close
-/// returned Ok.
+/// A write of the log failed and lost acknowledged records that only the process had: close returned Ok.
 #[test]
 fn a_close_tells_of_records_that_a_failed_write_took_along() {
     let mut machine = Machine::new(WalIoMode::Buffered);
@@ -55,8 +53,8 @@ fn a_close_tells_of_records_that_a_failed_write_took_along() {
     closed.unwrap_err();
 }
 
-/// A table could not be written while acknowledged records of a sound log were in the process: close threw
-/// them away, and returned Ok.
+/// A table could not be written while acknowledged records of an intact log were in the process: close
+/// discarded them, and returned Ok.
 #[test]
 fn a_close_after_a_failure_hands_over_what_the_process_has_of_the_log() {
     for mode in [WalIoMode::Buffered, WalIoMode::Direct] {
@@ -86,7 +84,7 @@ fn a_close_after_a_failure_hands_over_what_the_process_has_of_the_log() {
     }
 }
 
-/// The same where the failure came while the database was closed.
+/// The same with a failure during the close.
 #[test]
 fn a_failure_during_a_close_takes_nothing_along() {
     for _ in 0..5 {
@@ -175,7 +173,7 @@ impl EventListener for OnPart {
     }
 }
 
-/// Counts what is changed once the database is somebody else's.
+/// Counts changes after the database belongs to another opener.
 #[derive(Debug, Default)]
 pub(super) struct AfterTheLock {
     others: AtomicBool,
@@ -183,7 +181,7 @@ pub(super) struct AfterTheLock {
 }
 
 impl AfterTheLock {
-    /// The database is somebody else's: what is changed in the moment that follows.
+    /// From now on the database belongs to another opener. Returns the changes of the next moment.
     pub(super) fn changes_from_now_on(&self) -> Vec<String> {
         self.others.store(true, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(600));
@@ -203,7 +201,7 @@ impl Hook for AfterTheLock {
     }
 }
 
-/// A system that has no thread left when the database is closed.
+/// A system that has no thread left for closing the database.
 #[derive(Debug)]
 struct NoneToClose;
 
@@ -216,8 +214,8 @@ impl Threads for NoneToClose {
     }
 }
 
-/// A listener let go of the last handle on a thread that flushes or compacts: the lock was released, and
-/// the thread went on with its job, wrote to the MANIFEST, and deleted logs that were somebody else's by
+/// A listener dropped the last handle on a thread that flushes or compacts. The lock was released, and the
+/// thread continued its job, wrote to the MANIFEST, and deleted logs that belonged to another opener by
 /// then. On the thread of a part of a compaction it waited for itself: later only where the system had no
 /// thread left to close the database.
 #[test]

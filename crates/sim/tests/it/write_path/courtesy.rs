@@ -1,4 +1,4 @@
-//! What synced writes find in the device's cache beside their own bytes.
+//! The bytes of other files in the device's cache when a synced write flushes it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use sim::hooked::{Hook, HookedFs, Move, Op, Verdict};
 
 use super::{Machine, SYNC, is_log};
 
-/// What one flush should carry of others' bytes, at most.
+/// The most bytes of other files that one flush should write.
 const CARRIED_MAX: u64 = 256 << 10;
 
-/// Time of a synced write, at least.
+/// The least time of a synced write.
 const FLUSH_TIME: Duration = Duration::from_micros(100);
 
-/// A device with a volatile cache: a flush brings everything to the medium that was handed over.
+/// A device with a volatile cache: a flush writes everything that was handed over to the medium.
 #[derive(Debug, Default)]
 struct Device(Mutex<Cache>);
 
 #[derive(Debug, Default)]
 struct Cache {
-    /// How far each file is written, and how far it was handed over.
+    /// For each file, the bytes that are written, and those of them that were handed over.
     files: BTreeMap<PathBuf, (u64, u64)>,
     /// Bytes that were handed over since the last flush of a synced write.
     piled: u64,
     handed_over: u64,
-    /// What flushes carried beyond [`CARRIED_MAX`].
+    /// The bytes that flushes wrote beyond [`CARRIED_MAX`].
     too_much: u64,
     flushes: u64,
 }
@@ -58,7 +58,7 @@ impl Cache {
 impl Hook for Device {
     fn before(&self, op: Op, path: &Path) -> Verdict {
         if op == Op::Write && is_log(path) {
-            // No device is as fast as the simulated one.
+            // Real devices are slower than the simulated one.
             std::thread::sleep(FLUSH_TIME);
         }
         Verdict::Go
@@ -76,16 +76,16 @@ impl Hook for Device {
                 file.0 = file.0.max(offset + len);
             }
             Move::WriteBack { offset, len } => cache.hand_over(path, offset + len),
-            // A synced write that comes now carries all of it.
+            // A synced write that comes now has to flush all of it.
             Move::Sync => cache.hand_over(path, u64::MAX),
         }
     }
 }
 
-/// Synced puts into a new database took a millisecond and more for as long as the next log's file was
-/// filled with zeros: 128 MiB a second, a mebibyte at a time, and each flush of a put had to bring to
-/// the medium what had piled up. So had those beside a flush or a compaction, whose tables were handed
-/// over as a whole by the sync at their end.
+/// Synced puts into a new database took a millisecond and more as long as the next log's file was filled
+/// with zeros: 128 MiB a second, a mebibyte at a time, and each flush of a put had to write the accumulated
+/// bytes to the medium. So did puts beside a flush or a compaction, whose tables were handed over as a
+/// whole by the sync at their end.
 #[test]
 fn no_more_than_a_few_pieces_lie_between_two_synced_writes() {
     let mut machine = Machine::new(WalIoMode::Auto);
@@ -117,6 +117,6 @@ fn no_more_than_a_few_pieces_lie_between_two_synced_writes() {
     let cache = device.0.lock().unwrap();
     assert!(cache.flushes > 8_000, "{cache:?}");
     assert!(cache.handed_over > flushed + compacted, "{cache:?}");
-    // On a busy machine the writing thread may stand still for so long that nobody waits for it.
+    // On a busy machine the writing thread may be paused for so long that the filling does not wait for it.
     assert!(cache.too_much < cache.handed_over / 10, "{cache:?}");
 }

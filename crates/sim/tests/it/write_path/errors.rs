@@ -15,7 +15,7 @@ use super::{
     log_sync, put, start, until, with,
 };
 
-/// The simulated device leaves nothing, half or all of a write that fails: it takes turns.
+/// The simulated device leaves nothing, half or all of a write that fails, in turn.
 #[test]
 fn a_failed_durable_write_goes_to_a_new_log_once() {
     for extra in 0..3 {
@@ -80,8 +80,8 @@ fn where_the_new_log_fails_too_writes_are_refused_until_resume() {
     machine.reopen(&machine.disk, &told, &perhaps, "closed");
 }
 
-/// A log whose first write had failed half way stayed in the archive and begins with half a record: as long as
-/// it was kept, every `get_updates_since` was told of damage. Found by chaos, seed 5244.
+/// A log whose first write had failed half way stayed in the archive, and begins with half a record: as long as
+/// it was kept, every `get_updates_since` returned an error of damage. Found by chaos, seed 5244.
 #[test]
 fn a_log_whose_first_write_failed_does_not_hide_the_others() {
     for turn in 0..3 {
@@ -102,7 +102,8 @@ fn a_log_whose_first_write_failed_does_not_hide_the_others() {
             (true, last),
             "{turn}"
         );
-        // Whoever stood before the failure is told what is missing, if anything is, and where to go on.
+        // A reader from before the failure gets an error that says which updates are missing, if any are,
+        // and where to continue.
         for from in 1..last {
             let mut updates = match db.get_updates_since(from) {
                 Ok(updates) => updates,
@@ -130,7 +131,7 @@ fn a_log_whose_first_write_failed_does_not_hide_the_others() {
     }
 }
 
-/// Writes of logs take so long that others begin meanwhile.
+/// Makes writes of logs so slow that others begin meanwhile.
 #[derive(Debug)]
 struct Slow;
 
@@ -146,7 +147,7 @@ impl Hook for Slow {
 #[test]
 fn one_of_several_writes_in_the_air_fails() {
     for at in [[10, 90], [11, 30], [13, 14]] {
-        // Two in a row fail in one log only: the log that takes over may not fail too.
+        // Two failures in a row must be in one log: the log that takes over may not fail too.
         let in_a_row = at[0] + 1 == at[1];
         let failed = Mutex::new(None);
         let mut machine = Machine::new(WalIoMode::Direct);
@@ -208,7 +209,7 @@ fn a_failed_fdatasync_is_not_tried_again() {
     machine.cut_power(&told, &perhaps);
 }
 
-/// What was acknowledged without a sync is in the memtables: `resume` brings it to tables.
+/// Writes that were acknowledged without a sync are in the memtables: `resume` flushes them to tables.
 #[test]
 fn resume_makes_durable_what_was_acknowledged() {
     let machine = Machine::new(WalIoMode::Buffered);
@@ -276,7 +277,7 @@ fn failure_after_failure_and_resume_after_resume() {
     assert!(last >= (told.len() + perhaps.len()) as u64);
 }
 
-/// A database that has failed, with its device well again.
+/// Makes the database fail; its device works again.
 fn failed(machine: &Machine, db: &Db) {
     machine
         .disk
@@ -287,8 +288,8 @@ fn failed(machine: &Machine, db: &Db) {
     machine.disk.clear_faults();
 }
 
-/// `resume` waited for flushes that could not begin while background work was paused, and let no writer
-/// in meanwhile: whoever had paused it and called `resume`, or wrote, waited for ever.
+/// `resume` waited for flushes that could not begin while background work was paused, and kept writers out
+/// meanwhile. The thread that had paused it and called `resume`, or wrote, waited for ever.
 #[test]
 fn resume_does_not_wait_for_background_work_that_is_paused() {
     let machine = Machine::new(WalIoMode::Buffered);
@@ -305,7 +306,7 @@ fn resume_does_not_wait_for_background_work_that_is_paused() {
     machine.cut_power(&told, &["during".to_owned()]);
 }
 
-/// The same where it was paused in the middle of a `resume`, which goes first.
+/// The same with a pause in the middle of a `resume`, which goes first.
 #[test]
 fn a_pause_waits_for_a_resume() {
     let machine = Machine::new(WalIoMode::Buffered);
@@ -327,7 +328,7 @@ fn a_pause_waits_for_a_resume() {
     }
 }
 
-/// And where background work was ended for good: `resume` waited for ever, and nobody could write.
+/// The same after background work was ended for good: `resume` waited for ever, and no write was possible.
 #[test]
 fn resume_does_not_wait_for_background_work_that_was_ended() {
     let machine = Machine::new(WalIoMode::Buffered);
@@ -342,7 +343,7 @@ fn resume_does_not_wait_for_background_work_that_was_ended() {
 }
 
 /// Holds one durable write of a log back, which then fails: when a copy of the database has listed the
-/// logs, or when it is told to.
+/// logs, or when the test releases it.
 #[derive(Debug, Default)]
 struct FailsLate {
     armed: AtomicBool,
@@ -369,7 +370,7 @@ impl Hook for FailsLate {
             self.wait_for(&self.released);
             return Verdict::Fail(5);
         }
-        // Archived logs are listed behind those that are alive.
+        // Archived logs are listed after the live ones.
         let between = op == Op::Look && path.ends_with("archive");
         if between && self.held.load(Ordering::SeqCst) {
             self.released.store(true, Ordering::SeqCst);
@@ -379,8 +380,9 @@ impl Hook for FailsLate {
     }
 }
 
-/// A write of the log failed while a checkpoint was made, behind whose list of logs the records went to a
-/// new one. The checkpoint had neither them nor an error, although they had been visible long before.
+/// A write of the log failed while a checkpoint was made. After the checkpoint had listed the logs, the
+/// records went to a new one. The checkpoint had neither the records nor an error, although they had been
+/// visible long before.
 #[test]
 fn a_checkpoint_has_what_goes_to_another_log_meanwhile() {
     for released_by_list in [true, false] {
@@ -401,7 +403,7 @@ fn a_checkpoint_has_what_goes_to_another_log_meanwhile() {
         let watched = Arc::clone(&hook);
         let durable = pending.durable;
         let watcher = start(move || {
-            // A copy that waits for the write lists nothing before.
+            // A copy that waits for the write does not list the logs before.
             let millis = if released_by_list { 500 } else { 50 };
             std::thread::sleep(std::time::Duration::from_millis(millis));
             watched.released.store(true, Ordering::SeqCst);
@@ -423,9 +425,9 @@ fn a_checkpoint_has_what_goes_to_another_log_meanwhile() {
     }
 }
 
-/// After `resume` the MANIFEST still asked for the log that had failed, where nothing was in memory that a
-/// flush could have told it of: the next open found half a record there. The simulated device leaves
-/// nothing, half or all of a write that fails: it takes turns.
+/// After `resume` the MANIFEST still asked for the log that had failed, if no memtable had data whose flush
+/// could have changed that: the next open found half a record there. The simulated device leaves nothing,
+/// half or all of a write that fails, in turn.
 #[test]
 fn a_log_that_failed_is_not_replayed_where_nothing_was_in_memory() {
     for extra in 0..3 {
@@ -454,7 +456,7 @@ fn a_log_that_failed_is_not_replayed_where_nothing_was_in_memory() {
     }
 }
 
-/// The log whose sync a test holds.
+/// The log whose sync the test holds back.
 static OLDER: OnceLock<PathBuf> = OnceLock::new();
 
 fn older_sync(op: Op, path: &Path) -> bool {
@@ -465,9 +467,9 @@ fn table_writes(op: Op, path: &Path) -> bool {
     op == Op::Write && path.extension().is_some_and(|e| e == "sst")
 }
 
-/// `sync_wal` waited for an older log alone when the database failed. That log's sync failed while `resume`
-/// was under way, which had given the log up: it was taken for a failure of the new one, and the database
-/// refused writes again.
+/// `sync_wal` waited only for an older log when the database failed. That log's sync failed while `resume`
+/// was running, which had given the log up. The error was taken for a failure of the new log, and the
+/// database refused writes again.
 #[test]
 fn a_log_that_was_given_up_fails_nobody_else() {
     let (mut machine, logs) = Machine::gated(WalIoMode::Buffered);
@@ -514,8 +516,8 @@ fn a_log_that_was_given_up_fails_nobody_else() {
 }
 
 /// `resume` clears the failure for the flushes that it needs. A write that looked for a failure just then,
-/// and came to the gate when `resume` had failed, went into the new log, which lacks all that was written
-/// before: when the process ended, that write was there, and acknowledged ones before it were not.
+/// and came to the gate when `resume` had failed, went into the new log, which lacks all earlier writes.
+/// When the process ended, that write was there, and acknowledged ones before it were not.
 #[test]
 fn a_write_that_was_let_through_while_resume_tried_is_refused() {
     let listener = Arc::new(HeldFlush::default());
@@ -524,7 +526,7 @@ fn a_write_that_was_let_through_while_resume_tried_is_refused() {
     machine.listen(&listener);
     let db = Arc::new(machine.open());
     let resuming = listener.hold_resume(&machine, &db);
-    // It is let through, and waits until half a second is over since the last sync.
+    // The write passes the check, and waits until half a second has passed since the last sync.
     let late = start(with(&db, |db| put(db, &SYNC, "late")));
     std::thread::sleep(std::time::Duration::from_millis(50));
     machine.disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {

@@ -1,4 +1,4 @@
-//! Where several threads and a failing call meet. Each of these hung, wedged or lost a database once.
+//! Several threads together with a failing call. Each of these hung, wedged or lost a database once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ fn number(db: &Db, key: &str) -> u64 {
     u64::from_le_bytes(value.try_into().unwrap())
 }
 
-/// A log failed on a flight of `write_async` while a flush waited for it. What could not be written
-/// went to a new log, and the flush sealed the memtable at that one: after the flush and a crash it was
+/// A log failed during a flight of `write_async` while a flush waited for it. The unwritten records went to
+/// a new log, and the flush sealed the memtable at that one. After the flush and a crash the log was
 /// replayed on top of the table, and each merge was applied twice.
 #[test]
 fn merges_are_applied_once_though_their_log_is_mended_during_a_rotation() {
@@ -62,9 +62,9 @@ fn merges_are_applied_once_though_their_log_is_mended_during_a_rotation() {
     }
 }
 
-/// A sync that began when the active log was empty, but older ones were not durable, was a flight of
-/// no log: the next switch forgot it, nobody was told, and `sync_wal` waited for ever. No fault is
-/// needed, only small memtables.
+/// A sync that began when the active log was empty, but older ones were not durable, was a flight of no
+/// log. The next switch of logs forgot it, its waiters got no answer, and `sync_wal` waited for ever. No
+/// fault is needed, only small memtables.
 #[test]
 fn a_sync_of_older_logs_alone_ends() {
     let mut machine = Machine::new(WalIoMode::Buffered);
@@ -103,8 +103,8 @@ fn a_sync_of_older_logs_alone_ends() {
     writer.join().unwrap();
 }
 
-/// The same with nothing left to chance: a flush has begun a log, which is empty, and what was written before
-/// lies in the older one alone.
+/// The same without chance: a flush has begun a log, which is empty, and all earlier writes are in the older
+/// one alone.
 #[test]
 fn a_sync_of_older_logs_alone_ends_without_another_write() {
     let machine = Machine::new(WalIoMode::Buffered);
@@ -117,7 +117,7 @@ fn a_sync_of_older_logs_alone_ends_without_another_write() {
     machine.cut_power(&["in the older log".to_owned()], &[]);
 }
 
-/// The same wait beside `resume`: the flight's log was given up, and nobody was told.
+/// The same wait together with `resume`: the flight's log was given up, and its waiters got no answer.
 #[test]
 fn syncs_end_beside_failures_and_resumes() {
     let mut machine = Machine::new(WalIoMode::Auto);
@@ -162,9 +162,9 @@ fn syncs_end_beside_failures_and_resumes() {
     put(&db, &SYNC, "after").unwrap();
 }
 
-/// A family was dropped while a batch for it waited at the gate, checked already: its insert failed, the
-/// batch was there in part, innocent writes of the group got the error though they were logged, and
-/// the whole database refused writes.
+/// A family was dropped while a batch for it, already checked, waited at the gate. Its insert failed, a
+/// part of the batch was there, other writes of the group got the error though they were logged, and the
+/// whole database refused writes.
 #[test]
 fn a_write_to_a_family_that_is_being_dropped_is_refused_alone() {
     let (machine, gate) = Machine::gated(WalIoMode::Buffered);
@@ -216,7 +216,7 @@ fn a_write_to_a_family_that_is_being_dropped_is_refused_alone() {
     }
 }
 
-/// One log that could not be made ended rotation for ever: nobody looked again, and the memtable grew
+/// One log that could not be made ended rotation for ever: it was not tried again, and the memtable grew
 /// without bound.
 #[test]
 fn a_log_that_cannot_be_made_is_tried_again() {
@@ -247,8 +247,8 @@ fn a_log_that_cannot_be_made_is_tried_again() {
     }
 }
 
-/// `wait_durable` refused a number that `write_async` had just returned, while an earlier synced group
-/// was on its way: what comes behind that is not visible yet.
+/// `wait_durable` refused a number that `write_async` had just returned, if an earlier synced group was in
+/// flight: writes behind that group are not visible yet.
 #[test]
 fn a_number_that_was_returned_can_be_waited_for() {
     let (machine, gate) = Machine::gated(WalIoMode::Buffered);
@@ -269,9 +269,9 @@ fn a_number_that_was_returned_can_be_waited_for() {
     assert_eq!(e.kind(), ErrorKind::InvalidArgument);
 }
 
-/// After `resume` the MANIFEST still asked for the log that had failed: a family whose memtable was
-/// waiting for its flush, with nothing written since, stayed at it. The next open stopped at the half
-/// record there, and what was written and synced after `resume` was lost, though nothing had crashed.
+/// After `resume` the MANIFEST still asked for the log that had failed: a family whose memtable was waiting
+/// for its flush, without later writes, still needed it. The next open stopped at the half record there,
+/// and writes that were synced after `resume` were lost, though nothing had crashed.
 #[test]
 fn a_log_that_failed_is_not_replayed_after_resume() {
     let machine = Machine::new(WalIoMode::Buffered);
@@ -300,7 +300,7 @@ fn a_log_that_failed_is_not_replayed_after_resume() {
     }
 }
 
-/// Takes its time when a flush begins.
+/// Delays the beginning of a flush.
 struct SlowFlush(AtomicBool);
 
 impl EventListener for SlowFlush {
@@ -310,8 +310,8 @@ impl EventListener for SlowFlush {
     }
 }
 
-/// `resume` returned at once when somebody else was resuming, such as the thread that does so after a
-/// full device: the failure is cleared early, for the flushes. The next write was still refused.
+/// `resume` returned at once when another thread was resuming, such as the one that does so after a full
+/// device: the failure is cleared early, for the flushes. The next write was still refused.
 #[test]
 fn resume_waits_for_one_that_is_under_way() {
     let listener = Arc::new(SlowFlush(AtomicBool::new(false)));
@@ -327,9 +327,9 @@ fn resume_waits_for_one_that_is_under_way() {
     resuming.join().unwrap().unwrap();
 }
 
-/// While `resume` brought memtables to tables, the log was a new one with nothing in it: `sync_wal` found
-/// nothing to do and returned, though what had been written was in no log that counts and in no table yet.
-/// When the flush then failed too, it was gone with the process.
+/// While `resume` flushed memtables, the log was a new, empty one. `sync_wal` found nothing to do and
+/// returned, though earlier writes were in no valid log and in no table yet. When the flush then failed
+/// too, they were lost with the process.
 #[test]
 fn nothing_is_durable_while_resume_flushes() {
     let listener = Arc::new(HeldFlush::default());
@@ -346,8 +346,8 @@ fn nothing_is_durable_while_resume_flushes() {
     db.sync_wal().unwrap();
 }
 
-/// A writer that must not wait had queued before writes were stopped, behind one that then waited: it
-/// waited too. Where it was a listener on a thread that flushes, that was for ever.
+/// A writer that must not wait had queued before writes were stopped, behind one that then waited, so it
+/// waited too. If it was a listener on a flush thread, that was for ever.
 #[test]
 fn a_write_that_must_not_wait_does_not_wait_behind_one_that_does() {
     let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);

@@ -1,5 +1,6 @@
-//! Threads of the database's that call the application's code, and what that code may do there: let go of the
-//! database, pause it, wait for it, panic. Each of these hung or went on in somebody else's database once.
+//! The database's threads that call the application's code, and what that code may do there: drop the database,
+//! pause it, wait for it, panic. Each of these hung, or went on in a database that belonged to another opener,
+//! once.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use super::{
 /// The operating system's number of an input/output error.
 const EIO: i32 = 5;
 
-/// Lets go of the database when it is about to be resumed.
+/// Drops its handle when the database is about to be resumed.
 struct OnResume(Arc<LastOwner>);
 
 impl EventListener for OnResume {
@@ -29,8 +30,8 @@ impl EventListener for OnResume {
     }
 }
 
-/// The device had been full, and the thread of the log resumed. A listener that heard of it let go of the
-/// last handle: the lock was released, and the thread began a log and a MANIFEST all the same.
+/// The device had been full, and the log's thread resumed. A listener of that event dropped the last
+/// handle: the lock was released, and the thread began a log and a MANIFEST all the same.
 #[test]
 fn nothing_is_resumed_once_the_lock_is_released() {
     let owner = Arc::new(LastOwner::default());
@@ -50,7 +51,7 @@ fn nothing_is_resumed_once_the_lock_is_released() {
             path.extension().is_some_and(|e| e == "sst")
         });
     owner.own(&db);
-    // A call that waited might see only the flush of the resume.
+    // A flush that waits might only see the flush of the resume.
     flush_in_background(&db);
     drop(db);
     until("the listener lets go", || owner.has_let_go());
@@ -60,7 +61,7 @@ fn nothing_is_resumed_once_the_lock_is_released() {
     assert!(db.get("in a memtable").unwrap().is_some());
 }
 
-/// Closes the database while it is resumed, on the thread that tells what flushes had to tell.
+/// Closes the database during a resume, on the thread that reports the events of flushes.
 #[derive(Default)]
 struct ClosesBesideResume {
     db: Mutex<Option<Db>>,
@@ -71,7 +72,7 @@ struct ClosesBesideResume {
 
 impl EventListener for ClosesBesideResume {
     fn on_flush_begin(&self, _: &FlushJobInfo) {
-        // The first one fails, the second one is the resume's.
+        // The first flush fails, the second one is the resume's.
         if self.flushes.fetch_add(1, Ordering::SeqCst) == 1 {
             until("somebody closes", || self.closes.load(Ordering::SeqCst));
             a_moment();
@@ -91,9 +92,9 @@ impl EventListener for ClosesBesideResume {
     }
 }
 
-/// The device had been full, and the thread of the log resumed. A listener on another of the database's
-/// threads closed it meanwhile: that did not wait for the resume, was refused, and what was in no log was
-/// lost.
+/// The device had been full, and the log's thread resumed. Meanwhile a listener on another of the
+/// database's threads closed it. The close did not wait for the resume and was refused, and unlogged writes
+/// were lost.
 #[test]
 fn a_close_on_a_thread_of_its_own_waits_for_the_resume_on_another() {
     let listener = Arc::new(ClosesBesideResume::default());
@@ -112,7 +113,7 @@ fn a_close_on_a_thread_of_its_own_waits_for_the_resume_on_another() {
         .fail_on(Fault::NoSpace, Repeat::Once, |_, path| {
             path.extension().is_some_and(|e| e == "sst")
         });
-    // A call that waited might see only the flush of the resume, which waits for the close.
+    // A flush that waits might only see the flush of the resume, which waits for the close.
     flush_in_background(&db);
     *given = Some(db);
     drop(given);
@@ -141,8 +142,8 @@ impl EventListener for Pauses {
     }
 }
 
-/// What a resume had to tell was told before its turn was over: a listener that paused background work waited
-/// for that, on the thread that resumed.
+/// The events of a resume were reported before its turn was over: a listener that paused background work waited
+/// for the end of the resume, on the thread that resumed.
 #[test]
 fn whoever_hears_of_a_resume_may_pause_background_work() {
     let listener = Arc::new(Pauses::default());
@@ -157,15 +158,15 @@ fn whoever_hears_of_a_resume_may_pause_background_work() {
     put(&db, &SYNC, "after").unwrap();
 }
 
-/// A resume was given up while its flush was under way, which then forgot what it belonged to: one family
-/// left the log that had failed, the other did not, and the next open found half of a batch there. The
-/// simulated device leaves nothing, half or all of a write that fails: it takes turns.
+/// A resume was given up while its flush was running, which then forgot that it belonged to the resume. One
+/// family left the log that had failed, the other did not, and the next open found half of a batch there.
+/// The simulated device leaves nothing, half or all of a write that fails, in turn.
 #[test]
 fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
     for turn in 0..3 {
         let held = Arc::new(HeldFlush::default());
         let mut machine = Machine::new(WalIoMode::Buffered);
-        // One sealed memtable is not flushed yet.
+        // One memtable is sealed and not flushed yet.
         machine.options.cf.write_buffer_size = 64 << 10;
         machine.options.cf.max_write_buffer_number = 6;
         machine.options.cf.min_write_buffer_number_to_merge = 4;
@@ -173,7 +174,7 @@ fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
         db.create_column_family("other", &machine.options.cf)
             .unwrap();
         machine.take_turns(&db, turn);
-        db.flush().unwrap(); // nothing is flushed when it is opened
+        db.flush().unwrap(); // so that the open has nothing to flush
         db.close().unwrap();
         let quiet = machine.options.clone();
         machine.listen(&held);
@@ -189,7 +190,7 @@ fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
             }
             let value = vec![b'v'; 4000];
             db.put_cf(&other, format!("fills{i}"), value).unwrap();
-            // Which finds that one full, and seals it: nothing is in its new memtable.
+            // This write finds the memtable full and seals it: the new memtable is empty.
             put(&db, &WriteOptions::default(), "in a memtable").unwrap();
         }
         machine
@@ -215,7 +216,7 @@ fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
     }
 }
 
-/// Raises the limit of memory when a memtable is sealed.
+/// Raises the memory limit when a memtable is sealed.
 struct Raises(Arc<WriteBufferManager>);
 
 impl EventListener for Raises {
@@ -224,7 +225,8 @@ impl EventListener for Raises {
     }
 }
 
-/// A writer that waited for memory kept what it had to tell: whoever would have made room never heard of it.
+/// A writer that waited for memory did not report its events first: a listener that would have made room was
+/// not called.
 #[test]
 fn whoever_makes_room_hears_that_memory_is_full() {
     let memory = Arc::new(WriteBufferManager::new(1 << 20, None, true));
@@ -235,12 +237,12 @@ fn whoever_makes_room_hears_that_memory_is_full() {
     machine.options.cf.max_write_buffer_number = 8;
     machine.listen(&listener);
     let db = Arc::new(machine.open());
-    // No flush makes room.
+    // No flush can make room.
     db.pause_background_work().unwrap();
     in_time(
         "writes",
         with(&db, |db| {
-            // Fills more than there is; the next one waits, and seals that memtable.
+            // Uses more than the limit; the next write waits, and seals that memtable.
             db.put("large", vec![0; 2 << 20]).unwrap();
             db.put("next", "v").unwrap();
         }),
@@ -248,7 +250,7 @@ fn whoever_makes_room_hears_that_memory_is_full() {
     db.continue_background_work().unwrap();
 }
 
-/// Fails to write an OPTIONS file, then panics at it, then lets it go.
+/// Fails the first write of an OPTIONS file, panics at the second, and allows the third.
 #[derive(Debug, Default)]
 struct FailsThenPanics {
     armed: AtomicBool,
@@ -269,8 +271,7 @@ impl Hook for FailsThenPanics {
     }
 }
 
-/// A file system that panicked when a stale OPTIONS file was written again took the thread that flushes
-/// along.
+/// A file system that panicked when a stale OPTIONS file was written again ended the flush thread.
 #[test]
 fn a_panic_at_the_options_file_takes_no_thread_along() {
     let hook = Arc::new(FailsThenPanics::default());

@@ -1,4 +1,4 @@
-//! File systems that panic: what they did not do is not done, and nobody waits for it.
+//! File systems that panic: their operation counts as not done, and no thread waits for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 use super::{DIR, Machine, SYNC, a_moment, durable_write, in_time, is_log, log_writes, put, until};
 
-/// Panics once, when a thread of the database's does something to a file.
+/// Panics once, at an operation on a file by one of the database's threads.
 #[derive(Debug)]
 struct PanicsOnce {
     armed: AtomicBool,
@@ -20,7 +20,7 @@ struct PanicsOnce {
 }
 
 impl PanicsOnce {
-    /// A machine that panics so, once it is armed.
+    /// A machine with this hook, which panics once after it is armed.
     fn under(mode: WalIoMode, which: fn(Op, &Path) -> bool) -> (Machine, Arc<Self>) {
         let mut machine = Machine::new(mode);
         let armed = AtomicBool::new(false);
@@ -29,7 +29,7 @@ impl PanicsOnce {
         (machine, hook)
     }
 
-    /// Makes a call during which it panics.
+    /// Makes a call during which the hook panics.
     fn in_call<T>(&self, call: impl FnOnce() -> T) {
         self.armed.store(true, Ordering::SeqCst);
         let panicked = catch_unwind(AssertUnwindSafe(call)).is_err();
@@ -46,8 +46,8 @@ impl Hook for PanicsOnce {
     }
 }
 
-/// A file system that panicked when a thread deleted what was obsolete took that thread along: it
-/// counted as busy for ever, and `pause_background_work` and `wait_for_compact` waited for it.
+/// A file system that panicked when a thread deleted obsolete files ended that thread: it counted as busy
+/// for ever, and `pause_background_work` and `wait_for_compact` waited for it.
 #[test]
 fn a_panic_behind_a_job_takes_no_thread_along() {
     let (machine, hook) = PanicsOnce::under(WalIoMode::Buffered, |op, path| {
@@ -77,8 +77,8 @@ fn a_panic_behind_a_job_takes_no_thread_along() {
     });
 }
 
-/// A file system that panicked when a file was made ahead took the thread along that makes them: every later
-/// log was a buffered one.
+/// A file system that panicked when a file was made ahead ended the thread that makes them: every later log was
+/// a buffered one.
 #[test]
 fn a_panic_at_the_pool_leaves_a_pool() {
     let (machine, hook) = PanicsOnce::under(WalIoMode::Direct, |op, path| {
@@ -92,7 +92,7 @@ fn a_panic_at_the_pool_leaves_a_pool() {
     assert!(!hook.armed.load(Ordering::SeqCst));
 }
 
-/// Panics when the name of a new CURRENT is to be made durable.
+/// Panics when the name of a new CURRENT is about to be made durable.
 #[derive(Debug, Default)]
 struct PanicsBehindCurrent {
     armed: AtomicBool,
@@ -114,8 +114,8 @@ impl Hook for PanicsBehindCurrent {
     }
 }
 
-/// A file system panicked when `resume` had begun another MANIFEST: CURRENT named that, edits went to the old
-/// one still, and the tables that they took out were deleted.
+/// A file system panicked when `resume` had begun a new MANIFEST. CURRENT named the new one, edits still went
+/// to the old one, and the tables that they removed were deleted.
 #[test]
 fn a_panic_behind_a_new_manifest_is_a_failure() {
     fn syncs_of_tables(op: Op, path: &Path) -> bool {
@@ -151,7 +151,7 @@ fn a_panic_behind_a_new_manifest_is_a_failure() {
         db
     });
     gate.open();
-    // The compaction ends, and deletes what it thinks it may.
+    // The compaction ends, and deletes the files that it takes for obsolete.
     for _ in 0..10 {
         a_moment();
     }
@@ -163,8 +163,8 @@ fn a_panic_behind_a_new_manifest_is_a_failure() {
     }
 }
 
-/// A file system panicked when an edit was written to the MANIFEST: writes went on, and what is half in it was followed by
-/// the next edit.
+/// A file system panicked when an edit was written to the MANIFEST. Writes continued, and the next edit
+/// followed a half one.
 #[test]
 fn a_panic_at_the_manifest_is_a_failure() {
     for by_flush in [false, true] {
@@ -179,7 +179,7 @@ fn a_panic_at_the_manifest_is_a_failure() {
             db.flush().unwrap_err();
         } else {
             hook.in_call(|| db.create_column_family("begun", &machine.options.cf));
-            // Whether the MANIFEST has it is not known: nobody may be told that anything is durable.
+            // Whether the MANIFEST has the edit is not known, so nothing may be reported as durable.
             put(&db, &SYNC, "refused at once").unwrap_err();
             let refused = db.create_column_family("refused", &machine.options.cf);
             let refused = refused.unwrap_err().to_string();
@@ -202,8 +202,8 @@ fn a_panic_at_the_manifest_is_a_failure() {
     }
 }
 
-/// A file system that panicked while the database was closed let LOCK go before its threads had ended, or
-/// the panic went to whoever closed it.
+/// A file system panicked while the database was closed. LOCK was released before the database's threads
+/// had ended, or the panic reached the caller of the close.
 #[test]
 fn a_panic_at_the_end_of_a_close_is_not_the_callers() {
     let (machine, hook) = PanicsOnce::under(WalIoMode::Buffered, |op, path| {
@@ -215,7 +215,7 @@ fn a_panic_at_the_end_of_a_close_is_not_the_callers() {
         .disk
         .fail_on(Fault::Eio, Repeat::Forever, |act, _| act == Act::Remove);
     db.flush().unwrap();
-    // The thread that flushed deletes behind its job.
+    // The flush thread deletes files after its job.
     db.pause_background_work().unwrap();
     machine.disk.clear_faults();
     hook.armed.store(true, Ordering::SeqCst);
@@ -224,8 +224,8 @@ fn a_panic_at_the_end_of_a_close_is_not_the_callers() {
     assert!(machine.open().get("k").unwrap().is_some());
 }
 
-/// A file system panicked when the log was written to, and the bytes were gone: the next sync found nothing
-/// to write, and said that they were durable.
+/// A file system panicked at a write of the log, and the bytes were lost: the next sync found nothing to
+/// write, and reported them as durable.
 #[test]
 fn what_a_panic_kept_from_the_log_is_not_durable() {
     for sync in [true, false] {
@@ -245,7 +245,7 @@ fn what_a_panic_kept_from_the_log_is_not_durable() {
     }
 }
 
-/// Panics at the first such call on a log after another log was cut off.
+/// Panics at the first such operation on a log after another log was cut off.
 #[derive(Debug)]
 struct PanicsAtTheNextLog {
     which: Op,
@@ -269,8 +269,8 @@ impl Hook for PanicsAtTheNextLog {
     }
 }
 
-/// The same where the next log was begun already: its flight belonged to nobody, and whoever closed or
-/// resumed the database waited for it for ever. A close that cannot hand over what was acknowledged says so.
+/// The same after the next log was begun. Its flight belonged to no thread, and a close or resume waited for it
+/// for ever. A close that cannot hand over acknowledged writes returns an error.
 #[test]
 fn a_panic_at_the_next_log_is_a_failure() {
     for (which, resumes) in [
@@ -309,8 +309,8 @@ fn a_panic_at_the_next_log_is_a_failure() {
     }
 }
 
-/// A sync of a log had failed, and a file system panicked when what was not durable was to go to another
-/// log: everybody waited for that, for ever.
+/// A sync of a log had failed, and a file system panicked while the undurable records were moved to another
+/// log: every later call waited for that, for ever.
 #[test]
 fn a_panic_while_a_log_is_mended_is_a_failure() {
     let (mut machine, hook) = PanicsOnce::under(WalIoMode::Direct, |op, path| {

@@ -1,4 +1,4 @@
-//! Writes whose durability is waited for later, and logs that are locked.
+//! Writes whose durability is awaited later, and locked logs.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use super::{
     DIR, LONG, Machine, SYNC, in_time, is_log, log_sync, log_syncs, put, start, until, write_async,
 };
 
-/// Counts how often it was woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -28,7 +28,7 @@ fn poll(durable: &mut Durable, waker: &Waker) -> Poll<base::Result<()>> {
     Pin::new(durable).poll(&mut Context::from_waker(waker))
 }
 
-/// Whatever comes of it, it comes.
+/// The outcome, which must come in time.
 fn outcome(durable: &Durable) -> base::Result<()> {
     let (tx, rx) = mpsc::channel();
     durable.on_ready(move |r| drop(tx.send(r)));
@@ -98,7 +98,7 @@ fn an_error_reaches_all_who_wait_and_those_who_come_late() {
     assert!(rx.recv_timeout(LONG).unwrap());
     thread.join().unwrap().unwrap_err();
     until("the waker is called", || woken.0.load(Ordering::SeqCst) > 0);
-    // Who asks only now is told as well.
+    // A waiter that comes only now gets the error too.
     for write in &writes {
         outcome(&write.durable).unwrap_err();
     }
@@ -108,7 +108,7 @@ fn an_error_reaches_all_who_wait_and_those_who_come_late() {
     ));
     machine.disk.clear_faults();
     db.resume().unwrap();
-    // It is in tables now.
+    // The writes are in tables now.
     for write in &writes {
         outcome(&write.durable).unwrap();
     }
@@ -119,7 +119,7 @@ fn an_error_reaches_all_who_wait_and_those_who_come_late() {
     machine.cut_power(&told, &[]);
 }
 
-/// The log is not at its end when the device is merely full: what waits becomes durable later.
+/// A log is not given up when the device is only full: waiting writes become durable later.
 #[test]
 fn what_waits_for_space_is_durable_when_there_is_some() {
     let machine = Machine::new(WalIoMode::Buffered);
@@ -138,7 +138,7 @@ fn what_waits_for_space_is_durable_when_there_is_some() {
     machine.cut_power(&told, &[]);
 }
 
-/// Who waits for space is told after its time; what was written is durable when there is some.
+/// A waiter gets an error when its time is over; the write becomes durable when there is space.
 #[test]
 fn who_waits_for_space_is_told_when_it_does_not_come() {
     let mut machine = Machine::new(WalIoMode::Buffered);
@@ -179,8 +179,8 @@ fn dropped_futures_change_nothing() {
     }
 }
 
-/// A write of which only `applied` is ready waits in the process for the device write before it, and dies
-/// with the process there; nobody has to ask for it to be handed over then.
+/// A write for which only `applied` is ready waits in the process for the device write before it, and dies
+/// with the process there. It is handed over afterwards without any further call.
 #[test]
 fn what_is_written_asynchronously_waits_in_the_process_for_one_device_write() {
     let (machine, gate) = Machine::gated(WalIoMode::Buffered);
@@ -332,8 +332,8 @@ fn close_does_not_wait_for_a_lock() {
     machine.cut_power(&told, &["async".to_owned()]);
 }
 
-/// The failure was a full device, which the database tries to resume from by itself: it waited for
-/// the lock, and closing waited for it.
+/// The failure was a full device, from which the database tries to resume by itself: the resume waited for
+/// the lock, and the close waited for the resume.
 #[test]
 fn close_while_locked_and_failed_does_not_hang() {
     let machine = Machine::new(WalIoMode::Buffered);

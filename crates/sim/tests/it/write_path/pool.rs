@@ -1,4 +1,4 @@
-//! Logs that are made ahead, and logs that are used again.
+//! Logs that are made ahead, and logs that are recycled.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use super::sweeps::Nth;
 use super::{DIR, Machine, SYNC, is_log, put, until};
 
-/// Removes nothing.
+/// Fails every removal.
 #[derive(Debug)]
 struct NoRemoval;
 
@@ -28,14 +28,14 @@ impl Hook for NoRemoval {
     }
 }
 
-/// A file that was of no use and could not be removed came first, again and again: no log file was made ahead
-/// any more.
+/// A useless file that could not be removed was tried first, again and again: no log file was made ahead any
+/// more.
 #[test]
 fn a_file_that_cannot_be_removed_does_not_stop_the_filling_of_others() {
     let dir = tempfile::tempdir().unwrap();
     let left = dir.path().join(log::pool::DIR).join("1.zero");
     std::fs::create_dir(left.parent().unwrap()).unwrap();
-    std::fs::write(&left, vec![7; 128 << 10]).unwrap(); // no zeros
+    std::fs::write(&left, vec![7; 128 << 10]).unwrap(); // not zeros
     let options = PoolOptions {
         file_bytes: 128 << 10,
         ready: 1,
@@ -52,7 +52,7 @@ fn a_file_that_cannot_be_removed_does_not_stop_the_filling_of_others() {
     assert!(failed > 0 && left.exists() && pool.has_unfit());
 }
 
-/// Each file can be removed at the second try, but for the one that was tried last.
+/// Each file can be removed at the second try, except the one that was tried last.
 #[derive(Debug, Default)]
 struct OneStays {
     tried: Mutex<Vec<PathBuf>>,
@@ -75,7 +75,7 @@ impl Hook for OneStays {
     }
 }
 
-/// Of several such files the same one was tried again each time, and the others stayed.
+/// Of several such files the same one was tried each time, and the others stayed.
 #[test]
 fn a_file_that_cannot_be_removed_does_not_keep_others() {
     let dir = tempfile::tempdir().unwrap();
@@ -110,7 +110,7 @@ fn an_empty_pool_does_not_hold_writers_back() {
     let (machine, gate) = Machine::gated(WalIoMode::Direct);
     let (db, mut told) = machine.open_direct();
     assert_eq!(machine.count(Ticker::WalPrecreateMiss), 0);
-    // Not the blocks that a growing log asks for.
+    // The allocations of a growing log are not held back.
     gate.close(|op, path| op == Op::Allocate && path.starts_with("/db/log-pool"));
     for round in 0..3 {
         db.flush().unwrap();
@@ -133,7 +133,7 @@ fn an_empty_pool_does_not_hold_writers_back() {
     machine.cut_power(&told, &[]);
 }
 
-/// Many switches of logs: with a pool none of them is a growing file, once it is filled.
+/// Many switches of logs: once the pool is filled, no log is a growing file.
 #[test]
 fn logs_are_taken_from_the_pool_and_their_files_filled_again() {
     let mut machine = Machine::new(WalIoMode::Direct);
@@ -159,8 +159,8 @@ fn logs_are_taken_from_the_pool_and_their_files_filled_again() {
     assert!(machine.count(Ticker::WalPrecreateHit) >= 2);
 }
 
-/// Somebody copied the directory of a database that had been asked to keep its files: the log file that
-/// was being made had gone, or had another name, when he came to it.
+/// A user copied the directory of a database after disabling file deletions. The log file that was being
+/// made was gone, or had another name, when the copy came to it.
 #[test]
 fn files_in_the_making_stay_while_deletions_are_disabled() {
     let mut machine = Machine::new(WalIoMode::Direct);
@@ -185,7 +185,7 @@ fn files_in_the_making_stay_while_deletions_are_disabled() {
         }
         !before.is_empty()
     });
-    // Enough to have it done, and to need it.
+    // Enough to finish the file, and to need it.
     for i in 0..400 {
         let key = format!("held{i:03}");
         db.put_opt(&SYNC, &db.default_column_family(), &key, vec![2; 16 << 10])
@@ -215,8 +215,8 @@ fn first_types(machine: &Machine) -> Vec<u8> {
         .collect()
 }
 
-/// Rounds of writes with a flush after each, so that logs become free; each log is shorter than the
-/// one whose file it has.
+/// Rounds of writes with a flush after each, so that logs become free; each log is shorter than the one
+/// whose file it reuses.
 fn rounds(machine: &Machine, db: &Db, name: &str, told: &mut Vec<String>) {
     for round in 0..5 {
         for i in 0..(12 - 2 * round) {
@@ -234,7 +234,7 @@ fn rounds(machine: &Machine, db: &Db, name: &str, told: &mut Vec<String>) {
     }
 }
 
-/// What is behind the end of a recycled log is another log's: it is read by nobody.
+/// The records behind the end of a recycled log are another log's: no reader returns them.
 #[test]
 fn recycled_logs_are_read_to_their_end_and_no_further() {
     for mode in [WalIoMode::Buffered, WalIoMode::Direct] {
@@ -263,7 +263,7 @@ fn recycling_goes_on_and_off_and_on_again() {
         machine.options.db.avoid_flush_during_recovery = life % 2 == 1;
         let db = machine.open();
         rounds(&machine, &db, &format!("life{life}"), &mut told);
-        // The life ends without a word.
+        // The process is killed.
         let image = machine.disk.kill_image();
         drop(db);
         machine.disk = image;
@@ -272,7 +272,8 @@ fn recycling_goes_on_and_off_and_on_again() {
     assert!(machine.count(Ticker::WalRecycled) >= 4);
 }
 
-/// Files are filled, become logs, are given back and used again; whatever fails is done again next time.
+/// Files are filled, become logs, are given back and used again; a step that fails is tried again the next
+/// time.
 fn life(pool: &Pool, dir: &Path, recyclable: bool) {
     for round in 0..4 {
         for _ in 0..20 {
@@ -321,7 +322,7 @@ fn whichever_call_fails_no_file_of_the_pool_is_forgotten() {
                 .unwrap()
                 .map(|e| e.unwrap().file_name())
                 .collect();
-            // And the reserve.
+            // The other file is the reserve.
             assert_eq!(names.len(), pool.ready() + 1, "{op:?} {path:?}: {names:?}");
             swept += 1;
         }

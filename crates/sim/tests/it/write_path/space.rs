@@ -36,8 +36,8 @@ fn writes_wait_for_space_and_go_on() {
     }
 }
 
-/// `wait_for_compact` waited for a compaction that had no space and was tried again each second: for ever. Found
-/// by chaos, seed 7016.
+/// `wait_for_compact` waited for a compaction that had no space and was tried again each second: for ever.
+/// Found by chaos, seed 7016.
 #[test]
 fn who_waits_for_compactions_is_told_that_there_is_no_space() {
     let mut machine = Machine::new(WalIoMode::Buffered);
@@ -63,7 +63,7 @@ fn who_waits_for_compactions_is_told_that_there_is_no_space() {
     assert!(e.to_string().contains("make space"), "{e}");
     put(&db, &SYNC, "writes go on").unwrap();
     machine.disk.clear_faults();
-    // What failed before this call is no answer to it.
+    // A failure before this call does not end it.
     let waits = Arc::clone(&db);
     in_time("there is space", move || waits.wait_for_compact()).unwrap();
     assert!(db.get("the key").unwrap().is_some());
@@ -113,7 +113,7 @@ fn no_slowdown_does_not_wait_for_space() {
     machine.cut_power(&told, &[]);
 }
 
-/// Direct logs need space ahead only; one small file is kept for when there is none.
+/// Direct logs need space ahead only; one small file is kept in reserve for a full device.
 #[test]
 fn the_reserve_is_used_when_the_pool_cannot_be_filled() {
     let machine = Machine::new(WalIoMode::Direct);
@@ -179,8 +179,8 @@ fn a_flush_that_met_a_full_device_is_resumed_by_itself() {
     assert!(machine.log_text().contains("resumed"));
 }
 
-/// `max_bgerror_resume_count=0`, which was refused, leaves a database that met a full device to the
-/// application.
+/// With `max_bgerror_resume_count=0`, which was refused, the application has to resume a database that met
+/// a full device.
 #[test]
 fn nothing_is_resumed_by_itself_where_that_is_not_wanted() {
     let mut machine = Machine::new(WalIoMode::Buffered);
@@ -194,7 +194,7 @@ fn nothing_is_resumed_by_itself_where_that_is_not_wanted() {
         });
     assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::NoSpace);
     machine.disk.clear_faults();
-    // The first attempt would come at once.
+    // The first automatic attempt would come at once.
     std::thread::sleep(Duration::from_secs(2));
     put(&db, &SYNC, "refused").unwrap_err();
     assert_eq!(machine.count(Ticker::ErrorHandlerAutoresumeCount), 0);
@@ -202,8 +202,8 @@ fn nothing_is_resumed_by_itself_where_that_is_not_wanted() {
     put(&db, &SYNC, "after").unwrap();
 }
 
-/// A compaction needs space before it gives any back. Without it, it fails and is tried again later;
-/// reads and writes go on, and nothing is lost.
+/// A compaction needs space before it frees any. Without space it fails and is tried again later; reads and
+/// writes continue, and nothing is lost.
 #[test]
 fn a_compaction_that_met_a_full_device_holds_nobody_up() {
     let machine = Machine::new(WalIoMode::Buffered);
@@ -211,7 +211,7 @@ fn a_compaction_that_met_a_full_device_holds_nobody_up() {
     let mut told = Vec::new();
     for i in 0..3 {
         told.push(put(&db, &SYNC, &format!("key{i}")).unwrap());
-        told.push(put(&db, &SYNC, &format!("other{i}")).unwrap()); // no file can just move
+        told.push(put(&db, &SYNC, &format!("other{i}")).unwrap()); // so that no file is only moved
         db.flush().unwrap();
     }
     machine
@@ -240,7 +240,7 @@ fn a_compaction_that_met_a_full_device_holds_nobody_up() {
     );
 }
 
-/// The same where the compaction started by itself: it is done once there is space again.
+/// The same for a compaction that started by itself: it is done once there is space again.
 #[test]
 fn a_compaction_that_started_by_itself_waits_for_space() {
     let mut machine = Machine::new(WalIoMode::Buffered);
@@ -250,13 +250,13 @@ fn a_compaction_that_started_by_itself_waits_for_space() {
     let mut told = Vec::new();
     for i in 0..2 {
         told.push(put(&db, &SYNC, &format!("key{i}")).unwrap());
-        told.push(put(&db, &SYNC, &format!("other{i}")).unwrap()); // no file can just move
+        told.push(put(&db, &SYNC, &format!("other{i}")).unwrap()); // so that no file is only moved
         db.flush().unwrap();
     }
     let level0 = |db: &ironstone::Db| db.property("rocksdb.num-files-at-level0").unwrap();
     let flushed = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&flushed);
-    // The flush has room for its table; whatever comes after has none.
+    // The flush has room for its table; the compaction after it has none.
     machine
         .disk
         .fail_on(Fault::NoSpace, Repeat::Forever, move |act, path| {
@@ -275,7 +275,7 @@ fn a_compaction_that_started_by_itself_waits_for_space() {
     for key in &told {
         assert!(db.get(key).unwrap().is_some());
     }
-    // Who asks for one does not wait for the next try.
+    // A manual compaction does not wait for the next try.
     let cf = db.default_column_family();
     let clock = SystemClock::shared();
     let begun = clock.monotonic_nanos();

@@ -1,5 +1,5 @@
-//! One call of the file system fails, or one call of an order panics, at every place in turn: whatever
-//! was being done comes to an end, can be done again, and leaves nothing behind.
+//! One file system call fails, or one comparison panics, at every place in turn: the operation comes to an
+//! end, can be repeated, and leaves nothing behind.
 
 use std::cmp::Ordering as Order;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 use super::{DIR, Machine, SYNC, in_time, put};
 
-/// Fails one operation, when so many have been.
+/// Fails one operation, after a given number of others.
 #[derive(Debug)]
 pub(super) struct Nth {
     left: AtomicI64,
@@ -25,7 +25,7 @@ pub(super) struct Nth {
 }
 
 impl Nth {
-    /// Fails nothing yet.
+    /// A hook that fails nothing yet.
     pub(super) fn off() -> Arc<Self> {
         Arc::new(Self {
             left: AtomicI64::new(OFF),
@@ -37,7 +37,7 @@ impl Nth {
         self.left.store(n, Ordering::SeqCst);
     }
 
-    /// Fails nothing any more; what has failed.
+    /// Fails nothing any more; returns the operation that failed.
     pub(super) fn disarm(&self) -> Option<(Op, PathBuf)> {
         self.left.store(OFF, Ordering::SeqCst);
         self.hit.lock().unwrap().clone()
@@ -197,15 +197,15 @@ fn sweep(mode: WalIoMode) {
     assert!(bad.is_empty(), "{} of them:\n{}", bad.len(), bad.join("\n"));
 }
 
-/// Tables of flushes, compactions and copies that failed stayed until the next open: on a full device they
-/// took the last of the space. So did those that a MANIFEST which had failed might name, though another had
-/// been begun.
+/// Tables of failed flushes, compactions and copies stayed until the next open: on a full device they took
+/// the last of the space. So did tables that a failed MANIFEST might name, though a new MANIFEST had been
+/// begun.
 #[test]
 fn whatever_fails_can_be_done_again_and_leaves_nothing() {
     sweep(WalIoMode::Buffered);
 }
 
-/// An order that panics once, when it is asked so many times.
+/// An order that panics once, after so many comparisons.
 struct Fragile {
     left: AtomicI64,
 }

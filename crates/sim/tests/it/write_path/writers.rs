@@ -1,4 +1,4 @@
-//! Writers that meet: groups, queues, and options of writes.
+//! Concurrent writers: groups, queues, and write options.
 
 use std::cmp::Ordering as Order;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ const UNLOGGED: WriteOptions = WriteOptions {
     low_pri: false,
 };
 
-/// Several threads write `n` keys each, with the options that `options` gives for each key.
+/// Lets several threads write `n` keys each, with the write options that `options` returns for each key.
 /// Returns the keys.
 fn write_all(
     db: &Db,
@@ -75,8 +75,8 @@ fn manual_wal_flush_races_synced_writers() {
     }
 }
 
-/// With `manual_wal_flush` the log's buffer grew until somebody called `flush_wal`. RocksDB hands it
-/// over whenever it has `writable_file_max_buffer_size`, a MiB.
+/// With `manual_wal_flush` the log's buffer grew until a call of `flush_wal`. RocksDB hands it over
+/// whenever it holds `writable_file_max_buffer_size`, a MiB.
 #[test]
 fn manual_wal_flush_keeps_no_more_than_a_mebibyte_in_the_process() {
     for mode in [WalIoMode::Buffered, WalIoMode::Direct] {
@@ -99,8 +99,8 @@ fn manual_wal_flush_keeps_no_more_than_a_mebibyte_in_the_process() {
     }
 }
 
-/// `wal_pipeline_depth` says how many durable writes of a log are on their way at once: writers
-/// that come when there are as many wait, and share the next one.
+/// `wal_pipeline_depth` is the number of durable writes of a log that are in flight at once: later writers
+/// wait, and share the next one.
 #[test]
 fn as_many_writes_are_on_their_way_as_the_depth_says() {
     for (policy, depth) in [
@@ -136,8 +136,8 @@ fn as_many_writes_are_on_their_way_as_the_depth_says() {
     }
 }
 
-/// Logged and unlogged writers never share a group: the log would have what was not to be logged,
-/// or lack what was.
+/// Logged and unlogged writers never share a group: the log would hold records that were not to be logged,
+/// or lack some that were.
 #[test]
 fn logged_and_unlogged_writers_side_by_side() {
     for pipelined in [false, true] {
@@ -163,8 +163,8 @@ fn logged_and_unlogged_writers_side_by_side() {
     }
 }
 
-/// A batch of log data has nothing for a memtable. With `two_write_queues` it returns while a synced
-/// write before it waits for the device, and an ordinary write does not.
+/// A batch of log data has nothing for a memtable. With `two_write_queues` it returns while an earlier
+/// synced write waits for the device; an ordinary write does not.
 #[test]
 fn batches_for_the_log_alone_do_not_wait_with_two_write_queues() {
     let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
@@ -261,7 +261,7 @@ fn max_write_batch_group_size_bytes_bounds_a_group() {
     machine.cut_power(&told, &["before".to_owned()]);
 }
 
-/// Compaction is due and cannot begin: `low_pri` writers are held back, others are not.
+/// A compaction is due and cannot begin: `low_pri` writers are held back, others are not.
 #[test]
 fn low_pri_gives_way_to_compaction() {
     let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
@@ -314,7 +314,7 @@ fn low_pri_gives_way_to_compaction() {
     machine.cut_power(&told, &[]);
 }
 
-/// An order that panics on the thread `victim`, when it is told to.
+/// An order that panics on the thread `victim`, when it is armed.
 struct Fragile(Arc<AtomicBool>);
 
 impl UserComparator for Fragile {
@@ -332,8 +332,8 @@ impl UserComparator for Fragile {
     }
 }
 
-/// The leader of a group panicked while its followers put in their own batches, and they waited for ever
-/// to be told how it went; or a follower panicked, and the leader waited for it.
+/// The leader of a group panicked while its followers inserted their own batches, and they waited for ever
+/// for the outcome; or a follower panicked, and the leader waited for it.
 #[test]
 fn a_group_is_told_whoever_of_it_panics() {
     for victim in [0, 3] {
@@ -345,7 +345,8 @@ fn a_group_is_told_whoever_of_it_panics() {
         gate.close(log_syncs);
         let first = start(with(&db, |db| put(db, &SYNC, "first")));
         gate.until_held();
-        // They are one group, large enough to be inserted by its members. The first one leads.
+        // The writers are one group, large enough that its members insert their own batches. The first one
+        // leads.
         let writers: Vec<_> = (0..6)
             .map(|n| {
                 let name = if n == victim { "victim" } else { "writer" };
