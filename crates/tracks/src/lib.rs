@@ -1,14 +1,14 @@
-//! Where everything is, and was: objects report positions; who is in an area, who is nearest, where one has been.
+//! The tracking service: objects report positions; it answers which are in an area, which are
+//! nearest, and where one has been.
 //!
 //! ```text
-//!   geo      cells, covers, shapes, distances: pure
-//!   model    what is stored, byte for byte
-//!   store    what keeps it: the engine, or another one in benchmarks
-//!   write    taking reports            read     answering questions      fence    who goes in and out of areas
-//!   service  all of it together        live     where entities are now, for who listens
-//!   import   files into a store        export   and out of it            keep     how old points may be
-//!   devices  what phones send          mqtt     from a broker            check    whether the rows agree with each other
-//!   http     the service over HTTP
+//!   geo      cells, covers, shapes, distances: pure functions
+//!   model    the stored keys and values, byte for byte
+//!   store    the engine that keeps them, or another one in benchmarks
+//!   write    taking reports               read     answering questions        fence    areas with events
+//!   service  all of it together           live     positions for listeners    keep     retention and thinning
+//!   import   files into a store           export   a store into files         check    consistency of the rows
+//!   devices  messages of phones           mqtt     messages from a broker     http     the service over HTTP
 //! ```
 #![deny(clippy::indexing_slicing)]
 

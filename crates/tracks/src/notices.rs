@@ -1,4 +1,4 @@
-//! What is said to whoever runs the service: lines of a log, a few of each kind, however often something happens.
+//! Notices for the operator: lines of a log, rate-limited by kind.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use base::sync::{Mutex, PoisonError};
 
-/// Lines of one kind are so far apart at least, nanoseconds.
+/// The shortest time between two lines of one kind, nanoseconds.
 const APART: u64 = 10_000_000_000;
 
-/// Takes lines. It must not wait.
+/// Receives the lines. It must not block.
 pub type Sink = dyn Fn(&str) + Send + Sync;
 
-/// See the module. Clones say it to the same.
+/// Rate-limits lines and passes them to a [`Sink`]. Clones share the sink and the limits.
 #[derive(Clone, Default)]
 pub struct Notices(Option<Arc<Inner>>);
 
 struct Inner {
     sink: Box<Sink>,
-    /// When a line of each kind was said last, and how many were not said since.
+    /// By kind: when a line was last written, and how many were suppressed since.
     last: Mutex<BTreeMap<&'static str, (u64, u64)>>,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Debug for Notices {
 }
 
 impl Notices {
-    /// They are given to `sink`. The default ones are given to nobody.
+    /// Notices that are passed to `sink`. The default ones are discarded.
     pub fn new(sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
         let last = Mutex::new(BTreeMap::new());
         Self(Some(Arc::new(Inner {
@@ -38,15 +38,15 @@ impl Notices {
         })))
     }
 
-    /// Says something, however often.
+    /// Writes a line, without a limit.
     pub(crate) fn say_each(&self, text: &str) {
         if let Some(inner) = &self.0 {
             (inner.sink)(text);
         }
     }
 
-    /// Says something, unless something of this kind was said within ten seconds: then the next line says how many
-    /// there were.
+    /// Writes a line, unless one of this kind was written within ten seconds: then it is only
+    /// counted, and the next line says how many were suppressed. `now` is in nanoseconds.
     pub fn say(&self, kind: &'static str, now: u64, text: &str) {
         let Some(inner) = &self.0 else {
             return;

@@ -1,4 +1,4 @@
-//! What a fence is.
+//! Definitions of fences: an area, and which events it makes.
 
 use base::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -11,23 +11,23 @@ use crate::geo::position::Position;
 use crate::geo::shape::{Circle, Rectangle, Shape};
 use crate::model::name::Name;
 
-/// Cells of one fence, at most.
+/// The most cells of one fence.
 const CELLS: usize = 32;
 /// The most fences of a fleet.
 pub const FENCES_MAX: usize = 10_000;
 
-/// An area, as it is written. Positions are longitude, latitude, as in GeoJSON.
+/// An area, as it is defined. Positions are longitude, latitude, as in GeoJSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Area {
-    /// So many metres around a position.
+    /// All within a distance of a position.
     Circle {
         /// Longitude, latitude.
         centre: [f64; 2],
         /// Metres.
         radius: f64,
     },
-    /// Between two meridians and two latitudes.
+    /// Between two meridians and two parallels.
     Rectangle {
         /// West, south, east, north.
         bbox: [f64; 4],
@@ -37,17 +37,17 @@ pub enum Area {
         /// As in GeoJSON.
         coordinates: Vec<Vec<[f64; 2]>>,
     },
-    /// So many metres to either side of a line.
+    /// All within a distance of a line.
     Corridor {
         /// Positions of the line.
         coordinates: Vec<[f64; 2]>,
-        /// Metres.
+        /// To either side, in metres: half of the whole width.
         width: f64,
     },
 }
 
 impl Area {
-    /// The shape. Errors: `InvalidArgument` says what cannot be.
+    /// Builds the shape. Errors: `InvalidArgument` says what is invalid.
     pub fn shape(&self) -> Result<Box<dyn Shape + Send + Sync>> {
         let at = |[lon, lat]: [f64; 2]| Position::of_degrees(lat, lon);
         let all = |line: &[[f64; 2]]| line.iter().copied().map(at).collect::<Result<Vec<_>>>();
@@ -73,17 +73,17 @@ impl Area {
     }
 }
 
-/// What makes an event.
+/// Which events a fence makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct When {
-    /// The first report inside behind one outside.
+    /// For the first report inside after one outside.
     pub enter: bool,
-    /// The first report outside behind one inside.
+    /// For the first report outside after one inside.
     pub exit: bool,
-    /// The first report that is inside for so many seconds already; 0: never.
+    /// For the first report that has been inside for this many seconds; 0 for never.
     pub dwell_seconds: u32,
-    /// Two reports outside, whose straight line has a place inside.
+    /// For two reports outside whose straight line has a place inside.
     pub cross: bool,
 }
 
@@ -98,32 +98,32 @@ impl Default for When {
     }
 }
 
-/// A fence, as it is asked for.
+/// A fence, as it is requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// Where.
+    /// The area.
     pub area: Area,
-    /// What makes an event.
+    /// Which events it makes.
     #[serde(default)]
     pub when: When,
-    /// Only entities whose report has all these tags; none: all.
+    /// Only entities whose report has all these tags; if empty, all entities.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
 }
 
-/// A fence that is there.
+/// A fence of a fleet.
 pub struct Fence {
-    /// Its number in its fleet: a later one, and one that is defined anew, has a greater one.
+    /// Unique in the store, and increasing: a fence that is replaced gets a new, greater number.
     pub number: u64,
     /// Its name.
     pub name: Name,
-    /// As it was asked for.
+    /// The definition, as requested.
     pub definition: Definition,
-    /// Bits of its tags.
+    /// The bits of its tags.
     pub(crate) tags: u32,
     pub(crate) shape: Box<dyn Shape + Send + Sync>,
-    /// Cells that have all of it, and whether all of each is inside.
+    /// Cells that cover it, and whether the whole of each is inside.
     pub(crate) cells: Vec<(Cell, bool)>,
 }
 
@@ -134,7 +134,7 @@ impl std::fmt::Debug for Fence {
 }
 
 impl Fence {
-    /// One of a definition, whose tags have these bits. Errors: `InvalidArgument`, where its area cannot be.
+    /// Builds a fence whose tags have these bits. Errors: `InvalidArgument` if its area is invalid.
     pub(crate) fn new(
         (number, name): (u64, Name),
         definition: Definition,
@@ -154,7 +154,7 @@ impl Fence {
         })
     }
 
-    /// Whether an entity is meant, and is inside.
+    /// Whether an entity with these tags is meant, and its position is inside.
     pub(crate) fn has(&self, position: Position, tags: u32) -> bool {
         tags & self.tags == self.tags && self.shape.has(position)
     }

@@ -1,8 +1,9 @@
-//! Events: their ids, and giving them out.
+//! Events: their ids, and when readers may see them.
 //!
-//! Ids are microseconds since 1970, each greater than the one before. Shards take them when they write; a reader sees those
-//! below the lowest that is not durable yet. So nobody who has read up to an id misses one that comes below it later, and what
-//! was read stays.
+//! Ids are microseconds since 1970, each greater than the one before. A shard takes ids when it
+//! writes; readers see the events below the lowest id whose write is not yet durable. So a reader
+//! that has read up to an id never misses an event that appears below it later, and an event that
+//! was read is never lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -17,7 +18,7 @@ use crate::model::name::Name;
 use crate::model::time::Time;
 use crate::store::{Batch, Family, Store, View, damaged};
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -25,38 +26,38 @@ pub enum Kind {
     Enter,
     /// Inside before, outside now.
     Exit,
-    /// Inside for as long as the fence asks.
+    /// Inside for the time that the fence asks for.
     Dwell,
     /// Outside before and now, and inside between.
     Cross,
 }
 
-/// What happened, when, where and to whom.
+/// What happened to an entity, when and where.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Greater than that of each event before. Not part of what is stored.
+    /// Greater than the id of each earlier event. It is in the key; in the stored value it is 0.
     #[serde(default)]
     pub id: u64,
     /// What happened.
     pub kind: Kind,
-    /// Of which fence.
+    /// The name of the fence.
     pub fence: String,
-    /// To whom.
+    /// The name of the entity.
     pub entity: String,
     /// The time of the report that showed it, microseconds since 1970.
     pub time: i64,
-    /// Where it was then, degrees.
+    /// Latitude at that time, degrees.
     pub lat: f64,
-    /// Where it was then, degrees.
+    /// Longitude at that time, degrees.
     pub lon: f64,
 }
 
-/// Events of a fleet behind an id, in their order.
+/// Events of a fleet after an id, in the order of their ids.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// They.
+    /// The events.
     pub events: Vec<Event>,
-    /// All events up to this id were looked at: what comes is behind it.
+    /// All events up to this id are covered: the next page is read after it.
     pub next: u64,
 }
 
@@ -68,13 +69,13 @@ pub(crate) fn key(fleet: Fleet, id: u64) -> [u8; 12] {
     out
 }
 
-/// The ids of all events.
+/// The ids of all events of the store.
 #[derive(Debug)]
 pub struct Events {
     inner: Mutex<Inner>,
     /// The greatest id when the store was opened.
     opened: u64,
-    /// Up to which id events are given out.
+    /// The id up to which events are given out.
     through: watch::Sender<u64>,
 }
 
@@ -83,20 +84,20 @@ struct Inner {
     last: u64,
     /// The greatest id of each fleet that has had events since the store was opened.
     last_of: HashMap<Fleet, u64>,
-    /// Ids whose writes are not durable: the first, and how many.
+    /// Taken ids whose writes are not durable yet: the first id, and the number of ids.
     open: BTreeMap<u64, u64>,
-    /// The greatest number of a write that is durable, as far as was told.
+    /// The greatest number of a write that is known to be durable.
     durable: u64,
-    /// Those of writes that may not become durable, by the numbers of the writes.
+    /// The ids of writes that may not become durable, with the number of the write.
     unsure: Vec<(u64, Ids)>,
 }
 
 impl Events {
-    /// Those of a store: what is there is durable. Errors: the store's.
+    /// Reads the last ids of a store; all stored events are durable. Errors: the store's.
     pub fn open(store: &dyn Store) -> Result<Self> {
         let view = store.view();
         let mut last = 0;
-        // The last of each fleet.
+        // Visits the last event of each fleet.
         let mut from: Vec<u8> = Vec::new();
         let mut rows = view.rows(Family::Events, &[], None)?;
         loop {
@@ -129,8 +130,8 @@ impl Events {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ids for events of these fleets, at `now` or later, which are given back when they are dropped: when their write is
-    /// durable, or failed.
+    /// Takes ids, at `now` or later, for events of these fleets. Dropping the [`Ids`] gives them
+    /// back: this is done when their write is durable or has failed.
     pub(crate) fn take(self: &Arc<Self>, fleets: &[Fleet], now: Time) -> Ids {
         let count = fleets.len() as u64;
         let mut inner = self.lock();
@@ -154,16 +155,18 @@ impl Events {
         self.lock().last
     }
 
-    /// The write of this number may be lost: its events are held back, until a later write is durable.
+    /// The write with this number may be lost: its events are held back until a later write is
+    /// durable.
     pub(crate) fn is_unsure(&self, number: u64, ids: Ids) {
         let mut inner = self.lock();
-        // What is told by several threads may be told in another order.
+        // Several threads may report in any order.
         if number <= inner.durable {
             drop(inner);
             drop(ids);
             return;
         }
-        // While the store fails, each write has the same number: the lowest ids hold all others of it back.
+        // While the store fails, each write has the same number: keeping the lowest ids holds back
+        // all others.
         let known = inner.unsure.iter_mut().find(|(n, _)| *n == number);
         let held = match known {
             None => {
@@ -177,12 +180,13 @@ impl Events {
         drop(held);
     }
 
-    /// Whether events are held back: then somebody should ask when what is there is durable.
+    /// Whether events are held back: the caller should then find out when the stored events are
+    /// durable.
     pub(crate) fn are_held_back(&self) -> bool {
         !self.lock().unsure.is_empty()
     }
 
-    /// The write of this number, and all before it, are durable.
+    /// The write with this number, and all before it, are durable.
     pub(crate) fn is_durable(&self, number: u64) {
         let sure: Vec<(u64, Ids)> = {
             let mut inner = self.lock();
@@ -192,31 +196,31 @@ impl Events {
         drop(sure);
     }
 
-    /// Up to which id events are given out, now and whenever that changes.
+    /// The id up to which events are given out, and its changes.
     pub fn through(&self) -> watch::Receiver<u64> {
         self.through.subscribe()
     }
 
-    /// Up to which id events are given out now.
+    /// The id up to which events are given out now.
     pub fn given_out(&self) -> u64 {
         *self.through.borrow()
     }
 
-    /// The id of the first event that is not given out yet. `None`: all are.
+    /// The id of the first event that is not given out yet. `None` if all are.
     pub fn first_waiting(&self) -> Option<u64> {
         let inner = self.lock();
         inner.open.first_key_value().map(|(first, _)| *first)
     }
 
-    /// No event of the fleet has a greater id, given out or not. It is not known of which fleets the events are that were there when
-    /// the store was opened.
+    /// An upper bound of the ids of the fleet's events, given out or not. For a fleet without
+    /// events since the store was opened, it is the greatest id of all fleets at that time.
     pub fn last_of(&self, fleet: Fleet) -> u64 {
         let last = self.lock().last_of.get(&fleet).copied();
         last.unwrap_or(self.opened)
     }
 
-    /// The events of a fleet behind an id, in their order, `limit` at most, as they are stored: some may be older than the fleet
-    /// keeps. Errors: the store's; Corruption.
+    /// The events of a fleet after an id, in order, at most `limit`. They are read as stored: some
+    /// may be older than the fleet keeps. Errors: the store's; Corruption.
     pub fn read(
         &self,
         store: &dyn Store,
@@ -227,8 +231,9 @@ impl Events {
         Ok(self.page(|| store.view(), fleet, after, limit)?.events)
     }
 
-    /// The same of a view, which is taken once it is known what is given out; and behind which id to go on: where there are no more,
-    /// that up to which events are given out.
+    /// Like [`Events::read`], from a view that is taken after the upper bound is known; the page
+    /// says after which id to go on. If there are no more events, that is the id up to which events
+    /// are given out.
     pub fn page<'v>(
         &self,
         view: impl FnOnce() -> Box<dyn View + 'v>,
@@ -236,7 +241,7 @@ impl Events {
         after: u64,
         limit: usize,
     ) -> Result<Page> {
-        // First, as what is durable now is in the view.
+        // Read before the view is taken, so that the view has all events up to it.
         let through = self.given_out();
         let events = Self::between(&*view(), fleet, (after, through), limit)?;
         let last = events.last().map_or(after, |event| event.id);
@@ -275,18 +280,19 @@ impl Events {
     }
 }
 
-/// What is written together with deletions of events, of which these keys are the first and the last.
+/// What is written together with deletions of events; the arguments are the first and the last
+/// deleted key.
 type Also<'a> = dyn Fn(&mut Batch<'_>, (&[u8], &[u8])) -> Result<()> + 'a;
 
-/// Erases the events of an entity, up to an id, with what `also` puts in each batch, given the first and the last key. Returns whether
-/// there were any. Errors: the store's.
+/// Erases the events of an entity up to an id, in batches; `also` adds to each batch, given its
+/// first and last deleted key. Returns whether there were any events. Errors: the store's.
 pub(crate) fn erase_events(
     store: &dyn Store,
     fleet: Fleet,
     (entity, last): (&Name, u64),
     also: &Also<'_>,
 ) -> Result<bool> {
-    /// So many are deleted by a batch.
+    /// The most deletions in one batch.
     const PART: usize = 1000;
     let view = store.view();
     let (start, end) = (key(fleet, 0), key(fleet, last.saturating_add(1)));
@@ -297,7 +303,7 @@ pub(crate) fn erase_events(
     let mut were_any = false;
     let mut ends = (Vec::new(), Vec::new());
     while let Some((key, value)) = rows.row() {
-        // One that cannot be read is left to `read`, which names it.
+        // An event that cannot be decoded is left in place: `read` reports it.
         let event: Option<Event> = serde_json::from_slice(value).ok();
         if event.is_some_and(|event| event.entity == entity.as_str()) {
             batch.delete(Family::Events, key)?;
@@ -315,7 +321,7 @@ pub(crate) fn erase_events(
         }
         rows.next();
     }
-    // Those before one that cannot be read are erased all the same.
+    // If reading failed, the events found before are still erased.
     let read = rows.status();
     if count > 0 {
         also(&mut batch, (&ends.0, &ends.1))?;
@@ -332,7 +338,7 @@ fn parts(key: &[u8]) -> Result<(Fleet, u64)> {
     parts.ok_or_else(|| Error::corruption("events: a key that is not 12 bytes"))
 }
 
-/// The greatest id of a fleet, by halves: rows cannot be read backwards.
+/// The greatest id of a fleet, by bisection, because rows cannot be read backwards.
 fn last_of(view: &dyn View, fleet: Fleet) -> Result<u64> {
     let (start, end) = (key(fleet, 0), behind(&fleet.prefix()));
     let mut rows = view.rows(Family::Events, &start, end.as_deref())?;
@@ -350,7 +356,7 @@ fn last_of(view: &dyn View, fleet: Fleet) -> Result<u64> {
     Ok(low)
 }
 
-/// Ids of a write that is on its way. Those that are unsure when the service ends go with it.
+/// Ids of a write in progress. Unsure ids are dropped when the service ends.
 #[derive(Debug)]
 pub(crate) struct Ids {
     events: Weak<Events>,
@@ -375,7 +381,8 @@ impl Drop for Ids {
         }
         let open = inner.open.first_key_value();
         let through = open.map_or(inner.last, |(first, _)| first - 1);
-        // Under the lock, so that it never goes back; who waits is woken, and takes no lock of ours.
+        // Under the lock, so that it never goes back. The receivers that this wakes take none of
+        // our locks.
         events.through.send_if_modified(|old| {
             let is_more = through > *old;
             *old = through.max(*old);
@@ -458,7 +465,7 @@ mod tests {
         what_is_unsure_is_held_back(&again);
     }
 
-    /// What may be lost is held back, until something later is durable.
+    /// Events that may be lost are held back until a later write is durable.
     fn what_is_unsure_is_held_back(again: &Arc<Events>) {
         let lost = again.take(&[Fleet(3)], Time(2000));
         again.is_unsure(7, lost);
@@ -469,7 +476,7 @@ mod tests {
         assert!(again.are_held_back());
         again.is_durable(7);
         assert_eq!(*again.through().borrow(), 3000);
-        // While the store fails, rounds come and go. They may end in any order.
+        // While the store fails, writes come and go, and may end in any order.
         let [first, second, third] = [5000, 5001, 5002].map(|at| again.take(&[Fleet(3)], Time(at)));
         again.is_unsure(9, second);
         again.is_unsure(9, first);
@@ -484,7 +491,7 @@ mod tests {
         assert_eq!(*again.through().borrow(), 4999);
         again.is_durable(9);
         assert_eq!(*again.through().borrow(), 6999);
-        // Told in the other order.
+        // Reported in the other order.
         let late = again.take(&[Fleet(3)], Time(7000));
         again.is_unsure(6, late);
         assert_eq!(

@@ -1,4 +1,5 @@
-//! The fences of a fleet, by cell: which may have a position, or a place of a way.
+//! The fences of a fleet, indexed by cell: which fences may contain a position, or a part of the
+//! straight line between two positions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,27 +10,27 @@ use crate::geo::cover::cover;
 use crate::geo::position::Position;
 use crate::geo::shape::Rectangle;
 
-/// An entity is inside of so many fences at most; where there are more, of the oldest.
+/// The most fences that one entity can be inside of. Where more contain it, the oldest count.
 pub const INSIDE_MAX: usize = 128;
-/// Ranges of cells that have a way between two positions.
+/// The most cell ranges that cover the way between two positions.
 const WAY: usize = 8;
 
-/// A fence that has something of a cell, and whether all of that is inside.
+/// A fence that covers a part of a cell, and whether the whole cell is inside the fence.
 type OfCell = (Arc<Fence>, bool);
 
-/// See the module. It is made anew for each change.
+/// The index of one fleet's fences. It is rebuilt on each change.
 #[derive(Debug, Default)]
 pub struct Index {
     all: BTreeMap<u64, Arc<Fence>>,
-    /// By cell: its first number, and its depth.
+    /// The key is the first number of the cell, and its depth.
     cells: BTreeMap<(u64, u8), Vec<OfCell>>,
-    /// The depths that some cell has.
+    /// The depths at which some fence has a cell.
     depths: Vec<u8>,
     has_crossings: bool,
 }
 
 impl Index {
-    /// Of these fences.
+    /// Builds the index of these fences.
     pub fn new(fences: impl IntoIterator<Item = Arc<Fence>>) -> Self {
         let mut index = Self::default();
         for fence in fences {
@@ -47,34 +48,34 @@ impl Index {
         index
     }
 
-    /// Whether there is none.
+    /// Whether there is no fence.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// All, by number.
+    /// All fences, by number.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Fence>> {
         self.all.values()
     }
 
-    /// Those with greater numbers.
+    /// The fences whose number is greater than `than`, by number.
     pub(crate) fn newer(&self, than: u64) -> impl Iterator<Item = &Arc<Fence>> {
         self.all
             .range(than.saturating_add(1)..)
             .map(|(_, fence)| fence)
     }
 
-    /// The greatest number; 0: there is none.
+    /// The greatest number; 0 if there is no fence.
     pub fn newest(&self) -> u64 {
         self.all.last_key_value().map_or(0, |(number, _)| *number)
     }
 
-    /// The least number; 0: there is none.
+    /// The smallest number; 0 if there is no fence.
     pub(crate) fn oldest(&self) -> u64 {
         self.all.first_key_value().map_or(0, |(number, _)| *number)
     }
 
-    /// The fence of a number.
+    /// The fence with this number.
     pub fn get(&self, number: u64) -> Option<&Arc<Fence>> {
         self.all.get(&number)
     }
@@ -97,7 +98,8 @@ impl Index {
         out
     }
 
-    /// The fences that want to know, and that the way between two positions crosses, by number.
+    /// The fences with `cross` events, for an entity with these tags, that the way between two
+    /// positions crosses, by number.
     pub(crate) fn crossed(&self, (a, b): (Position, Position), tags: u32) -> Vec<Arc<Fence>> {
         if !self.has_crossings {
             return Vec::new();
@@ -115,7 +117,7 @@ impl Index {
             }
         };
         for range in way(a, b) {
-            // What has the range's first cell, and what begins in the range.
+            // The cells that contain the start of the range, and those that begin inside the range.
             let first = Cell::of_number(range.first);
             for &depth in &self.depths {
                 let key = (first.at_depth(depth).range().0, depth);
@@ -133,7 +135,7 @@ impl Index {
     }
 }
 
-/// Ranges of cells that have the rectangle around two positions, the short way.
+/// Ranges of cells that cover the rectangle between two positions, in the shorter direction.
 fn way(a: Position, b: Position) -> Vec<crate::geo::cover::Range> {
     let ((a_lat, a_lon), (b_lat, b_lon)) = (a.degrees(), b.degrees());
     let (west, east) = if (b_lon - a_lon).rem_euclid(360.0) < 180.0 {

@@ -1,4 +1,4 @@
-//! Fences: who enters an area, leaves it, stays in it, or passes through it between two reports.
+//! Fences: areas that entities enter, leave, stay in, or pass through between two reports.
 //!
 //! ```text
 //!   families   fences   fleet 4  name          JSON: the definition, and its number
@@ -6,12 +6,13 @@
 //!              events   fleet 4  id 8          JSON: what happened
 //! ```
 //!
-//! A shard compares before and after each report that moves an entity. What changes, and the events, are in the report's batch: so
-//! each crossing has one event, however often the process is killed. Events are given out once they are durable, in the order
-//! of their ids.
+//! A shard compares the fences before and after each report that moves an entity. The new state and
+//! the events are in the batch of the report: so each crossing has exactly one event, however often
+//! the process is killed. Events are given out once they are durable, in the order of their ids.
 //!
-//! Late reports change nothing, nor do those whose accuracy is worse than the fleet allows, or from where nothing gets in the time
-//! since: a device that jumps would enter and leave what it never was near.
+//! Late reports change nothing. Neither do reports whose accuracy is worse than the fleet allows,
+//! or that would need a higher speed than the fleet allows: a device whose position jumps would
+//! otherwise enter and leave fences that it was never near.
 
 mod definition;
 mod events;

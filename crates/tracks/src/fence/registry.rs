@@ -15,7 +15,7 @@ use crate::model::name::Name;
 use crate::model::time::Time;
 use crate::store::{Batch, Family, Store, damaged};
 
-/// In `meta`: the greatest number that a fence has had, big-endian.
+/// The key in `meta` of the greatest number that any fence has had, big-endian.
 const NUMBER_KEY: &[u8] = b"fence-number";
 
 /// A fence, as it is stored.
@@ -26,16 +26,16 @@ struct Stored {
     definition: Definition,
 }
 
-/// See the module.
+/// The fences of all fleets.
 #[derive(Debug, Default)]
 pub struct Fences {
     all: RwLock<BTreeMap<Fleet, Arc<Index>>>,
-    /// Held by who changes one; the greatest number so far.
+    /// The greatest number so far. Locked while a fence is changed.
     changes: Mutex<u64>,
 }
 
 impl Fences {
-    /// Reads them. Errors: Corruption; the store's.
+    /// Reads all fences of the store. Errors: Corruption; the store's.
     pub fn open(store: &dyn Store) -> Result<Self> {
         let view = store.view();
         let mut rows = view.rows(Family::Fences, &[], None)?;
@@ -62,16 +62,18 @@ impl Fences {
         })
     }
 
-    /// Those of a fleet. `None`: it has none.
+    /// The fences of a fleet. `None` if it has none.
     pub fn of(&self, fleet: Fleet) -> Option<Arc<Index>> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.get(&fleet).cloned()
     }
 
-    /// Makes a fence, or another one in its place. Who is inside already has not entered it.
+    /// Makes a fence, or replaces the one with this name. An entity that is already in its area has
+    /// not entered it.
     ///
-    /// Errors: `InvalidArgument`, where its area cannot be, or the fleet has too many; `NotFound` names a tag that the fleet does
-    /// not have; the store's. Nothing is changed then.
+    /// Errors: `InvalidArgument` if the area is invalid or the fleet has too many fences;
+    /// `NotFound` names a tag that the fleet does not have; the store's. On an error, nothing is
+    /// changed.
     pub fn put(
         &self,
         store: &dyn Store,
@@ -80,10 +82,10 @@ impl Fences {
         now: Time,
     ) -> Result<Arc<Fence>> {
         let tags = info.settings.bits(&definition.tags)?;
-        // What takes long is done before the lock.
+        // The slow part is done before the lock is taken.
         let mut fence = Fence::new((0, name.clone()), definition.clone(), tags)?;
         let mut newest = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        // Never one that was there before.
+        // A number is never used twice.
         let number = u64::try_from(now.0).unwrap_or(0).max(*newest + 1);
         fence.number = number;
         let mut fences = self.list(info.fleet);
@@ -111,7 +113,7 @@ impl Fences {
         Ok(fence)
     }
 
-    /// Takes a fence away; nobody leaves it. Errors: `NotFound`; the store's.
+    /// Deletes a fence, without exit events. Errors: `NotFound`; the store's.
     pub fn delete(&self, store: &dyn Store, info: &Info, name: &Name) -> Result<()> {
         let _newest = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut fences = self.list(info.fleet);
@@ -128,13 +130,13 @@ impl Fences {
         Ok(())
     }
 
-    /// Those of a fleet, by number.
+    /// The fences of a fleet, by number.
     pub fn list(&self, fleet: Fleet) -> Vec<Arc<Fence>> {
         let index = self.of(fleet);
         index.map_or_else(Vec::new, |index| index.all().cloned().collect())
     }
 
-    /// How many there are of all fleets.
+    /// The number of fences of all fleets.
     pub fn count(&self) -> usize {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.values().map(|index| index.all().count()).sum()

@@ -1,4 +1,5 @@
-//! What an entity is inside of, and what a report changes of it: pure.
+//! The fences that an entity is inside of, and how a report changes them. Nothing here reads or
+//! writes the store.
 //!
 //! ```text
 //!   inside   0+8 the newest fence that was looked at   8+1 what was looked at last:
@@ -6,9 +7,10 @@
 //!            then for each fence   0+8 number  8+8 since when  16+1 whether its dwell event is made
 //! ```
 //!
-//! Little-endian. The row is written when it changes. A fence that is newer than all that were looked at has an entity inside
-//! if it was there already: nobody entered it then. Where all fences are newer than the row, it is of a time before them, and
-//! says nothing.
+//! Little-endian. The row is written only when it changes. A fence that is newer than the newest
+//! fence in the row was made later: if the entity was in its area already, it counts as inside, but
+//! it has not entered. If all fences are newer than the row, its position is out of date and is
+//! ignored.
 
 use std::sync::Arc;
 
@@ -28,37 +30,37 @@ use crate::model::time::{SECOND, Time};
 pub struct Inside {
     /// The fence's number.
     pub fence: u64,
-    /// The first report inside.
+    /// The time of the first report inside.
     pub since: Time,
-    /// Its dwell event is made.
+    /// Whether its dwell event has been made.
     pub has_dwelled: bool,
 }
 
-/// The report that was looked at last.
+/// The last report that counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Last {
-    /// The entity's newest.
+    /// The entity's newest report.
     #[default]
     Newest,
-    /// An older one: those behind it were passed over.
+    /// An older report: the reports after it were ignored.
     Older(Time, Position),
-    /// None: all were passed over.
+    /// None: all reports were ignored.
     Nothing,
 }
 
-/// See the module.
+/// The row of an entity in `inside`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The newest fence that was looked at.
+    /// The number of the newest fence that was considered.
     pub newest: u64,
-    /// The report that was looked at last.
+    /// The last report that counted.
     pub last: Last,
-    /// By number.
+    /// The fences that the entity is inside of, by number.
     pub inside: Vec<Inside>,
 }
 
 impl State {
-    /// Its bytes.
+    /// The bytes of the row.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(25 + 17 * self.inside.len());
         put_u64(&mut out, self.newest);
@@ -80,7 +82,7 @@ impl State {
         out
     }
 
-    /// The one with these bytes. Errors: Corruption.
+    /// Decodes a row. Errors: Corruption.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut d = Decoder::new(bytes);
         let mut read = || {
@@ -112,28 +114,28 @@ impl State {
     }
 }
 
-/// A report that moves an entity.
+/// A report that moves an entity: it is newer than the entity's newest one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moved {
-    /// The newest report before. `None`: it is the first.
+    /// The newest report before this one, with its tags. `None` if this is the first.
     pub(crate) before: Option<(Time, Position, u32)>,
     pub(crate) time: Time,
     pub(crate) position: Position,
     pub(crate) tags: u32,
-    /// dm; `None`: not said.
+    /// In dm; `None` if the device did not say.
     pub(crate) accuracy: Option<u16>,
 }
 
-/// What becomes of the state, and what happened.
+/// The new state, and the events to make.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
-    /// `None`: it is as it was.
+    /// `None` if the state has not changed.
     pub(crate) state: Option<State>,
     pub(crate) events: Vec<(Kind, Arc<Fence>)>,
 }
 
-/// What a report changes. The worst accuracy, dm, and the highest speed, m/s, are those that the fleet allows; a speed of 0 allows
-/// any.
+/// The effect of a report. `accuracy_max` (dm) and `speed_max` (m/s) are the worst accuracy and the
+/// highest speed that the fleet allows; a speed of 0 allows any.
 pub(crate) fn judge(
     index: &Index,
     old: &State,
@@ -151,7 +153,7 @@ pub(crate) fn judge(
     let mut before = old.inside.clone();
     before.retain(|inside| index.get(inside.fence).is_some());
     if let Some((time, position)) = last {
-        // Who was there already has not entered.
+        // An entity that was already there when the fence was made has not entered it.
         let tags = moved.before.map_or(moved.tags, |(_, _, tags)| tags);
         let there = index
             .newer(old.newest)
@@ -335,7 +337,7 @@ mod tests {
         assert_eq!(walk.to(9.9, None), ["Exit f1"]);
     }
 
-    /// A fence that is made around an entity finds it inside: it leaves, and has not entered.
+    /// An entity is inside a fence that is made around it: it leaves it, but has not entered it.
     #[test]
     fn a_new_fence_has_who_is_there_inside() {
         let mut walk = Walk::new(vec![]);
@@ -344,14 +346,14 @@ mod tests {
         assert!(walk.to(10.001, None).is_empty());
         assert_eq!(walk.state.inside.len(), 1);
         assert_eq!(walk.to(10.1, None), ["Exit f1"]);
-        // As forgotten, and known again from its row.
+        // As if the entity had been evicted from memory and read again from its row.
         walk.to(10.0, None);
         walk.index = Index::new(vec![
             fence(1, 10.0, When::default()),
             fence(2, 10.0, When::default()),
         ]);
         assert_eq!(walk.to(10.1, None), ["Exit f1", "Exit f2"]);
-        // One that is gone is not left.
+        // No exit event for a deleted fence.
         walk.to(10.0, None);
         walk.index = Index::new(vec![fence(2, 10.0, When::default())]);
         assert_eq!(walk.to(10.1, None), ["Exit f2"]);

@@ -1,27 +1,29 @@
-//! Cells: a geohash as bits. The Earth is cut in halves again and again, by longitude first; 40 cuts make a cell of
-//! 38 × 19 metres at the equator, which is a geohash of eight characters in exactly five bytes.
+//! Cells: geohashes as bits. The Earth is halved again and again, by longitude first. 40 cuts give
+//! cells of 38 × 19 metres at the equator, which are geohashes of eight characters in exactly five
+//! bytes.
 //!
-//! Every cell of fewer cuts is one range of these, so that an area is a few ranges of keys.
+//! Each cell with fewer cuts is one range of cells with 40 cuts, so that an area is a few ranges of
+//! keys.
 
 use super::position::{LATITUDE_MAX, LONGITUDE_END, Position};
 
-/// The most cuts.
+/// The greatest depth: the most cuts.
 pub const DEPTH_MAX: u8 = 40;
-/// Cuts of each of the two.
+/// Cuts in each of the two directions.
 const CUTS: u32 = DEPTH_MAX as u32 / 2;
-/// Bytes of a cell of 40 cuts in a key.
+/// Bytes of a cell of depth 40 in a key.
 pub const BYTES: usize = 5;
 
-/// See the module.
+/// A cell of any depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cell {
-    /// The halves that were taken, the first cut's in the highest of `depth` bits.
+    /// One bit for each cut: which half was taken. The first cut has the highest of `depth` bits.
     bits: u64,
     depth: u8,
 }
 
-/// The positions of a cell, or of any rectangle that does not cross the antimeridian: the least and the greatest of each,
-/// 10⁻⁷ degrees.
+/// The bounds of a cell, or of any rectangle that does not cross the antimeridian, in 10⁻⁷ degrees.
+/// All four bounds are inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The least latitude.
@@ -38,7 +40,7 @@ impl Cell {
     /// The whole Earth.
     pub const EARTH: Self = Self { bits: 0, depth: 0 };
 
-    /// The cell of 40 cuts that has a position.
+    /// The cell of depth 40 that contains a position.
     ///
     /// ```
     /// use tracks::geo::{cell::Cell, position::Position};
@@ -55,12 +57,13 @@ impl Cell {
         }
     }
 
-    /// How many cuts it is of.
+    /// The number of its cuts.
     pub fn depth(self) -> u8 {
         self.depth
     }
 
-    /// The cell of fewer cuts that this one is in; itself, where it has no more.
+    /// The cell of depth `depth` that contains this one; the cell itself if it is not deeper than
+    /// that.
     #[must_use]
     pub fn at_depth(self, depth: u8) -> Self {
         let depth = depth.min(self.depth);
@@ -70,7 +73,7 @@ impl Cell {
         }
     }
 
-    /// Its two halves: west and east, or south and north. `None`: it has 40 cuts.
+    /// Its two halves: west and east, or south and north. `None` if it has depth 40.
     pub fn halves(self) -> Option<[Self; 2]> {
         let depth = self.depth + 1;
         (depth <= DEPTH_MAX).then(|| {
@@ -81,7 +84,8 @@ impl Cell {
         })
     }
 
-    /// The first and the last cell of 40 cuts in it, as numbers: their order is that of [`Cell::to_bytes`].
+    /// The numbers of the first and the last cell of depth 40 in it; numbers sort like
+    /// [`Cell::to_bytes`].
     pub fn range(self) -> (u64, u64) {
         let below = DEPTH_MAX - self.depth;
         let first = self.bits << below;
@@ -108,7 +112,7 @@ impl Cell {
         }
     }
 
-    /// The cell of 40 cuts with this number, of which the lowest 40 bits count.
+    /// The cell of depth 40 with this number; only the lowest 40 bits are used.
     pub fn of_number(number: u64) -> Self {
         Self {
             bits: number & ((1 << DEPTH_MAX) - 1),
@@ -116,13 +120,13 @@ impl Cell {
         }
     }
 
-    /// The number of a cell of 40 cuts, big-endian, so that bytes have the order of numbers.
+    /// The number of a cell of depth 40, big-endian, so that bytes sort like numbers.
     pub fn to_bytes(number: u64) -> [u8; BYTES] {
         let [_, _, _, rest @ ..] = number.to_be_bytes();
         rest
     }
 
-    /// The cell of 40 cuts with these bytes.
+    /// The cell of depth 40 with these bytes.
     pub fn of_bytes([a, b, c, d, e]: [u8; BYTES]) -> Self {
         Self {
             bits: u64::from_be_bytes([0, 0, 0, a, b, c, d, e]),
@@ -130,18 +134,19 @@ impl Cell {
         }
     }
 
-    /// Its halves as a number, the first cut's in the highest of [`Cell::depth`] bits; of a cell of 32 cuts at most.
+    /// The bits of its cuts as a number, the first cut in the highest of [`Cell::depth`] bits. A
+    /// deeper cell is cut off at depth 32.
     pub fn coarse(self) -> u32 {
         self.at_depth(32).bits as u32
     }
 
-    /// The cell of a depth with this number. `None`: there is none.
+    /// The cell with this depth and number. `None` if there is none.
     pub fn of_coarse(number: u32, depth: u8) -> Option<Self> {
         let bits = u64::from(number);
         (depth <= 32 && bits >> depth == 0).then_some(Self { bits, depth })
     }
 
-    /// Its geohash, as far as whole characters of five cuts go.
+    /// Its geohash: one character for each five cuts; the rest is left out.
     pub fn geohash(self) -> String {
         const DIGITS: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
         let count = self.depth / 5;
@@ -160,7 +165,7 @@ impl Span {
             && (self.west..=self.east).contains(&position.lon())
     }
 
-    /// Whether all of another one is in it.
+    /// Whether the whole of another span is in it.
     pub fn has_all(&self, other: &Self) -> bool {
         self.south <= other.south
             && other.north <= self.north
@@ -168,7 +173,7 @@ impl Span {
             && other.east <= self.east
     }
 
-    /// Whether it has a position in common with another one.
+    /// Whether it has a position in common with another span.
     pub fn meets(&self, other: &Self) -> bool {
         self.south <= other.north
             && other.south <= self.north
@@ -177,7 +182,8 @@ impl Span {
     }
 }
 
-/// Which of 2²⁰ equal parts of −`end`..`end` a coordinate is in; the greatest latitude is in the last.
+/// The index of a coordinate among 2²⁰ equal parts of −`end`..`end`; the greatest latitude is in
+/// the last part.
 fn nth(coordinate: i32, end: i32) -> u32 {
     let from_start = (i64::from(coordinate) + i64::from(end)) as u64;
     let part = (from_start << CUTS) / (2 * u64::from(end.unsigned_abs()));
@@ -197,12 +203,12 @@ fn units(nth: u32, end: i32) -> (i32, i32) {
     (first(nth.into()), last)
 }
 
-/// The bits of a number of 20, each with a zero before it.
+/// The 20 bits of a number, each with a zero before it.
 fn spread(number: u32) -> u64 {
     (0..CUTS).fold(0, |bits, n| bits | u64::from(number >> n & 1) << (2 * n))
 }
 
-/// The reverse: every second bit, the lowest first.
+/// The inverse of [`spread`]: every second bit, the lowest first.
 fn compact(bits: u64) -> u32 {
     (0..CUTS).fold(0, |number, n| number | ((bits >> (2 * n) & 1) as u32) << n)
 }
@@ -228,7 +234,7 @@ mod tests {
             let cell = Cell::of(position);
             let coord = geohash::Coord { x: lon, y: lat };
             let theirs = geohash::encode(coord, 8).unwrap();
-            // Where a coordinate is on a cut, the two may round apart by one unit.
+            // For a coordinate on a cut, the two may differ by one unit, because of rounding.
             let span = cell.span();
             let is_on_a_cut = [span.south, span.north].contains(&position.lat())
                 || [span.west, span.east].contains(&position.lon());
@@ -261,7 +267,7 @@ mod tests {
                     (first, b.range().0, last)
                 );
             }
-            // The corners of a cell are in it, and what is beyond them is not.
+            // The corners of a cell are in it, and the units beyond them are not.
             let cell = Cell::of(position);
             let Span {
                 south,

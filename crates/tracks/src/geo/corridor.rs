@@ -1,4 +1,4 @@
-//! A line with a width: a road, a route, a border.
+//! Corridors: a line with a width, such as a road, a route or a border.
 
 use base::{Error, Result};
 
@@ -10,23 +10,25 @@ use super::shape::{Rectangle, Relation, Shape};
 
 /// The most positions of a line.
 pub const POSITIONS_MAX: usize = 10_000;
-/// The most metres to either side.
+/// The most metres to either side of the line.
 pub const WIDTH_MAX: f64 = 100_000.0;
-/// Pieces of a line that are longer are cut, 10⁻⁷ degrees: distances are those in a plane.
+/// Longer pieces of a line are cut, because distances are computed in a plane; 10⁻⁷ degrees.
 const PIECE: i64 = PER_DEGREE as i64 / 2;
 
-/// All places that are at most so far from a line. Its pieces are straight in degrees, the short way around.
+/// All places within a distance of a line. Its pieces are straight in degrees, and go the short way
+/// around the Earth.
 #[derive(Clone, Debug)]
 pub struct Corridor {
     line: Vec<Position>,
     width: f64,
-    /// All of it, and some more.
+    /// A rectangle that contains the whole corridor.
     around: Rectangle,
 }
 
 impl Corridor {
-    /// Of a line of two positions at least, and so many metres to either side. Errors: `InvalidArgument`, where there are fewer, or
-    /// more than [`POSITIONS_MAX`]; the width is not within 0 and [`WIDTH_MAX`]; or the line goes around the Earth.
+    /// A corridor around a line of at least two positions; `width` is in metres, to either side.
+    /// Errors: `InvalidArgument` if there are fewer positions, or more than [`POSITIONS_MAX`]; if
+    /// the width is not within 0 and [`WIDTH_MAX`]; or if the line goes around the Earth.
     ///
     /// ```
     /// use tracks::geo::{corridor::Corridor, position::Position, shape::Shape};
@@ -56,7 +58,7 @@ impl Corridor {
         }
     }
 
-    /// The least distance from a position, metres.
+    /// The distance from a position to the line, metres.
     fn distance(&self, from: Position) -> f64 {
         let pieces = self.line.windows(2).filter_map(|piece| match piece {
             [a, b] => Some(to_line(from, *a, *b)),
@@ -82,7 +84,8 @@ impl Shape for Corridor {
         let Ok(middle) = middle else {
             return Relation::Crosses;
         };
-        // Distances in planes that touch at different places differ: by less than a tenth where spans are small.
+        // Distances in tangent planes at different places differ, but by less than a tenth for
+        // small spans.
         let reach = farthest(middle, span) * 1.1 + 1.0;
         if reach > WIDTH_MAX {
             return Relation::Crosses;
@@ -109,7 +112,7 @@ impl Shape for Corridor {
     }
 }
 
-/// The least distance between two lines, metres.
+/// The distance between two segments, metres.
 fn between_lines((a, b): (Position, Position), (c, d): (Position, Position)) -> f64 {
     let scale = degrees(a.lat()).to_radians().cos();
     let [b_xy, c_xy, d_xy] = [b, c, d].map(|p| in_plane(a, p, scale));
@@ -131,7 +134,7 @@ fn between_lines((a, b): (Position, Position), (c, d): (Position, Position)) -> 
     ends.into_iter().fold(f64::INFINITY, f64::min)
 }
 
-/// Its pieces cut, so that none is long.
+/// The line with its long pieces cut into short ones.
 fn in_pieces(line: &[Position]) -> Vec<Position> {
     let mut out: Vec<Position> = line.first().copied().into_iter().collect();
     for pair in line.windows(2) {
@@ -148,7 +151,8 @@ fn in_pieces(line: &[Position]) -> Vec<Position> {
     out
 }
 
-/// A rectangle that has all of a corridor. `None`: it would be around the Earth, or have a pole.
+/// A rectangle that contains a whole corridor. `None` if it would go around the Earth or contain a
+/// pole.
 fn around(line: &[Position], width: f64) -> Option<Rectangle> {
     let degrees_of = |metres: f64| (metres / RADIUS).to_degrees();
     let margin = degrees_of(width) * 1.01 + 1e-6;

@@ -1,4 +1,4 @@
-//! Covers: the few ranges of cells that have all of an area.
+//! Covers: a few ranges of cells that together contain an area.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,23 +6,24 @@ use std::collections::BinaryHeap;
 use super::cell::Cell;
 use super::shape::{Relation, Shape};
 
-/// The most ranges of a cover, unless another number is asked for.
+/// The default for the most ranges of a cover.
 pub const RANGES_MAX: usize = 64;
 
-/// Cells of 40 cuts from one to another, as numbers.
+/// Consecutive cells of depth 40, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The first.
+    /// The first cell.
     pub first: u64,
-    /// The last.
+    /// The last cell.
     pub last: u64,
-    /// All of it is in the area: positions need no test.
+    /// Whether all of it is inside the area, so that its positions need no test.
     pub is_inside: bool,
 }
 
-/// The ranges that have all of an area, `max` at most (at least 2), in their order, none next to another one of its kind.
+/// The ranges that together contain an area: at most `max` (at least 2), sorted, and merged if
+/// neighbours are of the same kind.
 ///
-/// The largest cell that lies across the area's edge is cut in halves, again and again.
+/// The largest cell that is partly inside the area is halved, again and again.
 ///
 /// ```
 /// use tracks::geo::{cover::cover, position::Position, shape::Circle};
@@ -43,7 +44,8 @@ pub fn cover(shape: &(impl Shape + ?Sized), max: usize) -> Vec<Range> {
     merged(ranges.collect())
 }
 
-/// The cells that have all of an area, `max` at most (at least 2), none in another one, and whether all of each is in the area.
+/// The cells that together contain an area, at most `max` (at least 2), none inside another, and
+/// for each whether all of it is inside the area.
 pub fn cells(shape: &(impl Shape + ?Sized), max: usize) -> Vec<(Cell, bool)> {
     let mut pieces = Pieces::default();
     pieces.add(shape, Cell::EARTH);
@@ -60,11 +62,11 @@ pub fn cells(shape: &(impl Shape + ?Sized), max: usize) -> Vec<(Cell, bool)> {
     done
 }
 
-/// What a cover is made of.
+/// A cover that is being built.
 #[derive(Debug, Default)]
 struct Pieces {
     done: Vec<(Cell, bool)>,
-    /// Cells that are to be cut: the largest is the first, and of equal ones the first in order.
+    /// Cells to be halved: the largest first, then in their order.
     open: BinaryHeap<Reverse<(u8, Cell)>>,
 }
 
@@ -82,7 +84,7 @@ impl Pieces {
     }
 }
 
-/// In their order, and neighbours of one kind as one.
+/// Sorts the ranges, and merges neighbours of the same kind.
 fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort_unstable_by_key(|r| r.first);
     let mut out: Vec<Range> = Vec::with_capacity(ranges.len());
@@ -106,7 +108,7 @@ mod tests {
     use super::super::shape::{Circle, Rectangle};
     use super::*;
 
-    /// Where most of the areas below are: near the antimeridian, near a pole, and in Europe.
+    /// A place near the antimeridian, near a pole, or in Europe: most of the areas below are there.
     fn near(rng: &mut Rng) -> (f64, f64) {
         let part = |rng: &mut Rng, width: f64| rng.below(1_000_001) as f64 / 1e6 * width;
         match rng.below(3) {
@@ -123,7 +125,7 @@ mod tests {
         at(lat, lon)
     }
 
-    /// What a cover says of positions is true, and it is well formed.
+    /// Checks that the cover is well formed, and true for all probes.
     fn check(shape: &impl Shape, max: usize, probes: &[Position]) -> usize {
         let ranges = cover(shape, max);
         assert!(ranges.len() <= max, "{}", ranges.len());
@@ -167,7 +169,7 @@ mod tests {
         assert!(found > 10_000, "{found}");
     }
 
-    /// More ranges lie closer to the area.
+    /// A cover with more ranges fits the area more closely.
     #[test]
     fn more_ranges_are_closer() {
         let circle = Circle::new(at(59.33, 18.07), 2000.0).unwrap();
@@ -179,7 +181,7 @@ mod tests {
         };
         let [few, some, many] = [4, 16, RANGES_MAX].map(cells);
         assert!(few > some && some > many, "{few} {some} {many}");
-        // Of 38 × 19 metres at the equator, half as wide there.
+        // Cells have 38 × 19 metres at the equator, and half that width here.
         let area = std::f64::consts::PI * 4e6 / (38.2 * 19.1 * 0.51);
         assert!((many as f64) < 1.5 * area, "{many} {area}");
         let all = Rectangle::of_degrees(-180.0, -90.0, 180.0, 90.0).unwrap();

@@ -30,7 +30,7 @@ pub fn nearest(from: Position, span: &Span) -> f64 {
 /// The greatest distance from a position to any place of a span, metres.
 pub fn farthest(from: Position, span: &Span) -> f64 {
     let (lat, lon) = radians(from);
-    // What is farthest from here is nearest to the other side of the Earth.
+    // The place farthest from here is the one nearest to the antipode.
     RADIUS * (PI - least_angle(-lat, lon + PI, span))
 }
 
@@ -47,8 +47,8 @@ fn angle(a_lat: f64, b_lat: f64, lon: f64) -> f64 {
     2.0 * h.clamp(0.0, 1.0).sqrt().asin()
 }
 
-/// The least angle from a place to a span. Where its longitude is one of the span's, the nearest place is on its own
-/// meridian, else on the meridian of one of the span's sides.
+/// The least angle from a place to a span. If the span contains the place's longitude, the nearest
+/// place is on that meridian; otherwise it is on the west or east side of the span.
 fn least_angle(lat: f64, lon: f64, span: &Span) -> f64 {
     let [south, north, west, east] =
         [span.south, span.north, span.west, span.east].map(|units| degrees(units).to_radians());
@@ -58,7 +58,7 @@ fn least_angle(lat: f64, lon: f64, span: &Span) -> f64 {
     }
     let to_side = |side: f64| {
         let lon = lon - side;
-        // Along a meridian the cosine of the angle is a cosine itself, with its maximum here.
+        // Along a meridian, the cosine of the angle is a cosine itself, and has its maximum here.
         let best = lat.sin().atan2(lat.cos() * lon.cos());
         if (south..=north).contains(&best) {
             angle(lat, best, lon)
@@ -83,16 +83,17 @@ mod tests {
         assert!((distance(at(0.0, 0.0), at(0.0, 90.0)) - quarter).abs() < 0.01);
         assert!((distance(at(90.0, 0.0), at(0.0, -120.0)) - quarter).abs() < 0.01);
         assert!((distance(at(0.0, 0.0), at(0.0, -180.0)) - 2.0 * quarter).abs() < 0.5);
-        // Over the antimeridian it is the short way.
+        // Over the antimeridian, it is the short way.
         assert!((distance(at(0.0, 179.5), at(0.0, -179.5)) - quarter / 90.0).abs() < 0.01);
         assert!(distance(at(12.3, 45.6), at(12.3, 45.6)) <= 0.0);
-        // A centimetre is seen.
+        // A difference of a centimetre is visible.
         let one = Position::of_units(593_293_001, 180_686_000).unwrap();
         let cm = distance(at(59.3293, 18.0686), one);
         assert!((0.011..0.0112).contains(&cm), "{cm}");
     }
 
-    /// Whatever is in a span is between its least and its greatest distance, and both are reached.
+    /// All distances to places of a span are between the least and the greatest one, and both are
+    /// reached.
     #[test]
     fn spans_lie_between_their_nearest_and_farthest_places() {
         let mut rng = Rng::new(4);

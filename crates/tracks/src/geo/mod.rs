@@ -1,4 +1,4 @@
-//! The geometry of the Earth's surface: pure functions, which know nothing of what is stored.
+//! The geometry of the Earth's surface: pure functions, independent of the store.
 
 pub mod cell;
 pub mod corridor;

@@ -1,9 +1,9 @@
-//! The plane that touches the Earth at a position: good for some hundred kilometres around.
+//! The tangent plane at a position: accurate enough within some hundred kilometres.
 
 use super::distance::RADIUS;
 use super::position::{Position, degrees, short_way};
 
-/// Where a position is from another one, metres east and north; longitudes go the short way.
+/// The position relative to `origin`, metres east and north; longitudes go the short way.
 pub(super) fn in_plane(origin: Position, position: Position, scale: f64) -> (f64, f64) {
     let east = short_way(i64::from(position.lon()) - i64::from(origin.lon()));
     let north = position.lat() - origin.lat();
@@ -11,7 +11,7 @@ pub(super) fn in_plane(origin: Position, position: Position, scale: f64) -> (f64
     (metres(east as f64) * scale, metres(f64::from(north)))
 }
 
-/// How far a place is from the line between the origin and `end`.
+/// The distance of a place from the segment between the origin and `end`.
 pub(super) fn from_line((x, y): (f64, f64), (end_x, end_y): (f64, f64)) -> f64 {
     let squared = end_x * end_x + end_y * end_y;
     let along = if squared > 0.0 {
@@ -22,7 +22,8 @@ pub(super) fn from_line((x, y): (f64, f64), (end_x, end_y): (f64, f64)) -> f64 {
     (x - along * end_x).hypot(y - along * end_y)
 }
 
-/// The least distance from a position to a line between two others, metres, in the plane that touches the Earth there.
+/// The distance from a position to the segment between two others, metres, in the tangent plane at
+/// the position.
 pub(super) fn to_line(from: Position, a: Position, b: Position) -> f64 {
     let scale = degrees(from.lat()).to_radians().cos();
     let (a, b) = (in_plane(from, a, scale), in_plane(from, b, scale));

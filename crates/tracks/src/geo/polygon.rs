@@ -1,7 +1,7 @@
-//! Polygons with holes, as GeoJSON has them (RFC 7946): edges are straight in degrees, and one between longitudes that are
-//! over 180 degrees apart goes the short way, over the antimeridian. What lies on an edge is in the polygon.
+//! Polygons with holes, as in GeoJSON (RFC 7946). Edges are straight in degrees; an edge between longitudes that are
+//! more than 180 degrees apart goes the short way, over the antimeridian. A position on an edge is in the polygon.
 //!
-//! All is integers of 10⁻⁷ degrees, so no position is in doubt.
+//! All arithmetic is on integers of 10⁻⁷ degrees, so that every test is exact.
 
 use base::{Error, Result};
 
@@ -9,18 +9,18 @@ use super::cell::Span;
 use super::position::{LATITUDE_MAX, Position, TURN, short_way, straight, units};
 use super::shape::{Relation, Shape};
 
-/// The most vertices of a polygon, those of its holes included.
+/// The most vertices of a polygon, including those of its holes.
 pub const VERTICES_MAX: usize = 10_000;
 
-/// A place in a plane of longitude and latitude, where a ring goes on over the antimeridian without a jump.
+/// A place in the plane of longitude and latitude. Rings continue over the antimeridian without a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Vertex {
     x: i64,
     y: i64,
 }
 
-/// A corner of a ring. Unlike a [`Position`] it keeps its longitude at a pole and at the antimeridian, which says how the
-/// ring goes there.
+/// A corner of a ring. Unlike a [`Position`], it keeps its longitude at a pole and at the antimeridian, which tells
+/// how the ring goes on from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corner {
     lat: i32,
@@ -28,7 +28,7 @@ pub struct Corner {
 }
 
 impl Corner {
-    /// The nearest one. Errors: `InvalidArgument`, where a number is no latitude or longitude in degrees.
+    /// The nearest corner. Errors: `InvalidArgument` if a number is not a latitude or longitude in degrees.
     pub fn of_degrees(lat: f64, lon: f64) -> Result<Self> {
         let (lat, lon) = units(lat, lon)?;
         Ok(Self { lat, lon })
@@ -48,22 +48,23 @@ impl From<Position> for Corner {
 struct Edge {
     a: Vertex,
     b: Vertex,
-    /// Of which ring, and which of its edges.
+    /// The number of the ring, and the number of the edge in it.
     at: (usize, usize),
 }
 
-/// See the module.
+/// A polygon; see the module.
 #[derive(Clone, Debug)]
 pub struct Polygon {
     edges: Vec<Edge>,
 }
 
 impl Polygon {
-    /// A polygon of its outer ring and its holes. Each ring is at least three different positions; the first may stand again at the
-    /// end. Errors: `InvalidArgument`, where a ring has no area, crosses itself or another one, or goes around a pole, where
-    /// a hole is outside, or where there are more than [`VERTICES_MAX`] positions.
+    /// A polygon with an outer ring and holes. Each ring has at least three distinct positions; the first may be
+    /// repeated at the end. Errors: `InvalidArgument` if a ring has no area, crosses itself or another one, or goes
+    /// around a pole, if a hole is not inside the outer ring, or if there are more than [`VERTICES_MAX`] positions.
     ///
-    /// What has a pole goes there: to latitude 90 and along it, as from longitude 180 to −180, and back.
+    /// A polygon that contains a pole goes to latitude 90 and along it, for example from longitude 180 to −180, and
+    /// back.
     ///
     /// ```
     /// use tracks::geo::{polygon::Polygon, position::Position, shape::Shape};
@@ -103,12 +104,12 @@ impl Polygon {
         Ok(Self { edges })
     }
 
-    /// Whether it has a place at the greatest or least latitude, which is the pole.
+    /// Whether a vertex is at this pole: the greatest or least latitude.
     fn reaches(&self, pole: i64) -> bool {
         self.edges.iter().any(|edge| edge.a.y == pole)
     }
 
-    /// Whether a place of the plane is in it, or on an edge.
+    /// Whether a place of the plane is inside, or on an edge.
     fn has_vertex(&self, p: Vertex) -> bool {
         is_in(self.edges.iter(), p)
     }
@@ -123,7 +124,7 @@ fn is_in<'a>(edges: impl Iterator<Item = &'a Edge>, p: Vertex) -> bool {
         if side == 0 && in_box(p.x, a.x, b.x) && in_box(p.y, a.y, b.y) {
             return true;
         }
-        // An edge has its western end, and not its eastern one.
+        // An edge includes its western end, but not its eastern one.
         if (a.x <= p.x) != (b.x <= p.x) && (side > 0) == (a.x <= p.x) {
             is_odd = !is_odd;
         }
@@ -154,12 +155,12 @@ impl Shape for Polygon {
             {
                 return Relation::Crosses;
             }
-            // No edge is in it, so all of it is on one side of each.
+            // No edge is in the span, so that all of it is on the same side of each edge.
             if self.has_vertex(Vertex { x: west, y: south }) {
                 relation = Relation::Inside;
             }
         }
-        // A pole is in the cell of longitude 0, however the polygon comes there.
+        // A pole is in the cell with longitude 0, whatever the longitude at which the polygon reaches it.
         let has_pole = |y: i32| (span.west..=span.east).contains(&0) && self.reaches(y.into());
         let poles = [(span.north, LATITUDE_MAX), (span.south, -LATITUDE_MAX)];
         if relation == Relation::Outside && poles.iter().any(|(y, pole)| y == pole && has_pole(*y))
@@ -190,7 +191,7 @@ impl Shape for Polygon {
 }
 
 impl Edge {
-    /// Whether it has a place in common with another one.
+    /// Whether it has a place in common with another edge.
     fn touches(&self, other: &Self) -> bool {
         let sides = |e: &Self, of: &Self| [of.a, of.b].map(|p| cross(e.a, e.b, p).signum());
         let may = |[a, b]: [i128; 2]| a * b <= 0;
@@ -216,7 +217,7 @@ impl Edge {
         !(sides.iter().all(|s| *s > 0) || sides.iter().all(|s| *s < 0))
     }
 
-    /// Whether it goes across another one, each to the other side of the other. Touching is not crossing.
+    /// Whether two edges cross: each has ends on both sides of the other. Touching is not crossing.
     fn crosses(&self, other: &Self) -> bool {
         let sides = |e: &Self, of: &Self| [of.a, of.b].map(|p| cross(e.a, e.b, p).signum());
         let apart = |[a, b]: [i128; 2]| a * b < 0;
@@ -228,13 +229,13 @@ impl Edge {
     }
 }
 
-/// Twice the area of the triangle: above 0 where `p` is left of the way from `a` to `b`.
+/// Twice the signed area of the triangle: positive if `p` is left of the way from `a` to `b`.
 fn cross(a: Vertex, b: Vertex, p: Vertex) -> i128 {
     let product = |m: i64, n: i64| i128::from(m) * i128::from(n);
     product(b.x - a.x, p.y - a.y) - product(b.y - a.y, p.x - a.x)
 }
 
-/// How far it is from one corner to the next in longitude: the short way, but along a pole as it is written.
+/// The difference in longitude from one corner to the next: the short way, but as written along a pole.
 fn step(from: Corner, to: Corner) -> i64 {
     let difference = i64::from(to.lon) - i64::from(from.lon);
     if from.lat == to.lat && to.lat.abs() == LATITUDE_MAX {
@@ -290,8 +291,8 @@ fn unrolled(
     Ok(vertices)
 }
 
-/// Brings a hole to the turn where it is in the outer ring. That may be wider than half of the Earth, so that what is next to its
-/// first corner is on another turn.
+/// Shifts a hole by whole turns until it is inside the outer ring. The outer ring may be wider than half of the
+/// Earth, so that the short way from its first corner may lead to another turn.
 fn turn_into(edges: &[Edge], ring: &mut [Vertex]) {
     let west = ring.iter().min_by_key(|vertex| vertex.x).copied();
     let east = ring.iter().max_by_key(|vertex| vertex.x).copied();
@@ -299,7 +300,7 @@ fn turn_into(edges: &[Edge], ring: &mut [Vertex]) {
         let outer = edges.iter().filter(|edge| edge.at.0 == 0);
         vertex.is_some_and(|Vertex { x, y }| is_in(outer, Vertex { x: x + turn, y }))
     };
-    // Both: one that touches the edge of a ring that goes around the Earth is on it at two turns.
+    // Both ends are tested: a hole that touches the edge of a ring around the Earth is on that edge at two turns.
     let turn = [0, TURN, -TURN]
         .into_iter()
         .find(|&turn| has(west, turn) && has(east, turn));
@@ -333,7 +334,7 @@ fn check_crossings(edges: &[Edge]) -> Result<()> {
     Ok(())
 }
 
-/// Errors: a hole is outside of the outer ring.
+/// Errors: a hole is not inside the outer ring.
 fn check_holes(edges: &[Edge]) -> Result<()> {
     let mut outside = edges.iter().filter(|e| e.at.0 > 0);
     let is_outside = |e: &&Edge| !is_in(edges.iter().filter(|e| e.at.0 == 0), e.a);
@@ -362,7 +363,7 @@ mod tests {
         rng.below(1_000_001) as f64 / 1e6
     }
 
-    /// A star around a place: its vertices by angle, at distances that are drawn.
+    /// A star around a place: vertices at rising angles and random distances.
     fn star(rng: &mut Rng, (lat, lon): (f64, f64), width: f64, count: u32) -> Vec<(f64, f64)> {
         let vertex = |n| {
             let angle = f64::from(n) / f64::from(count) * std::f64::consts::TAU;
@@ -372,7 +373,8 @@ mod tests {
         (0..count).map(vertex).collect()
     }
 
-    /// How often a ring goes around a place, by the sum of angles; `None` where the place is too near to say.
+    /// The winding number of a ring around a place, by the sum of angles; `None` if the place is too near to the
+    /// ring.
     fn turns(ring: &[(f64, f64)], (lat, lon): (f64, f64)) -> Option<i32> {
         let angles: Vec<f64> = ring.iter().map(|(y, x)| (y - lat).atan2(x - lon)).collect();
         let mut sum = 0.0;
@@ -387,7 +389,7 @@ mod tests {
         Some((sum / std::f64::consts::TAU).round() as i32)
     }
 
-    /// RFC 7946 polygons go to a pole and along it; what is there has one position, of longitude 0.
+    /// RFC 7946 polygons go to a pole and along it; the pole itself is one position, with longitude 0.
     #[test]
     fn polygons_reach_poles() {
         let ring = |corners: &[(f64, f64)]| -> Vec<Corner> {
@@ -413,13 +415,13 @@ mod tests {
             );
         }
         assert!(whole.has(at(90.0, 0.0)));
-        // Begun at another corner it is the same.
+        // The first corner makes no difference.
         cap.rotate_left(14);
         assert!(Polygon::new(&[&ring(&cap)]).unwrap().has(at(85.0, 170.0)));
         cap.retain(|(_, lat)| *lat < 90.0);
         let e = Polygon::new(&[&ring(&cap)]).unwrap_err().to_string();
         assert!(e.contains("around a pole"), "{e}");
-        // A way to the pole goes along its meridian.
+        // An edge to the pole goes along its meridian.
         assert!(!wedge.is_crossed(at(70.0, 105.0), at(70.0, 95.0)));
         assert!(wedge.is_crossed(at(70.0, 105.0), at(90.0, 0.0)));
     }
@@ -439,7 +441,7 @@ mod tests {
                     .map(|&(lat, lon)| at(lat, lon))
                     .collect::<Vec<_>>()
             };
-            // Three or four vertices may leave the middle out, and with it the hole.
+            // With three or four vertices, the centre, and so the hole, may be outside.
             let with_hole = count > 8;
             let rings = [positions(&outer), positions(&hole)];
             let rings: Vec<&[Position]> = rings
@@ -474,7 +476,7 @@ mod tests {
         assert!(seen > 50_000 && inside > 10_000, "{seen} {inside}");
     }
 
-    /// A hole more than half of the Earth from the first corner was placed outside, and refused.
+    /// A hole is found inside even if it is more than half of the Earth away from the first corner.
     #[test]
     fn holes_may_be_far_from_the_first_corner() {
         let ring = |corners: &[(f64, f64)]| -> Vec<Corner> {
@@ -500,7 +502,7 @@ mod tests {
             let polygon = Polygon::new(&[&wide, &hole]).unwrap();
             assert!(!polygon.has(at(12.0, lon + 4.0)) && polygon.has(at(12.0, lon - 4.0)));
         }
-        // It touches the line where a ring around the Earth begins and ends.
+        // A hole that touches the line at which a ring around the Earth begins and ends.
         let lons = (-6..=6).map(|n| (f64::from(n) * 30.0, 60.0));
         let cap: Vec<_> = lons.chain([(180.0, 90.0), (-180.0, 90.0)]).collect();
         for lon in [170.0, -170.0] {
@@ -573,7 +575,7 @@ mod tests {
         }
     }
 
-    /// A polygon of the most vertices is checked in bounded time.
+    /// A polygon with the most vertices is checked in bounded time.
     #[test]
     fn the_largest_polygon_is_made() {
         let mut rng = Rng::new(9);

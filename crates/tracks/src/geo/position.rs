@@ -1,15 +1,17 @@
-//! Where something is: latitude and longitude in whole 10⁻⁷ degrees, which is a centimetre.
+//! Positions: latitude and longitude in whole 10⁻⁷ degrees, which is about a centimetre.
 
 use base::{Error, Result};
 
-/// Units of a degree.
+/// Units in a degree.
 pub const PER_DEGREE: i32 = 10_000_000;
-/// The greatest latitude, and, negated, the least.
+/// The greatest latitude; its negative is the least.
 pub const LATITUDE_MAX: i32 = 90 * PER_DEGREE;
-/// The longitude of the antimeridian, negated: longitudes are below it, and its own is the least.
+/// The longitude of the antimeridian, with a positive sign: longitudes are smaller. The least
+/// longitude is its negative.
 pub const LONGITUDE_END: i32 = 180 * PER_DEGREE;
 
-/// See the module. Each place has one: longitude 180 is −180, and at a pole the longitude is 0.
+/// A place on the Earth. Each place has one position: longitude 180 becomes −180, and at a pole the
+/// longitude is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     lat: i32,
@@ -17,7 +19,8 @@ pub struct Position {
 }
 
 impl Position {
-    /// The nearest one. Errors: `InvalidArgument`, where a number is no latitude or longitude in degrees.
+    /// The nearest position. Errors: `InvalidArgument` if a number is not a latitude or longitude
+    /// in degrees.
     ///
     /// ```
     /// use tracks::geo::position::Position;
@@ -31,7 +34,8 @@ impl Position {
         Ok(Self::canonical(lat, lon))
     }
 
-    /// The same, of whole 10⁻⁷ degrees. Errors: `InvalidArgument`, as before.
+    /// A position in whole 10⁻⁷ degrees. Errors: `InvalidArgument`, as for
+    /// [`Position::of_degrees`].
     pub fn of_units(lat: i32, lon: i32) -> Result<Self> {
         let is_right = lat.unsigned_abs() <= LATITUDE_MAX.unsigned_abs()
             && lon.unsigned_abs() <= LONGITUDE_END.unsigned_abs();
@@ -68,7 +72,8 @@ impl Position {
     }
 }
 
-/// Latitude and longitude in whole 10⁻⁷ degrees. Errors: `InvalidArgument`, where a number is none in degrees.
+/// Latitude and longitude in whole 10⁻⁷ degrees. Errors: `InvalidArgument` if a number is not one
+/// in degrees.
 pub(super) fn units(lat: f64, lon: f64) -> Result<(i32, i32)> {
     let check = |what: &str, value: f64, max: f64| {
         if value.abs() <= max {
@@ -85,8 +90,8 @@ pub(super) fn units(lat: f64, lon: f64) -> Result<(i32, i32)> {
     ))
 }
 
-/// The longitudes of the ends of the straight way between two positions, which goes on over the antimeridian without a
-/// jump; a pole has that of the other end.
+/// The longitudes of the two ends of the straight line between two positions, without a jump at the
+/// antimeridian; a pole gets the longitude of the other end.
 pub(super) fn straight(a: Position, b: Position) -> (i64, i64) {
     let [from, to] = [a, b].map(|position| i64::from(position.lon));
     let is_pole = |position: Position| position.lat.abs() == LATITUDE_MAX;
@@ -100,17 +105,18 @@ pub(super) fn straight(a: Position, b: Position) -> (i64, i64) {
 /// A whole turn.
 pub(super) const TURN: i64 = 2 * LONGITUDE_END as i64;
 
-/// A difference of longitudes the short way around: at least −180 and below 180 degrees, in units.
+/// A difference of longitudes the short way around: at least −180 and less than 180 degrees, in
+/// units.
 pub(super) fn short_way(difference: i64) -> i64 {
     (difference + TURN / 2).rem_euclid(TURN) - TURN / 2
 }
 
-/// Units as degrees.
+/// Converts units to degrees.
 pub(super) fn degrees(units: i32) -> f64 {
     f64::from(units) / f64::from(PER_DEGREE)
 }
 
-/// A position of degrees, whose longitude may be beyond the antimeridian.
+/// A position in degrees, whose longitude may be beyond the antimeridian.
 #[cfg(test)]
 pub(crate) fn at(lat: f64, lon: f64) -> Position {
     let lon = if lon.abs() > 180.0 {
@@ -132,7 +138,7 @@ mod tests {
         assert_eq!(of(90.0, 77.0), of(90.0, -12.0));
         assert_eq!(of(-90.0, 180.0), of(-90.0, 0.0));
         assert_ne!(of(90.0, 0.0), of(-90.0, 0.0));
-        // What rounds to the antimeridian is on it.
+        // A longitude that rounds to the antimeridian is on it.
         assert_eq!(of(1.0, 179.999_999_99).lon(), -LONGITUDE_END);
         assert_eq!(
             Position::of_units(5, LONGITUDE_END).unwrap().lon(),

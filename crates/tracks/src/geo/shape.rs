@@ -1,4 +1,4 @@
-//! Areas: what is in them, and how a cell lies to them.
+//! Areas: which positions are inside, and which cells are inside, outside or across the edge.
 
 use std::f64::consts::PI;
 
@@ -10,40 +10,40 @@ use super::plane::to_line;
 use super::position::{LATITUDE_MAX, LONGITUDE_END, PER_DEGREE, Position, TURN, straight};
 use super::surface::Surface;
 
-/// How a span lies to an area.
+/// The relation of a span to an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// None of it is in the area.
+    /// No place of it is in the area.
     Outside,
-    /// All of it is.
+    /// All of it is in the area.
     Inside,
-    /// It must be looked at more closely.
+    /// It may be partly inside, and must be looked at more closely.
     Crosses,
 }
 
 /// An area of the Earth's surface.
 pub trait Shape {
-    /// Whether a position is in it.
+    /// Whether a position is inside.
     fn has(&self, position: Position) -> bool;
 
-    /// How a span lies to it; [`Relation::Crosses`] where that is not known.
+    /// The relation of a span to the area; [`Relation::Crosses`] if it is not known.
     fn relation(&self, span: &Span) -> Relation;
 
-    /// Whether the line between two positions has a place in common with it. The line is straight in degrees, the short way,
-    /// and some hundred kilometres long at most.
+    /// Whether the line between two positions has a place in common with the area. The line is
+    /// straight in degrees, goes the short way, and is at most some hundred kilometres long.
     fn is_crossed(&self, a: Position, b: Position) -> bool;
 }
 
-/// An area between two meridians and two latitudes, its edges included. West of its east edge or over the antimeridian: if
-/// west is greater than east it crosses that, as in RFC 7946. At a pole all meridians meet.
+/// An area between two meridians and two parallels, its edges included. If west is greater than
+/// east, it crosses the antimeridian, as in RFC 7946. At a pole all meridians meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rectangle {
     parts: Vec<Span>,
 }
 
 impl Rectangle {
-    /// One with these edges, degrees. Errors: `InvalidArgument`, where they are no longitudes and latitudes, or south is
-    /// north of north.
+    /// A rectangle with these edges, in degrees. Errors: `InvalidArgument` if they are not
+    /// longitudes and latitudes, or if south is greater than north.
     ///
     /// ```
     /// use tracks::geo::{position::Position, shape::{Rectangle, Shape}};
@@ -53,7 +53,7 @@ impl Rectangle {
     /// # Ok::<(), base::Error>(())
     /// ```
     pub fn of_degrees(west: f64, south: f64, east: f64, north: f64) -> Result<Self> {
-        // As positions, so that they are checked and rounded like these.
+        // Made into positions, so that they are checked and rounded in the same way.
         Position::of_degrees(south, west)?;
         Position::of_degrees(north, east)?;
         let [west, south, east, north] =
@@ -123,7 +123,8 @@ impl Shape for Rectangle {
         [-TURN, 0, TURN].into_iter().any(|turn| {
             let lons = ((from + turn) as f64, (to + turn) as f64);
             self.parts.iter().any(|part| {
-                // The part of the way between its meridians, then of that between its latitudes.
+                // The part of the line between its meridians, and of that the part between its
+                // latitudes.
                 let of =
                     |(a, b): (f64, f64), low: i32, high: i32| within(a, b, low.into(), high.into());
                 let (Some(x), Some(y)) = (
@@ -138,10 +139,11 @@ impl Shape for Rectangle {
     }
 }
 
-/// From where to where of a way from `a` to `b`, as parts of it, a coordinate is between two others. `None`: nowhere.
+/// The part of the way from `a` to `b`, as fractions of it, on which a coordinate is between `low`
+/// and `high`. `None` if there is none.
 fn within(a: f64, b: f64, low: f64, high: f64) -> Option<(f64, f64)> {
     if (a - b).abs() < 0.5 {
-        // Units are whole: it does not move.
+        // Units are whole numbers: the coordinate does not change.
         return (low..=high).contains(&a).then_some((0.0, 1.0));
     }
     let (from, to) = ((low - a) / (b - a), (high - a) / (b - a));
@@ -149,7 +151,7 @@ fn within(a: f64, b: f64, low: f64, high: f64) -> Option<(f64, f64)> {
     (from <= to).then_some((from, to))
 }
 
-/// All places that are at most so far from one.
+/// All places within a distance of a position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Circle {
     centre: Position,
@@ -157,12 +159,12 @@ pub struct Circle {
     surface: Surface,
 }
 
-/// What rounding may make of a distance, metres: most at the other side of the Earth.
+/// The most by which rounding may change a distance, metres: it is greatest near the antipode.
 pub(crate) const ROUNDING: f64 = 0.5;
 
 impl Circle {
-    /// One of a radius in metres. Errors: `InvalidArgument`, where that is below 0, no number, or more than half of the
-    /// Earth's circumference.
+    /// A circle with a radius in metres. Errors: `InvalidArgument` if the radius is negative, not a
+    /// number, or more than half of the Earth's circumference.
     pub fn new(centre: Position, radius: f64) -> Result<Self> {
         let max = (RADIUS * PI).ceil();
         if (0.0..=max).contains(&radius) {
@@ -178,7 +180,7 @@ impl Circle {
         )))
     }
 
-    /// The same, with distances on another surface.
+    /// The same circle, with distances on another surface.
     #[must_use]
     pub fn on(self, surface: Surface) -> Self {
         Self { surface, ..self }

@@ -1,11 +1,12 @@
-//! Tracks with fewer points: Douglas–Peucker.
+//! Simplifies tracks: Douglas–Peucker, by place alone or by place and time.
 
 use super::plane::{from_line, in_plane};
 use super::position::{Position, degrees};
 
-/// Which points of a track stay, so that none is farther than `tolerance` metres from the line between those that stay
-/// around it: in order, the first and the last among them. Distances are those in a plane that touches the Earth between the ends of
-/// each piece, so they are meant for tracks of some hundred kilometres at most.
+/// The indexes of the points of a track to keep, in order, the first and the last included. Each
+/// dropped point is at most `tolerance` metres from the line between the kept points around it.
+/// Distances are computed in a tangent plane between the ends of each piece, so that tracks should
+/// be at most some hundred kilometres long.
 ///
 /// ```
 /// use tracks::geo::{position::Position, simplify::simplify};
@@ -23,9 +24,10 @@ pub fn simplify(track: &[Position], tolerance: f64) -> Vec<usize> {
     })
 }
 
-/// Which points of a track stay, so that none of the others was farther than `tolerance` metres from where it would have been
-/// then, had it moved evenly between those that stay around it. So where it was at any time, how fast, and where it stood
-/// still is known as well as before, but for the tolerance. Times rise, in any unit. This is TD-TR of Meratnia and de By (2004).
+/// The indexes of the points of a track to keep. Each dropped point is at most `tolerance` metres
+/// from where the object would have been at that time, had it moved evenly between the kept points
+/// around it. So its place at any time, its speed and its stops are preserved within the tolerance.
+/// Times rise, in any unit. This is TD-TR of Meratnia and de By (2004).
 ///
 /// ```
 /// use tracks::geo::{position::Position, simplify::simplify_in_time};
@@ -50,7 +52,8 @@ pub fn simplify_in_time(track: &[(i64, Position)], tolerance: f64) -> Vec<usize>
     })
 }
 
-/// Cuts a track in pieces until nothing between their ends is farther off; the ends of all pieces.
+/// Splits a track until no point between the ends of a piece is farther off than the tolerance; the
+/// ends of all pieces.
 fn split(
     len: usize,
     tolerance: f64,
@@ -60,7 +63,7 @@ fn split(
         return Vec::new();
     };
     let mut stay = vec![0, last];
-    // Pieces of which the middle is to be looked at. A stack of our own: a track may have millions of points.
+    // Pieces to be looked at. An explicit stack: a track may have millions of points.
     let mut pieces = vec![(0, last)];
     while let Some((from, to)) = pieces.pop() {
         if let Some((nth, distance)) = farthest(from, to)
@@ -79,7 +82,7 @@ fn scale(a: Position, b: Position) -> f64 {
     degrees(a.lat().midpoint(b.lat())).to_radians().cos()
 }
 
-/// The point between two others that is farthest off, and how far, metres.
+/// The index of the point between two others that is farthest off, and its distance in metres.
 fn farthest<T>(
     track: &[T],
     (from, to): (usize, usize),
@@ -99,7 +102,7 @@ mod tests {
     use super::super::position::{at, short_way};
     use super::*;
 
-    /// A walk of steps of some hundred metres.
+    /// A random walk with steps of some hundred metres.
     fn walk(rng: &mut Rng, (mut lat, mut lon): (f64, f64), steps: usize) -> Vec<Position> {
         let mut step = || rng.below(1_000_001) as f64 / 1e8 - 0.005;
         let next = |_| {
@@ -142,7 +145,7 @@ mod tests {
                 (time, p)
             };
             let walk = walk(&mut Rng::new(n as u64), centre, 200);
-            // Each place twice: it stands still for a while.
+            // Each place twice: the object stands still for a while.
             let track: Vec<_> = walk.iter().flat_map(|&p| [timed(p), timed(p)]).collect();
             let tolerance = [0.0, 50.0, 500.0, 1e6][n % 4];
             let stay = simplify_in_time(&track, tolerance);
@@ -161,7 +164,7 @@ mod tests {
                     assert!(off <= tolerance * 1.01 + 0.05, "{off} m of {tolerance}");
                 }
             }
-            // Once more changes nothing.
+            // Simplifying again changes nothing.
             let left: Vec<_> = stay.iter().map(|&nth| track[nth]).collect();
             assert_eq!(simplify_in_time(&left, tolerance).len(), left.len());
         }
@@ -173,7 +176,7 @@ mod tests {
         let (a, b) = (at(0.0, 179.999), at(0.0, -179.999));
         assert_eq!(simplify(&[a], 1.0), [0]);
         assert_eq!(simplify(&[a, b], 1.0), [0, 1]);
-        // It comes back to where it began: the farthest place stays.
+        // The track returns to its start: the farthest place is kept.
         assert_eq!(simplify(&[a, b, a], 100.0), [0, 1, 2]);
         assert_eq!(simplify(&[a, a, a], 100.0), [0, 2]);
     }

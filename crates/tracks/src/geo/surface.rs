@@ -1,11 +1,14 @@
-//! What distances are measured on: the sphere, which is quick, or the ellipsoid of WGS84, which is exact.
+//! Surfaces to measure distances on: the sphere, which is fast, or the ellipsoid of WGS84, which is
+//! exact.
 //!
-//! On the ellipsoid, distances are C. Karney's (Algorithms for geodesics, 2013, <https://doi.org/10.1007/s00190-012-0578-z>), by
-//! the crate `geographiclib-rs`. One takes about a microsecond.
+//! On the ellipsoid, distances are C. Karney's (Algorithms for geodesics, 2013,
+//! <https://doi.org/10.1007/s00190-012-0578-z>), by the crate `geographiclib-rs`. One takes about a
+//! microsecond.
 //!
-//! A short way on the ellipsoid is so many times as long as between the same coordinates on the sphere: M / R northwards, N / R
-//! eastwards, with the radii of curvature M from a (1 - e²) = 6,335,439 m to a² / b = 6,399,594 m, and N from a = 6,378,137 m to the
-//! same. So all ways, and with them the shortest, are `LEAST` to `MOST` times as long.
+//! A short distance on the ellipsoid is the distance between the same coordinates on the sphere
+//! times a factor: M / R northwards, N / R eastwards. The radius of curvature M is between a (1 -
+//! e²) = 6,335,439 m and a² / b = 6,399,594 m, and N is between a = 6,378,137 m and a² / b. So all
+//! ways, and with them the shortest, are longer by a factor between `LEAST` and `MOST`.
 
 use std::sync::LazyLock;
 
@@ -22,13 +25,13 @@ const MOST: f64 = 1.0045;
 
 static WGS84: LazyLock<Geodesic> = LazyLock::new(Geodesic::wgs84);
 
-/// See the module.
+/// The surface of the Earth on which distances are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Surface {
-    /// Of the Earth's mean radius: up to 0.56 % off.
+    /// With the Earth's mean radius: errors are up to 0.56 %.
     #[default]
     Sphere,
-    /// WGS84's.
+    /// The ellipsoid of WGS84.
     Ellipsoid,
 }
 
@@ -52,7 +55,7 @@ impl Surface {
         }
     }
 
-    /// No place of a span is nearer, metres.
+    /// A lower bound of the distance to any place of a span, metres.
     pub(crate) fn nearest(self, from: Position, span: &Span) -> f64 {
         let nearest = distance::nearest(from, span);
         match self {
@@ -61,7 +64,7 @@ impl Surface {
         }
     }
 
-    /// No place of a span is farther, metres.
+    /// An upper bound of the distance to any place of a span, metres.
     pub(crate) fn farthest(self, from: Position, span: &Span) -> f64 {
         let farthest = distance::farthest(from, span);
         match self {
@@ -86,7 +89,7 @@ mod tests {
         assert!((d((0.0, 0.0), (0.0, 1.0)) - 111_319.491).abs() < 0.001);
         assert!((d((0.0, 5.0), (90.0, 5.0)) - 10_001_965.729).abs() < 0.001);
         assert!((d((0.0, 179.5), (0.0, -179.5)) - 111_319.491).abs() < 0.001);
-        // The way between opposite places goes over a pole.
+        // The shortest way between antipodes on the equator goes over a pole.
         assert!((d((0.0, 0.0), (0.0, -180.0)) - 20_003_931.459).abs() < 0.001);
     }
 

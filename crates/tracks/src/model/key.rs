@@ -1,15 +1,15 @@
-//! Keys.
+//! Keys of the column families.
 
 use base::{Error, Result};
 
 use super::time::{Bucket, Time};
 use crate::geo::cell::{self, Cell};
 
-/// A fleet: entities of one owner.
+/// The number of a fleet: a set of entities with one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fleet(pub u32);
 
-/// Something that moves, of a fleet.
+/// The number of an entity: something that moves and belongs to a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entity(pub u64);
 
@@ -33,22 +33,22 @@ impl Bucket {
     }
 }
 
-/// The key of a point, in `default`.
+/// The key of a point in `default`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PointKey {
-    /// Whose.
+    /// The fleet.
     pub fleet: Fleet,
-    /// Of what.
+    /// The entity.
     pub entity: Entity,
-    /// When it was there.
+    /// When the entity was there.
     pub time: Time,
 }
 
 impl PointKey {
-    /// Bytes of one.
+    /// Bytes of a key.
     pub const LEN: usize = 20;
 
-    /// Its bytes.
+    /// The bytes of the key.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         fill(
@@ -62,7 +62,7 @@ impl PointKey {
         out
     }
 
-    /// The key with these bytes. Errors: Corruption, where they are not 20.
+    /// Decodes a key. Errors: Corruption if it does not have 20 bytes.
     pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
         let mut parts = Parts::of("default", bytes, Self::LEN)?;
         Ok(Self {
@@ -73,22 +73,22 @@ impl PointKey {
     }
 }
 
-/// The key of where an entity is now, in `geohash`.
+/// The key of an entity's newest position in `geohash`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CellKey {
-    /// Whose.
+    /// The fleet.
     pub fleet: Fleet,
-    /// The cell of 40 cuts.
+    /// The cell, at a depth of 40.
     pub cell: Cell,
-    /// What is there.
+    /// The entity.
     pub entity: Entity,
 }
 
 impl CellKey {
-    /// Bytes of one.
+    /// Bytes of a key.
     pub const LEN: usize = 17;
 
-    /// Its bytes.
+    /// The bytes of the key.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let cell = Cell::to_bytes(self.cell.range().0);
         let mut out = [0; Self::LEN];
@@ -103,7 +103,7 @@ impl CellKey {
         out
     }
 
-    /// The key with these bytes. Errors: Corruption, where they are not 17.
+    /// Decodes a key. Errors: Corruption if it does not have 17 bytes.
     pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
         let mut parts = Parts::of("geohash", bytes, Self::LEN)?;
         Ok(Self {
@@ -114,20 +114,20 @@ impl CellKey {
     }
 }
 
-/// The key of an entity's newest point, in `latest`.
+/// The key of an entity's newest point in `latest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EntityKey {
-    /// Whose.
+    /// The fleet.
     pub fleet: Fleet,
-    /// Of what.
+    /// The entity.
     pub entity: Entity,
 }
 
 impl EntityKey {
-    /// Bytes of one.
+    /// Bytes of a key.
     pub const LEN: usize = 12;
 
-    /// Its bytes.
+    /// The bytes of the key.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         fill(
@@ -137,7 +137,7 @@ impl EntityKey {
         out
     }
 
-    /// The key with these bytes. Errors: Corruption, where they are not 12.
+    /// Decodes a key. Errors: Corruption if it does not have 12 bytes.
     pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
         let mut parts = Parts::of("latest", bytes, Self::LEN)?;
         Ok(Self {
@@ -147,26 +147,26 @@ impl EntityKey {
     }
 }
 
-/// The key of an entity that was in a cell during ten minutes, in `visits`.
+/// The key in `visits` of an entity that was in a cell during ten minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VisitKey {
-    /// Whose.
+    /// The fleet.
     pub fleet: Fleet,
-    /// When.
+    /// The ten minutes.
     pub bucket: Bucket,
-    /// The cell of [`VisitKey::DEPTH`] cuts.
+    /// The cell, at a depth of [`VisitKey::DEPTH`].
     pub cell: Cell,
-    /// What was there.
+    /// The entity.
     pub entity: Entity,
 }
 
 impl VisitKey {
-    /// Bytes of one.
+    /// Bytes of a key.
     pub const LEN: usize = 20;
-    /// Cuts of its cell: 1.2 km wide and 0.6 km high at the equator.
+    /// Depth of its cell, which is 1.2 km wide and 0.6 km high at the equator.
     pub const DEPTH: u8 = 30;
 
-    /// Its bytes.
+    /// The bytes of the key.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         let cell = self.cell.at_depth(Self::DEPTH).coarse();
@@ -182,7 +182,7 @@ impl VisitKey {
         out
     }
 
-    /// The key with these bytes. Errors: Corruption, where they are not 20 or their cell is none.
+    /// Decodes a key. Errors: Corruption if it does not have 20 bytes or its cell is invalid.
     pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
         let mut parts = Parts::of("visits", bytes, Self::LEN)?;
         Ok(Self {
@@ -196,13 +196,13 @@ impl VisitKey {
 }
 
 impl Fleet {
-    /// What all its keys begin with.
+    /// The common prefix of all keys of the fleet.
     pub fn prefix(self) -> [u8; 4] {
         self.0.to_be_bytes()
     }
 }
 
-/// The first key behind all those that begin with `prefix`. `None`: there is none.
+/// The first key after all keys that begin with `prefix`. `None` if there is none.
 pub fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let kept = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
     let mut out = prefix.get(..=kept)?.to_vec();
@@ -215,7 +215,7 @@ fn fill(out: &mut [u8], parts: &[&[u8]]) {
     out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
 }
 
-/// What is left of a key's bytes.
+/// The bytes of a key that are not read yet.
 struct Parts<'a> {
     family: &'a str,
     rest: &'a [u8],
@@ -253,7 +253,7 @@ mod tests {
     use crate::geo::position::Position;
 
     fn some(rng: &mut Rng) -> (Fleet, Entity, Time, Cell) {
-        // Close to each other, so that their order is decided by each part in turn.
+        // Few distinct values, so that each part decides the order of some pairs.
         let time = [i64::MIN, -1, 0, 1, i64::MAX][rng.below(5) as usize];
         let lon = (rng.below(5) as i32 - 2) * 1_700_000;
         (

@@ -1,4 +1,4 @@
-//! What is stored: keys and values, byte for byte.
+//! The stored keys and values, byte for byte.
 //!
 //! ```text
 //!   family      key                            value
@@ -9,8 +9,9 @@
 //!   entities    fleet 4  entity 8                       the name
 //! ```
 //!
-//! Numbers in keys are unsigned and big-endian, so that the order of bytes is that of meaning. A time is microseconds since
-//! 1970, signed, with its sign flipped. Values are little-endian. A number of an entity is a hash of its name.
+//! Numbers in keys are unsigned and big-endian, so that keys sort by their numeric values. A time
+//! is microseconds since 1970, signed, with its sign bit flipped. Values are little-endian. The
+//! number of an entity is a hash of its name.
 
 pub mod key;
 pub mod name;

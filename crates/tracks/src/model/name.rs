@@ -10,16 +10,16 @@ use super::key::Entity;
 
 /// The most bytes of a name.
 pub const BYTES_MAX: usize = 128;
-/// So many names of a fleet may have the same hash before one is refused.
+/// How many names of a fleet may share a hash: a further one is refused.
 pub const TURNS: u64 = 8;
 
-/// 1 to 128 bytes of UTF-8 without control characters. `/` cuts it in parts, none of which is empty, `.` or `..`, so that
-/// a name can stand in an address. Up to 23 bytes lie in the value itself.
+/// 1 to 128 bytes of UTF-8 without control characters. `/` separates parts, none of which is empty,
+/// `.` or `..`, so that a name can be a part of a URL. Names of up to 23 bytes are stored inline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(SmolStr);
 
 impl Name {
-    /// Errors: `InvalidArgument`, where the text is no name; it says why.
+    /// Checks a name. Errors: `InvalidArgument` says why the text is not a valid name.
     ///
     /// ```
     /// use tracks::model::name::Name;
@@ -49,13 +49,14 @@ impl Name {
         )))
     }
 
-    /// The text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The entity that this is the name of, unless another name has that number: then it is that of the next `turn`. The
-    /// lowest byte is the same in all turns: whoever has an entity for that has all that may have its number.
+    /// The number of the entity with this name. If another name has that number, the next `turn` is
+    /// tried. The lowest byte is the same in all turns, so that all names that could get the same
+    /// number go to the same shard.
     pub fn number(&self, turn: u64) -> Entity {
         let hash = |turn| XxHash3_64::oneshot_with_seed(turn, self.0.as_bytes());
         let first = hash(0);

@@ -1,4 +1,4 @@
-//! Where an entity is now: what `geohash` and `latest` have of its newest point.
+//! The newest position of an entity, as `geohash` and `latest` store it.
 //!
 //! ```text
 //!   geohash   0+8 time  8+4 latitude  12+4 longitude, 10⁻⁷ degrees  16+2 speed, cm/s  18+2 course, 10⁻² degrees
@@ -6,8 +6,8 @@
 //!   latest    0+8 time  8+5 cell  13… the point
 //! ```
 //!
-//! Little-endian, but for the cell, which is as in keys. A speed or course that is not known is all ones. The name is in the
-//! index so that a search reads one row for each hit.
+//! Little-endian, except the cell, which is stored as in keys. An unknown speed or course is all
+//! ones. The name is in the index so that a search reads one row for each hit.
 
 use base::coding::{Decoder, put_u16, put_u32, put_u64};
 use base::{Error, Result};
@@ -17,28 +17,28 @@ use super::time::Time;
 use crate::geo::cell::{self, Cell};
 use crate::geo::position::Position;
 
-/// A speed or a course that is not known.
+/// The value for an unknown speed or course.
 const UNKNOWN: u16 = u16::MAX;
 
-/// Where an entity is now, as `geohash` has it.
+/// The newest position of an entity, as stored in `geohash`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Here<'a> {
-    /// Since when.
+    /// The time of its newest report.
     pub time: Time,
-    /// Where.
+    /// The position.
     pub position: Position,
-    /// Over ground, cm/s.
+    /// Speed over ground, cm/s.
     pub speed: Option<u16>,
-    /// From north over east, 10⁻² degrees.
+    /// Course, clockwise from north, 10⁻² degrees.
     pub course: Option<u16>,
-    /// Bits whose meaning the fleet knows.
+    /// Tags: each bit has a meaning that is set by the fleet.
     pub tags: u32,
-    /// Whose.
+    /// The name of the entity.
     pub name: &'a str,
 }
 
 impl<'a> Here<'a> {
-    /// Of an entity's newest point.
+    /// Takes these fields from an entity's newest point.
     pub fn of(name: &'a str, time: Time, point: &Point) -> Self {
         Self {
             time,
@@ -50,7 +50,7 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// Its bytes.
+    /// The bytes of the value.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(24 + self.name.len());
         put_u64(&mut out, self.time.0.cast_unsigned());
@@ -63,7 +63,7 @@ impl<'a> Here<'a> {
         out
     }
 
-    /// The one with these bytes. Errors: Corruption.
+    /// Decodes a value. Errors: Corruption.
     pub fn decode(bytes: &'a [u8]) -> Result<Self> {
         let mut d = Decoder::new(bytes);
         let mut read = || {
@@ -81,19 +81,19 @@ impl<'a> Here<'a> {
     }
 }
 
-/// An entity's newest point, as `latest` has it.
+/// The newest point of an entity, as stored in `latest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Newest {
-    /// When it was there.
+    /// When the entity was there.
     pub time: Time,
-    /// The cell that its row in `geohash` is in.
+    /// The cell of its row in `geohash`.
     pub cell: Cell,
     /// The point.
     pub point: Point,
 }
 
 impl Newest {
-    /// The bytes of one, whose point has been encoded already.
+    /// The bytes of a value; `point` is the encoded point.
     pub fn encode(time: Time, cell: Cell, point: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(8 + cell::BYTES + point.len());
         put_u64(&mut out, time.0.cast_unsigned());
@@ -102,13 +102,13 @@ impl Newest {
         out
     }
 
-    /// The cell of bytes that may be damaged behind it.
+    /// The cell of a value whose point may be damaged.
     pub(crate) fn cell_of(bytes: &[u8]) -> Option<Cell> {
         let (_, rest) = bytes.split_at_checked(8)?;
         Some(Cell::of_bytes(*rest.first_chunk()?))
     }
 
-    /// The one with these bytes. Errors: Corruption; `NotSupported`, where a newer release wrote it.
+    /// Decodes a value. Errors: Corruption; `NotSupported` if a newer release wrote it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut d = Decoder::new(bytes);
         let mut head = || {

@@ -18,11 +18,11 @@ use crate::geo::position::Position;
 pub const VERSION: u8 = 1;
 /// The most bytes of attributes.
 pub const ATTRIBUTES_BYTES_MAX: usize = 1024;
-/// Course of a full turn, 10⁻² degrees; a course is below it.
+/// A full turn, 10⁻² degrees; courses are smaller.
 pub const COURSE_END: u16 = 36_000;
-/// A battery that is full, per cent.
+/// A full battery, per cent.
 pub const BATTERY_MAX: u8 = 100;
-/// A speed that is too high to be stored, cm/s.
+/// The lowest speed that cannot be stored, cm/s.
 pub const SPEED_END: u16 = u16::MAX;
 
 mod flag {
@@ -36,31 +36,32 @@ mod flag {
     pub(super) const ALL: u16 = 127;
 }
 
-/// Where something was, and what it said of itself. Its time is in its key.
+/// A reported position, and what else the device reported with it. Its time is in its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Where.
+    /// The position.
     pub position: Position,
-    /// How long after its time it has come, ms; below 0 where its clock is ahead.
+    /// Time from the position to the arrival of its report, ms; negative if the device's clock is
+    /// ahead.
     pub lag: i64,
-    /// Above the ellipsoid of WGS84, or as the device means it, cm.
+    /// Altitude above the ellipsoid of WGS84, or as the device defines it, cm.
     pub altitude: Option<i32>,
-    /// Over ground, cm/s, below [`SPEED_END`].
+    /// Speed over ground, cm/s, less than [`SPEED_END`].
     pub speed: Option<u16>,
-    /// From north over east, 10⁻² degrees, below [`COURSE_END`].
+    /// Course, clockwise from north, 10⁻² degrees, less than [`COURSE_END`].
     pub course: Option<u16>,
-    /// How far off it may be, dm.
+    /// Accuracy: how far off the position may be, dm.
     pub accuracy: Option<u16>,
-    /// Per cent, [`BATTERY_MAX`] at most.
+    /// Battery charge, per cent, at most [`BATTERY_MAX`].
     pub battery: Option<u8>,
-    /// Bits whose meaning the fleet knows.
+    /// Tags: each bit has a meaning that is set by the fleet.
     pub tags: u32,
-    /// A JSON object, [`ATTRIBUTES_BYTES_MAX`] bytes at most; empty: none.
+    /// A JSON object of at most [`ATTRIBUTES_BYTES_MAX`] bytes; empty if there is none.
     pub attributes: String,
 }
 
 impl Point {
-    /// One of which no more is known.
+    /// A point of which only the position is known.
     pub fn at(position: Position) -> Self {
         Self {
             position,
@@ -75,7 +76,7 @@ impl Point {
         }
     }
 
-    /// Its bytes. Errors: `InvalidArgument`, where a field is out of its range.
+    /// The bytes of the point. Errors: `InvalidArgument` if a field is out of its range.
     pub fn encode(&self) -> Result<Vec<u8>> {
         self.check()?;
         let flags = [
@@ -115,7 +116,7 @@ impl Point {
         Ok(out)
     }
 
-    /// Errors: `InvalidArgument`, where a field is out of its range.
+    /// Checks the ranges. Errors: `InvalidArgument` if a field is out of its range.
     pub fn check(&self) -> Result<()> {
         let wrong = if self.speed == Some(SPEED_END) {
             "a speed of 655.35 m/s or more"
@@ -131,7 +132,7 @@ impl Point {
         Err(Error::invalid_argument(format!("a point with {wrong}")))
     }
 
-    /// The point with these bytes. Errors: Corruption; `NotSupported`, where a newer release wrote it.
+    /// Decodes a point. Errors: Corruption; `NotSupported` if a newer release wrote it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut d = Decoder::new(bytes);
         let version = d.u8();
@@ -179,7 +180,7 @@ impl Point {
     }
 }
 
-/// One as it was written: the only one of its place.
+/// Decodes a position; `None` for units that are not the canonical form of a position.
 pub(crate) fn position(d: &mut Decoder<'_>) -> Option<Position> {
     let (lat, lon) = (d.u32()?.cast_signed(), d.u32()?.cast_signed());
     let position = Position::of_units(lat, lon).ok()?;
@@ -271,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Anything as bytes is a point, or an error; what is a point is written the same way again.
+    /// Any bytes are a point or an error; a point is encoded as the same bytes again.
     #[test]
     fn hostile_bytes_are_refused_or_mean_one_thing() {
         let mut rng = Rng::new(7);
@@ -283,7 +284,7 @@ mod tests {
                 bytes[at] = rng.next_u64() as u8;
             }
             if let Ok(point) = Point::decode(&bytes) {
-                // But for a varint that is longer than it has to be.
+                // Except for varints that are longer than necessary.
                 let again = point.encode().unwrap();
                 assert_eq!(Point::decode(&again).unwrap(), point);
                 read += 1;

@@ -1,4 +1,4 @@
-//! What a device says of itself.
+//! Reports: the positions that devices send.
 
 use base::{Error, Result};
 
@@ -6,44 +6,44 @@ use super::name::Name;
 use super::point::Point;
 use super::time::{SECOND, Time};
 
-/// How far a device's clock may be ahead of ours, microseconds.
+/// The most that a device's clock may be ahead of the server's, microseconds.
 pub const AHEAD_MAX: i64 = 300 * SECOND;
 
-/// An entity's position, and what else is known of it then.
+/// The position of an entity, and what else the device reported with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Whose.
+    /// The name of the entity.
     pub entity: Name,
-    /// When it was there. `None`: when the report arrives.
+    /// When the entity was there. `None` means when the report arrives.
     pub time: Option<Time>,
-    /// Where, and what else it says; its lag is not looked at.
+    /// The position and the other fields; its lag is ignored.
     pub point: Point,
 }
 
-/// What becomes of reports from more than [`AHEAD_MAX`] ahead.
+/// The treatment of reports whose time is more than [`AHEAD_MAX`] ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ahead {
     /// They are refused.
     #[default]
     Refuse,
-    /// Their time is that of their arrival.
+    /// Their time becomes the time of their arrival.
     Clamp,
 }
 
-/// A report that has a time, and a lag.
+/// A report with its final time and lag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dated {
-    /// Whose.
+    /// The name of the entity.
     pub entity: Name,
-    /// When it was there.
+    /// When the entity was there.
     pub time: Time,
-    /// Where.
+    /// The position and the other fields.
     pub point: Point,
 }
 
 impl Report {
-    /// Whether it can be stored, where it arrives at `arrival`. Errors: `InvalidArgument`, where its time or its point cannot
-    /// be.
+    /// Whether the report can be stored if it arrives at `arrival`. Errors: `InvalidArgument` if
+    /// its time or its point is invalid.
     pub fn check(&self, arrival: Time, ahead: Ahead) -> Result<()> {
         self.time_at(arrival, ahead)?;
         self.point.check()
@@ -65,8 +65,8 @@ impl Report {
         }
     }
 
-    /// The report as it is stored, where it arrived at `arrival`. Errors: `InvalidArgument`, where its time is too far ahead
-    /// or cannot be stored.
+    /// The report as it is stored if it arrived at `arrival`. Errors: `InvalidArgument` if its time
+    /// is too far ahead or cannot be stored.
     pub fn dated(self, arrival: Time, ahead: Ahead) -> Result<Dated> {
         let time = self.time_at(arrival, ahead)?;
         let mut point = self.point;

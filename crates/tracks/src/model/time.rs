@@ -1,36 +1,38 @@
-//! Time: microseconds since 1970, and the ten minutes that a visit belongs to.
+//! Time: microseconds since 1970, and buckets of ten minutes for visits.
 
 use base::{Error, Result};
 
-/// Microseconds of a second.
+/// Microseconds in a second.
 pub const SECOND: i64 = 1_000_000;
-/// Microseconds of a visit's bucket.
+/// Microseconds in a bucket of visits.
 pub const BUCKET: i64 = 600 * SECOND;
-/// The first moment that can be stored, 1900-01-01: clocks that were never set say 0001, 1601 or 1899.
+/// The first time that can be stored, 1900-01-01: clocks that were never set say 0001, 1601 or
+/// 1899.
 const FIRST: i64 = -2_208_988_800 * SECOND;
-/// The moment after the last one, 10000-01-01.
+/// The end of the times that can be stored, 10000-01-01.
 const END: i64 = 253_402_300_800 * SECOND;
 
-/// A moment: microseconds since 1970.
+/// A time: microseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub i64);
 
-/// Ten minutes, counted from 1970.
+/// A bucket of ten minutes, counted from 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket(pub i32);
 
 impl Time {
-    /// Before everything.
+    /// Before all other times.
     pub const MIN: Self = Self(i64::MIN);
-    /// Behind everything.
+    /// After all other times.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// Whether it can be stored. Errors: `InvalidArgument`, before 1900 and behind 9999.
+    /// Checks that the time can be stored. Errors: `InvalidArgument` before 1900 and after 9999.
     pub fn check(self) -> Result<Self> {
         if (FIRST..END).contains(&self.0) {
             return Ok(self);
         }
-        // A day more, as years are not all as long, and the first day of one is not of the year before.
+        // One day is added because years differ in length, so that the first day of a year does not
+        // count as the year before.
         let days = self.0.div_euclid(86_400 * SECOND) + 1;
         let years = 1970 + (days * 86_400).div_euclid(31_556_952);
         Err(Error::invalid_argument(format!(
@@ -39,7 +41,7 @@ impl Time {
         .hint("times are seconds since 1970, or RFC 3339; a device without a clock sends none"))
     }
 
-    /// The bucket that it is in.
+    /// The bucket that contains the time.
     pub fn bucket(self) -> Bucket {
         let bucket = self.0.div_euclid(BUCKET);
         Bucket(bucket.clamp(i32::MIN.into(), i32::MAX.into()) as i32)
@@ -47,12 +49,12 @@ impl Time {
 }
 
 impl Bucket {
-    /// Its first moment.
+    /// The first time in the bucket.
     pub fn start(self) -> Time {
         Time(i64::from(self.0) * BUCKET)
     }
 
-    /// The first moment behind it.
+    /// The first time after the bucket.
     pub fn end(self) -> Time {
         Time((i64::from(self.0) + 1) * BUCKET)
     }
@@ -67,7 +69,8 @@ mod tests {
         for seconds in [0, -2_208_988_800, 253_402_300_799, 1_700_000_000] {
             assert!(Time(seconds * SECOND).check().is_ok());
         }
-        // The year 1, where .NET's and Go's zero times are; milliseconds taken for seconds; the year 10000.
+        // The year 1, as in zero times of .NET and Go; milliseconds taken for seconds; the year
+        // 10000.
         let bad = [
             (-62_135_596_800, " 1 "),
             (1_700_000_000_000, " 55840 "),

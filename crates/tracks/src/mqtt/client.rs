@@ -1,4 +1,4 @@
-//! Connections to the broker, one after the other, on a thread of its own.
+//! Connections to the broker, one after the other, on a separate thread.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -23,10 +23,10 @@ use super::session::{Io, Session};
 use crate::devices::Intake;
 use crate::http::tls;
 
-/// For so long a connection may take to come to be.
+/// The longest time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Tells that all is to end.
+/// The signal to stop.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
     is_told: AtomicBool,
@@ -43,11 +43,11 @@ impl Stop {
         self.is_told.load(Ordering::Acquire)
     }
 
-    /// Returns when it is told.
+    /// Returns once the signal is given.
     pub(super) async fn wait(&self) {
         let mut told = pin!(self.told.notified());
         poll_fn(|cx| {
-            // Asked first, so that it is told from then on.
+            // Polled first, so that this task is registered before the flag is read.
             let is_told = told.as_mut().poll(cx).is_ready();
             if is_told || self.is_told() {
                 Poll::Ready(())
@@ -58,7 +58,7 @@ impl Stop {
         .await;
     }
 
-    /// What comes of something, unless this is told before. `None`: it is.
+    /// The result of `done`. `None` if the signal is given before.
     async fn or<T>(&self, done: impl Future<Output = T>) -> Option<T> {
         let (mut done, mut stopped) = (pin!(done), pin!(self.wait()));
         poll_fn(|cx| {
@@ -71,7 +71,8 @@ impl Stop {
     }
 }
 
-/// A subscriber that runs. Dropping it ends it, in order: what was taken is acknowledged first, if that is soon.
+/// A running subscriber. Dropping it stops it; reports that were taken are acknowledged first, if
+/// that does not take long.
 #[derive(Debug)]
 pub struct Client {
     stop: Arc<Stop>,
@@ -79,8 +80,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Subscribes from now on, as often as it has to. Errors: a setting is wrong, or there can be no more threads. A
-    /// broker that is not there is none.
+    /// Subscribes, and reconnects whenever the connection is lost. Errors: a setting is wrong, or
+    /// no more threads can be started. A broker that cannot be reached is not an error.
     pub fn start(settings: Settings, intake: Arc<Intake>, threads: &dyn Threads) -> Result<Self> {
         settings.check()?;
         let connector = settings
@@ -110,7 +111,7 @@ impl Client {
         };
         let run = move || {
             runtime.block_on(all.run());
-            // A look-up of the broker's name may still be going on.
+            // A look-up of the broker's name may still be in progress.
             runtime.shutdown_background();
         };
         let thread = threads.start("mqtt", Box::new(run)).map_err(failed)?;
@@ -125,7 +126,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         self.stop.tell();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has ended as well.
+            // A thread that panicked has ended, too.
             drop(thread.join());
         }
     }
@@ -177,7 +178,8 @@ impl Subscriber {
         }
     }
 
-    /// One connection, until it ends. Errors: why it did; none, where it was told to.
+    /// Runs one connection until it ends. Errors: why it ended; none if the signal to stop was
+    /// given.
     async fn connection(&self) -> Result<()> {
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, async {
             let stream = self.connect().await?;
@@ -204,7 +206,7 @@ impl Subscriber {
         let stream = TcpStream::connect((broker.host.as_str(), broker.port))
             .await
             .map_err(failed)?;
-        // Without it acknowledgements may be some milliseconds later.
+        // If this fails, acknowledgements may be some milliseconds later.
         stream.set_nodelay(true).unwrap_or_default();
         let Some(connector) = &self.connector else {
             return Ok(Box::new(stream));

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //!   client ─ session     connections, again and again
-//!     ├ waiting          what is on its way, in the order of the broker; reports that always fail
+//!     ├ waiting          messages in progress, in the order of the broker; reports that always fail
 //!     └ packet           bytes ─> packets: pure
 //! ```
 //!
-//! A message is acknowledged to the broker when its position is durable, or can never be stored. Until then the broker
-//! keeps it, also while the service is away: the session has a name, and is not a clean one. A message that comes again
-//! changes nothing.
+//! A message is acknowledged to the broker when its position is durable, or can never be stored.
+//! Until then the broker keeps it, also while the service is down: the session has a name, and is
+//! not a clean one. A message that is delivered again changes nothing.
 //!
-//! This part of the protocol is our own code: rumqttc 0.25 with TLS brings a second, older rustls-webpki and the
-//! abandoned rustls-pemfile, and does not let a client stop reading while it goes on to answer.
+//! This part of the protocol is implemented here because rumqttc 0.25 with TLS brings a second,
+//! older rustls-webpki and the abandoned rustls-pemfile, and cannot stop reading while it still
+//! sends acknowledgements.
 
 mod client;
 mod packet;
@@ -26,22 +27,23 @@ use base::{Error, Result};
 pub use client::Client;
 pub use packet::{Packet, Publish, Reader};
 
-/// The most bytes of a message's content.
+/// The most bytes of a message's payload.
 pub const PAYLOAD_BYTES_MAX: usize = crate::devices::MESSAGE_BYTES_MAX;
 
-/// Where a broker is.
+/// The address of a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broker {
-    /// Its name or address.
+    /// The host name or address.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
-    /// Whether it has TLS.
+    /// Whether to use TLS.
     pub tls: bool,
 }
 
 impl Broker {
-    /// Of `mqtt://host[:1883]` or `mqtts://host[:8883]`. Errors: `InvalidArgument` says what is wrong.
+    /// Parses `mqtt://host[:1883]` or `mqtts://host[:8883]`. Errors: `InvalidArgument` says what is
+    /// wrong.
     ///
     /// ```
     /// use tracks::mqtt::Broker;
@@ -94,33 +96,34 @@ impl Broker {
     }
 }
 
-/// How to reach a broker.
+/// How to connect to a broker.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it is.
+    /// The address of the broker.
     pub broker: Broker,
-    /// What is subscribed to.
+    /// The topics to subscribe to.
     pub topics: Vec<String>,
-    /// The name under which the broker keeps messages; no other client of it may have the same.
+    /// The client id, under which the broker keeps messages; no other client of the broker may use
+    /// it.
     pub client: String,
-    /// Who the service is to the broker.
+    /// The user name at the broker.
     pub user: Option<String>,
-    /// The user's password.
+    /// The password of the user.
     pub password: Option<String>,
-    /// Certificates that are trusted in, in PEM; those of the system, where nothing else is said.
+    /// Trusted certificates in PEM; if empty, those of the system.
     pub ca: PathBuf,
-    /// In half of this time something is sent at least.
+    /// The keep-alive time of MQTT: something is sent at least once in about half of it.
     pub keep_alive: Duration,
-    /// The first wait before another connection is tried; the next ones double, up to `wait_max`.
+    /// The pause before the first reconnection; it doubles up to `wait_max`.
     pub wait: Duration,
-    /// The longest.
+    /// The longest pause before a reconnection.
     pub wait_max: Duration,
-    /// For so long the broker may leave a question without an answer: whether it is there, and the subscription.
+    /// How long the broker may take to answer a ping or the subscription.
     pub answer_timeout: Duration,
 }
 
 impl Settings {
-    /// For a broker, with all else as usual.
+    /// Settings for a broker, all others at their defaults.
     pub fn new(broker: Broker) -> Self {
         Self {
             broker,
@@ -136,7 +139,7 @@ impl Settings {
         }
     }
 
-    /// Errors: `InvalidArgument` says what is wrong.
+    /// Checks the settings. Errors: `InvalidArgument` says what is wrong.
     pub fn check(&self) -> Result<()> {
         let is_long = |text: &str| text.len() > usize::from(u16::MAX);
         let wrong = |text: String| Err(Error::invalid_argument(text));

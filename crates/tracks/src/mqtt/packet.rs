@@ -1,27 +1,27 @@
-//! Packets of MQTT 3.1.1 that a subscriber of QoS 1 needs:
+//! The packets of MQTT 3.1.1 that a subscriber with QoS 1 needs:
 //! <https://docs.oasis-open.org/mqtt/mqtt/v3.1.1/mqtt-v3.1.1.html>.
 //!
 //! ```text
-//!   1 type and flags   1…4 how many bytes follow, seven bits a byte, lowest first   what the type has
+//!   1 type and flags   1…4 length of the rest, seven bits a byte, lowest first   content, by type
 //! ```
 
 use base::{Error, Result};
 
-/// The most bytes of a packet that is read whole. Of a longer message the payload is passed over.
+/// The most bytes of a packet that is read whole. The payload of a longer message is skipped.
 pub(super) const PACKET_BYTES_MAX: usize = super::PAYLOAD_BYTES_MAX + TOPIC_MOST;
-/// A topic with its length, and an id.
+/// The most bytes of a topic with its length, and a packet id.
 const TOPIC_MOST: usize = 2 + 65_535 + 2;
 
-/// Who connects.
+/// A CONNECT packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Connect<'a> {
-    /// Its name, under which the broker keeps messages for it.
+    /// The client id, under which the broker keeps messages for it.
     pub(super) client: &'a str,
-    /// Who it says it is.
+    /// The user name.
     pub(super) user: Option<&'a str>,
-    /// The user's password.
+    /// The password.
     pub(super) password: Option<&'a [u8]>,
-    /// In so many seconds it sends something at least.
+    /// The keep-alive time, seconds: the client sends something at least that often.
     pub(super) keep_alive: u16,
 }
 
@@ -47,7 +47,8 @@ fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 impl Connect<'_> {
-    /// Its bytes: the broker keeps what comes while the client is away.
+    /// The bytes of the packet. The session is kept: the broker stores messages while the client is
+    /// away.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut body = Vec::new();
         put(&mut body, b"MQTT");
@@ -66,7 +67,7 @@ impl Connect<'_> {
     }
 }
 
-/// A subscription of QoS 1.
+/// A SUBSCRIBE packet with QoS 1.
 pub(super) fn subscribe(id: u16, topics: &[String]) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
     for topic in topics {
@@ -76,57 +77,57 @@ pub(super) fn subscribe(id: u16, topics: &[String]) -> Vec<u8> {
     framed(0x82, &body)
 }
 
-/// An acknowledgement of a message.
+/// A PUBACK packet.
 pub(super) fn acknowledge(id: u16) -> Vec<u8> {
     framed(0x40, &id.to_be_bytes())
 }
 
-/// A question whether the broker is there.
+/// A PINGREQ packet.
 pub(super) fn ping() -> Vec<u8> {
     framed(0xC0, &[])
 }
 
-/// The end of a connection.
+/// A DISCONNECT packet.
 pub(super) fn disconnect() -> Vec<u8> {
     framed(0xE0, &[])
 }
 
-/// What a broker says.
+/// A packet from the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// The client is let in, with the messages that were kept for it or without any.
+    /// The client is accepted.
     Connected {
-        /// Whether there was a session of it.
+        /// Whether the broker had a session of the client.
         was_known: bool,
     },
-    /// Why the client is not let in.
+    /// The client is rejected, and why.
     Rejected(&'static str),
-    /// What became of each topic of a subscription: whether it was granted.
+    /// The answer to a subscription: whether each topic was granted.
     Subscribed(Vec<bool>),
     /// A message.
     Publish(Publish),
-    /// The broker is there.
+    /// The answer to a ping.
     Pong,
-    /// One that says nothing to a subscriber.
+    /// A packet that means nothing to a subscriber.
     Other,
 }
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publish {
-    /// Where it was sent to.
+    /// The topic.
     pub topic: String,
-    /// What is to be acknowledged. `None`: nothing is.
+    /// The id to acknowledge. `None` if no acknowledgement is expected.
     pub id: Option<u16>,
-    /// Its content. `None`: it is too long to be read.
+    /// The payload. `None` if it is too long to be read.
     pub payload: Option<Vec<u8>>,
 }
 
-/// Bytes that come become packets.
+/// Splits received bytes into packets.
 #[derive(Debug, Default)]
 pub struct Reader {
     bytes: Vec<u8>,
-    /// Bytes of a payload that are passed over.
+    /// The number of payload bytes still to be skipped.
     skip: usize,
 }
 
@@ -135,14 +136,14 @@ fn wrong(what: &str) -> Error {
 }
 
 impl Reader {
-    /// Bytes that came.
+    /// Adds received bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         let skipped = self.skip.min(bytes.len());
         self.skip -= skipped;
         self.bytes.extend(bytes.iter().skip(skipped));
     }
 
-    /// The next packet. `None`: it is not there yet. Errors: the broker does not speak MQTT.
+    /// The next packet. `None` if it is not complete yet. Errors: the broker does not speak MQTT.
     pub fn packet(&mut self) -> Result<Option<Packet>> {
         let Some((kind, head, len)) = self.head()? else {
             return Ok(None);
@@ -168,7 +169,7 @@ impl Reader {
         Ok(Some(packet))
     }
 
-    /// The first byte, the length of the head, and that of what follows it.
+    /// The first byte, the length of the header, and the length of the rest.
     fn head(&self) -> Result<Option<(u8, usize, usize)>> {
         let mut bytes = self.bytes.iter();
         let Some(kind) = bytes.next() else {
@@ -187,7 +188,7 @@ impl Reader {
         Err(wrong("a length of more than four bytes"))
     }
 
-    /// A message whose payload is too long.
+    /// A message whose payload is too long: the payload will be skipped.
     fn long(&mut self, kind: u8, head: usize, len: usize) -> Result<Option<Packet>> {
         let Some(body) = self.bytes.get(head..head + TOPIC_MOST) else {
             return Ok(None);
@@ -200,7 +201,7 @@ impl Reader {
     }
 }
 
-/// A message without its payload, and where that begins.
+/// A message without its payload, and the offset of the payload.
 fn publish(kind: u8, body: &[u8]) -> Result<(Publish, usize)> {
     let number = |at: usize| {
         let bytes = body.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
@@ -265,7 +266,7 @@ mod tests {
         framed(0x30 | qos << 1, &body)
     }
 
-    /// All packets of some bytes that come in pieces.
+    /// All packets of some bytes that arrive in pieces.
     fn read(bytes: &[u8], piece: usize) -> Result<Vec<Packet>> {
         let (mut reader, mut out) = (Reader::default(), Vec::new());
         for part in bytes.chunks(piece) {

@@ -1,9 +1,9 @@
-//! One connection to the broker: what came, in its order, until it is acknowledged.
+//! One connection to the broker: its messages, in order, until they are acknowledged.
 //!
-//! Acknowledgements go in the order of the messages, as the protocol asks for. While so many messages wait, or the
-//! service has no room for one, nothing more is read, and the broker waits. A store that fails ends the connection: the
-//! broker sends again what was not acknowledged. A report that fails for itself does not; see
-//! [`waiting`](super::waiting).
+//! Acknowledgements are sent in the order of the messages, as the protocol demands. While
+//! [`IN_FLIGHT_MAX`] messages wait, or the service has no room for one, nothing more is read, and
+//! the broker waits. If the store fails, the connection ends, and the broker sends again what was
+//! not acknowledged. If only one report fails, it does not end; see [`waiting`](super::waiting).
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,17 +23,17 @@ use super::packet::{Connect, Packet, Publish, Reader, disconnect, ping, subscrib
 use super::waiting::{Sent, Waiting};
 use crate::devices::{Heard, Intake, Owner, Protocol, owntracks};
 
-/// So many messages may wait for their acknowledgement.
+/// The most messages that may wait for their acknowledgement.
 const IN_FLIGHT_MAX: usize = 1024;
-/// Bytes that are read at once.
+/// The most bytes that are read at once.
 const PIECE: usize = 16 * 1024;
-/// For so long a write may take.
+/// The longest time that a write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// For so long the end waits for what was taken.
+/// The longest time to wait at the end for reports that were taken.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often it is looked whether something is due.
+/// How often [`Session::due`] runs.
 const TICK: Duration = Duration::from_secs(1);
-/// And while the service has no room.
+/// The same while the service has no room.
 const TICK_BUSY: Duration = Duration::from_millis(20);
 
 /// A connection, with TLS or without.
@@ -50,15 +50,15 @@ pub(super) struct Session<'a> {
     held: Option<(Option<u16>, Box<Sent>)>,
     sent_at: u64,
     asked_at: Option<u64>,
-    /// Since when its answer to the subscription is waited for.
+    /// Since when the answer to the subscription is awaited.
     subscribing_since: Option<u64>,
     tick: Pin<Box<Sleep>>,
 }
 
-/// What happens next.
+/// The next step of the session.
 enum Event {
     Stop,
-    /// It is known what became of the first that waits.
+    /// The result of the first waiting message is known.
     Done,
     Came(usize),
     Tick,
@@ -109,8 +109,9 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Connects, and asks for the subscription: its answer may come behind all that waits for the client, so it is
-    /// [`Session::run`]'s. Errors: the broker does not let it.
+    /// Connects, and sends the subscription. The broker may send stored messages before it answers
+    /// the subscription, so that [`Session::run`] handles the answer. Errors: the broker rejects
+    /// the client.
     pub(super) async fn begin(&mut self) -> Result<()> {
         let seconds = self.settings.keep_alive.as_secs().clamp(2, u16::MAX.into());
         let connect = Connect {
@@ -133,7 +134,7 @@ impl<'a> Session<'a> {
         self.send(&subscribe(1, &self.settings.topics)).await
     }
 
-    /// The answer to the subscription. Errors: a topic was not granted.
+    /// Handles the answer to the subscription. Errors: a topic was not granted.
     fn subscribed(&mut self, granted: &[bool]) -> Result<()> {
         let topics = &self.settings.topics;
         if granted.len() != topics.len() {
@@ -154,7 +155,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The next packet, in the beginning.
+    /// The next packet while connecting.
     async fn next(&mut self) -> Result<Packet> {
         let mut piece = vec![0; PIECE];
         loop {
@@ -176,12 +177,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Nothing more can be taken now.
+    /// Whether nothing more can be taken now.
     fn is_full(&self) -> bool {
         self.held.is_some() || self.waiting.is_on_trial() || self.waiting.len() >= IN_FLIGHT_MAX
     }
 
-    /// Takes what comes, until it is told to end. Errors: why the connection ended.
+    /// Takes messages until the signal to stop. Errors: why the connection ended.
     pub(super) async fn run(mut self, stop: &Stop) -> Result<()> {
         let mut piece = vec![0; PIECE];
         let mut stopped = pin!(stop.wait());
@@ -227,7 +228,7 @@ impl<'a> Session<'a> {
         self.tick.as_mut().poll(cx).map(|()| Ok(Event::Tick))
     }
 
-    /// A message.
+    /// Handles a message.
     fn take(&mut self, publish: Publish) -> Result<()> {
         let Publish { topic, id, payload } = publish;
         let owner = Owner {
@@ -236,7 +237,8 @@ impl<'a> Session<'a> {
         };
         let heard = match payload {
             Some(payload) => {
-                // One that meets a bug would come again for ever, and end this thread each time.
+                // Without this, a message that meets a bug would be delivered again for ever, and
+                // end this thread each time.
                 let read = catch_unwind(AssertUnwindSafe(|| owntracks(&payload, &owner)));
                 read.unwrap_or_else(|_| Ok(Heard::Wrong("reading it panicked: a bug".to_owned())))
             }
@@ -275,7 +277,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Acknowledges what may be. Errors: the store's; what came before that is acknowledged all the same.
+    /// Acknowledges what can be acknowledged. Errors: the store's; what came before the failure is
+    /// acknowledged all the same.
     async fn done(&mut self) -> Result<()> {
         let settled = self.waiting.settle(self.intake);
         if !settled.acknowledgements.is_empty() {
@@ -284,7 +287,8 @@ impl<'a> Session<'a> {
         settled.result
     }
 
-    /// Does what is due: a report that there was no room for, a question whether the broker is there.
+    /// Does what is due: submits a report that there was no room for, sends a ping, checks for
+    /// timeouts.
     async fn due(&mut self) -> Result<()> {
         if !self.waiting.is_on_trial()
             && let Some((id, sent)) = self.held.take()
@@ -295,7 +299,7 @@ impl<'a> Session<'a> {
         let wait = if self.held.is_some() { TICK_BUSY } else { TICK };
         self.tick.as_mut().reset(tokio::time::Instant::now() + wait);
         if self.is_full() {
-            // Its answer would not be read.
+            // The answer of the broker would not be read.
             self.asked_at = None;
             self.subscribing_since = self.subscribing_since.map(|_| now);
         }
@@ -319,7 +323,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Acknowledges what is durable soon, and ends. What is not is sent again to the next start.
+    /// Acknowledges what becomes durable soon, and disconnects. The rest is delivered again after
+    /// the next start.
     async fn end(mut self) -> Result<()> {
         let end = tokio::time::timeout(END_TIMEOUT, async {
             while self.waiting.len() > 0 {
@@ -328,7 +333,7 @@ impl<'a> Session<'a> {
             }
             self.send(&disconnect()).await
         });
-        // The broker has what is not acknowledged, whatever goes wrong here.
+        // Errors do not matter here: the broker keeps what is not acknowledged.
         drop(end.await);
         Ok(())
     }

@@ -1,10 +1,11 @@
 //! Messages that wait for their acknowledgement, in the order of the broker.
 //!
-//! A report that fails may do so for itself: its entity's rows are damaged, or it meets a bug of ours that takes its
-//! neighbours along. The first of them that failed is on trial then: it is tried again a few times, alone, so that
-//! nothing else is what fails it. Where it fails each time, and the store takes other writes, it is given up: said,
-//! counted, and acknowledged, as it would keep all others from coming. Where the store does not, it is the store's
-//! failure: nothing is acknowledged, and the broker sends it again.
+//! A report may fail for a reason of its own: the rows of its entity are damaged, or it meets a
+//! bug, which makes the reports of the same round fail, too. Then the first failed report is put on
+//! trial: it is tried again a few times, alone, so that no other report can be the cause. If it
+//! fails each time while the store takes other writes, it is given up: it is written to the log,
+//! counted and acknowledged, because it would keep all later messages waiting. If the store fails
+//! as well, nothing is acknowledged, and the broker sends the report again.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -21,23 +22,24 @@ use crate::devices::{Fate, Intake, LeftOut, Protocol};
 use crate::model::name::Name;
 use crate::model::report::Report;
 
-/// How long it is waited before each further try.
+/// The pauses before each further try.
 const PAUSES: [Duration; 3] = [
     Duration::from_millis(20),
     Duration::from_millis(100),
     Duration::from_millis(500),
 ];
-/// Of so many entities it is known that a report was given up, for so long: their next one is not tried as often.
+/// How many given-up entities are remembered, and for how long: the next report of such an entity
+/// is tried less often.
 const GIVEN_UP_MAX: usize = 1000;
 const GIVEN_UP: Duration = Duration::from_secs(600);
-/// And while the service has no room.
+/// The pause before another try while the service has no room.
 const PAUSE_BUSY: Duration = Duration::from_millis(20);
-/// The most characters of a topic that are said.
+/// The most characters of a topic in a line of the log.
 const SAID_MAX: usize = 200;
 
 type Done = Pin<Box<dyn Future<Output = Result<Fate>> + Send>>;
 
-/// A report, and how to try it again.
+/// A report, kept so that it can be tried again.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) topic: String,
@@ -50,15 +52,15 @@ enum Progress {
 }
 
 struct Entry {
-    /// `None`: it is not to be acknowledged.
+    /// `None` if it need not be acknowledged.
     id: Option<u16>,
-    /// `None`: it is no report.
+    /// `None` if the message is not a report.
     sent: Option<Box<Sent>>,
     progress: Progress,
 }
 
 impl Entry {
-    /// Ready: it is known what became of it.
+    /// Ready once the result is known.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Progress::OnItsWay(done) = &mut self.progress {
             self.progress = Progress::Known(ready!(done.as_mut().poll(cx)));
@@ -67,17 +69,17 @@ impl Entry {
     }
 }
 
-/// See the module.
+/// The messages of one connection; see the module.
 #[derive(Default)]
 pub(super) struct Waiting {
     all: VecDeque<Entry>,
-    /// The first is.
+    /// Whether the first message is on trial.
     is_on_trial: bool,
-    /// Whose reports were given up, and when.
+    /// The entities whose reports were given up, and when.
     given_up: VecDeque<(Name, Instant)>,
 }
 
-/// What may be sent to the broker, and whether the connection goes on.
+/// What to send to the broker, and whether the connection continues.
 pub(super) struct Settled {
     pub(super) acknowledgements: Vec<u8>,
     /// Errors: the store's.
@@ -89,12 +91,12 @@ impl Waiting {
         self.all.len()
     }
 
-    /// Whether a report is on trial: no other may begin meanwhile.
+    /// Whether a report is on trial: no other may be submitted meanwhile.
     pub(super) fn is_on_trial(&self) -> bool {
         self.is_on_trial
     }
 
-    /// A message that has nothing to wait for.
+    /// Adds a message with nothing to wait for.
     pub(super) fn push_done(&mut self, id: Option<u16>) {
         self.all.push_back(Entry {
             id,
@@ -103,7 +105,7 @@ impl Waiting {
         });
     }
 
-    /// A report that is on its way.
+    /// Adds a report in progress.
     pub(super) fn push(
         &mut self,
         id: Option<u16>,
@@ -117,7 +119,7 @@ impl Waiting {
         });
     }
 
-    /// Ready: the first may be settled. Pending also where there is none.
+    /// Ready once the first message can be settled. Pending if there is none.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_on_trial {
             let others = self.all.iter_mut().skip(1);
@@ -132,10 +134,10 @@ impl Waiting {
         }
     }
 
-    /// Takes out the first, and all behind it that may be acknowledged with it.
+    /// Takes out the first message, and all that follow it and can be acknowledged, too.
     pub(super) fn settle(&mut self, intake: &Arc<Intake>) -> Settled {
         let mut acknowledgements = Vec::new();
-        // Whoever waits for the first of the others asks again.
+        // No wake-up is needed: the caller polls again for the first of the remaining messages.
         let mut cx = Context::from_waker(Waker::noop());
         let result = loop {
             let Some(first) = self.all.front_mut() else {
@@ -168,7 +170,8 @@ impl Waiting {
         }
     }
 
-    /// The first has failed: it is put on trial, unless it was, or the store is what failed.
+    /// Handles the failure of the first message: puts it on trial, unless it was on trial or the
+    /// store failed.
     fn failed(&mut self, intake: &Arc<Intake>, e: Error) -> Result<()> {
         let was_on_trial = std::mem::replace(&mut self.is_on_trial, false);
         let Some(first) = self.all.front_mut() else {
@@ -193,8 +196,8 @@ impl Waiting {
     }
 }
 
-/// Whether an error may be of a report and not of the whole store: damaged rows, rows of a newer release, a bug, a panic,
-/// which is answered as the end of the service is.
+/// Whether an error may concern only this report and not the whole store: damaged rows, rows of a
+/// newer release, a bug, or a panic, for which the error is the same as when the service stops.
 fn is_own(e: &Error) -> bool {
     let kinds = [
         ErrorKind::Corruption,
@@ -205,7 +208,7 @@ fn is_own(e: &Error) -> bool {
     kinds.contains(&e.kind())
 }
 
-/// Tries a report again, and gives it up in the end. Errors: the store's.
+/// Tries a report again, and finally gives it up. Errors: the store's.
 async fn trial(
     intake: Arc<Intake>,
     sent: Box<Sent>,
@@ -230,7 +233,7 @@ async fn trial(
     Ok(Fate::Failed)
 }
 
-/// One more try. Errors: it could not be made.
+/// Tries a report once more. Errors: it could not be submitted.
 async fn again(intake: &Arc<Intake>, sent: &Sent) -> Result<Result<Fate>> {
     loop {
         match intake.submit(Protocol::Mqtt, intake.fleet(), sent.report.clone()) {

@@ -1,4 +1,4 @@
-//! What is on its way: places in the queues, and tickets for answers.
+//! Admission of reports: places in the queues, and tickets for the answers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,37 +20,39 @@ pub enum Ack {
     /// When it survives a power cut.
     #[default]
     Durable,
-    /// When reads see it. It is lost where the process or the power fails before the next device write.
+    /// When reads see it. It is lost if the process or the power fails before the next device
+    /// write.
     Visible,
 }
 
-/// What became of a report.
+/// The result of one report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is its entity's newest.
+    /// It is its entity's newest report now.
     Moved,
-    /// There is a newer one: it is history.
+    /// The entity has a newer report: this one is history only.
     Late,
-    /// The same was there already.
+    /// The same report was stored already.
     Same,
 }
 
-/// What became of all reports that were given together.
+/// The results of all reports of one call.
 #[derive(Debug)]
 pub struct Answer {
-    /// In their order; an error says why one was not taken.
+    /// In the order of the reports; an error says why a report was not taken.
     pub outcomes: Vec<Result<Outcome>>,
-    /// The greatest number of their writes, for [`Store::wait_durable`](crate::store::Store::wait_durable); 0: none was written.
+    /// The greatest sequence number of their writes, for
+    /// [`Store::wait_durable`](crate::store::Store::wait_durable); 0 if nothing was written.
     pub number: u64,
 }
 
-/// An answer that comes later. Dropping it changes nothing: the reports go on.
+/// An answer that comes later. Dropping it does not cancel the reports.
 #[derive(Debug)]
 pub struct Ticket(Arc<Call>);
 
 impl Ticket {
-    /// Waits for it; not within an asynchronous runtime, where it is a future. What the service stopped before is an error in
-    /// the place of its report.
+    /// Waits for the answer; not for use in an asynchronous runtime, where the ticket is a future.
+    /// A report that was not done when the service stopped has an error as its outcome.
     pub fn wait(mut self) -> Answer {
         thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current()))));
         WAKER.with(|waker| {
@@ -73,7 +75,7 @@ impl Future for Ticket {
     }
 }
 
-/// Wakes a thread that waits.
+/// Wakes a waiting thread.
 struct Unpark(thread::Thread);
 
 impl Wake for Unpark {
@@ -90,7 +92,7 @@ fn stopped() -> Error {
     .hint("send them again: those with a time that is not ahead of the server's clock are not stored twice")
 }
 
-/// The places of a shard: so many reports may be on their way.
+/// The places of a shard: a bound on its reports in progress.
 #[derive(Debug)]
 pub(super) struct Places {
     taken: AtomicUsize,
@@ -105,8 +107,8 @@ impl Places {
         })
     }
 
-    /// Takes places for some reports. What comes when there is one left is taken whole, however much it is. `None`: there is
-    /// none.
+    /// Takes places for some reports. As long as one place is left, any number is taken, so that a
+    /// large call is never refused for its size. `None` if no place is left.
     pub(super) fn take(self: &Arc<Self>, count: usize) -> Option<Taken> {
         let add = |taken: usize| (taken < self.most).then_some(taken + count);
         self.taken
@@ -135,7 +137,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// So many of them, of which there are as many at least.
+    /// Splits off `count` places, or all if there are fewer.
     pub(super) fn split(&mut self, count: usize) -> Self {
         let count = count.min(self.count);
         self.count -= count;
@@ -155,28 +157,28 @@ impl Drop for Taken {
 /// A report of a call.
 #[derive(Debug)]
 pub(super) struct Item {
-    /// Its place in the call.
+    /// Its index in the call.
     pub(super) nth: usize,
-    /// Its entity's number, unless another name has that.
+    /// The number of its entity, unless another name has that number.
     pub(super) first: Entity,
     pub(super) report: Dated,
-    /// What became of it, as far as that is known.
+    /// Its result, once it is known.
     pub(super) outcome: Option<Result<Outcome>>,
 }
 
-/// The reports of one call that a shard has to do. Dropping it answers: that they are not stored, as far as it was not told
-/// better.
+/// The reports of one call that one shard handles. Dropping it answers the call: reports without a
+/// known write are answered as not stored.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) of: Of,
     pub(super) items: Vec<Item>,
     pub(super) ack: Ack,
-    /// The number of the write that has them, once it is as the call wants it.
+    /// The sequence number of their write, once it is visible or durable, as the call demands.
     number: Option<u64>,
     call: Arc<Call>,
-    /// `None`: they are given back.
+    /// `None` once they are given back.
     taken: Option<Taken>,
-    /// When it was put in the queue, nanoseconds of the clock that does not go back.
+    /// When it was put in the queue, in nanoseconds of the monotonic clock.
     pub(super) since: u64,
 }
 
@@ -198,12 +200,12 @@ impl Part {
         }
     }
 
-    /// The write that has them is visible, or durable, as the call wants it.
+    /// Records that the write of these reports is visible or durable, as the call demands.
     pub(super) fn is_written(&mut self, number: u64) {
         self.number = Some(number);
     }
 
-    /// Nothing of it came to be.
+    /// Records that these reports were not stored.
     pub(super) fn fail(&mut self, e: &Error) {
         let outcomes = self.items.iter_mut().map(|item| &mut item.outcome);
         for outcome in outcomes.filter(|outcome| matches!(outcome, Some(Ok(_)))) {
@@ -217,32 +219,32 @@ impl Drop for Part {
         if self.number.is_none() {
             self.fail(&stopped());
         }
-        // Whoever waits for the answer finds them free.
+        // Given back first, so that the caller finds them free once it has the answer.
         drop(self.taken.take());
         let items = std::mem::take(&mut self.items);
         self.call.part_is_done(items, self.number.unwrap_or(0));
     }
 }
 
-/// A call of which parts are with shards.
+/// A call whose parts are with shards.
 #[derive(Debug)]
 pub(super) struct Call(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Parts that are not done.
+    /// The number of parts that are not done.
     left: usize,
-    /// What was known before the parts were made.
+    /// The results that were known before the parts were made.
     outcomes: Vec<Option<Result<Outcome>>>,
-    /// Those of the parts that are done. They go back to who waits, who made them: that frees memory sooner than a shard's
-    /// thread, which all others wait for.
+    /// The items of the parts that are done. They go back to the thread that waits for the answer,
+    /// which frees their memory: a shard's thread, on which all others wait, has no time for that.
     done: Vec<Vec<Item>>,
     number: u64,
     waker: Option<Waker>,
 }
 
 impl Call {
-    /// Of so many reports, in so many parts.
+    /// A call with these results so far, and with this number of parts.
     pub(super) fn new(outcomes: Vec<Option<Result<Outcome>>>, parts: usize) -> (Arc<Self>, Ticket) {
         let call = Arc::new(Self(Mutex::new(Inner {
             left: parts,

@@ -1,4 +1,4 @@
-//! From reports to rows: what one batch has.
+//! Turns reports into the rows of one batch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,42 +19,43 @@ use crate::model::report::Dated;
 use crate::model::time::Time;
 use crate::store::{Batch, Family, Store, damaged};
 
-/// Whose reports they are.
+/// The fleet that the reports belong to, and its limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Of {
     pub(super) fleet: Fleet,
-    /// The worst accuracy, dm, and the highest speed, m/s, that change something at fences.
+    /// The worst accuracy, dm, and the highest speed, m/s, at which reports count for fences.
     pub(super) limits: (u16, f64),
 }
 
-/// What is put in a batch, and what is known behind it.
+/// A batch under construction, and the state after the reports in it.
 pub(super) struct Round<'a> {
     store: &'a dyn Store,
     hot: &'a mut Hot,
     batch: Batch<'a>,
-    /// The points of this batch: the store does not show them yet.
+    /// The points of this batch, which the store does not show yet.
     points: Vec<(PointKey, Vec<u8>)>,
     replaced: Replaced,
-    /// What happened at fences.
+    /// The events of fences.
     events: Vec<(Fleet, Event)>,
     fences: &'a Fences,
-    /// The fences of the fleets of this round, as they were at its beginning. A later round never has older ones.
+    /// The fences of the fleets of this round, as of its beginning. A later round never sees older
+    /// ones.
     indexes: BTreeMap<Fleet, Option<Arc<Index>>>,
-    /// The entities whose rows are in the batch.
+    /// The entities with rows in the batch.
     touched: Vec<(Fleet, Entity)>,
-    /// The fleets whose positions somebody listens to.
+    /// The fleets whose positions have listeners.
     wanted: Option<Arc<Wanted>>,
     moved: Vec<Live>,
     with_visits: bool,
 }
 
-/// What a round has come to.
+/// The result of a round.
 pub(super) struct Done<'a> {
-    /// What is to be written, or why it cannot be.
+    /// The batch to write, or why it cannot be built.
     pub(super) batch: Result<Batch<'a>>,
-    /// Whose rows it has.
+    /// The entities with rows in the batch.
     pub(super) touched: Vec<(Fleet, Entity)>,
-    /// Who has moved, of the fleets that somebody listens to.
+    /// The entities that have moved, of fleets with listeners.
     pub(super) moved: Vec<Live>,
 }
 
@@ -80,18 +81,19 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Somebody listens to these fleets.
+    /// Sets the fleets that have listeners.
     pub(super) fn listened(&mut self, wanted: Option<Arc<Wanted>>) {
         self.wanted = wanted;
     }
 
-    /// These will be added soon.
+    /// Prefetches entities whose reports will be added soon.
     pub(super) fn warm(&self, entities: impl Iterator<Item = (Fleet, Entity)>) {
         self.hot.warm(entities);
     }
 
-    /// Puts a report's rows in the batch. Errors: none of them is; the store's, those of a point that cannot be stored.
-    /// `first` is the number of its name, where no other name has that.
+    /// Adds a report's rows to the batch. On an error, none of them is added. Errors: the store's;
+    /// those of a point that cannot be stored. `first` is the number of the report's name, unless
+    /// another name has it.
     pub(super) fn add(&mut self, of: &Of, first: Entity, report: &Dated) -> Result<Outcome> {
         let fleet = of.fleet;
         let Dated {
@@ -177,7 +179,7 @@ impl<'a> Round<'a> {
         self.batch.put(Family::Geohash, &key(cell), &here)
     }
 
-    /// Notes where an entity is, for who listens.
+    /// Notes the position of an entity for listeners.
     fn told(&mut self, (fleet, entity): (Fleet, Entity), report: &Dated, before: Option<Cell>) {
         let is_wanted = |wanted: &Arc<Wanted>| wanted.contains_key(&fleet);
         if !self.wanted.as_ref().is_some_and(is_wanted) {
@@ -197,7 +199,7 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// What a report that moves an entity changes at fences.
+    /// The effect of a report that moves an entity on its fences.
     fn judge(&mut self, of: &Of, at: (Fleet, Entity), report: &Dated) -> Result<Judged> {
         let fences = self.fences;
         let index = self
@@ -207,7 +209,7 @@ impl<'a> Round<'a> {
         let index = index.clone().filter(|index| !index.is_empty());
         let known = self.hot.get(at).ok_or_else(forgotten)?;
         let Some(index) = index else {
-            // It is not kept up to date without fences.
+            // Without fences, it is not kept up to date.
             known.fenced = None;
             return Ok(Judged::default());
         };
@@ -234,14 +236,14 @@ impl<'a> Round<'a> {
         Ok(judge(&index, &fenced.state, moved, of.limits))
     }
 
-    /// What the rows say of an entity at fences, whose newest point is of this time.
+    /// The stored state of an entity at fences; `newest` is the time of its newest point.
     fn read_fenced(&self, (fleet, entity): (Fleet, Entity), newest: Time) -> Result<Fenced> {
         let key = EntityKey { fleet, entity }.to_bytes();
         let state = match self.store.get(Family::Inside, &key)? {
             Some(bytes) => State::decode(&bytes).map_err(|e| damaged(Family::Inside, &key, &e))?,
             None => State::default(),
         };
-        // Its newest point may be of this batch.
+        // The newest point may be in this batch.
         let its = PointKey {
             fleet,
             entity,
@@ -265,7 +267,7 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Puts what a report has changed at fences in the batch.
+    /// Adds the new state at fences and the events of a report to the batch.
     fn fenced(&mut self, at: (Fleet, Entity), report: &Dated, judged: Judged) -> Result<()> {
         let (fleet, entity) = at;
         let known = self.hot.get(at).ok_or_else(forgotten)?;
@@ -293,7 +295,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Deletes the visit of the point that another one replaces, where no other point has it.
+    /// Deletes the visit of a point that is replaced, if no other point has it.
     fn replace(&mut self, key: PointKey, (old, new): (Option<&Point>, Cell)) -> Result<()> {
         let old = old.map(visits::cell_of);
         let points = (self.store, &*self.points);
@@ -303,13 +305,13 @@ impl<'a> Round<'a> {
         };
         match visit {
             Visit::Goes => self.batch.delete(Family::Visits, &its.to_bytes()),
-            // Also where visits are no longer written: there may be those from before.
+            // Also if visits are no longer written: there may be visits from before.
             Visit::Unknown => visits::note(&mut self.batch, &its),
             Visit::Stays => Ok(()),
         }
     }
 
-    /// The point that there is at a moment.
+    /// The point at a time.
     fn there(&self, key: PointKey) -> Result<Option<Point>> {
         let ours = self.points.iter().rev().find(|(k, _)| *k == key);
         let stored = match ours {
@@ -320,7 +322,8 @@ impl<'a> Round<'a> {
         there.map_err(|e| damaged(Family::Default, &key.to_bytes(), &e))
     }
 
-    /// The number of a name, whose entity is known then: its own, or else the first that was erased, or that nobody has.
+    /// The number of the entity with a name, whose entity is then in the cache. If there is none,
+    /// it gets the first of its numbers that is erased or unused.
     fn resolve(&mut self, fleet: Fleet, first: Entity, name: &Name) -> Result<Entity> {
         let mut free = None;
         for turn in 0..TURNS {
@@ -343,7 +346,7 @@ impl<'a> Round<'a> {
                     return Ok(entity);
                 }
                 Some(bytes) if bytes.is_empty() => free = free.or(Some(entity)),
-                Some(_) => {} // Another's.
+                Some(_) => {} // The number of another name.
                 None => {
                     free = free.or(Some(entity));
                     break;
@@ -375,17 +378,17 @@ impl<'a> Round<'a> {
         self.batch.ops.is_empty()
     }
 
-    /// How many events there are.
+    /// The number of events.
     pub(super) fn events(&self) -> usize {
         self.events.len()
     }
 
-    /// Of which fleets they are.
+    /// The fleets of the events, in order.
     pub(super) fn fleets_of_events(&self) -> Vec<Fleet> {
         self.events.iter().map(|(fleet, _)| *fleet).collect()
     }
 
-    /// The batch, with its events under these ids.
+    /// The batch, with the events under these ids.
     pub(super) fn finish(mut self, ids: impl Iterator<Item = u64>) -> Done<'a> {
         let mut put = |id, fleet, event: &Event| {
             let value = serde_json::to_vec(event).map_err(|e| Error::broken(e.to_string()))?;
@@ -402,7 +405,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Whether a point has the content of another one: it may have come at another time.
+/// Whether a point has the same content as another one, whose arrival may differ.
 fn is_same(there: &Point, point: &Point) -> bool {
     let lag = point.lag;
     let there = Point {

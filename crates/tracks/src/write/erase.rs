@@ -1,10 +1,12 @@
-//! Erasing entities: by their shards, so that it has its place among their reports.
+//! Erasing entities. Their shards do it, so that an erasure has a place in the order of their
+//! reports.
 //!
-//! A large history is erased a part at a time, oldest first, each part one batch, so that a shard is never busy with it for
-//! long; rows agree in between. The last part has the newest point, the row of the index, and the name; each says which tables are
-//! to be merged. Parts end with a bucket of visits, so that each visit goes with the last of its points. Only a bucket of very many
-//! points is cut. Its visits stay, and rows say that they may have no point: [`visits`]. Visits of which rows say that go last, many
-//! of them in parts of their own.
+//! A large history is erased in parts, oldest first. Each part is one batch, so that a shard is
+//! never busy for long; rows are consistent in between. The last part has the newest point, the row
+//! of the index, and the name. Each part records which tables are to be compacted. Parts end at the
+//! end of a bucket of visits, so that each visit is deleted with the last of its points. Only a
+//! bucket with very many points is cut. Its visits stay, with notes that they may have no point:
+//! [`visits`]. Visits with such notes are deleted last, many of them in parts of their own.
 //!
 //! [`visits`]: super::visits
 
@@ -24,41 +26,42 @@ use crate::model::time::{Bucket, Time};
 use crate::read::{self, point_rows};
 use crate::store::{Batch, Family, Store, View};
 
-/// So many points are a part, and those of the bucket that is begun, up to [`PART_MAX`].
+/// Points of a part; it goes on to the end of their bucket, up to [`PART_MAX`].
 const PART: usize = 10_000;
-/// No part has more: it is in memory, and one batch, and nobody else has a turn meanwhile.
+/// The most points of a part, which is in memory and in one batch, and holds up all other work of
+/// the shard.
 const PART_MAX: usize = 20_000;
 
-/// What is erased of an entity.
+/// What to erase of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Erasure {
-    /// All.
+    /// Everything.
     All,
-    /// All, where its newest point is older.
+    /// Everything, if its newest point is older.
     Before(Time),
-    /// Its row in the index, where its newest point is older.
+    /// Its row in the index, if its newest point is older.
     Silent(Time),
 }
 
-/// Whose.
+/// The entity to erase.
 #[derive(Clone, Debug)]
 pub(super) enum Whose {
     Name(Name),
     Number(Entity),
 }
 
-/// What a part came to.
+/// The result of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
     /// There is no such entity, or it is not old enough.
     Nothing,
-    /// There is more.
+    /// There is more to erase.
     Part,
-    /// All is done, but for the events up to this one.
+    /// Everything is erased, except the events up to this id.
     All(Entity, u64),
 }
 
-/// A part of an erasure that a shard is to do. Dropping it tells who waits that it is not done.
+/// A part of an erasure, for a shard. If it is dropped, the caller learns that it was not done.
 #[derive(Debug)]
 pub(super) struct Erase {
     pub(super) fleet: Fleet,
@@ -67,7 +70,7 @@ pub(super) struct Erase {
     pub(super) answer: oneshot::Sender<Result<Done>>,
 }
 
-/// One that was done, but may not be durable.
+/// A part that is ready to be written.
 pub(super) struct Erased {
     pub(super) entity: Option<Entity>,
     batch: Option<WriteOf>,
@@ -79,7 +82,7 @@ struct WriteOf {
 }
 
 impl Erase {
-    /// Does a part, and answers when it is durable. Returns whose rows have changed.
+    /// Erases a part, and answers once it is durable. Returns the entity whose rows have changed.
     pub(super) fn run(self, store: &dyn Store, last_event: u64) -> Option<Entity> {
         let Self {
             fleet,
@@ -88,7 +91,7 @@ impl Erase {
             answer,
         } = self;
         let tell = |answer: oneshot::Sender<Result<Done>>, done| {
-            // Nobody waits any more: that is their matter.
+            // The caller may have gone.
             drop(answer.send(done));
         };
         let erased = match prepare(store, (fleet, &whose), erasure, last_event) {
@@ -102,7 +105,7 @@ impl Erase {
             tell(answer, Ok(Done::Nothing));
             return None;
         };
-        // The store calls it once, or not at all where the write fails.
+        // The store calls it once, or not at all if the write fails.
         let cell = std::sync::Arc::new(base::sync::Mutex::new(Some(answer)));
         let take = |cell: &base::sync::Mutex<Option<_>>| {
             let mut answer = cell
@@ -173,7 +176,7 @@ fn prepare(
 #[derive(Default)]
 struct Place {
     time: Option<Time>,
-    /// One of them is that of its row in the index.
+    /// The cells in which its row in the index may be.
     cells: BTreeSet<Cell>,
 }
 
@@ -184,7 +187,7 @@ impl Place {
                 time: latest.as_ref().map(|latest| latest.time),
                 cells: latest.map(|latest| latest.cell).into_iter().collect(),
             }),
-            // Who asks for it gets it.
+            // An explicit erasure goes on in spite of damage.
             Err(e) if erasure == Erasure::All && is_damage(&e) => {
                 let key = EntityKey { fleet, entity }.to_bytes();
                 let bytes = view.get(Family::Latest, &key).ok().flatten();
@@ -198,7 +201,7 @@ impl Place {
         }
     }
 
-    /// The keys in the index that may be its.
+    /// The possible keys of its row in the index.
     fn rows(&self, (fleet, entity): (Fleet, Entity)) -> impl Iterator<Item = [u8; CellKey::LEN]> {
         self.cells.iter().map(move |cell| {
             let cell = *cell;
@@ -212,12 +215,12 @@ impl Place {
     }
 }
 
-/// Whether what was to be read cannot be read, now or later.
+/// Whether the data is unreadable, so that trying again does not help.
 fn is_damage(e: &Error) -> bool {
     e.is_corruption() || e.kind() == ErrorKind::NotSupported
 }
 
-/// Erases a part of an entity, or the last of it.
+/// Erases a part of an entity, or the last part.
 fn erase_part(
     store: &dyn Store,
     view: &dyn View,
@@ -235,7 +238,7 @@ fn erase_part(
         return Ok(Done::Part);
     }
     if at.time.is_none() {
-        // Its newest point says where its row is, as far as points can be read.
+        // If the row of the newest point is damaged, the last readable point gives its cell.
         at.cells.extend(part.last);
     }
     let key = EntityKey { fleet, entity }.to_bytes();
@@ -245,10 +248,12 @@ fn erase_part(
     }
     batch.delete(Family::Latest, &key)?;
     batch.delete(Family::Inside, &key)?;
-    // Not deleted: those behind it in the row of seeds are found still.
+    // Emptied, not deleted: a name whose hash collided with this one is still found at its later
+    // number.
     batch.put(Family::Entities, &key, &[])?;
     let owes = match erasure {
-        // Its events may be newer than its points, and whoever asks for it gets them erased.
+        // Its events may be newer than its points. Only an explicit erasure erases such events,
+        // too.
         Erasure::Before(time) => u64::try_from(time.0).is_ok_and(|time| last_event >= time),
         _ => true,
     };
@@ -265,9 +270,9 @@ fn erase_part(
 #[derive(Default)]
 struct Points {
     is_more: bool,
-    /// Where its visits were, and the rows of those that may have had no point.
+    /// Ranges of the deleted visits, and of the notes about visits.
     visits: Vec<Range>,
-    /// Where the last one is that could be read.
+    /// The cell of the last readable point.
     last: Option<Cell>,
 }
 
@@ -275,13 +280,13 @@ struct Points {
 #[derive(Default)]
 struct Read {
     count: usize,
-    /// Where there are visits.
+    /// The visits of its points.
     visits: BTreeSet<(Bucket, Cell)>,
-    /// When the last one is.
+    /// The bucket of its last point.
     bucket: Option<Bucket>,
-    /// Where the last one is that could be read.
+    /// The cell of the last readable point.
     place: Option<Cell>,
-    /// The first one that is of no part yet.
+    /// The first point of the next part.
     more: Option<PointKey>,
 }
 
@@ -300,9 +305,10 @@ fn read_part(view: &dyn View, of: (Fleet, Entity), erasure: Erasure) -> Result<R
                 out.visits.insert((bucket, cell.at_depth(VisitKey::DEPTH)));
                 out.place = Some(cell);
             }
-            // Who asks for it gets it. Its visit stays, which says where a number may have been.
+            // An explicit erasure deletes the point in spite of damage. Its visit stays, and tells
+            // that some entity was there.
             Err(_) if erasure == Erasure::All => {}
-            // What is only old stays until somebody has looked at it.
+            // Retention keeps damaged rows until somebody has looked at them.
             Err(e) => return Err(e),
         }
         out.bucket = Some(bucket);
@@ -310,7 +316,7 @@ fn read_part(view: &dyn View, of: (Fleet, Entity), erasure: Erasure) -> Result<R
         Ok(ControlFlow::Continue(()))
     });
     match read {
-        // A block of a table: all goes, also what lies behind it.
+        // A damaged block of a table: everything is deleted, also what is after it.
         Err(e) if erasure == Erasure::All && e.is_corruption() => out.count += 1,
         read => read?,
     }
@@ -330,7 +336,8 @@ fn points(
     if more.is_none() {
         let mut notes = take_notes(view, of, PART_MAX, batch)?;
         if notes.is_cut {
-            // The points wait for the last of these, and keep their visits.
+            // The points are deleted after the last of these notes, and keep their visits until
+            // then.
             notes.visits.retain(|visit| !visits.contains(visit));
             let its = delete_visits(of, &notes.visits, batch)?;
             return Ok(Points {
@@ -372,7 +379,7 @@ fn visit_key((fleet, entity): (Fleet, Entity), &(bucket, cell): &(Bucket, Cell))
     }
 }
 
-/// Says of visits of an entity that they may have no point.
+/// Writes notes that visits of an entity may have no point.
 fn note_visits(
     of: (Fleet, Entity),
     visits: &BTreeSet<(Bucket, Cell)>,
@@ -382,8 +389,8 @@ fn note_visits(
     all.try_for_each(|visit| note_visit(batch, &visit_key(of, visit)))
 }
 
-/// Deletes visits of an entity, and returns where they are. All of their buckets are: where others were that points had which
-/// were replaced, or dropped between these.
+/// Deletes visits of an entity, and returns a range that contains them. It covers their buckets as
+/// a whole, because visits of replaced or dropped points were there, too.
 fn delete_visits(
     (fleet, entity): (Fleet, Entity),
     visits: &BTreeSet<(Bucket, Cell)>,
@@ -403,7 +410,7 @@ fn delete_visits(
     Ok(ends.map(range))
 }
 
-/// What waits for a shard.
+/// The error if the shard has ended.
 pub(super) fn gone() -> Error {
     Error::new(
         ErrorKind::ShutdownInProgress,
@@ -424,15 +431,15 @@ mod tests {
         faulty::count(&*store.view(), family, &[])
     }
 
-    /// All points of a bucket were one part, however many there were; and then what a part left of them had no visits, so that a
-    /// check complained of an erasure that was cut there.
+    /// Also within a bucket, a part has a bounded number of points, and the remaining ones keep
+    /// their visits, so that a check finds no fault if the erasure is interrupted.
     #[test]
     fn a_part_has_a_bound_within_a_bucket() {
         let dir = tempfile::tempdir().unwrap();
         let store = Engine::open(dir.path()).unwrap();
         let (fleet, entity) = (Fleet(1), Entity(7));
         let mut batch = Batch::new(&store);
-        // All in one bucket, in few cells which come again and again.
+        // All in one bucket, and in few cells, which repeat.
         for n in 0..2 * PART_MAX + 500 {
             let point = Point::at(at(50.0 + (n % 50) as f64 / 10.0, 18.0));
             let (time, cell) = (Time(n as i64), Cell::of(point.position));
@@ -460,7 +467,7 @@ mod tests {
             let part = part.unwrap();
             let families = [Family::Default, Family::Visits, Family::Meta];
             let left = families.map(|family| count(&store, family));
-            // The rows are those of this test: names and newest points are missing.
+            // Only the rows of this test are there: names and newest points are missing.
             let options = check::Options { visits: true };
             let found = check::check(&store, options, &mut |_| ()).unwrap();
             assert!(found.problems.iter().all(|problem| {
@@ -472,11 +479,11 @@ mod tests {
         assert_eq!(count(&store, Family::Visits), 50);
         assert_eq!(part(), (true, 0, [PART_MAX + 500, 50, meta + 50]));
         assert_eq!(part(), (true, 0, [500, 50, meta + 50]));
-        // Where the visits were, and the rows that said it.
+        // The ranges of the visits, and of the notes about them.
         assert_eq!(part(), (false, 2, [0, 0, meta]));
     }
 
-    /// Visits that might have no point were all one batch, however many of them a bucket had that was too full to look.
+    /// Visits that may have no point are deleted in parts, however many of them a bucket has.
     #[test]
     fn visits_without_points_go_in_parts_before_the_last_points() {
         let dir = tempfile::tempdir().unwrap();
@@ -485,7 +492,7 @@ mod tests {
         let (fleet, entity) = of;
         let mut batch = Batch::new(&store);
         let (bucket, cells) = (Time(0).bucket(), PART_MAX + 500);
-        // Each in a cell of its own.
+        // Each in a different cell.
         let place = |n: usize| at((n / 200) as f64 / 50.0, (n % 200) as f64 / 50.0);
         let mut in_order = std::collections::BTreeMap::new();
         for n in 0..cells {

@@ -1,8 +1,10 @@
-//! What a shard knows of its entities: a bounded cache of the rows in `entities` and `latest`.
+//! A shard's cache of its entities: the rows in `entities` and `latest`, bounded.
 //!
-//! Two maps, of which the younger is filled. When it is full, it becomes the older one, and what that one had and nobody
-//! asked for meanwhile is forgotten: nothing is moved for each use, and what is used stays. All that fits one map stays, even
-//! where entities report in turn, which a list by last use would forget one by one just before they come again.
+//! There are two maps; new entries go to the younger one. When it is full, it becomes the older
+//! one, and the entries of the former older map that were not used since are dropped. So nothing is
+//! moved on each use, and what is used stays. Up to the size of one map, all entities stay even if
+//! they report in turn; a least-recently-used list that is too short would drop each one just
+//! before it is needed again.
 
 use std::hint::black_box;
 
@@ -17,11 +19,11 @@ use crate::model::key::{Entity, Fleet, VisitKey};
 use crate::model::name::Name;
 use crate::model::time::{Bucket, Time};
 
-/// An entity's newest point, in short.
+/// An entity's newest point, without its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Newest {
     pub(super) time: Time,
-    /// A number takes half of a cell's place: there are millions.
+    /// As a number it takes half the space of a [`Cell`]: there are millions.
     cell: u64,
 }
 
@@ -38,25 +40,25 @@ impl Newest {
     }
 }
 
-/// What is known of an entity.
+/// The cached state of an entity.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) name: Name,
-    /// Its row in `entities` is written, or in the batch.
+    /// Whether its row in `entities` is written, or in the batch.
     pub(super) is_named: bool,
-    /// `None`: it has no points.
+    /// `None` if it has no points.
     pub(super) newest: Option<Newest>,
-    /// The last visit that was written; `None`: not known.
+    /// The last visit that was written; `None` if it is not known.
     visit: Option<(Bucket, u32)>,
-    /// At the fences of its fleet. `None`: not known, or there are none.
+    /// Its state at the fences of its fleet. `None` if it is not known, or if there are no fences.
     pub(super) fenced: Option<Box<Fenced>>,
 }
 
-/// An entity at fences.
+/// The state of an entity at fences.
 #[derive(Clone, Debug)]
 pub(super) struct Fenced {
     pub(super) state: State,
-    /// Its newest report: time, position, tags. `None`: it has none.
+    /// Its newest report: time, position, tags. `None` if it has none.
     pub(super) last: Option<(Time, Position, u32)>,
 }
 
@@ -71,7 +73,7 @@ impl Known {
         }
     }
 
-    /// The last visit that was written, as far as that is known.
+    /// The last visit that was written, if it is known.
     pub(super) fn visit(&self) -> Option<(Bucket, Cell)> {
         let (bucket, cell) = self.visit?;
         Some((bucket, Cell::of_coarse(cell, VisitKey::DEPTH)?))
@@ -82,23 +84,25 @@ impl Known {
     }
 }
 
-/// Who sends names can choose their numbers, but does not know the seed of this hash.
+/// Clients choose names and so can choose their numbers, but they do not know the seed of this
+/// hash.
 type Map = HashMap<(Fleet, Entity), Known, RandomState, HugeAlloc>;
 
 fn empty() -> Map {
     Map::with_hasher_in(RandomState::default(), HugeAlloc)
 }
 
-/// See the module.
+/// The cache; see the module.
 pub(super) struct Hot {
     young: Map,
     old: Map,
-    /// Of one map.
+    /// The most entries of one map.
     most: usize,
 }
 
 impl Hot {
-    /// For so many entities at least, and twice as many at most: as many as were got or inserted last stay.
+    /// A cache that keeps at least the last `most` entities that were used, and at most twice as
+    /// many.
     pub(super) fn new(most: usize) -> Self {
         Self {
             young: empty(),
@@ -107,8 +111,8 @@ impl Hot {
         }
     }
 
-    /// Looks these up for nothing, so that they are in the processor's caches when they are asked for. Here no look-up waits for
-    /// the one before, and the processor asks memory for several at once.
+    /// Looks entries up only to bring them into the processor's caches before they are needed. Here
+    /// the look-ups are independent of each other, so that the processor loads several at once.
     pub(super) fn warm(&self, keys: impl Iterator<Item = (Fleet, Entity)>) {
         let known = keys.filter_map(|key| self.young.get(&key).or_else(|| self.old.get(&key)));
         black_box(known.fold(0, |sum, known| sum ^ known.name.as_str().len()));

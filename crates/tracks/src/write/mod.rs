@@ -1,4 +1,4 @@
-//! Taking reports.
+//! Taking reports: from a call to the batch of a shard.
 //!
 //! ```text
 //!   submit ─> by entity ─> queue of a shard, bounded ─> its thread: newest state of each entity ─> one batch ─> Store::write
@@ -6,8 +6,9 @@
 //!                                                                                                     durable ──┴─> Ticket
 //! ```
 //!
-//! A shard owns its entities: nobody else writes their rows, so what it knows of them is so. A report that is newer than its
-//! entity's newest moves the entity; another one is history only. So neither order nor repetition of reports matters.
+//! A shard owns its entities: no other thread writes their rows, so that its cache is always right.
+//! A report that is newer than its entity's newest one moves the entity; another one is history
+//! only. So neither order nor repetition of reports matters.
 
 mod admit;
 mod apply;

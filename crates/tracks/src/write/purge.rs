@@ -1,14 +1,17 @@
-//! Which entities were erased and are in tables still: rows that a restart finds, until those tables are merged.
+//! Entities that were erased but are still in tables: rows in `meta` keep them until those tables
+//! are compacted, also over a restart.
 //!
 //! ```text
-//!   meta   "purge/"  fleet 4  entity 8  number 8  count 8 → ranges of other rows that were its: family 1, length 1, first key,
-//!                                                  length 1, last key, each; nothing: they may be anywhere
-//!          "events/" fleet 4  entity 8  id 8     → nothing: some of its events may be left, up to this one
+//!   meta   "purge/"  fleet 4  entity 8  number 8  count 8 → ranges of other erased rows of the entity, each:
+//!                                     family 1, length 1, first key, length 1, last key; empty: they may be anywhere
+//!          "events/" fleet 4  entity 8  id 8     → nothing: some of its events up to this id may be left
 //! ```
 //!
-//! Such a row is written with each part of an erasure, so that neither is without the other. The number is that of the last
-//! write before: an entity that is made anew and erased while its tables are merged has another row. The count is of this process:
-//! two rows that are made before either is written have one number. Rows of older releases have no count.
+//! Such a row is in the same batch as each part of an erasure, so that neither exists without the
+//! other. `number` is the last sequence number before it: an entity that is made again and erased
+//! while its tables are compacted gets another row. `count` is a counter of this process, because
+//! two rows that are made before either is written have the same number. Rows of older releases
+//! have no count.
 
 use base::coding::Decoder;
 use base::sync::atomic::{AtomicU64, Ordering};
@@ -19,15 +22,16 @@ use crate::store::{Batch, Family, Store, View, damaged};
 
 const KEY: &[u8] = b"purge/";
 const EVENTS_KEY: &[u8] = b"events/";
-/// The rows that this process has made.
+/// How many rows this process has made.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// An entity whose tables are to be merged, and the rows that say so.
+/// An entity whose tables are to be compacted, and the rows that say so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Purge {
     pub(crate) of: (Fleet, Entity),
     pub(crate) keys: Vec<Vec<u8>>,
-    /// Where it had rows, but for those whose keys begin with its own.
+    /// Ranges with other rows of the entity: those whose keys do not begin with its fleet and
+    /// number.
     pub(crate) ranges: Vec<Range>,
 }
 
@@ -52,7 +56,7 @@ impl Range {
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.family as u8);
         for key in [&self.first, &self.last] {
-            // Keys of these families have a few bytes.
+            // Keys of these families are short.
             out.push(u8::try_from(key.len()).unwrap_or(u8::MAX));
             out.extend(key);
         }
@@ -67,7 +71,7 @@ impl Range {
         Some(Self::new(family, key()?, key()?))
     }
 
-    /// Those of a row. `None`: it does not say them.
+    /// Decodes the ranges of a row. `None` if the row has none.
     fn all(value: &[u8]) -> Option<Vec<Self>> {
         let mut d = Decoder::new(value);
         let mut out = Vec::new();
@@ -77,19 +81,19 @@ impl Range {
         (!out.is_empty()).then_some(out)
     }
 
-    /// All rows of a fleet.
+    /// The range of all rows of a fleet.
     pub(crate) fn whole(family: Family, fleet: Fleet) -> Self {
         let first = fleet.prefix();
         Self::new(family, &first, &[&first[..], &[u8::MAX; 32]].concat())
     }
 }
 
-/// Where the rows are that say so.
+/// The range of the rows that name erased entities.
 pub(crate) fn purge_rows() -> Range {
     Range::new(Family::Meta, KEY, &[KEY, &[u8::MAX; 32]].concat())
 }
 
-/// Puts in a batch that an entity, or rows of it, are erased by it.
+/// Adds a row to a batch that erases an entity or rows of it.
 pub(crate) fn note(
     store: &dyn Store,
     batch: &mut Batch<'_>,
@@ -110,14 +114,15 @@ fn events_key((fleet, entity): (Fleet, Entity)) -> Vec<u8> {
     [EVENTS_KEY, &EntityKey { fleet, entity }.to_bytes()].concat()
 }
 
-/// Puts in a batch that events of an entity that is erased by it are to be erased as well, or become too old: those up to an id.
+/// Adds a row to a batch that erases an entity: its events up to an id must still be erased, unless
+/// they become too old first.
 pub(super) fn owe_events(batch: &mut Batch<'_>, of: (Fleet, Entity), last: u64) -> Result<()> {
     let key = [&events_key(of)[..], &last.to_be_bytes()].concat();
     batch.put(Family::Meta, &key, &[])
 }
 
-/// Gives `each` the rows that begin with a key, and say that events may be left, with the greatest id of these. Errors: the store's;
-/// its own.
+/// Calls `each` for the rows that begin with `first` and say that events may be left, with the
+/// greatest id of these. Errors: the store's; those of `each`.
 fn owed(
     view: &dyn View,
     first: &[u8],
@@ -128,7 +133,8 @@ fn owed(
     rows.seek(first);
     while let Some((key, _)) = rows.row() {
         let rest = key.get(EVENTS_KEY.len() + EntityKey::LEN..);
-        // Those of older releases do not say it: of whoever was erased by them all events are older than any erasure since.
+        // Rows of older releases have no id: all events of their entities are older than any later
+        // erasure.
         let last = rest.and_then(|rest| rest.try_into().ok());
         each(key, last.map_or(0, u64::from_be_bytes))?;
         rows.next();
@@ -136,7 +142,8 @@ fn owed(
     rows.status()
 }
 
-/// Whether events of an entity that was erased may be left: also where that cannot be read. Errors: the store's.
+/// Whether events of an erased entity may be left; also true if its rows are damaged. Errors: the
+/// store's.
 pub(crate) fn owes_events(view: &dyn View, of: (Fleet, Entity)) -> Result<bool> {
     let mut owes = false;
     let read = owed(view, &events_key(of), &mut |_, _| {
@@ -149,8 +156,8 @@ pub(crate) fn owes_events(view: &dyn View, of: (Fleet, Entity)) -> Result<bool> 
     }
 }
 
-/// None are left of these up to an id. What another erasure owes stays. Rows that cannot be read go, as those that can. Errors:
-/// the store's.
+/// Deletes the rows of entities whose events up to an id are erased. Rows of later erasures stay.
+/// Damaged rows are deleted like the others. Errors: the store's.
 pub(crate) fn events_are_erased(
     store: &dyn Store,
     all: &[(Fleet, Entity)],
@@ -179,15 +186,16 @@ pub(crate) fn events_are_erased(
     are_done(store, &keys)
 }
 
-/// Events of a fleet below an id are gone: nothing is owed of those. Errors: the store's.
+/// Deletes the rows of a fleet whose events are all below an id, because those events are gone.
+/// Errors: the store's.
 pub(crate) fn events_are_gone(store: &dyn Store, fleet: Fleet, first: u64) -> Result<()> {
-    /// So many are deleted by a batch.
+    /// The most deletions in one batch.
     const PART: usize = 1000;
     let view = store.view();
     let mut keys = Vec::new();
     let of = [EVENTS_KEY, &fleet.prefix()].concat();
     let read = owed(&*view, &of, &mut |key, last| {
-        // Those of older releases stay: their events may be as new as any.
+        // Rows of older releases stay: their events may have any id.
         if (1..first).contains(&last) {
             keys.push(key.to_vec());
         }
@@ -196,13 +204,13 @@ pub(crate) fn events_are_gone(store: &dyn Store, fleet: Fleet, first: u64) -> Re
         }
         are_done(store, &std::mem::take(&mut keys))
     });
-    // Those before one that cannot be read go all the same.
+    // If reading failed, the rows found before are still deleted.
     are_done(store, &keys)?;
     read
 }
 
-/// What is to be merged of entities behind one, so many at most, in their order. A row that cannot be read is told, and passed
-/// over. Errors: the store's.
+/// The entities after `after` whose tables are to be compacted, at most `limit`, in order. A
+/// damaged row is passed to `wrong` and skipped. Errors: the store's.
 pub(crate) fn purges(
     view: &dyn View,
     after: Option<(Fleet, Entity)>,
@@ -259,7 +267,7 @@ pub(crate) fn purges(
     Ok(out)
 }
 
-/// What rows with these keys say is done. Errors: the store's; it is done again then.
+/// Deletes rows whose work is done. If that fails, the work is done again. Errors: the store's.
 pub(crate) fn are_done<'a>(
     store: &dyn Store,
     keys: impl IntoIterator<Item = &'a Vec<u8>>,
@@ -306,7 +314,7 @@ mod tests {
             found.unwrap().remove(0)
         };
         let second = purge_behind_first();
-        // It is erased once more while its tables are merged.
+        // The entity is erased again while its tables are compacted.
         let mut batch = Batch::new(&store);
         note(&store, &mut batch, all[1], &[]).unwrap();
         batch.write(None).unwrap();
@@ -337,7 +345,8 @@ mod tests {
         batch.write(None).unwrap();
         let found = || purges(&*store.view(), None, 10, &mut |e| panic!("{e}")).unwrap();
         assert_eq!(found()[0].ranges, ranges);
-        // Rows of an older release say nothing, and those that cannot be read say too little: it may be anywhere.
+        // Rows of an older release, or damaged ones, have no ranges: the rows of the entity may be
+        // anywhere.
         let anywhere =
             [Family::Visits, Family::Events].map(|family| Range::whole(family, Fleet(1)));
         let key = found()[0].keys[0].clone();
@@ -349,8 +358,8 @@ mod tests {
         }
     }
 
-    /// Two rows of one entity had one key, where both were made before either was written: one took the other's place, and
-    /// what it said.
+    /// Two rows of one entity that are made before either is written have different keys, so that
+    /// neither replaces the other.
     #[test]
     fn two_rows_that_are_made_at_once_are_two() {
         let dir = tempfile::tempdir().unwrap();
@@ -365,7 +374,7 @@ mod tests {
         for batch in batches {
             batch.write(None).unwrap();
         }
-        // One of an older release.
+        // A row of an older release.
         let key = EntityKey {
             fleet: of.0,
             entity: of.1,
@@ -382,7 +391,7 @@ mod tests {
         assert_eq!(found, []);
     }
 
-    /// The first of two erasures of one name took what the second one owed.
+    /// The first of two erasures of a name leaves the row of the second one.
     #[test]
     fn what_another_erasure_owes_stays() {
         let dir = tempfile::tempdir().unwrap();
@@ -392,7 +401,7 @@ mod tests {
         for (of, last) in [(of, 5), (of, 9), (other, 9)] {
             owe_events(&mut batch, of, last).unwrap();
         }
-        // One of an older release.
+        // A row of an older release.
         batch.put(Family::Meta, &events_key(other), &[]).unwrap();
         batch.write(None).unwrap();
         let ids = |of| {

@@ -1,4 +1,4 @@
-//! A shard's thread: rounds of reports, each one batch.
+//! The thread of a shard: it handles reports in rounds, each of which is one batch.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,26 +22,27 @@ use crate::model::name::TURNS;
 use crate::model::time::Time;
 use crate::store::{Store, Told};
 
-/// So many reports are one batch, and a part more.
+/// A round takes no further part once it has this many reports.
 pub(super) const ROUND_MAX: usize = 256;
 /// The most reports of a part.
 pub(super) const PART_MAX: usize = 256;
-/// A round has no more parts behind so many events.
+/// A round takes no further part once it has this many events.
 const EVENTS_MAX: usize = 4096;
-/// What a round has used must be known until its end: each report may look at as many entities as names can have one hash.
+/// The entities that a round uses must stay in the cache until its end. Each report may look at as
+/// many entities as names may share a hash.
 pub(super) const ROUND_HOT_MAX: usize = (ROUND_MAX + PART_MAX) * TURNS as usize;
 
-/// What a shard is given.
+/// Work for a shard.
 pub(super) enum Work {
     Reports(Part),
     Erase(Erase),
     Thin(Thin),
 }
 
-/// See the module.
+/// The thread of a shard.
 pub(super) struct Shard {
     pub(super) store: Arc<dyn Store>,
-    /// How many are kept in memory.
+    /// How many entities the cache keeps.
     pub(super) entities: usize,
     pub(super) with_visits: bool,
     pub(super) fences: Arc<Fences>,
@@ -49,12 +50,13 @@ pub(super) struct Shard {
     pub(super) live: Arc<Live>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) panics: Arc<AtomicU64>,
-    /// Since when the first waits of what is being done, which came before all that is in the queue; 0: nothing is done.
+    /// Since when the oldest work in progress waits, which is older than all work in the queue; 0
+    /// if there is none.
     pub(super) oldest: Arc<AtomicU64>,
 }
 
 impl Shard {
-    /// Does what comes, until nobody sends any more.
+    /// Handles the work in the queue until all senders are gone.
     pub(super) fn run(self, queue: &Receiver<Work>) {
         let mut hot = Hot::new(self.entities);
         let mut inbox = Inbox::new(queue);
@@ -76,14 +78,14 @@ impl Shard {
             }));
             self.oldest.store(0, Ordering::Relaxed);
             if done.is_err() {
-                // Its parts were answered as they were dropped. What is known may be half of something.
+                // Its parts were answered when they were dropped. The cache may be inconsistent.
                 self.panics.fetch_add(1, Ordering::Relaxed);
                 hot = Hot::new(self.entities);
             }
         }
     }
 
-    /// Does some parts.
+    /// Handles one round of parts.
     fn round(&self, hot: &mut Hot, first: Part, inbox: &mut Inbox<'_>) {
         let mut round = Round::new((&*self.store, &self.fences), hot, self.with_visits);
         round.listened(self.live.wanted());
@@ -121,7 +123,7 @@ impl Shard {
             parts.into_iter().partition(|part| part.ack == Ack::Durable);
         let durable = Waiting::new(durable, ids, &self.events);
         if is_empty {
-            // What was there already may not be durable yet.
+            // Reports that were stored already may not be durable yet.
             if let Some(told) = durable.told() {
                 self.store.when_durable(told);
             }
@@ -137,7 +139,8 @@ impl Shard {
                 for at in touched {
                     hot.forget(at);
                 }
-                // It may be in the log all the same: only a later write that is durable says that it is not, or is.
+                // The batch may be in the log all the same: this is certain only when a later write
+                // is durable.
                 let result = Err(e);
                 settle(visible, 0, &result);
                 durable.settle(self.store.last_number() + 1, &result);
@@ -146,7 +149,7 @@ impl Shard {
     }
 }
 
-/// What a shard has taken from its queue and not done yet.
+/// The work that a shard has taken from its queue and not done yet.
 struct Inbox<'a> {
     queue: &'a Receiver<Work>,
     taken: VecDeque<Work>,
@@ -160,7 +163,7 @@ impl<'a> Inbox<'a> {
         }
     }
 
-    /// Waits for what comes next. `None`: nobody sends any more.
+    /// Waits for the next work. `None` if all senders are gone.
     fn wait(&mut self, hot: &Hot) -> Option<Work> {
         if self.taken.is_empty() {
             let work = self.queue.recv().ok()?;
@@ -171,7 +174,7 @@ impl<'a> Inbox<'a> {
         self.taken.pop_front()
     }
 
-    /// Takes what is there, unless some is left. Whether it has taken any.
+    /// Takes work from the queue, unless some is left. Returns whether it has taken any.
     fn fill(&mut self) -> bool {
         if self.taken.is_empty() {
             self.take();
@@ -195,7 +198,7 @@ impl<'a> Inbox<'a> {
         }
     }
 
-    /// Whose reports were taken.
+    /// The entities of the reports that were taken.
     fn entities(&self) -> impl Iterator<Item = (Fleet, Entity)> {
         let parts = self.taken.iter().filter_map(|work| match work {
             Work::Reports(part) => Some(part),
@@ -204,7 +207,7 @@ impl<'a> Inbox<'a> {
         parts.flat_map(|part| part.items.iter().map(|item| (part.of.fleet, item.first)))
     }
 
-    /// The next part, where that is what comes next.
+    /// The next part, if the next work is a part.
     fn part(&mut self) -> Option<Part> {
         match self.taken.pop_front()? {
             Work::Reports(part) => Some(part),
@@ -216,7 +219,8 @@ impl<'a> Inbox<'a> {
     }
 }
 
-/// Parts that wait for the device, and events. They are answered by what the store calls, or by who learns that it will not.
+/// Parts that wait for the device, and ids of events. The store's callback answers them, or the
+/// shard if the write fails.
 struct Waiting {
     inner: Arc<Mutex<(Vec<Part>, Option<Ids>)>>,
     events: Arc<Events>,
@@ -230,7 +234,7 @@ impl Waiting {
         }
     }
 
-    /// For the store. `None`: nobody waits.
+    /// The callback for the store. `None` if nothing waits.
     fn told(&self) -> Option<Told> {
         let waits = {
             let waiting = self.lock();
@@ -245,13 +249,14 @@ impl Waiting {
 
     fn settle(&self, number: u64, result: &Result<()>) {
         let (parts, ids) = self.take();
-        // First, so that who gets the answer finds the events, unless others are on their way.
+        // The events come first, so that a caller with an answer finds them, unless earlier events
+        // are not durable yet.
         match result {
             Ok(()) => {
                 drop(ids);
                 self.events.is_durable(number);
             }
-            // It is there, and may be durable later, or be lost.
+            // The events are written, and may become durable later or be lost.
             Err(_) => ids
                 .into_iter()
                 .for_each(|ids| self.events.is_unsure(number, ids)),
@@ -269,7 +274,7 @@ impl Waiting {
     }
 }
 
-/// Answers parts, whose write has this number, or failed.
+/// Answers parts whose write has this number, or failed.
 fn settle(parts: Vec<Part>, number: u64, result: &Result<()>) {
     for mut part in parts {
         match result {

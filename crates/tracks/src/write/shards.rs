@@ -1,4 +1,4 @@
-//! The shards, and what gives them their parts.
+//! The shards, and how reports are distributed among them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,15 +30,17 @@ use crate::store::Store;
 /// How reports are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Threads that take reports, 1 to 256; as many as half of the processors, unless it is said. One does over 100,000
-    /// reports a second, and more than that only take turns in the engine.
+    /// Threads that take reports, 1 to 256; by default half as many as processors. One thread takes
+    /// over 100,000 reports a second; more threads than needed only wait for each other in the
+    /// engine.
     pub shards: usize,
-    /// Entities whose newest points are kept in memory, at least; twice as many at most, about 180 bytes each. Others are read
-    /// when they report.
+    /// Entities whose newest points are kept in memory: at least this many, and at most twice as
+    /// many, about 180 bytes each. Others are read from the store when they report.
     pub entities_in_memory: usize,
-    /// Reports that may wait or be on their way to the device, of all shards; what comes then is refused as `Busy`.
+    /// The most reports that wait or are on their way to the device, over all shards; further ones
+    /// are refused as `Busy`.
     pub reports_in_flight: usize,
-    /// Whether visits are written, which searches of an area in the past need.
+    /// Whether visits are written, which searches in the past need.
     pub visits: bool,
 }
 
@@ -55,7 +57,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Errors: `InvalidArgument` names the option that is out of its range.
+    /// Checks the options. Errors: `InvalidArgument` names the option that is out of its range.
     pub fn check(&self) -> Result<()> {
         let wrong = if !(1..=256).contains(&self.shards) {
             format!("shards is {}, and not within 1 and 256", self.shards)
@@ -83,7 +85,7 @@ struct Queue {
     oldest: Arc<AtomicU64>,
 }
 
-/// All shards. Dropping it waits until what they have taken is written.
+/// All shards. Dropping it waits until the reports that were taken are written.
 pub struct Shards {
     queues: Vec<Queue>,
     threads: Vec<JoinHandle<()>>,
@@ -103,7 +105,8 @@ impl fmt::Debug for Shards {
 }
 
 impl Shards {
-    /// Starts their threads. Errors: `InvalidArgument` names an option; there can be no more threads.
+    /// Starts the threads. Errors: `InvalidArgument` names an option; no more threads can be
+    /// started.
     pub fn start(
         store: &Arc<dyn Store>,
         (fences, events, live): (&Arc<Fences>, &Arc<Events>, &Arc<Live>),
@@ -122,7 +125,7 @@ impl Shards {
             let shard = Shard {
                 oldest: Arc::clone(&oldest),
                 store: Arc::clone(store),
-                // What a round has used must be known until its end.
+                // The entities that a round uses must stay in the cache until its end.
                 entities: (options.entities_in_memory / options.shards).max(ROUND_HOT_MAX),
                 with_visits: options.visits,
                 fences: Arc::clone(fences),
@@ -146,9 +149,10 @@ impl Shards {
         Ok(all)
     }
 
-    /// Takes reports of a fleet that have arrived at `arrival`. What is wrong with one of them is said in its place of the answer.
+    /// Takes reports of a fleet that arrived at `arrival`. The answer says for each report whether
+    /// it was wrong.
     ///
-    /// Errors: `Busy`, where too many are on their way: none was taken.
+    /// Errors: `Busy` if too many reports are in progress: then none was taken.
     pub fn submit(
         &self,
         info: &Info,
@@ -156,7 +160,7 @@ impl Shards {
         ack: Ack,
         arrival: Time,
     ) -> Result<Ticket> {
-        // First, as most of what comes while there is none would be looked at for nothing.
+        // Checked first: without room, most reports would be processed for nothing.
         if !reports.is_empty() && !self.has_room() {
             return Err(self.busy());
         }
@@ -211,7 +215,8 @@ impl Shards {
         ack: Ack,
         outcomes: Vec<Option<Result<super::Outcome>>>,
     ) -> Result<Ticket> {
-        // What is taken of some shards is given back where another one has no place: a call is taken whole or not at all.
+        // If one shard has no place, the places of the others are given back: a call is taken as a
+        // whole or not at all.
         let mut admitted: Vec<(&Queue, Undone, Taken)> = Vec::with_capacity(parts.len());
         for (shard, queue) in self.queues.iter().enumerate() {
             let of_shard = parts.extract_if(.., |part| part.shard == shard);
@@ -230,20 +235,21 @@ impl Shards {
         let since = self.clock.monotonic_nanos();
         for (queue, part, taken) in admitted {
             let part = Part::new((of, part.items), ack, &call, (taken, since));
-            // Where the shard is gone, the part says so when it is dropped.
+            // If the shard is gone, the part answers when it is dropped.
             drop(queue.parts.send(Work::Reports(part)));
         }
         Ok(ticket)
     }
 
-    /// Erases an entity, but for its events. Returns when that is durable: its number, and the greatest id that they may have;
-    /// `None`, where there is no such entity. Not within an asynchronous runtime.
+    /// Erases an entity, except its events. Returns, once that is durable, its number and the
+    /// greatest id of its events; `None` if there is no such entity. Not for use in an asynchronous
+    /// runtime.
     pub(crate) fn erase(&self, fleet: Fleet, name: &Name) -> Result<Option<(Entity, u64)>> {
         self.erase_all(fleet, &Whose::Name(name.clone()), Erasure::All)
     }
 
-    /// The same of entities of these numbers, or what is to be erased of each. Returns whether it was. They are on their way to the
-    /// device together.
+    /// Erases entities by their numbers, or what `erasure` says of each. Returns for each whether
+    /// it was erased. Their batches go to the device together.
     pub(crate) fn erase_numbers(
         &self,
         fleet: Fleet,
@@ -283,7 +289,7 @@ impl Shards {
         }
     }
 
-    /// Has a shard do a part.
+    /// Passes a part of an erasure to the shard.
     fn begin_erasure(&self, fleet: Fleet, whose: &Whose, erasure: Erasure) -> Begun {
         let byte = match whose {
             Whose::Name(name) => name.number(0).0 as u8,
@@ -298,28 +304,29 @@ impl Shards {
             answer,
         };
         if let Some(queue) = self.queue_of(byte) {
-            // Where the shard is gone, the answer says so.
+            // If the shard is gone, the answer says so.
             drop(queue.parts.send(Work::Erase(erase)));
         }
         done
     }
 
-    /// Drops points of an entity, none of which is its newest, as far as they have these bytes still. Returns how many, when that is
-    /// visible. Not within an asynchronous runtime. Errors: the store's.
+    /// Drops points of an entity, none of which is its newest, unless their bytes have changed.
+    /// Returns their number once that is visible. Not for use in an asynchronous runtime. Errors:
+    /// the store's.
     pub(crate) fn thin(&self, entity: Entity, points: Vec<(PointKey, Vec<u8>)>) -> Result<u64> {
         let queue = self.queue_of(entity.0 as u8).ok_or_else(thin::gone)?;
         let (answer, done) = oneshot::channel();
-        // Where the shard is gone, the answer says so.
+        // If the shard is gone, the answer says so.
         drop(queue.parts.send(Work::Thin(Thin { points, answer })));
         done.blocking_recv().map_err(|_| thin::gone())?
     }
 
-    /// The queue of the entities that have this byte.
+    /// The queue for entities whose number has this lowest byte.
     fn queue_of(&self, byte: u8) -> Option<&Queue> {
         self.queues.get(usize::from(byte) % self.queues.len())
     }
 
-    /// Whether there is room for reports of any shard.
+    /// Whether any shard has room for reports.
     pub fn has_room(&self) -> bool {
         self.queues.iter().any(|queue| queue.places.has_room())
     }
@@ -329,8 +336,8 @@ impl Shards {
         self.queues.iter().map(|queue| queue.places.taken()).sum()
     }
 
-    /// How long ago the oldest report came that is not written yet; zero, where there is none. What is written may wait for the
-    /// device still.
+    /// The age of the oldest report that is not written yet; zero if there is none. A written
+    /// report may still wait for the device.
     pub fn queue_age(&self) -> Duration {
         let now = self.clock.monotonic_nanos();
         let queues = self.queues.iter();
@@ -339,7 +346,8 @@ impl Shards {
         Duration::from_nanos(oldest.map_or(0, |since| now.saturating_sub(since)))
     }
 
-    /// How often a shard has met a bug of its own, and gone on. Its reports then were answered with an error.
+    /// How often a shard has panicked and gone on. The reports of these rounds were answered with
+    /// an error.
     pub fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }
@@ -353,7 +361,7 @@ impl Shards {
     }
 }
 
-/// A part of an erasure that a shard does.
+/// A part of an erasure that was passed to a shard.
 type Begun = oneshot::Receiver<Result<Done>>;
 
 fn end_erasure(begun: Begun) -> Result<Done> {
@@ -364,7 +372,7 @@ impl Drop for Shards {
     fn drop(&mut self) {
         self.queues.clear();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has dropped its parts, which told their callers.
+            // A thread that panicked has dropped its parts, which answered their callers.
             drop(thread.join());
         }
     }

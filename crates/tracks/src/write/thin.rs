@@ -1,4 +1,5 @@
-//! Dropping points of the past, by the shard of their entity: none goes that was reported anew since it was looked at.
+//! Dropping points of the past. The shard of the entity does it, so that no point is dropped that
+//! was replaced meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -15,20 +16,22 @@ use crate::model::time::{Bucket, Time};
 use crate::read::{PointRow, point_rows};
 use crate::store::{Batch, Family, Store, View};
 
-/// Points of one entity that a shard is to drop, as far as they are still these. Dropping it tells who waits that it is not done.
+/// Points of one entity to drop, unless they have changed. If it is dropped, the caller learns that
+/// it was not done.
 #[derive(Debug)]
 pub(super) struct Thin {
     /// None of them is its entity's newest.
     pub(super) points: Vec<(PointKey, Vec<u8>)>,
-    /// How many were dropped.
+    /// Receives the number of dropped points.
     pub(super) answer: oneshot::Sender<Result<u64>>,
 }
 
 impl Thin {
-    /// Does it, and answers when it is visible: what is lost is done again.
+    /// Drops the points, and answers once that is visible. If the write is lost, thinning does it
+    /// again.
     pub(super) fn run(self, store: &Arc<dyn Store>) {
         let done = drop_points(&**store, &self.points);
-        // Nobody waits any more: that is their matter.
+        // The caller may have gone.
         drop(self.answer.send(done));
     }
 }
@@ -59,33 +62,34 @@ fn drop_points(store: &dyn Store, points: &[(PointKey, Vec<u8>)]) -> Result<u64>
     Ok(count)
 }
 
-/// So many points of ten minutes are looked at, at most, for those that are left in the cells of points that are dropped: the shard
-/// takes no reports meanwhile.
+/// The most points of a bucket that are read to find those that stay in the cells of dropped
+/// points: the shard takes no reports meanwhile.
 const LOOK_MAX: usize = 10_000;
 
 type VisitsOf = (Fleet, Entity, Bucket);
 
-/// What is dropped of a bucket.
+/// The points of a bucket that are dropped.
 #[derive(Default)]
 struct Gone {
     times: BTreeSet<Time>,
-    /// Where, and the last point that is dropped there.
+    /// Their cells, with the last dropped point in each.
     cells: BTreeMap<Cell, Time>,
 }
 
-/// What is left in the cells of what is dropped.
+/// The cells of dropped points in which no point that stays was found.
 enum Left {
-    /// In none of these cells.
+    /// The whole bucket was read: no point stays in these cells.
     None(Vec<Cell>),
-    /// It was not looked for in all of the bucket: these cells may have none.
+    /// Not the whole bucket was read: perhaps no point stays in these cells.
     Unknown(Vec<Cell>),
-    /// One of the points that are left cannot be read: it may be in any of these cells, or in none.
+    /// A point that stays cannot be read: it may be in any of these cells, or in none.
     Anywhere(Vec<Cell>),
 }
 
 impl Gone {
-    /// Deletes the points, and the visits of cells in which none is left: an erasure finds those of points alone. Where it would
-    /// take long to know that, a point stays. Returns how many points it deletes.
+    /// Deletes the points, and the visits of cells in which no point stays, because an erasure
+    /// finds visits only by points. If too many points would have to be read to know that, one
+    /// point stays in the cell. Returns the number of deleted points.
     fn delete(
         mut self,
         view: &dyn View,
@@ -129,8 +133,8 @@ impl Gone {
         Ok(self.times.len() as u64)
     }
 
-    /// Looks for points that are left: mostly there is one soon behind those that are dropped, while before them there may be many that
-    /// were dropped already.
+    /// Looks for points that stay. It begins after the dropped points, where there is usually one
+    /// soon, while before them there may be many tombstones of points that were dropped earlier.
     fn left(&self, view: &dyn View, (fleet, entity, bucket): VisitsOf) -> Result<Left> {
         let mut cells: BTreeSet<Cell> = self.cells.keys().copied().collect();
         let last = self.times.last().copied().unwrap_or(bucket.start());
@@ -175,7 +179,7 @@ fn visit_cell(point: &Point) -> Cell {
     Cell::of(point.position).at_depth(VisitKey::DEPTH)
 }
 
-/// What waits for a shard.
+/// The error if the shard has ended.
 pub(super) fn gone() -> Error {
     Error::new(
         ErrorKind::ShutdownInProgress,
@@ -203,7 +207,7 @@ mod tests {
             time: Time(time),
         };
         let value = |lat| Point::at(at(lat, 18.0)).encode().unwrap();
-        // Three in one cell, of which one comes anew, and one in another.
+        // Three points in one cell, of which one is reported anew, and one in another cell.
         let all = [(0, 59.0), (1, 59.0), (2, 59.0), (3, 60.0)];
         let visit = |lat| {
             VisitKey {
@@ -244,7 +248,7 @@ mod tests {
         assert_eq!(drop_points(&store, &[(key(2), value(59.0))]).unwrap(), 1);
         assert_eq!(visits(), (false, false));
     }
-    /// For each thousand points all of the ten minutes were read again: a million in one bucket kept a shard for hours.
+    /// A full bucket is not read as a whole for each thousand points.
     #[test]
     fn a_bucket_that_is_full_is_read_in_parts() {
         let dir = tempfile::tempdir().unwrap();
@@ -262,7 +266,7 @@ mod tests {
             entity: Entity(2),
             time: Time(time),
         };
-        // Ten in a cell, and some time later there once more. All but the last one are to go.
+        // Ten points in each cell, and later one more. All but the last point are to be dropped.
         let count: i64 = 60_000;
         let value = |time: i64| {
             let lon = (time / 10 % 1500) as f64 / 10.0;
@@ -304,7 +308,7 @@ mod tests {
         })
         .unwrap();
         assert_eq!(left + dropped, count as u64);
-        // Of each call one in each cell at most.
+        // Each call leaves at most one point in each cell.
         assert!(left <= 60 * 100 + 1, "{left}");
         let mut visits = BTreeSet::new();
         let mut rows = view.rows(Family::Visits, &[], None).unwrap();

@@ -1,15 +1,17 @@
-//! The visits of points that others replace: each goes with the last point of its cell and bucket, as an erasure finds visits by the
-//! points that are there.
+//! The visits of points that are replaced. A visit is deleted with the last point of its cell and
+//! bucket, because an erasure finds visits only by the points that are there.
 //!
-//! A bucket is read once for a round, however many of its points are replaced, and no farther than some rows: the shard takes no
-//! reports meanwhile. Where that does not say whether a cell has another point, its visit stays, and a row says so:
+//! A bucket is read once in a round, however many of its points are replaced, and only up to a
+//! limit, because the shard takes no reports meanwhile. If that does not tell whether a cell has
+//! another point, its visit stays, and a row notes this:
 //!
 //! ```text
 //!   meta   "visits/" fleet 4  entity 8  bucket 4  cell 4 → nothing: a visit that may have no point
 //! ```
 //!
-//! Such a row stays until its entity is erased, which deletes the visit with it, or until it is too old, as the visit. Nothing else
-//! reads it but a check, so one whose visit has a point again, or is gone, does no harm.
+//! Such a row stays until its entity is erased, which deletes the visit as well, or until it is too
+//! old, like the visit. Only checks read it otherwise, so that a row is harmless if its visit has a
+//! point again, or is gone.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,9 +28,9 @@ use crate::read::point_rows;
 use crate::store::{Batch, Family, Store, View};
 
 const KEY: &[u8] = b"visits/";
-/// So many points of a bucket are looked at, at most.
+/// The most points of a bucket that are read.
 const LOOK_MAX: usize = 10_000;
-/// So many points of all buckets of a round.
+/// The most points that are read for all buckets of a round.
 const ROUND_MAX: usize = 100_000;
 
 /// The cell of a point's visit.
@@ -36,26 +38,26 @@ pub(super) fn cell_of(point: &Point) -> Cell {
     Cell::of(point.position).at_depth(VisitKey::DEPTH)
 }
 
-/// What becomes of the visit of a point that is replaced.
+/// The fate of the visit of a replaced point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Visit {
-    /// Another point has it.
+    /// Another point has the visit.
     Stays,
-    /// No point has it.
+    /// No point has the visit.
     Goes,
-    /// It may have none.
+    /// Perhaps no point has the visit.
     Unknown,
 }
 
-/// How many points each cell has.
+/// The number of points in each cell.
 #[derive(Default)]
 struct Counts {
     cells: BTreeMap<Cell, u64>,
-    /// They have more where this is not set: not all points were read.
+    /// Whether all points were counted; otherwise cells may have more.
     are_all: bool,
 }
 
-/// The cells of an entity in a bucket, where points of that were replaced in this round.
+/// The cells of the buckets in which points were replaced in this round.
 #[derive(Default)]
 pub(super) struct Replaced {
     all: BTreeMap<(Fleet, Entity, Bucket), Counts>,
@@ -64,8 +66,8 @@ pub(super) struct Replaced {
 }
 
 impl Replaced {
-    /// A point comes in the place of `old`, or where there was none. Returns what becomes of the visit of `old`. `points` are those
-    /// of the round before it. Errors: the store's.
+    /// Records a point that replaces `old`, or is new. Returns the fate of the visit of `old`.
+    /// `points` are the earlier ones of the round. Errors: the store's.
     pub(super) fn put(
         &mut self,
         (store, points): (&dyn Store, &[(PointKey, Vec<u8>)]),
@@ -99,8 +101,8 @@ impl Replaced {
     }
 }
 
-/// The cells of the bucket of a point: of the store, and of the round. Mostly points are replaced by neighbours, so it begins with
-/// those behind the point.
+/// Counts the points of the bucket of a point, in the store and in the round. It begins with the
+/// points after it, because points that are replaced together are usually neighbours.
 fn read(
     store: &dyn Store,
     points: &[(PointKey, Vec<u8>)],
@@ -111,7 +113,7 @@ fn read(
     let is_of = |key: &PointKey| {
         (key.fleet, key.entity, key.time.bucket()) == (of.fleet, of.entity, bucket)
     };
-    // The last of each moment is what will be there.
+    // The last point at each time is the one that will be stored.
     let mut ours: BTreeMap<Time, Cell> = BTreeMap::new();
     for (key, bytes) in points.iter().filter(|(key, _)| is_of(key)) {
         ours.insert(key.time, cell_of(&Point::decode(bytes)?));
@@ -138,13 +140,13 @@ fn read(
             }
             match row.point() {
                 Ok(point) => *counts.cells.entry(cell_of(&point)).or_default() += 1,
-                // It may be in any of them.
+                // The point may be in any cell.
                 Err(_) => counts.are_all = false,
             }
             Ok(ControlFlow::Continue(()))
         });
         match read {
-            // A block of a table: what comes for other moments is taken all the same.
+            // A damaged block of a table: the other range of times is still read.
             Err(e) if e.is_corruption() => counts.are_all = false,
             read => read?,
         }
@@ -152,7 +154,7 @@ fn read(
     Ok(counts)
 }
 
-/// The key of the row that says that a visit may have no point.
+/// The key of the note about a visit.
 fn key(visit: &VisitKey) -> Option<Vec<u8>> {
     let bytes = visit.to_bytes();
     let (place, _) = bytes.split_last_chunk::<8>()?;
@@ -161,14 +163,14 @@ fn key(visit: &VisitKey) -> Option<Vec<u8>> {
     Some([KEY, &EntityKey { fleet, entity }.to_bytes(), place].concat())
 }
 
-/// The visit of which a row says that it may have no point. `None`: it says nothing.
+/// The visit that a note is about. `None` if the key is invalid.
 fn visit_of(key: &[u8]) -> Option<VisitKey> {
     let (of, place) = key.strip_prefix(KEY)?.split_at_checked(EntityKey::LEN)?;
     let (fleet, entity) = of.split_at_checked(4)?;
     VisitKey::of_bytes(&[fleet, place, entity].concat()).ok()
 }
 
-/// Puts in a batch that a visit may have no point.
+/// Adds a note to a batch that a visit may have no point.
 pub(super) fn note(batch: &mut Batch<'_>, visit: &VisitKey) -> Result<()> {
     let Some(key) = key(visit) else {
         return Ok(());
@@ -176,7 +178,7 @@ pub(super) fn note(batch: &mut Batch<'_>, visit: &VisitKey) -> Result<()> {
     batch.put(Family::Meta, &key, &[])
 }
 
-/// Whether a row says that a visit may have no point. Errors: the store's.
+/// Whether there is a note that a visit may have no point. Errors: the store's.
 pub(crate) fn is_noted(view: &dyn View, visit: &VisitKey) -> Result<bool> {
     let Some(key) = key(visit) else {
         return Ok(false);
@@ -188,14 +190,14 @@ pub(crate) fn is_noted(view: &dyn View, visit: &VisitKey) -> Result<bool> {
 #[derive(Default)]
 pub(super) struct Notes {
     pub(super) visits: BTreeSet<(Bucket, Cell)>,
-    /// Where the rows were that said so: they say where the entity was.
+    /// The range of the notes, whose keys say where the entity was.
     pub(super) range: Option<Range>,
-    /// There are more.
+    /// Whether there are more notes.
     pub(super) is_cut: bool,
 }
 
-/// Deletes the rows of an entity that say that visits may have no point, so many at most, and returns the visits. Rows that
-/// cannot be read go, too; their visits stay, which say where a number may have been. Errors: the store's.
+/// Deletes the notes of an entity, at most `most`, and returns their visits. Unreadable notes are
+/// deleted, too; their visits stay, and tell that some entity was there. Errors: the store's.
 pub(super) fn take_notes(
     view: &dyn View,
     (fleet, entity): (Fleet, Entity),
@@ -214,14 +216,14 @@ pub(super) fn take_notes(
         }
         Err(e) => return Err(e),
     }
-    // So that those that are read next need not pass over a deletion for each of these.
+    // One range tombstone, so that the next read need not skip a tombstone for each row.
     if let (Some(_), Some(end)) = (&out.range, end) {
         batch.delete_range(Family::Meta, &first, &end)?;
     }
     Ok(out)
 }
 
-/// Reads them, from a key on. Returns the first that is not read, if there are more.
+/// Reads notes from a key on. Returns the key of the first one that is not read, if there are more.
 fn read_notes(
     view: &dyn View,
     first: &[u8],
@@ -250,9 +252,10 @@ fn read_notes(
     Ok(None)
 }
 
-/// Deletes the rows of a fleet that say so of visits before a bucket: those are dropped, as they are too old. Errors: the store's.
+/// Deletes the notes of a fleet about visits before a bucket, which are dropped because they are
+/// too old. Errors: the store's.
 pub(crate) fn notes_are_gone(store: &dyn Store, fleet: Fleet, first: Bucket) -> Result<()> {
-    /// So many are deleted by a batch.
+    /// The most deletions in one batch.
     const PART: usize = 1000;
     let of = [KEY, &fleet.prefix()].concat();
     let view = store.view();
@@ -261,7 +264,7 @@ pub(crate) fn notes_are_gone(store: &dyn Store, fleet: Fleet, first: Bucket) -> 
     let mut keys = Vec::new();
     while let Some((key, _)) = rows.row() {
         if visit_of(key).is_some_and(|visit| visit.bucket >= first) {
-            // Those of the same entity that come behind are newer.
+            // The following notes of this entity are newer.
             match key.get(..KEY.len() + EntityKey::LEN).and_then(behind) {
                 Some(next) => rows.seek(&next),
                 None => rows.next(),
@@ -274,7 +277,7 @@ pub(crate) fn notes_are_gone(store: &dyn Store, fleet: Fleet, first: Bucket) -> 
         }
         rows.next();
     }
-    // Those before one that cannot be read go all the same.
+    // If reading failed, the notes found before are still deleted.
     let read = rows.status();
     are_done(store, &keys)?;
     read
@@ -335,7 +338,7 @@ mod tests {
             Name::new("car").unwrap()
         }
 
-        /// Reports of one entity in one bucket, by their microseconds.
+        /// Reports of one entity in one bucket; the times are in microseconds.
         fn send(&self, all: impl Iterator<Item = (i64, f64)>) {
             let report = |(micros, lat)| Report {
                 entity: Self::name(),
@@ -352,7 +355,7 @@ mod tests {
             count(&*self.tracks.store().view(), family, from)
         }
 
-        /// How many visits there are, and how many may have no point.
+        /// The number of visits, and of visits that may have no point.
         fn visits(&self) -> (usize, usize) {
             (
                 self.count(Family::Visits, &[]),
@@ -373,14 +376,14 @@ mod tests {
         }
     }
 
-    /// A million points in ten minutes were all read for each round that replaced one of them: the shard was busy for a second, and
-    /// all fleets were told to come again.
+    /// A full bucket is not read as a whole for each round that replaces one of its points: the
+    /// shard stays responsive.
     #[test]
     fn a_bucket_that_is_full_is_read_in_part_and_what_is_not_known_is_noted() {
         let world = World::new();
         let all: Vec<i64> = (0..25_000).collect();
         for some in all.chunks(5000) {
-            // The last one is where no other one is.
+            // The last point is alone in its cell.
             world.send(
                 some.iter()
                     .map(|n| (*n, if *n == 24_999 { 61.0 } else { 59.0 })),
@@ -393,13 +396,15 @@ mod tests {
             let read = world.rows.load(Ordering::Relaxed) - before;
             assert!(read <= LOOK_MAX as u64 + 2, "{read} of turn {nth}");
         }
-        // 59 has others, as far as it was read; the only point at 61 was not met.
+        // The cell at 59 has other points among those that were read; the only point at 61 was not
+        // reached.
         assert_eq!(world.visits(), (4, 2));
         world.check();
         world.erase();
     }
 
-    /// A damaged block refused each report that replaced another point of its ten minutes.
+    /// A report that replaces a point is taken although another point of its ten minutes is
+    /// damaged.
     #[test]
     fn a_point_is_replaced_where_others_cannot_be_read() {
         let world = World::new();
@@ -409,7 +414,7 @@ mod tests {
         world.is_damaged.store(false, Ordering::Relaxed);
         assert_eq!(world.visits(), (4, 1));
         world.check();
-        // A part of an erasure takes so many.
+        // A part of an erasure deletes at most this many.
         let (store, info) = (world.tracks.store(), world.tracks.fleet(&World::name()));
         let of = (info.unwrap().fleet, World::name().number(0));
         let bucket = Time(1_700_000_400_000_000).bucket();
@@ -427,8 +432,8 @@ mod tests {
         world.erase();
     }
 
-    /// Where retention drops visits, the rows of those that may have no point are dropped, too: they said for ever where an entity
-    /// was.
+    /// When retention drops visits, it also drops their notes, which would otherwise say for ever
+    /// where an entity was.
     #[test]
     fn notes_before_a_bucket_go_and_those_of_others_stay() {
         let dir = tempfile::tempdir().unwrap();
