@@ -1,4 +1,4 @@
-//! What failed, and when it is done again: each thing for itself, after a pause that grows.
+//! Failures and retries: each failed task is retried separately, after pauses that grow.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use base::{Error, Result};
 
-/// So many are said; of others the number is.
+/// The most failures that are listed; the others are only counted.
 const SAID_MAX: usize = 8;
 
-/// See the module. Moments are nanoseconds of one clock.
+/// The failed tasks, with the times of their next tries in nanoseconds of one clock.
 #[derive(Debug)]
 pub(crate) struct Again<K> {
     first: Duration,
@@ -26,23 +26,23 @@ struct Failed {
 }
 
 impl<K: Ord> Again<K> {
-    /// The first pause is so long, and each one twice as long as that before, up to `most`.
+    /// The first pause is `first`; each next one is twice as long, up to `most`.
     pub(crate) fn new(first: Duration, most: Duration) -> Self {
         let all = BTreeMap::new();
         Self { first, most, all }
     }
 
-    /// Whether it failed, and its pause is not over.
+    /// Whether it failed and its pause is not over.
     pub(crate) fn waits(&self, what: &K, now: u64) -> bool {
         self.all.get(what).is_some_and(|failed| failed.due > now)
     }
 
-    /// Whether it failed the last time.
+    /// Whether its last try failed.
     pub(crate) fn has(&self, what: &K) -> bool {
         self.all.contains_key(what)
     }
 
-    /// It failed, once more or for the first time.
+    /// Records a failure, also a repeated one.
     pub(crate) fn failed(&mut self, what: K, now: u64, why: String) {
         let before = self.all.get(&what).map(|failed| failed.pause);
         let pause = before.map_or(self.first, |pause| pause.saturating_mul(2).min(self.most));
@@ -51,28 +51,28 @@ impl<K: Ord> Again<K> {
         self.all.insert(what, Failed { due, pause, why });
     }
 
-    /// It is done.
+    /// Records a success.
     pub(crate) fn done(&mut self, what: &K) {
         self.all.remove(what);
     }
 
-    /// What does not hold is no matter any more.
+    /// Forgets the tasks for which `holds` is false.
     pub(crate) fn retain(&mut self, mut holds: impl FnMut(&K) -> bool) {
         self.all.retain(|what, _| holds(what));
     }
 
-    /// How long it is until something is due. `None`: nothing failed.
+    /// The time until the next retry. `None` if nothing failed.
     pub(crate) fn pause(&self, now: u64) -> Option<Duration> {
         let due = self.all.values().map(|failed| failed.due).min()?;
         Some(Duration::from_nanos(due.saturating_sub(now)))
     }
 
-    /// How many failed.
+    /// The number of failed tasks.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// What failed, as a text. `None`: nothing.
+    /// The failures as text. `None` if there are none.
     pub(crate) fn said(&self) -> Option<String> {
         let mut said = Several::default();
         for failed in self.all.values() {
@@ -82,7 +82,7 @@ impl<K: Ord> Again<K> {
     }
 }
 
-/// Texts, of which the first few are kept.
+/// Texts, of which only the first few are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Several {
     texts: Vec<String>,
@@ -98,7 +98,7 @@ impl Several {
         }
     }
 
-    /// `None`: there are none.
+    /// All of them as one text; `None` if there are none.
     pub(crate) fn text(self) -> Option<String> {
         if self.texts.is_empty() {
             return None;
@@ -111,11 +111,12 @@ impl Several {
     }
 }
 
-/// Does something. Errors: its own; it panicked, which is a bug of ours, and stops nothing else.
+/// Runs `work`, and turns a panic into an error. Errors: those of `work`; a panic, which is a bug,
+/// but stops nothing else.
 pub(crate) fn caught<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = text_of(&*panic);
-        // Its own drop is a bug of ours at most.
+        // Dropping the panic's value may panic again; that is ignored.
         drop(catch_unwind(AssertUnwindSafe(|| drop(panic))));
         Err(Error::broken(format!("{what} panicked: {text}")))
     })

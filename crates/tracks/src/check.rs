@@ -1,8 +1,9 @@
-//! Whether a store's rows agree with each other.
+//! Checks whether the rows of a store are consistent.
 //!
-//! Each entity has one row in the index, in its newest point's cell; `latest` has that point; each point has its visit, and an
-//! entity with a name; each visit has a point, or a row in `meta` says that it may have none; each fleet has a number of its own.
-//! What is behind the marks of a fleet's retention may be gone: see [`keep`].
+//! Each entity has one row in the index, in the cell of its newest point; `latest` has that point.
+//! Each point has its visit, and an entity with a name. Each visit has a point, or a row in `meta`
+//! notes that it may have none. Each fleet has a number of its own. Rows before the marks of a
+//! fleet's retention may be gone: see [`keep`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,21 +22,22 @@ use crate::read::point_rows;
 use crate::store::{Family, Hex, Rows, Store, View};
 use crate::write::is_noted;
 
-/// So many problems are kept; the others are counted.
+/// The most problems that are listed; the others are only counted.
 const KEPT_MAX: usize = 100;
-/// An entity with more points in a bucket is read once for all its visits there, as far as these fit.
+/// If an entity has more points than this in a bucket, they are read once for all its visits there,
+/// as long as memory suffices.
 const FEW: usize = 64;
-/// So many cells fit.
+/// The most cells in memory for this.
 const CELLS_MAX: usize = 4_000_000;
 
-/// A row that does not agree with others, or cannot be.
+/// A row that is invalid or contradicts others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The family of the row.
     pub family: Family,
-    /// Its key.
+    /// The key of the row.
     pub key: Vec<u8>,
-    /// What is wrong.
+    /// What is wrong with it.
     pub what: String,
 }
 
@@ -46,20 +48,21 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Points.
+    /// The number of points.
     pub points: u64,
-    /// Entities that have any.
+    /// The number of entities with points.
     pub entities: u64,
-    /// Visits.
+    /// The number of visits.
     pub visits: u64,
-    /// Visits without a point, which are wrong as well: who was erased may have been there.
+    /// The number of visits without a point, which are problems as well: they may reveal an erased
+    /// entity.
     pub alone: u64,
-    /// What is wrong; the first hundred.
+    /// The problems; at most the first hundred.
     pub problems: Vec<Problem>,
-    /// How much is wrong in all.
+    /// The number of all problems.
     pub count: u64,
 }
 
@@ -76,14 +79,15 @@ impl Findings {
     }
 }
 
-/// How a check is done.
+/// The options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Whether each point must have its visit.
     pub visits: bool,
 }
 
-/// Checks all rows of one state. `told` is called now and then with the rows that were read. Errors: the store's.
+/// Checks all rows of one state. `told` is called now and then with the number of rows read so far.
+/// Errors: the store's.
 pub fn check(store: &dyn Store, options: Options, told: &mut dyn FnMut(u64)) -> Result<Findings> {
     let view = store.view();
     let mut check = Check {
@@ -122,13 +126,13 @@ struct Check<'a> {
 #[derive(Default)]
 struct Gathered {
     of: Option<(Fleet, Bucket)>,
-    /// Sorted. `None`: a point that cannot be read may be in any.
+    /// Sorted. `None` if a point is unreadable, so that it may be in any cell.
     cells: BTreeMap<Entity, Option<Vec<Cell>>>,
     count: usize,
 }
 
 impl Gathered {
-    /// Whether a visit has a point. `None`: that is not known.
+    /// Whether a visit has a point. `None` if the entity's cells are not known.
     fn has(&mut self, visit: &VisitKey) -> Option<bool> {
         let of = Some((visit.fleet, visit.bucket));
         if self.of != of {
@@ -150,7 +154,7 @@ impl Gathered {
     }
 }
 
-/// The points of an entity, as they go by.
+/// The points of one entity, as they are read.
 struct Going {
     at: (Fleet, Entity),
     last: Time,
@@ -252,7 +256,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// An entity's last point was seen.
+    /// Checks an entity after its last point.
     fn end(&mut self, going: &Going) -> Result<()> {
         let (fleet, entity) = going.at;
         self.out.entities += 1;
@@ -270,7 +274,8 @@ impl<'a> Check<'a> {
                 .add(Family::Latest, &key, "the newest point is missing");
             return Ok(());
         };
-        // Two points of an entity that stands still may differ in nothing but their times.
+        // The times are compared, too: two points of an entity that stands still may be equal
+        // otherwise.
         let time = going.last.0.to_le_bytes();
         if bytes.get(..time.len()) != Some(&time) || bytes.get(13..) != Some(&going.value) {
             self.out
@@ -294,7 +299,7 @@ impl<'a> Check<'a> {
         Ok(count)
     }
 
-    /// Returns whether the index must have it, or has it.
+    /// Checks a row of `latest`. Returns whether the index must have, or has, a row of the entity.
     fn newest(&mut self, at: EntityKey, newest: &Newest) -> Result<bool> {
         let EntityKey { fleet, entity } = at;
         let key = at.to_bytes();
@@ -379,7 +384,7 @@ impl<'a> Check<'a> {
         rows.status()
     }
 
-    /// Whether a visit has a point, may have one that cannot be read, or one that is dropped.
+    /// Whether a visit has a point, or may have one that is unreadable or was dropped.
     fn has_point(&mut self, visit: &VisitKey) -> Result<bool> {
         let VisitKey { fleet, entity, .. } = *visit;
         let (start, end) = (visit.bucket.start(), visit.bucket.end());
@@ -390,7 +395,7 @@ impl<'a> Check<'a> {
             return Ok(has);
         }
         let (mut has, mut count, mut is_known) = (false, 0, true);
-        // `None`: there are too many, and each visit is looked for by itself.
+        // `None` once there are too many: then each visit is looked up separately.
         let mut cells = Some(Vec::new());
         point_rows(self.view, (fleet, entity), start..end, &mut |row| {
             count += 1;
@@ -436,7 +441,7 @@ mod tests {
     use crate::store::faulty::{Act, Faulty};
     use crate::store::{Batch, Engine};
 
-    /// Each visit had all points of its ten minutes read.
+    /// The points of a bucket are read once for all its visits.
     #[test]
     fn the_points_of_many_visits_are_read_once() {
         const COUNT: usize = 500;
@@ -466,7 +471,7 @@ mod tests {
                 cell,
                 entity,
             };
-            // One visit is alone.
+            // One visit has no point.
             if n != 77 {
                 let value = point.encode().unwrap();
                 batch.put(Family::Default, &key.to_bytes(), &value).unwrap();
@@ -477,7 +482,8 @@ mod tests {
         let found = check(&*store, Options { visits: true }, &mut |_| ()).unwrap();
         assert_eq!((found.visits, found.alone), (COUNT as u64, 1));
         let reads = reads.load(Ordering::Relaxed);
-        // Once for the points themselves, and once for their visits, but for those that are found among the first few.
+        // Once for the points themselves, and once for their visits, except those that are found
+        // among the first few.
         assert!(reads <= (2 * COUNT + FEW * FEW) as u64, "{reads}");
     }
 }

@@ -1,4 +1,4 @@
-//! Export: a fleet's points as a file, as [`files`](crate::files) writes them, from one state of the store.
+//! Export: a fleet's points from one state of the store, in the formats of [`files`](crate::files).
 
 use std::io::Write;
 
@@ -12,24 +12,26 @@ use crate::model::time::Time;
 use crate::read;
 use crate::store::{Family, View, damaged};
 
-/// What is exported.
+/// Which points to export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Of this entity alone. `None`: of all.
+    /// Only this entity. `None` exports all.
     pub entity: Option<Entity>,
-    /// The first moment.
+    /// The first time.
     pub from: Time,
-    /// The last moment.
+    /// The last time.
     pub to: Time,
 }
 
-/// It is told behind so many rows that were looked at.
+/// Progress is reported once for this many rows.
 const TOLD_EVERY: u64 = 4096;
 
-/// Writes the points of a fleet, entity by entity, each in the order of time; the file is not finished. Returns how many there
-/// are. `told` is called now and then with as many as there are so far, and may end it.
+/// Writes the points of a fleet, entity by entity, each in the order of time; the file is not
+/// finished. Returns the number of points. `told` is called now and then with their number so far,
+/// and may stop the export.
 ///
-/// Errors: the store's; Corruption; those of the writer, a point that the format cannot have among them; `told`'s.
+/// Errors: the store's; Corruption; those of the writer, also for a point that the format cannot
+/// express; those of `told`.
 pub fn export<W: Write>(
     view: &dyn View,
     fleet: Fleet,
@@ -74,7 +76,7 @@ pub fn export<W: Write>(
             rows.seek(&key(at.entity, choice.from));
             continue;
         }
-        // One that is being erased has no name any more.
+        // An entity that is being erased has no name any more.
         let name = name.as_ref().filter(|_| at.time <= choice.to);
         let Some(name) = name else {
             match at.entity.0.checked_add(1) {

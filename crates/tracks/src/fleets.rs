@@ -22,30 +22,34 @@ use crate::store::{Batch, Family, Store, Told, View, damaged};
 const SCHEMA: u32 = 1;
 const SCHEMA_KEY: &[u8] = b"schema";
 const FLEET_KEY: &[u8] = b"fleet/";
-/// A bit of [`Here::tags`](crate::model::newest::Here::tags) for each.
+/// The most tags of a fleet: each has one bit of [`Here::tags`](crate::model::newest::Here::tags).
 pub const TAGS_MAX: usize = 32;
 /// The most bytes of a tag.
 pub const TAG_BYTES_MAX: usize = 64;
 
-/// What a fleet wants.
+/// The settings of a fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Reports from too far ahead have the time of their arrival, and are not refused.
+    /// Reports from too far ahead get the time of their arrival, instead of being refused.
     pub clamp_times: bool,
-    /// The tags that its reports may have, 32 at most; the first is the lowest bit. None is ever taken out.
+    /// The tags that its reports may have, at most 32; the first is the lowest bit. A tag is never
+    /// removed.
     pub tags: Vec<String>,
-    /// Reports that may be farther off, metres, change nothing at fences.
+    /// Reports with a worse accuracy than this, metres, do not count for fences.
     pub fence_accuracy_max: u16,
-    /// Nor do those that would need a higher speed, m/s; 0: any may be.
+    /// Reports that would need a higher speed than this, m/s, do not count for fences; 0 allows any
+    /// speed.
     pub fence_speed_max: u16,
-    /// Points that are older, days, are hidden at once, and dropped later; 0: all are kept.
+    /// Points older than this, days, are hidden at once and dropped later; 0 keeps all.
     pub keep_days: u32,
-    /// Entities that are silent for so many days are in no search of an area, until they report again; 0: all are.
+    /// Entities that are silent for this many days are in no search of an area until they report
+    /// again; 0 keeps all.
     pub silent_days: u32,
-    /// Of points that are older, days, those are dropped that the others say already; 0: all are kept.
+    /// Points older than this, days, are thinned: those that follow from the others are dropped; 0
+    /// keeps all.
     pub thin_days: u32,
-    /// What they say may be so far off, metres.
+    /// The tolerance of thinning, metres.
     pub thin_metres: u16,
 }
 
@@ -65,7 +69,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What becomes of reports from too far ahead.
+    /// The treatment of reports from too far ahead.
     pub fn ahead(&self) -> Ahead {
         if self.clamp_times {
             Ahead::Clamp
@@ -74,7 +78,7 @@ impl Settings {
         }
     }
 
-    /// The bits of some tags. Errors: `NotFound` names the one that the fleet does not have.
+    /// The bits of some tags. Errors: `NotFound` names a tag that the fleet does not have.
     pub fn bits(&self, tags: &[impl AsRef<str>]) -> Result<u32> {
         tags.iter().try_fold(0, |bits, tag| {
             let tag = tag.as_ref();
@@ -85,7 +89,8 @@ impl Settings {
         })
     }
 
-    /// The same, with some more tags if they are not there. Errors: `InvalidArgument`, where there would be too many.
+    /// These settings, with missing tags added. Errors: `InvalidArgument` if there would be too
+    /// many.
     pub fn with_tags(&self, fleet: &Name, tags: &[String]) -> Result<Self> {
         let mut settings = self.clone();
         for tag in tags {
@@ -97,7 +102,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether a fleet that had some tags can have these settings.
+    /// Whether a fleet that has the tags `kept` can have these settings.
     fn check(&self, name: &Name, kept: &[String]) -> Result<()> {
         if !self.tags.starts_with(kept) {
             return Err(Error::invalid_argument(format!(
@@ -128,11 +133,11 @@ impl Settings {
 /// A fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// What its keys begin with.
+    /// Its number: the prefix of its keys.
     pub fleet: Fleet,
     /// Its name.
     pub name: Name,
-    /// What it wants.
+    /// Its settings.
     pub settings: Settings,
 }
 
@@ -147,26 +152,26 @@ impl Info {
     }
 }
 
-/// All fleets of a store. Reads are from memory.
+/// All fleets of a store. Reads are answered from memory.
 #[derive(Debug)]
 pub struct Fleets {
     all: RwLock<BTreeMap<Name, Arc<Info>>>,
-    /// The names of numbers. None is ever another's.
+    /// The names by number. A number is never given to another name.
     names: RwLock<BTreeMap<Fleet, Name>>,
-    /// Those that have one number with another one, and that one: their rows are mixed, and nobody can tell whose they are. They
-    /// are refused, and keep no other.
+    /// Fleets that share a number with another one, and the name of that one: their rows are mixed
+    /// and cannot be told apart. Such fleets are refused; the others work.
     mixed: BTreeMap<Name, Name>,
-    /// Some fleet keeps only some, or has done so.
+    /// Whether any fleet has, or has had, a limit on what it keeps.
     is_any_kept: AtomicBool,
-    /// Held by who changes one: the greatest number that any fleet may have. It never goes back: the row of a fleet whose write
-    /// failed may come back after a crash.
+    /// The greatest number that any fleet may have. It never goes back, because the row of a fleet
+    /// whose write failed may reappear after a crash. Locked while a fleet is changed.
     changes: Mutex<u32>,
 }
 
 impl Fleets {
-    /// Reads them; a store without any version is new, and gets one.
+    /// Reads all fleets; a store without a version is new, and gets one.
     ///
-    /// Errors: `NotSupported`, where a newer release wrote the store; Corruption; the store's.
+    /// Errors: `NotSupported` if a newer release wrote the store; Corruption; the store's.
     pub fn open(store: &dyn Store) -> Result<Self> {
         match store.get(Family::Meta, SCHEMA_KEY)? {
             None => {
@@ -213,7 +218,7 @@ impl Fleets {
         Ok(fleets)
     }
 
-    /// Errors: Corruption, where the rows of a fleet are mixed with those of another one.
+    /// Errors: Corruption if the rows of a fleet are mixed with those of another one.
     pub fn refuse_mixed(&self, name: &Name) -> Result<()> {
         let Some(other) = self.mixed.get(name) else {
             return Ok(());
@@ -222,20 +227,21 @@ impl Fleets {
             .hint("restore a backup from before, or report to a fleet of another name"))
     }
 
-    /// Whether the rows of a number are those of two fleets.
+    /// Whether two fleets have this number.
     pub(crate) fn is_mixed(&self, fleet: Fleet) -> bool {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         let name = names.get(&fleet);
         name.is_some_and(|name| self.mixed.contains_key(name))
     }
 
-    /// A fleet. `None`: there is none of this name, or it is [refused](Self::refuse_mixed).
+    /// The fleet with this name. `None` if there is none, or if it is
+    /// [refused](Self::refuse_mixed).
     pub fn get(&self, name: &Name) -> Option<Arc<Info>> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.get(name).cloned()
     }
 
-    /// The fleet of a number. `None`: there is none.
+    /// The fleet with this number. `None` if there is none.
     pub(crate) fn of(&self, fleet: Fleet) -> Option<Arc<Info>> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         let name = names.get(&fleet).cloned();
@@ -243,25 +249,26 @@ impl Fleets {
         name.and_then(|name| self.get(&name))
     }
 
-    /// All, in the order of their names.
+    /// All fleets, in the order of their names.
     pub fn all(&self) -> Vec<Arc<Info>> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.values().cloned().collect()
     }
 
-    /// Whether no fleet has points that may be too old, or entities that may be silent for too long.
+    /// Whether no fleet can have points that are too old, or entities that were silent for too
+    /// long.
     pub(crate) fn keep_all(&self) -> bool {
         !self.is_any_kept.load(Ordering::Acquire)
     }
 
-    /// Notes whether a fleet keeps only some.
+    /// Notes whether these settings limit what the fleet keeps.
     fn note(&self, settings: &Settings) {
         if settings.keep_days > 0 || settings.silent_days > 0 {
             self.is_any_kept.store(true, Ordering::Release);
         }
     }
 
-    /// A fleet, which is made where there is none.
+    /// The fleet with this name, which is made if there is none.
     pub fn get_or_make(&self, store: &dyn Store, name: &Name) -> Result<Arc<Info>> {
         match self.get(name) {
             Some(info) => Ok(info),
@@ -269,13 +276,15 @@ impl Fleets {
         }
     }
 
-    /// The same, where there are fewer than `most` fleets. Errors: `NotSupported`, where there are as many.
+    /// Like [`Fleets::get_or_make`], but makes a fleet only if there are fewer than `most`. Errors:
+    /// `NotSupported` if there are as many.
     pub fn get_or_make_of(&self, store: &dyn Store, name: &Name, most: usize) -> Result<Arc<Info>> {
         if let Some(info) = self.get(name) {
             return Ok(info);
         }
         self.change(store, name, |_| {
-            // Nobody else makes one meanwhile; another call may have made this one.
+            // The lock keeps others from making one meanwhile. Another call may have made this very
+            // fleet.
             let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
             if all.contains_key(name) || all.len() < most {
                 return Ok(());
@@ -287,7 +296,8 @@ impl Fleets {
         })
     }
 
-    /// Gives a fleet some tags that it may not have had, and returns it. Errors: it would have more than 32; the store's.
+    /// Adds missing tags to a fleet, and returns it. Errors: it would have more than 32; the
+    /// store's.
     pub fn with_tags(&self, store: &dyn Store, name: &Name, tags: &[String]) -> Result<Arc<Info>> {
         self.change(store, name, |settings| {
             *settings = settings.with_tags(name, tags)?;
@@ -295,11 +305,11 @@ impl Fleets {
         })
     }
 
-    /// Changes a fleet's settings, or makes it. Others see it once it is written; it is durable before whatever is written
-    /// later is.
+    /// Changes a fleet's settings, or makes the fleet. Others see the change once it is written; it
+    /// is durable before anything that is written later.
     ///
-    /// Errors: what `change` says; `InvalidArgument`, where there would be too many tags, or a tag is no longer there; the
-    /// store's. Nothing is changed then.
+    /// Errors: those of `change`; `InvalidArgument` if there would be too many tags, or a tag is
+    /// removed; the store's. On an error, nothing is changed.
     pub fn change(
         &self,
         store: &dyn Store,
@@ -312,7 +322,7 @@ impl Fleets {
             let next = last.checked_add(1);
             let next = next.ok_or_else(|| Error::broken("there are no more numbers for fleets"))?;
             info.fleet = Fleet(next);
-            // Whatever becomes of it.
+            // Kept even if the write fails.
             *last = next;
         }
         let (key, value) = info.row()?;
@@ -330,7 +340,8 @@ impl Fleets {
         Ok(info)
     }
 
-    /// A fleet as it would be with changed settings, or if it were made. Errors: as those of [`Fleets::change`].
+    /// The fleet as it would be with changed settings, or if it were made. Errors: as for
+    /// [`Fleets::change`].
     pub(crate) fn planned(
         &self,
         name: &Name,
@@ -359,22 +370,24 @@ impl Fleets {
     }
 }
 
-/// Writes again what each store has: whether it takes writes. `told` is as in [`Store::write`]. Errors: as there.
+/// Writes a row that each store has once more, to find out whether the store takes writes. `told`
+/// is as in [`Store::write`]. Errors: as there.
 pub(crate) fn write_again(store: &dyn Store, told: Told) -> Result<()> {
     let mut batch = Batch::new(store);
     batch.put(Family::Meta, SCHEMA_KEY, &SCHEMA.to_be_bytes())?;
     batch.write(Some(told)).map(drop)
 }
 
-/// What is wrong with a fleet that has the number of another one.
+/// The message about two fleets with the same number.
 pub(crate) fn mixed(name: &Name, other: &Name) -> String {
     format!("fleet {name} has the number of fleet {other}: their rows are mixed")
 }
 
-/// Is given the key of a fleet's row, and what it says.
+/// Receives the key of a fleet's row, and its content.
 type Each<'a> = &'a mut dyn FnMut(&[u8], Result<Info>) -> Result<()>;
 
-/// Gives `each` the rows of fleets, in the order of their names. Errors: the store's; its own.
+/// Calls `each` with the rows of fleets, in the order of their names. Errors: the store's; those of
+/// `each`.
 pub(crate) fn rows(view: &dyn View, each: Each<'_>) -> Result<()> {
     let end = behind(FLEET_KEY);
     let mut rows = view.rows(Family::Meta, FLEET_KEY, end.as_deref())?;
@@ -397,7 +410,7 @@ fn decode(key: &[u8], value: &[u8]) -> Result<Info> {
     })
 }
 
-/// Errors: `InvalidArgument`, where there are too many tags, or one is none.
+/// Errors: `InvalidArgument` if there are too many tags, or one is invalid.
 pub(crate) fn check_tags(tags: &[String]) -> Result<()> {
     if tags.len() > TAGS_MAX {
         let count = tags.len();
@@ -466,7 +479,8 @@ mod tests {
             "{e}"
         );
     }
-    /// A fleet whose write failed may come back after a crash, while another one had its number.
+    /// The row of a fleet whose write failed may reappear after a crash: its number must not be
+    /// given to another fleet.
     #[test]
     fn no_number_is_given_twice() {
         let dir = tempfile::tempdir().unwrap();
@@ -486,7 +500,7 @@ mod tests {
         assert_eq!(make(&names[2]).unwrap(), Fleet(3));
         assert_eq!(make(&names[1]).unwrap(), Fleet(4));
         assert_eq!(make(&names[0]).unwrap(), Fleet(1));
-        // Where it happened all the same, that is said.
+        // If two fleets have the same number all the same, this is reported.
         let twin = Info {
             fleet: Fleet(3),
             name: Name::new("twin").unwrap(),
@@ -496,7 +510,7 @@ mod tests {
         let mut batch = Batch::new(&*store);
         batch.put(Family::Meta, &key, &value).unwrap();
         batch.write(None).unwrap();
-        // And keeps no other one.
+        // The other fleets still work.
         let fleets = Fleets::open(&*store).unwrap();
         for (name, other) in [(&names[2], "twin"), (&twin.name, "c")] {
             let change = fleets.change(&*store, name, |_| Ok(()));

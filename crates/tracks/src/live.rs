@@ -1,12 +1,13 @@
-//! Positions as they come, for who listens now: the newest of each entity, once reads see it.
+//! Live positions for listeners: the newest one of each entity, once reads see it.
 //!
 //! ```text
-//!   shard ─> publish ─> pending: the newest of each entity ─> take ─> whoever gives them out
+//!   shard ─> publish ─> pending: the newest of each entity ─> take ─> the streams
 //! ```
 //!
-//! Shards ask one number, and do no more while nobody listens. A shard never waits for who listens: what is pending is taken whole
-//! under a short lock. What nobody takes is replaced by what is newer of the same entity. Where too many entities are pending, those
-//! that come then are left out, and counted; their next report is seen.
+//! While nobody listens, a shard only reads one number. A shard never waits for a listener: all
+//! pending positions are taken at once, under a short lock. A position that was not taken is
+//! replaced by a newer one of the same entity. If too many entities are pending, further ones are
+//! dropped and counted; their next report is published again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,36 +22,36 @@ use crate::model::key::{Entity, Fleet};
 use crate::model::name::Name;
 use crate::model::time::Time;
 
-/// So many entities may be pending.
+/// The most entities that may be pending.
 const PENDING_MAX: usize = 65_536;
 
-/// Where an entity is now.
+/// A new position of an entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Of which fleet.
+    /// The fleet of the entity.
     pub fleet: Fleet,
-    /// Its number.
+    /// The number of the entity.
     pub entity: Entity,
-    /// Its name.
+    /// The name of the entity.
     pub name: Name,
-    /// Since when.
+    /// The time of its report.
     pub time: Time,
-    /// Where.
+    /// The position.
     pub position: Position,
-    /// Over ground, cm/s.
+    /// Speed over ground, cm/s.
     pub speed: Option<u16>,
-    /// From north over east, 10⁻² degrees.
+    /// Course, clockwise from north, 10⁻² degrees.
     pub course: Option<u16>,
-    /// Bits whose meaning the fleet knows.
+    /// Tags: each bit has a meaning that is set by the fleet.
     pub tags: u32,
-    /// The cell where it was before. `None`: it is new.
+    /// The cell of its previous position. `None` if the entity is new.
     pub before: Option<Cell>,
 }
 
-/// The fleets that somebody listens to, and how many do.
+/// The fleets with listeners, and the number of their listeners.
 pub type Wanted = BTreeMap<Fleet, usize>;
 
-/// See the module.
+/// The pending positions and the listeners of all fleets.
 #[derive(Debug, Default)]
 pub struct Live {
     listeners: AtomicUsize,
@@ -61,7 +62,7 @@ pub struct Live {
     dropped: AtomicU64,
 }
 
-/// Somebody listens, until this is dropped.
+/// A registered listener; dropping it unregisters it.
 #[derive(Debug)]
 pub struct Listening {
     live: Arc<Live>,
@@ -69,7 +70,7 @@ pub struct Listening {
 }
 
 impl Live {
-    /// Listens to a fleet.
+    /// Registers a listener of a fleet.
     pub fn listen(self: &Arc<Self>, fleet: Fleet) -> Listening {
         self.change(|wanted| *wanted.entry(fleet).or_default() += 1);
         self.listeners.fetch_add(1, Ordering::Release);
@@ -86,7 +87,7 @@ impl Live {
         *wanted = Arc::new(new);
     }
 
-    /// The fleets whose positions are wanted. `None`: nobody listens.
+    /// The fleets with listeners. `None` if there are none.
     pub fn wanted(&self) -> Option<Arc<Wanted>> {
         if self.listeners.load(Ordering::Acquire) == 0 {
             return None;
@@ -95,7 +96,7 @@ impl Live {
         Some(Arc::clone(&wanted))
     }
 
-    /// Entities have moved, each later than what was told of it before.
+    /// Publishes new positions, each newer than the one published before.
     pub fn publish(&self, moved: Vec<Moved>) {
         if moved.is_empty() {
             return;
@@ -107,7 +108,7 @@ impl Live {
                 let is_full = pending.len() >= PENDING_MAX;
                 let key = (one.fleet, one.entity);
                 if let Some(old) = pending.get_mut(&key) {
-                    // Whoever takes it has not seen what was between.
+                    // The receiver has not seen the position between.
                     one.before = old.before;
                     *old = one;
                     coalesced += 1;
@@ -123,12 +124,12 @@ impl Live {
         self.changed.notify_one();
     }
 
-    /// Returns when something may be pending, to one who waits.
+    /// Returns when something may be pending; it wakes one waiter.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// All that is pending.
+    /// Takes all pending positions.
     pub fn take(&self) -> Vec<Moved> {
         let pending = {
             let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,13 +138,14 @@ impl Live {
         pending.into_values().collect()
     }
 
-    /// An entity of this name was erased: what is pending of it goes, too.
+    /// Drops the pending position of an entity that was erased.
     pub(crate) fn forget(&self, fleet: Fleet, name: &Name) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         pending.retain(|(of, _), moved| *of != fleet || moved.name != *name);
     }
 
-    /// Positions that were replaced by newer ones, and that were left out as too many were pending.
+    /// The number of positions that were replaced by newer ones, and of those that were dropped
+    /// because too many were pending.
     pub fn lost(&self) -> (u64, u64) {
         let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
         (load(&self.coalesced), load(&self.dropped))

@@ -21,14 +21,14 @@ use crate::read::{self, Patience};
 use crate::store::{Batch, Engine, Family, Store, View};
 use crate::write::{self, Ack, Shards, Ticket};
 
-/// How the service works.
+/// The options of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How reports are taken.
     pub write: write::Options,
-    /// Whether a report of a fleet that is not known is refused, and does not make it.
+    /// Whether reports of an unknown fleet are refused, instead of making it.
     pub fixed_fleets: bool,
-    /// So many fleets there may be for a report or a fence to make another one.
+    /// A report or a fence makes a new fleet only while there are fewer fleets than this.
     pub fleets_max: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for Options {
     }
 }
 
-/// See the module. Dropping it waits until what it has taken is written.
+/// The service. Dropping it waits until the reports that were taken are written.
 ///
 /// ```
 /// use tracks::geo::{position::Position, shape::Circle};
@@ -68,7 +68,7 @@ impl Default for Options {
 /// ```
 #[derive(Debug)]
 pub struct Tracks {
-    // First, so that they are dropped first.
+    // The first field, so that it is dropped first.
     house: House,
     shards: Arc<Shards>,
     store: Arc<dyn Store>,
@@ -81,9 +81,9 @@ pub struct Tracks {
 }
 
 impl Tracks {
-    /// Opens the service's folder, or makes one.
+    /// Opens the service's folder, or creates it.
     ///
-    /// Errors: `Busy`, where another process has it open; `InvalidArgument` names an option; `NotSupported`, where a newer
+    /// Errors: `Busy` if another process has it open; `InvalidArgument` names an option; `NotSupported` if a newer
     /// release wrote it; the store's.
     pub fn open(dir: impl AsRef<Path>, options: &Options) -> Result<Self> {
         options.write.check()?;
@@ -91,7 +91,7 @@ impl Tracks {
         Self::over(store, options, SystemClock::shared(), &SystemThreads)
     }
 
-    /// The same over a store, with a clock and threads. Errors: as before.
+    /// Like [`Tracks::open`], over a store, with a clock and threads. Errors: as there.
     pub fn over(
         store: Arc<dyn Store>,
         options: &Options,
@@ -128,11 +128,10 @@ impl Tracks {
         })
     }
 
-    /// Takes reports of a fleet. Each stands for itself: what is wrong with one is said in its place of the answer, and the
-    /// others are taken.
+    /// Takes reports of a fleet. Each is independent: if one is wrong, its outcome says so, and the others are taken.
     ///
-    /// Errors: `Busy`, where too many are on their way: none was taken; `NotFound`, where fleets are fixed and this is none.
-    /// A fleet is not made then, nor by reports that are all refused.
+    /// Errors: `Busy` if too many are in progress: then none was taken; `NotFound` if fleets are fixed and there is
+    /// none with this name. On an error the fleet is not made, nor if all reports are refused.
     pub fn report(&self, fleet: &Name, reports: Vec<Report>, ack: Ack) -> Result<Ticket> {
         if let Some(info) = self.fleets.get(fleet) {
             return self.report_of(&info, reports, ack);
@@ -140,7 +139,7 @@ impl Tracks {
         self.check_fleet(fleet)?;
         let now = self.now();
         if !Self::has_good(&reports, now) {
-            // All are refused, each in its place, and so nothing is written of a fleet that is none.
+            // All reports will be refused, so that the new fleet is not written.
             let none = self.fleets.planned(fleet, |_| Ok(()))?;
             return self.report_at(&none, reports, ack, now);
         }
@@ -155,14 +154,15 @@ impl Tracks {
         self.report_of(&info, reports, ack)
     }
 
-    /// Whether one of some reports can be stored in a new fleet.
+    /// Whether at least one of some reports can be stored in a new fleet.
     fn has_good<'a>(reports: impl IntoIterator<Item = &'a Report>, now: Time) -> bool {
         let ahead = Settings::default().ahead();
         let mut reports = reports.into_iter();
         reports.any(|report| report.check(now, ahead).is_ok())
     }
 
-    /// Whether reports of a fleet that is not known make it: one of them can be stored, and there is room for it.
+    /// Whether reports make an unknown fleet: at least one of them can be stored, and there is room for another
+    /// fleet.
     pub(crate) fn would_make_fleet<'a>(
         &self,
         reports: impl IntoIterator<Item = &'a Report>,
@@ -170,17 +170,17 @@ impl Tracks {
         self.has_room() && Self::has_good(reports, self.now())
     }
 
-    /// The same, of a fleet that is known. Errors: `Busy`, as before.
+    /// Like [`Tracks::report`], for a known fleet. Errors: `Busy`, as there.
     pub fn report_of(&self, fleet: &Info, reports: Vec<Report>, ack: Ack) -> Result<Ticket> {
         self.report_at(fleet, reports, ack, self.now())
     }
 
-    /// Now, by the service's clock.
+    /// The current time, by the service's clock.
     pub fn now(&self) -> Time {
         Time(i64::try_from(self.clock.wall_micros()).unwrap_or(i64::MAX))
     }
 
-    /// The same, of reports that have arrived at another time.
+    /// Like [`Tracks::report_of`], for reports that arrived at `arrival`.
     pub fn report_at(
         &self,
         fleet: &Info,
@@ -191,7 +191,7 @@ impl Tracks {
         self.shards.submit(fleet, reports, ack, arrival)
     }
 
-    /// A fleet. Errors: `NotFound`, where there is none of this name.
+    /// The fleet with this name. Errors: `NotFound` if there is none.
     pub fn fleet(&self, name: &Name) -> Result<Arc<Info>> {
         self.fleets.refuse_mixed(name)?;
         self.fleets.get(name).ok_or_else(|| {
@@ -200,8 +200,8 @@ impl Tracks {
         })
     }
 
-    /// A fleet for reports, which is made where there is none. Errors: `NotFound`, where fleets are fixed and this is
-    /// none; `NotSupported`, where there are [`Options::fleets_max`] already.
+    /// The fleet with this name for reports, which is made if there is none. Errors: `NotFound` if fleets are fixed
+    /// and there is none; `NotSupported` if there are [`Options::fleets_max`] already.
     pub fn fleet_or_make(&self, name: &Name) -> Result<Arc<Info>> {
         if self.options.fixed_fleets {
             return self.fleet(name);
@@ -210,7 +210,8 @@ impl Tracks {
         self.fleets.get_or_make_of(&*self.store, name, most)
     }
 
-    /// Whether a fleet can have reports; it is not made. Errors: `NotFound`, where fleets are fixed and this is none.
+    /// Whether a fleet can have reports, without making it. Errors: `NotFound` if fleets are fixed and there is none
+    /// with this name.
     pub fn check_fleet(&self, name: &Name) -> Result<()> {
         if self.options.fixed_fleets {
             self.fleet(name)?;
@@ -223,7 +224,7 @@ impl Tracks {
         &self.fleets
     }
 
-    /// Changes a fleet's settings, or makes it: see [`Fleets::change`]. Returns when it is durable.
+    /// Changes a fleet's settings, or makes the fleet: see [`Fleets::change`]. Returns once this is durable.
     pub fn change_fleet(
         &self,
         name: &Name,
@@ -234,7 +235,7 @@ impl Tracks {
         Ok(info)
     }
 
-    /// Makes a fence of a fleet, or another one in its place: see [`Fences::put`]. Returns when it is durable.
+    /// Makes or replaces a fence of a fleet: see [`Fences::put`]. Returns once this is durable.
     pub fn put_fence(
         &self,
         fleet: &Info,
@@ -247,7 +248,7 @@ impl Tracks {
         Ok(fence)
     }
 
-    /// Takes a fence away: see [`Fences::delete`].
+    /// Deletes a fence: see [`Fences::delete`].
     pub fn delete_fence(&self, fleet: &Info, name: &Name) -> Result<()> {
         self.fences.delete(&*self.store, fleet, name)?;
         self.store.wait_durable(self.store.last_number())
@@ -258,12 +259,12 @@ impl Tracks {
         &self.fences
     }
 
-    /// What happened at fences.
+    /// The events of fences.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
     }
 
-    /// Where entities are now, for who listens.
+    /// Live positions, for listeners.
     pub fn live(&self) -> &Arc<Live> {
         &self.live
     }
@@ -273,19 +274,20 @@ impl Tracks {
         &self.store
     }
 
-    /// The state as it is now, for what is in [`read`].
+    /// A view of the current state, for the queries of [`read`].
     ///
-    /// What is older than a fleet keeps is not in it. It takes time for each fleet: see [`Tracks::view_of`].
+    /// It hides rows that are older than their fleet keeps. The cost depends on the number of fleets: see
+    /// [`Tracks::view_of`].
     pub fn view(&self) -> Box<dyn View + '_> {
         keep::hidden(self.store.view(), self.house.horizons(), None)
     }
 
-    /// The same for who reads one fleet alone: of others all is in it that is there.
+    /// Like [`Tracks::view`], for a reader of one fleet: nothing of other fleets is hidden.
     pub fn view_of(&self, fleet: Fleet) -> Box<dyn View + '_> {
         keep::hidden(self.store.view(), self.horizon(fleet), None)
     }
 
-    /// The same for a question, whose patience passing over what is hidden takes, too.
+    /// Like [`Tracks::view_of`], for a query: skipping hidden rows counts for its patience.
     pub fn view_for<'a>(&'a self, fleet: Fleet, patience: &'a Patience) -> Box<dyn View + 'a> {
         keep::hidden(self.store.view(), self.horizon(fleet), Some(patience))
     }
@@ -296,23 +298,24 @@ impl Tracks {
         hides.then_some((fleet, horizon)).into_iter().collect()
     }
 
-    /// No event of a fleet that has a lower id is in [`Tracks::view`].
+    /// The lowest id of an event of a fleet that [`Tracks::view`] shows.
     pub(crate) fn first_event(&self, fleet: Fleet) -> u64 {
         u64::try_from(self.house.horizon(fleet).points.0).unwrap_or(0)
     }
 
-    /// Erases an entity: its history, where it is, what it is inside of, its events, and its name. Returns when that is durable:
-    /// whether there was such an entity. It has its place among the entity's reports: one that is answered before is erased, and
-    /// one that comes behind makes the entity anew. The tables that have its bytes are merged afterwards.
+    /// Erases an entity: its history, its newest position, its state at fences, its events and its name. Returns,
+    /// once this is durable, whether there was such an entity. The erasure has a place in the order of the entity's
+    /// reports: a report that was answered before is erased, and one that is sent after the answer makes a new
+    /// entity. The tables with the entity's bytes are compacted afterwards.
     ///
-    /// Not within an asynchronous runtime. Errors: the store's; a part may be erased then, and the rest is by another call, which
-    /// finds what is left of one that was erased before: its events.
+    /// Not for use in an asynchronous runtime. Errors: the store's. After an error, a part may be erased; the next
+    /// call erases the rest, also the events of an entity that is otherwise erased already.
     pub fn erase(&self, fleet: &Info, name: &Name) -> Result<bool> {
         self.erase_telling(fleet, name, &|| ())
     }
 
-    /// The same. `behind` is called as soon as all but its events is gone, or where that failed and a part may be: what comes of
-    /// the entity from then on is another one's.
+    /// Like [`Tracks::erase`]. `behind` is called as soon as everything except the events is erased, or if that
+    /// failed and a part may be erased: later reports with this name belong to a new entity.
     pub(crate) fn erase_telling(
         &self,
         fleet: &Info,
@@ -320,7 +323,7 @@ impl Tracks {
         behind: &dyn Fn(),
     ) -> Result<bool> {
         let of = fleet.fleet;
-        // Those of an entity that is gone already have no greater id.
+        // Events of an entity that is erased already have no greater id.
         let before = self.events.last();
         let erased = self.shards.erase(of, name);
         if !matches!(erased, Ok(None)) {
@@ -335,13 +338,13 @@ impl Tracks {
             return Ok(false);
         }
         let done = self.erase_events(of, (name, last), &numbers);
-        // Whatever became of the events: its other rows are in tables still.
+        // Also if erasing the events failed: the other rows are still in tables.
         self.house.is_erased();
         Ok(found.is_some() | done?)
     }
 
-    /// The numbers that an entity of this name may have had, of those that were erased and may have events left. Mostly none: these
-    /// are looked for among all events of the fleet.
+    /// The erased numbers that an entity with this name may have had, and that may have events left. Usually there
+    /// are none, which saves searching all events of the fleet.
     fn owing(&self, of: Fleet, name: &Name) -> Result<Vec<Entity>> {
         let view = self.store.view();
         let mut all = read::erased(&*view, of, name)?;
@@ -356,8 +359,8 @@ impl Tracks {
         error.map(|()| all)
     }
 
-    /// Erases events of a name, which had one of some numbers. Returns whether there were any, once all that is written is
-    /// durable.
+    /// Erases the events of a name that had one of some numbers. Returns, once everything written is durable, whether
+    /// there were any.
     fn erase_events(&self, of: Fleet, name: (&Name, u64), numbers: &[Entity]) -> Result<bool> {
         let store = &*self.store;
         let note = |batch: &mut Batch<'_>, (first, last): (&[u8], &[u8])| {
@@ -367,13 +370,13 @@ impl Tracks {
         };
         let were_any = fence::erase_events(store, of, name, &note)?;
         store.wait_durable(store.last_number())?;
-        // Behind that: until then another call has something to do.
+        // Only afterwards, so that until then another call still finds something to do.
         let all: Vec<_> = numbers.iter().map(|entity| (of, *entity)).collect();
         write::events_are_erased(store, &all, name.1)?;
         Ok(were_any)
     }
 
-    /// Drops now what is older than its fleet keeps, as a thread does each hour. Errors: the store's.
+    /// Drops rows that are older than their fleet keeps now, as a thread does each hour. Errors: the store's.
     pub fn keep_house(&self) -> Result<keep::Kept> {
         self.house.keep()
     }
@@ -383,17 +386,17 @@ impl Tracks {
         &self.house
     }
 
-    /// From now on whoever runs the service is told what fails in housekeeping.
+    /// Sets where failures of housekeeping are reported from now on.
     pub fn say_to(&self, notices: Notices) {
         self.house.say_to(notices);
     }
 
-    /// What of housekeeping has failed the last time that it was done. `None`: nothing.
+    /// The tasks of housekeeping whose last try failed. `None` if there are none.
     pub fn house_failed(&self) -> Option<String> {
         self.house.failed()
     }
 
-    /// For a question that may take 30 seconds.
+    /// The time limit of a query: 30 seconds.
     pub fn patience(&self) -> Patience {
         Patience::new(Arc::clone(&self.clock), Duration::from_secs(30))
     }
@@ -442,7 +445,7 @@ mod tests {
     struct World {
         tracks: Tracks,
         fails: Arc<AtomicU64>,
-        /// The entities whose tables were merged.
+        /// The entities whose tables were compacted.
         merged: Arc<Mutex<Vec<Vec<u8>>>>,
     }
 
@@ -515,7 +518,7 @@ mod tests {
             info
         }
 
-        /// Waits until the tables of so many entities were merged.
+        /// Waits until the tables of this many entities were compacted.
         fn merged(&self, count: usize) -> Vec<Vec<u8>> {
             for _ in 0..3000 {
                 let all = self.merged.lock().unwrap().clone();
@@ -532,7 +535,7 @@ mod tests {
         }
     }
 
-    /// An erasure that failed behind its last part was answered with 404 when it was repeated, and its events stayed.
+    /// An erasure that failed after its last part is finished by the same call, which erases the events.
     #[test]
     fn an_erasure_that_failed_is_repeated_by_the_same_call() {
         for fault in [EVENTS, DEVICE] {
@@ -557,7 +560,7 @@ mod tests {
                 (0, 3)
             );
             assert!(!world.tracks.erase(&info, &name).unwrap());
-            // What comes behind is another one, and its events are its own.
+            // A later entity with this name is another one, with its own events.
             world.report(&info, "a");
             assert_eq!(world.events_of(&info, "a"), 3);
             let none = Name::new("none").unwrap();
@@ -565,7 +568,7 @@ mod tests {
         }
     }
 
-    /// Each turn of each stream, and each page, read the settings of all fleets.
+    /// Streams and pages read the settings of one fleet only.
     #[test]
     fn what_is_hidden_of_a_fleet_is_known_without_the_others() {
         let dir = tempfile::tempdir().unwrap();
@@ -596,7 +599,7 @@ mod tests {
         change(2, 0);
         are_same(3);
         assert_eq!(tracks.horizon(kept).into_keys().collect::<Vec<_>>(), [kept]);
-        // What is marked stays hidden when it keeps all from now on.
+        // Rows that are hidden stay hidden even if the fleet keeps everything from now on.
         tracks.keep_house().unwrap();
         let first = tracks.first_event(kept);
         assert!(first > 0);
@@ -614,8 +617,8 @@ mod tests {
         assert_eq!((of(kept), of(Fleet(99))), (Some("f1".to_owned()), None));
     }
 
-    /// What was known of the positions of an entity was forgotten behind its events, whose erasure may take seconds: one that
-    /// reported meanwhile was forgotten, too.
+    /// Live positions are forgotten before the events are erased, which may take seconds: an entity that reports
+    /// meanwhile is not forgotten.
     #[test]
     fn positions_are_forgotten_before_events_are_erased() {
         for fault in [NOTHING, EVENTS] {
@@ -642,13 +645,13 @@ mod tests {
         }
     }
 
-    /// A restart forgot which tables were to be merged, so that the bytes of who was erased stayed.
+    /// The tables of an erased entity are still compacted after a restart.
     #[test]
     fn what_was_erased_is_merged_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let world = open(dir.path(), COMPACTION);
         let name = Name::new("a").unwrap();
-        // Without fences it has no events: its points are merged all the same.
+        // Without fences it has no events: its points are compacted all the same.
         let info = world.tracks.fleet_or_make(&name).unwrap();
         world.report(&info, "a");
         assert!(world.tracks.erase(&info, &name).unwrap());

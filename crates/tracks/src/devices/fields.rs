@@ -1,5 +1,5 @@
-//! Fields of devices' messages. One that is out of its range, as −1 for a speed that is not known, is left out, and its
-//! position is kept.
+//! Fields of devices' messages. A field that is out of its range, such as −1 for an unknown speed,
+//! is left out; the position is kept.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,20 +17,21 @@ use crate::model::point::{ATTRIBUTES_BYTES_MAX, COURSE_END, Point, SPEED_END};
 use crate::model::report::Report;
 use crate::model::time::{SECOND, Time};
 
-/// Metres per second of a kilometre per hour.
+/// Metres per second in a kilometre per hour.
 pub(super) const KILOMETRE_PER_HOUR: f64 = 1000.0 / 3600.0;
-/// Metres per second of a knot.
+/// Metres per second in a knot.
 pub(super) const KNOT: f64 = 1852.0 / 3600.0;
-/// A number of seconds since 1970 is below it, and one of milliseconds above: the year 5138, or 1973.
+/// Smaller numbers are seconds since 1970 (up to the year 5138), greater ones milliseconds (from
+/// 1973 on).
 const MILLIS_FROM: f64 = 1e11;
 
 /// 1970.
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// Members of a JSON object, unread.
+/// The members of a JSON object, as raw text.
 pub(super) type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// The members of a JSON object. Errors say what is wrong.
+/// Parses the members of a JSON object. Errors say what is wrong.
 pub(super) fn members(json: &[u8]) -> Result<Members<'_>, String> {
     #[derive(Deserialize)]
     struct Object<'a>(#[serde(borrow)] BTreeMap<Text<'a>, &'a RawValue>);
@@ -42,11 +43,11 @@ pub(super) fn members(json: &[u8]) -> Result<Members<'_>, String> {
         .collect())
 }
 
-/// Text that is borrowed where it has no escapes.
+/// Text that is borrowed if it has no escapes.
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// A text that may be long, cut.
+/// A text, cut if it is long.
 pub(super) fn cut(text: &str) -> String {
     text.chars().take(200).collect()
 }
@@ -59,7 +60,7 @@ pub(super) fn said(e: &Error) -> String {
     rest.map_or_else(|| text.clone(), ToOwned::to_owned)
 }
 
-/// A text, or a number as one. `None`: it is something else.
+/// A string, or a number as text. `None` for anything else.
 pub(super) fn text_of(raw: &RawValue) -> Option<Cow<'_, str>> {
     let raw = raw.get();
     if raw.starts_with('"') {
@@ -71,17 +72,18 @@ pub(super) fn text_of(raw: &RawValue) -> Option<Cow<'_, str>> {
     is_number.then_some(Cow::Borrowed(raw))
 }
 
-/// A number, or a text that is one.
+/// A number, or a string with a number.
 pub(super) fn number_of(raw: &RawValue) -> Option<f64> {
     finite(&text_of(raw)?)
 }
 
-/// A number that is neither infinite nor none.
+/// A finite number.
 pub(super) fn finite(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|n: &f64| n.is_finite())
 }
 
-/// A moment: seconds or milliseconds since 1970, RFC 3339, or `yyyy-MM-dd HH:mm:ss` in UTC. Errors: it is none.
+/// A time: seconds or milliseconds since 1970, RFC 3339, or `yyyy-MM-dd HH:mm:ss` in UTC. Errors:
+/// it is none of these.
 pub(super) fn time_of(text: &str) -> Result<Time, String> {
     let text = text.trim();
     if let Some(number) = finite(text) {
@@ -98,7 +100,7 @@ pub(super) fn time_of(text: &str) -> Result<Time, String> {
     if text.len() > 64 || text.contains('[') {
         return Err(wrong());
     }
-    // A plus sign of a query may have become a space.
+    // A plus sign in a query may have become a space.
     let plus = match text.rsplit_once(' ') {
         Some((time, zone)) if zone.len() == 5 && time.contains('T') => {
             Cow::Owned(format!("{time}+{zone}"))
@@ -109,13 +111,13 @@ pub(super) fn time_of(text: &str) -> Result<Time, String> {
         stamp.as_microsecond()
     } else {
         let utc: DateTime = text.parse().map_err(|_| wrong())?;
-        // Dates of four digits are far within 64 bits of microseconds.
+        // Dates with four digits fit into 64 bits of microseconds.
         utc.duration_since(EPOCH).as_nanos().div_euclid(1000) as i64
     };
     Time(micros).check().map_err(|e| said(&e))
 }
 
-/// What a message says of a position, on the way to a report.
+/// The fields of a position, before they become a report.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     pub(super) lat: Option<f64>,
@@ -135,7 +137,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// The report of an entity.
+    /// Makes the report of an entity.
     pub(super) fn heard(mut self, entity: Name) -> Heard {
         let (Some(lat), Some(lon)) = (self.lat, self.lon) else {
             return Heard::Nothing(Reason::NoPosition);
@@ -160,7 +162,7 @@ impl Fields {
             (f64::from(i32::MIN), f64::from(i32::MAX)),
         );
         point.altitude = altitude.map(|n| n as i32);
-        // How far off it may be is worth knowing though it is very far.
+        // A very bad accuracy is clamped, not left out, because it matters.
         let accuracy = self
             .accuracy
             .map(|metres| metres.min(f64::from(u16::MAX) / 10.0));
@@ -178,7 +180,7 @@ impl Fields {
         Heard::Report(Box::new(report), left_out)
     }
 
-    /// A number in whole parts of its unit, where it is within bounds.
+    /// The value in whole parts of its unit, if it is within bounds.
     fn whole(&mut self, value: Option<f64>, parts: f64, (least, most): (f64, f64)) -> Option<f64> {
         let whole = (value? * parts).round();
         let is_within = (least..=most).contains(&whole);
@@ -189,7 +191,8 @@ impl Fields {
     }
 }
 
-/// What else a message says, as the JSON object that a point keeps. What does not fit is left out, and counted.
+/// The other members of a message, as the JSON object that a point stores. Members that do not fit
+/// are left out and counted.
 #[derive(Debug, Default)]
 pub(super) struct Attributes {
     json: String,
@@ -198,7 +201,7 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// A member of JSON.
+    /// Adds a member of a JSON object.
     pub(super) fn add_raw(&mut self, name: &str, raw: &RawValue) {
         if raw.get() == "null" {
             return;
@@ -212,7 +215,7 @@ impl Attributes {
         }
     }
 
-    /// A member of a query: a number, `true`, `false`, or a text.
+    /// Adds a parameter of a query: a number, `true`, `false`, or a text.
     pub(super) fn add_text(&mut self, name: &str, text: &str) {
         let value = match text {
             "true" => Value::Bool(true),
@@ -221,7 +224,7 @@ impl Attributes {
                 self.left_out += 1;
                 return;
             }
-            // Digits that a number would lose, as those of a long id, stay a text.
+            // Digits that a number would lose, such as those of a long id, stay a text.
             _ => match serde_json::from_str::<serde_json::Number>(text) {
                 Ok(number) if number.to_string() == text => Value::Number(number),
                 _ => Value::String(text.to_owned()),
@@ -230,7 +233,7 @@ impl Attributes {
         self.add(name, &value);
     }
 
-    /// A member. One that is there already stays as it is.
+    /// Adds a member. If there is one with this name already, that one stays.
     pub(super) fn add(&mut self, name: &str, value: &Value) {
         if name.len() > ATTRIBUTES_BYTES_MAX {
             self.left_out += 1;
@@ -238,7 +241,7 @@ impl Attributes {
         }
         let member = format!("{}:{value}", Value::String(name.to_owned()));
         let is_there = self.names.iter().any(|known| known == name);
-        // The bracket or comma before it, and the bracket behind all.
+        // The bracket or comma before it, and the final bracket.
         if is_there || self.json.len() + member.len() + 2 > ATTRIBUTES_BYTES_MAX {
             self.left_out += 1;
             return;

@@ -1,4 +1,5 @@
-//! Taking what was heard: to the shards, until it is durable; and what becomes of it, counted and said.
+//! Intake of devices' messages: reports go to the shards until they are durable; results are
+//! counted and reported.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,28 +19,28 @@ use crate::notices::Notices;
 use crate::service::Tracks;
 use crate::write::{Ack, Answer, Outcome, Ticket};
 
-/// For so long it is waited for a write that says whether the store takes any.
+/// How long to wait for a write that tells whether the store takes any.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a message came.
+/// The protocol of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// OwnTracks over HTTP.
     OwnTracks,
-    /// The query of OsmAnd.
+    /// OsmAnd's query.
     OsmAnd,
-    /// JSON of Traccar Client.
+    /// Traccar Client's JSON.
     Traccar,
     /// OwnTracks over MQTT.
     Mqtt,
 }
 
-/// What became of a message.
+/// The result of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It was stored.
     Stored,
-    /// It was there already.
+    /// It was stored already.
     Same,
     /// It has no fix.
     NoFix,
@@ -47,11 +48,11 @@ pub enum Fate {
     NoPosition,
     /// It is of another type than a position.
     OtherType,
-    /// It can never be stored: it is wrong, or its clock is.
+    /// It can never be stored: its content or its clock is wrong.
     Refused,
     /// It has no name, or is encrypted.
     Unusable,
-    /// The store did not take it: the device sends it again.
+    /// The store did not take it; the device will send it again.
     Failed,
 }
 
@@ -67,16 +68,17 @@ const FATES: [&str; 8] = [
     "failed",
 ];
 
-/// What is counted of devices.
+/// Counters of messages.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     fates: [[AtomicU64; FATES.len()]; PROTOCOLS.len()],
     left_out: AtomicU64,
-    /// Messages of the broker that were acknowledged and not stored, as they failed again and again.
+    /// Messages of the broker that were acknowledged but not stored, because they failed
+    /// repeatedly.
     given_up: AtomicU64,
-    /// Whether the broker is reached; below 0: none is asked for.
+    /// Whether the broker is connected; negative if none is configured.
     pub(crate) broker: AtomicI64,
-    /// How often the connection to the broker ended.
+    /// How often the connection to the broker was lost.
     pub(crate) broker_lost: AtomicU64,
     /// Messages of the broker that are not acknowledged yet.
     pub(crate) broker_in_flight: AtomicI64,
@@ -100,7 +102,7 @@ impl Counts {
         }
     }
 
-    /// As Prometheus collects it.
+    /// The counters in the text format of Prometheus.
     pub(crate) fn text(&self) -> String {
         let mut m = Metrics::default();
         let help = "Messages of phones and trackers by what became of them";
@@ -138,10 +140,10 @@ impl Counts {
     }
 }
 
-/// See the module.
+/// Takes messages of devices.
 pub struct Intake {
     tracks: Arc<Tracks>,
-    /// Whose reports are of no other fleet.
+    /// The fleet of messages that name no other.
     fleet: Name,
     clock: Arc<dyn Clock>,
     notices: Notices,
@@ -154,7 +156,7 @@ impl fmt::Debug for Intake {
     }
 }
 
-/// A report that is on its way.
+/// A report in progress.
 #[derive(Debug)]
 pub(crate) struct Pending {
     protocol: Protocol,
@@ -164,7 +166,7 @@ pub(crate) struct Pending {
 }
 
 impl Intake {
-    /// Of devices whose fleet is `fleet` where they say no other.
+    /// An intake whose default fleet is `fleet`.
     pub fn new(tracks: Arc<Tracks>, fleet: Name, clock: Arc<dyn Clock>, notices: Notices) -> Self {
         Self {
             tracks,
@@ -187,18 +189,18 @@ impl Intake {
         &self.counts
     }
 
-    /// Says something to whoever runs the service; see [`Notices`].
+    /// Writes a notice for the operator; see [`Notices`].
     pub(crate) fn say(&self, kind: &'static str, text: &str) {
         self.notices.say(kind, self.clock.monotonic_nanos(), text);
     }
 
-    /// A message that cannot be read as it is.
+    /// Counts and reports a message that cannot be read with the device's settings.
     pub(crate) fn unusable(&self, protocol: Protocol, why: Unusable) {
         self.counts.add(protocol, Fate::Unusable);
         self.say("unusable", why.advice());
     }
 
-    /// A message with nothing to be stored, or a report. It is counted here, unless it is a report.
+    /// Returns the report of a message, if it has one; any other message is counted here.
     pub(crate) fn sort(&self, protocol: Protocol, heard: Heard) -> Option<(Report, LeftOut)> {
         let fate = match heard {
             Heard::Report(report, left_out) => return Some((*report, left_out)),
@@ -218,8 +220,9 @@ impl Intake {
         None
     }
 
-    /// Gives a report to the shards. Where the fleet is not known it is made: then the call may block. Errors: `Busy`,
-    /// where too many are on their way; `NotFound`, where fleets are fixed and this is none; the store's.
+    /// Passes a report to the shards. An unknown fleet is made; then the call may block. Errors:
+    /// `Busy` if too many are in progress; `NotFound` if fleets are fixed and there is none with
+    /// this name; the store's.
     pub(crate) fn submit(
         &self,
         protocol: Protocol,
@@ -237,8 +240,8 @@ impl Intake {
         })
     }
 
-    /// Waits until a report is durable, or can never be stored. Errors: the store failed, and the device has to send it
-    /// again.
+    /// Waits until a report is durable, or is known to be impossible to store. Errors: the store
+    /// failed, and the device has to send it again.
     pub(crate) async fn end(&self, pending: Pending) -> Result<Fate> {
         let Pending {
             protocol,
@@ -261,19 +264,19 @@ impl Intake {
         Ok(fate)
     }
 
-    /// A message is not stored, and not tried again: what is said of it is said each time.
+    /// Counts a message that is given up: not stored, and not tried again. Each one is reported.
     pub(crate) fn give_up(&self, text: &str) {
         self.counts.given_up.fetch_add(1, Relaxed);
         self.notices.say_each(text);
     }
 
-    /// Returns when a write of what is there already is durable. Errors: the store takes no writes, or says nothing for
-    /// ten seconds.
+    /// Returns once a write of existing content is durable. Errors: the store takes no writes, or
+    /// does not answer for ten seconds.
     pub(crate) async fn check_store(&self) -> Result<()> {
         let (sender, told) = oneshot::channel();
         let tracks = Arc::clone(&self.tracks);
         let write = tokio::task::spawn_blocking(move || {
-            // Nobody waits any more: it has taken too long.
+            // If nobody waits any more, it has taken too long.
             let told = move |_, result| drop(sender.send(result));
             fleets::write_again(&**tracks.store(), Box::new(told))
         });
@@ -294,7 +297,7 @@ impl Intake {
         match outcomes.next() {
             Some(Ok(Outcome::Moved | Outcome::Late)) => Ok(Fate::Stored),
             Some(Ok(Outcome::Same)) => Ok(Fate::Same),
-            // Not what is not supported: a store that is for reading only says that, too.
+            // Not `NotSupported`: a read-only store returns that, too.
             Some(Err(e)) if e.kind() == ErrorKind::InvalidArgument => {
                 let why = super::fields::said(&e);
                 self.say(
@@ -309,7 +312,7 @@ impl Intake {
     }
 }
 
-/// Counts a report as failed, unless it was answered: whoever waits for it may be gone.
+/// Counts a report as failed unless it was answered: its caller may be gone.
 struct Guard<'a> {
     counts: &'a Counts,
     protocol: Protocol,

@@ -1,15 +1,16 @@
-//! What phones and trackers send in protocols of their own, and how it is taken.
+//! Messages of phones and trackers in their own protocols.
 //!
 //! ```text
-//!   owntracks, osmand, traccar     bytes ─> what was heard: pure
-//!     └ fields                     their numbers, times and further members
-//!   intake                         what was heard ─> the shards ─> durable; what becomes of it is counted
+//!   owntracks, osmand, traccar     bytes ─> a message: pure functions
+//!     └ fields                     its numbers, times and further members
+//!   intake                         a message ─> the shards ─> durable; the results are counted
 //! ```
 //!
-//! A device sends again what is not acknowledged, often for ever, and often nothing else before. So what can never be
-//! stored is acknowledged, counted and said: a position of no fix, a clock far ahead, a message that is no position,
-//! bytes that are none of its protocol. What a change of settings can help is an error: a message without a name, one
-//! that is encrypted.
+//! A device sends a message again until it is acknowledged, often for ever, and often sends nothing
+//! else before. So messages that can never be stored are acknowledged, counted and reported: a
+//! position without a fix, a clock far ahead, a message without a position, or malformed bytes. If
+//! a change of settings can help, the answer is an error: for a message without a name, or an
+//! encrypted one.
 
 mod fields;
 mod intake;
@@ -28,30 +29,31 @@ pub use traccar::traccar;
 
 use crate::model::report::Report;
 
-/// The most bytes of a message. OwnTracks may put a picture into one.
+/// The most bytes of a message. OwnTracks may include a picture.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// The most positions of a message.
 pub const POSITIONS_MAX: usize = 1000;
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Where a device was.
     Report(Box<Report>, LeftOut),
-    /// Nothing that is stored.
+    /// Nothing to store.
     Nothing(Reason),
-    /// It is none of its protocol; this says why.
+    /// The message is malformed; the text says why.
     Wrong(String),
 }
 
-/// How many members did not fit into the attributes of a report, or were out of their range.
+/// The number of members that did not fit into the attributes of a report, or were out of their
+/// range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut(pub usize);
 
-/// Why a message is not stored.
+/// Why a message has nothing to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its position is 0, 0, or the device says that it is not valid: it has no fix.
+    /// Its position is 0, 0, or the device says that it is invalid.
     NoFix,
     /// It has no position.
     NoPosition,
@@ -59,17 +61,17 @@ pub enum Reason {
     OtherType,
 }
 
-/// Why a message cannot be read as it is, though it might be after a change of the device's settings.
+/// Why a message cannot be used, although it could be after a change of the device's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// It does not say whose it is.
+    /// It does not name the entity.
     NoName,
     /// It is encrypted.
     Encrypted,
 }
 
 impl Unusable {
-    /// What to do.
+    /// Advice for the user.
     pub fn advice(self) -> &'static str {
         match self {
             Self::NoName => {

@@ -1,13 +1,12 @@
-//! OwnTracks: JSON by HTTP or MQTT, as <https://owntracks.org/booklet/tech/json/> describes it.
+//! OwnTracks: JSON over HTTP or MQTT, as <https://owntracks.org/booklet/tech/json/> describes it.
 //!
 //! ```text
 //!   {"_type":"location","lat":59.3,"lon":18.1,"tst":1700000000,"acc":10,"alt":30,"batt":80,"cog":90,"vel":50,…}
 //! ```
 //!
-//! `vel` is in km/h. An entity is called `USER/DEVICE`, as the topic `owntracks/USER/DEVICE` says it: by HTTP the
-//! headers
-//! `X-Limit-U` and `X-Limit-D` or the parameters `u` and `d` say the same; without them the member `topic` does, and at
-//! last the user of the authorization alone.
+//! `vel` is in km/h. An entity is called `USER/DEVICE`, as in the topic `owntracks/USER/DEVICE`.
+//! Over HTTP, the headers `X-Limit-U` and `X-Limit-D` or the parameters `u` and `d` give the same;
+//! without them the member `topic` does, and as a last resort the user of the authorization alone.
 
 use super::fields::{
     Fields, KILOMETRE_PER_HOUR, Members, cut, members, number_of, said, text_of, time_of,
@@ -15,12 +14,12 @@ use super::fields::{
 use super::{Heard, Reason, Unusable};
 use crate::model::name::Name;
 
-/// Whose message it is, as far as that is known without reading it.
+/// The owner of a message, as far as it is known without reading the message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The user that the request says.
+    /// The user that the request names.
     pub user: Option<String>,
-    /// The device that the request says.
+    /// The device that the request names.
     pub device: Option<String>,
     /// The user of the authorization.
     pub login: Option<String>,
@@ -28,12 +27,12 @@ pub struct Owner {
     pub topic: Option<String>,
 }
 
-/// Members that become fields, or say nothing of the position.
+/// Members that become fields, or have nothing to do with the position.
 const NOT_ATTRIBUTES: [&str; 12] = [
     "_type", "_id", "topic", "lat", "lon", "tst", "acc", "alt", "batt", "cog", "vel", "image",
 ];
 
-/// What a message says. Errors: the device's settings have to be changed first.
+/// Reads a message. Errors: the device's settings have to be changed first.
 ///
 /// ```
 /// use tracks::devices::{Heard, Owner, owntracks};
@@ -43,7 +42,7 @@ const NOT_ATTRIBUTES: [&str; 12] = [
 /// assert_eq!((report.entity.as_str(), report.point.speed), ("jane/phone", Some(1000)));
 /// ```
 pub fn owntracks(json: &[u8], owner: &Owner) -> Result<Heard, Unusable> {
-    // A friend who is taken out of an app's list is a message without any bytes.
+    // An empty message removes a friend from an app's list.
     if json.is_empty() {
         return Ok(Heard::Nothing(Reason::OtherType));
     }
@@ -101,7 +100,7 @@ fn location(all: &Members<'_>, owner: &Owner) -> Result<Heard, Unusable> {
     Ok(fields.heard(entity))
 }
 
-/// The entity's name, if it is said anywhere.
+/// The entity's name, if it is given anywhere.
 fn name(all: &Members<'_>, owner: &Owner) -> Option<String> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     if let Some(name) = owner.topic.as_deref().and_then(of_topic) {
@@ -121,7 +120,7 @@ fn name(all: &Members<'_>, owner: &Owner) -> Option<String> {
     }
 }
 
-/// `USER/DEVICE` of `owntracks/USER/DEVICE`, and of what lies below it.
+/// `USER/DEVICE` of `owntracks/USER/DEVICE` and its subtopics.
 fn of_topic(topic: &str) -> Option<String> {
     let mut parts = topic.trim_start_matches('/').split('/').skip(1);
     let (user, device) = (parts.next()?, parts.next()?);

@@ -188,7 +188,8 @@ fn fields_out_of_range_are_left_out_and_attributes_are_bounded() {
         (None, None, None, None)
     );
     assert_eq!(r.point.accuracy, Some(u16::MAX));
-    // Speed, course, battery, altitude; the long one; and one that does not fit beside another.
+    // Speed, course, battery and altitude; the long member; and one that does not fit beside
+    // another.
     assert_eq!(left_out.0, 6);
     assert!(r.point.attributes.len() <= 1024);
     let attributes: serde_json::Value = serde_json::from_str(&r.point.attributes).unwrap();

@@ -7,7 +7,8 @@
 //!     "activity":{"type":"in_vehicle"},"extras":{…}}}
 //! ```
 //!
-//! `speed` is in m/s; −1 for a speed, a heading or a level is one that is not known. `location` may be an array.
+//! `speed` is in m/s; −1 means that a speed, a heading or a level is not known. `location` may be
+//! an array.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -16,7 +17,8 @@ use super::fields::{Fields, Members, cut, members, number_of, said, text_of, tim
 use super::{Heard, POSITIONS_MAX, Unusable};
 use crate::model::name::Name;
 
-/// What a message says, for each of its positions. Errors: the device's settings have to be changed first.
+/// Reads a message, for each of its positions. Errors: the device's settings have to be changed
+/// first.
 ///
 /// ```
 /// use tracks::devices::{Heard, traccar};
@@ -63,7 +65,7 @@ fn one(raw: &RawValue, entity: &Name) -> Heard {
     }
 }
 
-/// The members of a member that is an object; none, where it is not there.
+/// The members of a member that is an object; none if it is missing.
 fn object<'a>(all: &Members<'a>, name: &str) -> Result<Members<'a>, String> {
     match all.get(name).filter(|raw| raw.get() != "null") {
         None => Ok(Members::new()),

@@ -1,4 +1,4 @@
-//! A door to what an import reads of its own scratch, for fuzzing, and for nobody else.
+//! Access to the parsers of an import's scratch files, only for fuzzing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use io::FileSystem;
 use super::rows::Item;
 use super::sorter::Sorter;
 
-/// A sorted record, written again. Errors: it is none.
+/// Decodes a sorted record and encodes it again. Errors: the bytes are not one.
 pub fn item(bytes: &[u8]) -> Result<Vec<u8>> {
     let Item {
         key,
@@ -21,7 +21,7 @@ pub fn item(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok([&key.to_bytes(), &nth[..], &len, name.as_bytes(), point].concat())
 }
 
-/// The items of runs, merged: how many, and of how many bytes. Errors: a run is none.
+/// Merges runs: the number of their items, and the bytes of these. Errors: a file is not a run.
 pub fn runs(fs: &Arc<dyn FileSystem>, runs: &[PathBuf]) -> Result<(usize, usize)> {
     let sorter = Sorter::new(fs, Path::new("/"), "fuzzing", 0);
     let (mut merged, mut found) = (sorter.open(runs)?, (0, 0));

@@ -1,16 +1,17 @@
-//! Import: the reports of files become rows at once, all of them or none.
+//! Import: the reports of files become rows in one step, all of them or none.
 //!
 //! ```text
-//!   records ─> sorted by entity and time, in runs ─> merged: the newest of each entity, what is there already
-//!                 └ names with one hash                 └─> a table or more for each family ─> one ingest
-//! ```
+//!   records ─> sorted by entity and time, in runs ─> merged with the rows of the database
+//!                 └ names that share a hash             └─> one or more tables for each family ─> one ingestion
 //!
-//! The rows are those that the same reports would give, one by one, in the order of the input. A killed import leaves nothing
-//! but its folder of scratch, [`store::SCRATCH`](crate::store::SCRATCH), which the next opening removes: the new fleet, its
-//! tags and the tombstones of old rows of the index are in the same ingest.
+//! The rows are those that the same reports would make one by one, in the order of the input. An
+//! import that is killed leaves nothing but its scratch folder,
+//! [`store::SCRATCH`](crate::store::SCRATCH), which the next opening removes: the new fleet, its
+//! tags and the tombstones of old index rows are in the same ingestion.
 //!
-//! Fences see nothing of it: what is imported is history to them, and no event is made. Memory is bounded by
-//! [`Options::memory`], whatever the input is, and what the engine has besides.
+//! Fences ignore an import: its points are history for them, and no event is made. Memory is
+//! bounded by [`Options::memory`], whatever the size of the input; the engine's memory comes on
+//! top.
 
 #[doc(hidden)]
 pub mod fuzzing;
@@ -36,17 +37,17 @@ use crate::model::name::Name;
 use crate::model::time::Time;
 use crate::store::{Engine, Family, SCRATCH, Store};
 
-/// Sorting needs so many bytes.
+/// The least memory for sorting, bytes.
 const MEMORY_MIN: usize = 1 << 20;
 
-/// How reports are imported.
+/// The options of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes that sorting may use; 1 MiB at least are.
+    /// Bytes that sorting may use, at least 1 MiB.
     pub memory: usize,
     /// Whether visits are written.
     pub visits: bool,
-    /// More bad records than this end the import. `None`: any number is left out.
+    /// The import ends if there are more bad records than this. `None` allows any number.
     pub bad_max: Option<u64>,
 }
 
@@ -60,49 +61,49 @@ impl Default for Options {
     }
 }
 
-/// How far an import is.
+/// The progress of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// So many records were read.
+    /// The number of records read so far.
     Read(u64),
-    /// Of those that were read, so many are rows in tables.
+    /// The number of records, of those that were read, that are rows in tables.
     Sorted(u64),
-    /// The tables become part of the database.
+    /// The tables are being ingested.
     Ingest,
-    /// Tables are merged.
+    /// Tables are being compacted.
     Compact,
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Records that changed something.
     pub stored: u64,
-    /// Records that were there already.
+    /// Records that were stored already.
     pub same: u64,
-    /// Records that were left out: something is wrong with them.
+    /// Records that were left out because they are invalid.
     pub bad: u64,
     /// Entities that had records.
     pub entities: u64,
-    /// Entities that have a newer point than before.
+    /// Entities whose newest point is newer than before.
     pub moved: u64,
-    /// How often sorting ran out of memory, and wrote a run.
+    /// How often the memory for sorting was full, so that a run was written.
     pub runs: u64,
 }
 
-/// Is told of a record that was left out, and why. Errors: they end the import.
+/// Receives each bad record, with the reason. Its errors end the import.
 pub type Bad<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
 
-/// An import that goes on. Dropping it before [`Import::finish`] changes nothing.
+/// An import in progress. Dropping it before [`Import::finish`] changes nothing.
 pub struct Import<'a> {
     engine: &'a Engine,
     options: Options,
     arrival: Time,
     dir: PathBuf,
-    /// As the database has it. `None`: it is made by the import.
+    /// The fleet in the database. `None` if the import makes it.
     old: Option<Arc<Info>>,
     info: Info,
-    /// A record of it was read.
+    /// Whether any record was read.
     has_any: bool,
     names: Names,
     points: Sorter,
@@ -117,9 +118,10 @@ impl std::fmt::Debug for Import<'_> {
 }
 
 impl<'a> Import<'a> {
-    /// Begins one, of reports that arrive at `arrival`. The database must have no other writer until it is finished.
+    /// Begins an import; `arrival` is the arrival time of its reports. The database must have no
+    /// other writer until the import is finished.
     ///
-    /// Errors: there is an import already; the store's.
+    /// Errors: another import is in progress; the store's.
     pub fn begin(
         engine: &'a Engine,
         fleet: &Name,
@@ -154,11 +156,11 @@ impl<'a> Import<'a> {
         })
     }
 
-    /// Takes the records of a file, whose name stands before what is wrong with one of them. The rest of a file that is cut
-    /// off, or none of its format, is left out.
+    /// Reads the records of a file; `name` precedes the message about a bad record. If a file is
+    /// truncated or malformed, the rest of it is left out.
     ///
-    /// Errors: there are too many bad records; `bad`'s; the file cannot be read; a run cannot be written. The import can only
-    /// be dropped then.
+    /// Errors: there are too many bad records; those of `bad`; the file cannot be read; a run
+    /// cannot be written. After an error, the import can only be dropped.
     pub fn read<R: BufRead>(
         &mut self,
         name: &str,
@@ -194,7 +196,7 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// Errors: `bad`'s; there are too many.
+    /// Reports a bad record. Errors: those of `bad`; there are too many.
     fn is_bad(&mut self, what: &str, bad: Bad<'_>) -> Result<()> {
         self.bad += 1;
         bad(what)?;
@@ -207,7 +209,8 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Takes a record. Errors: `InvalidArgument` says what is wrong with it; others end the import.
+    /// Adds a record. Errors: `InvalidArgument` says what is wrong with it; any other error ends
+    /// the import.
     fn take(&mut self, record: Record) -> Result<()> {
         self.has_any = true;
         let Record {
@@ -229,7 +232,7 @@ impl<'a> Import<'a> {
             name: dated.entity.as_str(),
             point: &point,
         };
-        // From here on it is no matter of the record.
+        // Errors from here on do not concern the record.
         let added = self
             .names
             .add(&dated.entity, self.nth)
@@ -241,10 +244,10 @@ impl<'a> Import<'a> {
         })
     }
 
-    /// Makes the tables, and all of it part of the database. Returns when it is durable, and tables are merged.
+    /// Makes the tables and ingests them. Returns once this is durable and tables are compacted.
     ///
-    /// Errors: the store's; there are too many bad records; `bad`'s. Nothing was imported then, unless it is merging that
-    /// failed, which the error says.
+    /// Errors: the store's; there are too many bad records; those of `bad`. On an error nothing was
+    /// imported, unless only the compaction failed, which the error says.
     pub fn finish(mut self, bad: Bad<'_>, told: &mut dyn FnMut(Progress)) -> Result<Summary> {
         let engine = self.engine;
         let view = engine.view();
@@ -289,7 +292,7 @@ impl<'a> Import<'a> {
         })
     }
 
-    /// Sorts the records once more, by the numbers of their names.
+    /// Sorts the records again, by the resolved numbers of their names.
     fn renumber(&mut self, resolved: &Resolved, bad: Bad<'_>) -> Result<()> {
         for name in resolved.refused() {
             let text = format!("{name}: its reports are left out: too many names have its hash");
@@ -309,7 +312,7 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// The table that has the fleet, where it is new or has new tags.
+    /// The table with the row of the fleet, if the fleet is new or has new tags.
     fn fleet(&self) -> Result<Option<(Family, Vec<PathBuf>)>> {
         let is_old = self.old.as_ref().is_some_and(|old| **old == self.info);
         if is_old || !self.has_any {
@@ -321,7 +324,7 @@ impl<'a> Import<'a> {
         tables.finish().map(Some)
     }
 
-    /// The fleet's number, also if it is new.
+    /// The number of the fleet, also if it is new.
     pub fn fleet_number(&self) -> Fleet {
         self.info.fleet
     }
@@ -329,7 +332,7 @@ impl<'a> Import<'a> {
 
 impl Drop for Import<'_> {
     fn drop(&mut self) {
-        // What is left is removed by the next opening.
+        // The next opening removes what is left.
         drop(self.engine.clear_scratch());
     }
 }

@@ -1,11 +1,11 @@
-//! Which entity each name of an import is: by the hash of its name, as [`write`](crate::write) has it, also where several
-//! names have one hash.
+//! The entity of each name of an import: the number is the hash of the name, except where several
+//! names share a hash. The rule is that of [`write`](crate::write).
 //!
-//! Nearly all names have their hash to themselves. The others are found in the sorted names, and take their numbers in the
-//! order in which they came.
+//! Nearly all names have a hash of their own. The others are found in the sorted names, and take
+//! their numbers in the order of their first records.
 //!
 //! ```text
-//!   an item   8 hash   1 bytes of the name   the name   8 the first record that has it
+//!   an item   8 hash   1 length of the name   the name   8 number of the first record with it
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,12 +17,12 @@ use crate::model::key::{Entity, EntityKey, Fleet};
 use crate::model::name::{Name, TURNS};
 use crate::store::{Family, View};
 
-/// So many names that have come are known, so that each is not sorted with each record.
+/// How many of the last names are remembered, so that a name is not sorted once for each record.
 const KNOWN_MAX: usize = 50_000;
-/// So many names may share their hashes with others: there are none unless somebody looks for them.
+/// The most names with shared hashes: there are none unless somebody constructs them.
 const SHARED_MAX: usize = 100_000;
 
-/// The names of records, as they come.
+/// The names of the records read so far.
 pub(super) struct Names {
     sorter: Sorter,
     known: BTreeSet<Name>,
@@ -36,7 +36,7 @@ impl Names {
         }
     }
 
-    /// A record has this name.
+    /// Adds the name of a record.
     pub(super) fn add(&mut self, name: &Name, nth: u64) -> Result<()> {
         if self.known.contains(name) {
             return Ok(());
@@ -52,7 +52,8 @@ impl Names {
         Ok(())
     }
 
-    /// The names whose numbers are not their hashes, or may not be. Errors: there are too many; the store's.
+    /// The names whose numbers are not their hashes, or may not be. Errors: there are too many; the
+    /// store's.
     pub(super) fn resolve(mut self, view: &dyn View, fleet: Fleet) -> Result<Resolved> {
         self.known = BTreeSet::new();
         let mut shared: BTreeMap<Name, u64> = BTreeMap::new();
@@ -63,7 +64,7 @@ impl Names {
             if shared.len() == before {
                 break;
             }
-            // Who has one of the numbers that they may take is one of them.
+            // A name that has one of the numbers that these may take is added in the next pass.
             let all = shared
                 .keys()
                 .flat_map(|name| (0..TURNS).map(|turn| name.number(turn)));
@@ -85,7 +86,8 @@ impl Names {
         Ok(out)
     }
 
-    /// Adds the names that have their hash with others, or with a row of another name, or one of `numbers`.
+    /// Adds the names that share their hash with another name, with a row of another name, or with
+    /// one of `numbers`.
     fn pass(
         &mut self,
         view: &dyn View,
@@ -142,7 +144,7 @@ fn decode(item: &[u8]) -> Result<(Entity, Name, u64)> {
     Ok((entity, Name::new(text)?, nth))
 }
 
-/// The number of a name, as a shard finds it. `None`: there is none left for it.
+/// The number of a name, by the rule of the shards. `None` if no number is left for it.
 fn number(
     view: &dyn View,
     fleet: Fleet,
@@ -166,7 +168,7 @@ fn number(
     Ok(free)
 }
 
-/// The names that are not as their hashes say.
+/// The names whose numbers had to be looked up.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
     numbers: BTreeMap<Name, Option<Entity>>,
@@ -174,12 +176,12 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
-    /// Whether all are as their hashes say.
+    /// Whether the numbers of all names are their hashes.
     pub(super) fn is_plain(&self) -> bool {
         self.numbers.is_empty()
     }
 
-    /// The number of a name with this hash. `None`: it has none.
+    /// The number of a name with this hash. `None` if it has none.
     pub(super) fn number(&self, hash: Entity, name: &str) -> Result<Option<Entity>> {
         if !self.hashes.contains(&hash) {
             return Ok(Some(hash));
@@ -188,7 +190,7 @@ impl Resolved {
         Ok(found.copied().unwrap_or(Some(hash)))
     }
 
-    /// The names that have no number.
+    /// The names without a number.
     pub(super) fn refused(&self) -> impl Iterator<Item = &Name> {
         let none = |(name, number): (_, &Option<Entity>)| number.is_none().then_some(name);
         self.numbers.iter().filter_map(none)

@@ -1,16 +1,17 @@
-//! From sorted records to the rows that the same reports would give, as tables; see [`write`](crate::write) for the rule.
+//! Turns sorted records into the rows that the same reports would make, as tables; see [`write`](crate::write) for
+//! the rules.
 //!
 //! ```text
-//!   an item of points   20 key of the point   8 which record   1 bytes of the name   the name   the point
-//!   of visits           20 key of the visit   1 what it says: see `Said`
+//!   an item of points   20 key of the point   8 number of the record   1 length of the name   the name   the point
+//!   of visits           20 key of the visit   1 a fact about it: see `Said`
 //!   of the index        17 key   1 put or delete   the value
 //! ```
 //!
-//! Items of points come in the order of the rows of `default`. Those of `latest` and `entities` have the same order. Rows of
-//! `visits` and `geohash` are sorted once more.
+//! Items of points come in the order of the rows of `default`. The rows of `latest` and `entities` have the same
+//! order. Rows of `visits` and `geohash` are sorted separately.
 //!
-//! Whether the visit of points that were replaced goes is known once a bucket is over. Where that has more cells than memory is
-//! for, what speaks for and against each is sorted, too, and counted there.
+//! Whether the visits of replaced points must be deleted is known at the end of their bucket. If a bucket has too
+//! many cells for memory, the facts for and against each visit are sorted as well, and counted afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -29,11 +30,11 @@ use crate::model::time::{Bucket, Time};
 use crate::read::point_rows;
 use crate::store::{Engine, Family, Rows, View, damaged};
 
-/// The next row of a point that is there is looked for by so many steps before it is sought.
+/// How many steps are tried to reach the next stored point, before a seek.
 const STEPS: u32 = 8;
-/// What a cell of a bucket takes in memory, about.
+/// The approximate memory for a cell of a bucket.
 const CELL_BYTES: usize = 128;
-/// It is told how far it is behind so many records.
+/// Progress is reported once for this many records.
 const TOLD_EVERY: u64 = 16_384;
 
 /// One record, as it was sorted.
@@ -67,75 +68,76 @@ impl<'a> Item<'a> {
     }
 }
 
-/// What became of the records.
+/// The number of records of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) done: u64,
-    /// They changed something.
+    /// Records that changed something.
     pub(super) stored: u64,
-    /// They were there already, in the input or in the database.
+    /// Records that were there already, in the input or in the database.
     pub(super) same: u64,
     pub(super) entities: u64,
-    /// Entities that were moved.
+    /// Entities that have moved.
     pub(super) moved: u64,
 }
 
-/// The entity whose records go by.
+/// The entity whose records are being read.
 struct Going<'a> {
     entity: Entity,
     name: String,
-    /// It has rows already.
+    /// Whether it has stored rows.
     is_there: bool,
-    /// The rows of its points, where it has any.
+    /// Its stored points, if it has any.
     rows: Option<Box<dyn Rows + 'a>>,
     has_sought: bool,
-    /// Its newest point, and what was its newest point before.
+    /// Its newest point. `before` is the newest point before the import.
     newest: Option<(Time, Cell, Vec<u8>)>,
     before: Option<(Time, Cell)>,
     has_changed: bool,
     visits: Option<InBucket>,
 }
 
-/// The bucket whose records go by. As reports do it, the visit of a point that is replaced goes with the last point of its cell.
+/// The bucket whose records are being read. As with reports, the visit of a replaced point is deleted with the last
+/// point of its cell.
 struct InBucket {
     bucket: Bucket,
-    /// Cells that have one of its points by these records.
+    /// Cells that have a point of these records.
     came: BTreeSet<Cell>,
-    /// So many of the points that were there have left each cell.
+    /// For each cell, how many of its stored points were replaced by points in other cells.
     left: BTreeMap<Cell, u64>,
-    /// These became too many: they are sorted.
+    /// Set once there are too many cells: the facts are sorted then.
     sorted: Option<Sorted>,
 }
 
-/// A bucket of many cells.
+/// A bucket with many cells.
 struct Sorted {
-    /// All points that were there can be read.
+    /// Whether all its stored points are readable.
     is_known: bool,
     has_left: bool,
-    /// Where the last one came to.
+    /// The cell of the last record.
     last: Option<Cell>,
 }
 
-/// What an item says of a visit.
+/// A fact about a visit.
 #[derive(Clone, Copy)]
 enum Said {
-    /// It goes.
+    /// It is to be deleted.
     Delete = 0,
     /// It is to be written.
     Put = 1,
     /// It stays, if it is there.
     Stay = 2,
-    /// One of the points that were there has left.
+    /// One of its stored points was replaced by a point in another cell.
     Left = 3,
-    /// One of the points that were there.
+    /// One of its stored points.
     There = 4,
 }
 
-/// What all items of a visit say.
+/// All facts about one visit.
 #[derive(Default)]
 struct Visit {
     key: Vec<u8>,
-    /// By [`Said`].
+    /// By the value of [`Said`].
     counts: [u64; 5],
 }
 
@@ -159,17 +161,17 @@ impl Visit {
     }
 }
 
-/// The moment whose records go by.
+/// The time whose records are being read.
 struct Moment {
     key: PointKey,
-    /// What is there by now.
+    /// The point at this time so far.
     point: Option<(Point, Vec<u8>)>,
-    /// The cell of the visit of what was there before.
+    /// The cell of the stored point's visit.
     before: Option<Cell>,
     has_changed: bool,
 }
 
-/// See the module.
+/// Makes the rows and tables.
 pub(super) struct Making<'a> {
     view: &'a dyn View,
     fleet: Fleet,
@@ -179,7 +181,7 @@ pub(super) struct Making<'a> {
     entities: Tables,
     visits: Sorter,
     index: Sorter,
-    /// A bucket of more is sorted.
+    /// A bucket with more cells is sorted.
     cells_max: usize,
     going: Option<Going<'a>>,
     moment: Option<Moment>,
@@ -210,7 +212,7 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// Does all records.
+    /// Processes all records.
     pub(super) fn run(
         &mut self,
         points: &mut Sorter,
@@ -296,7 +298,7 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// The point that the database has at a moment.
+    /// The stored point at a time.
     fn there(&mut self, key: PointKey) -> Result<Option<(Point, Vec<u8>)>> {
         let view = self.view;
         let Some(going) = self.going.as_mut().filter(|going| going.is_there) else {
@@ -350,7 +352,7 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// Of a moment whose point has changed.
+    /// Updates the bucket for a time whose point has changed.
     fn visit(&mut self, key: PointKey, (before, now): (Option<Cell>, Cell)) -> Result<()> {
         let bucket = key.time.bucket();
         let is_new = |visits: &InBucket| visits.bucket != bucket;
@@ -398,7 +400,7 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// The bucket of a point has many cells: they are sorted from now on.
+    /// From now on the cells of this bucket are sorted, because there are too many.
     fn sort_bucket(&mut self, key: PointKey) -> Result<()> {
         let Some(visits) = self.going.as_mut().and_then(|going| going.visits.as_mut()) else {
             return Ok(());
@@ -455,7 +457,7 @@ impl<'a> Making<'a> {
             return Ok(());
         }
         let mut is_known = true;
-        // Those that were there, of which so many have left.
+        // For each of these cells, the number of stored points.
         let mut there: BTreeMap<Cell, u64> = BTreeMap::new();
         each_there(self.view, key, &mut |cell| {
             is_known = cell.is_some();
@@ -560,8 +562,8 @@ fn add(visits: &mut Sorter, key: &[u8], said: Said) -> Result<()> {
     visits.add(&[key, &[said as u8]])
 }
 
-/// Calls with the cells of the points that are there in the bucket of a point, `None` for one that cannot be read, for as
-/// long as that says to go on.
+/// Calls `each` with the cells of the stored points in the bucket of `key`, or `None` for an unreadable point, as
+/// long as it returns `true`.
 fn each_there(
     view: &dyn View,
     key: PointKey,

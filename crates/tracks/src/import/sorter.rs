@@ -1,11 +1,11 @@
-//! Sorts more than memory holds: items are sorted a part at a time into runs, files in a scratch folder, and the runs are
-//! merged.
+//! External sorting: items are sorted in memory, a part at a time, into runs, which are files in a
+//! scratch folder; then the runs are merged.
 //!
 //! ```text
-//!   a run   items: 4 bytes of the item, little-endian   the item
+//!   a run   items: 4 length of the item, little-endian   the item
 //! ```
 //!
-//! Items have the order of their bytes. Runs are not synced: they end with the process.
+//! Items sort by their bytes. Runs are not synced: they are useless after the process has ended.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -16,21 +16,21 @@ use std::sync::Arc;
 use base::{Error, Result};
 use io::{File, FileSystem, OpenHow, WriteSync, write_all_at};
 
-/// So many runs are merged at once, each with a buffer.
+/// The most runs that are merged at once, each with a buffer.
 const RUNS_MAX: usize = 64;
-/// Bytes of a buffer for writing.
+/// Bytes of the buffer for writing.
 const WRITE_BYTES: usize = 256 << 10;
-/// Of an item's place in memory.
+/// Bytes of memory for the position of an item.
 const PLACE_BYTES: usize = size_of::<(usize, usize)>();
-/// The longest item, bytes: a point with all that it may have is 1.3 KiB.
+/// The longest item, bytes: a point with all optional fields has 1.3 KiB.
 const ITEM_BYTES_MAX: usize = 1 << 20;
 
-/// See the module.
+/// Sorts items; see the module.
 pub(super) struct Sorter {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     name: &'static str,
-    /// Bytes that may be used.
+    /// The most bytes of memory to use.
     memory: usize,
     bytes: Vec<u8>,
     places: Vec<(usize, usize)>,
@@ -39,7 +39,7 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    /// One whose runs lie in `dir` under `name`.
+    /// A sorter whose runs are in `dir`, with names that begin with `name`.
     pub(super) fn new(
         fs: &Arc<dyn FileSystem>,
         dir: &Path,
@@ -58,11 +58,11 @@ impl Sorter {
         }
     }
 
-    /// Takes an item, of some parts. Errors: a run cannot be written.
+    /// Adds an item that consists of parts. Errors: a run cannot be written.
     pub(super) fn add(&mut self, parts: &[&[u8]]) -> Result<()> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let used = self.bytes.len() + len + (self.places.len() + 1) * PLACE_BYTES;
-        // Vectors grow by doubling: half of it is theirs.
+        // Vectors grow by doubling, so that they may take twice as much.
         if used > self.memory / 2 && !self.places.is_empty() {
             self.spill()?;
         }
@@ -74,7 +74,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Runs so far.
+    /// The number of runs so far.
     pub(super) fn runs(&self) -> usize {
         self.made
     }
@@ -93,7 +93,7 @@ impl Sorter {
         }
         let path = out.finish()?;
         self.runs.push(path);
-        // They are used again.
+        // Reuses the memory.
         (self.bytes, self.places) = (bytes, places);
         self.bytes.clear();
         self.places.clear();
@@ -112,7 +112,7 @@ impl Sorter {
         })
     }
 
-    /// All items in their order; may be asked for more than once. Errors: runs cannot be written or read.
+    /// All items in order; may be called more than once. Errors: runs cannot be written or read.
     pub(super) fn merged(&mut self) -> Result<Merged> {
         self.spill()?;
         self.bytes = Vec::new();
@@ -156,7 +156,7 @@ impl Sorter {
     }
 }
 
-/// A run that is written.
+/// A run that is being written.
 struct Run {
     path: PathBuf,
     file: Arc<dyn File>,
@@ -188,7 +188,7 @@ impl Run {
     }
 }
 
-/// A run that is read, at its next item.
+/// A run that is being read, and its next item.
 struct Head {
     file: Arc<dyn File>,
     at: u64,
@@ -223,7 +223,7 @@ impl Head {
         Error::corruption("a run of sorted items that is damaged").file(self.file.path())
     }
 
-    /// Fills `out`. Returns whether there was something; errors: too little was.
+    /// Fills `out`. Returns `false` at the end of the file; errors: the file ends within `out`.
     fn read(&mut self, out: &mut [u8]) -> Result<bool> {
         let mut done = 0;
         while done < out.len() {
@@ -265,13 +265,13 @@ impl PartialOrd for Head {
 }
 
 impl Ord for Head {
-    /// The other way round: a heap gives the greatest.
+    /// Reversed, because the heap gives the greatest.
     fn cmp(&self, other: &Self) -> Ordering {
         other.item.cmp(&self.item)
     }
 }
 
-/// All items of some runs, in their order.
+/// All items of some runs, in order.
 pub(super) struct Merged {
     heads: BinaryHeap<Head>,
     item: Vec<u8>,
@@ -335,7 +335,7 @@ mod tests {
             let mut right = items.clone();
             right.sort();
             assert!(found == right, "{count} items in {runs} runs");
-            // More than are merged at once.
+            // More runs than are merged at once.
             assert!(runs > RUNS_MAX || count < 30_000, "{runs}");
         }
     }

@@ -7,10 +7,10 @@ use ironstone::SstFileWriter;
 
 use crate::store::{Engine, Family};
 
-/// Another table begins behind so many bytes.
+/// A table ends once it has this many bytes.
 const TABLE_BYTES: u64 = 64 << 20;
 
-/// See the module. Keys come in order.
+/// The tables of one family. Keys must be added in order.
 pub(super) struct Tables {
     writer: SstFileWriter,
     dir: PathBuf,
@@ -42,7 +42,7 @@ impl Tables {
         self.writer.delete(key)
     }
 
-    /// A table is open then.
+    /// Ensures that a table is open.
     fn begin(&mut self) -> Result<()> {
         self.rows += 1;
         if self.is_open && self.writer.file_size() > TABLE_BYTES {

@@ -1,4 +1,4 @@
-//! How many entities are in each cell of an area.
+//! The number of entities in each cell of an area.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,14 @@ use crate::store::View;
 /// The most cells of an answer.
 pub const CELLS_MAX: usize = 100_000;
 
-/// Cells in their order, and how many entities each has; no empty ones.
+/// Cells in order, with the number of entities in each; empty cells are left out.
 pub type Density = BTreeMap<Cell, u64>;
 
-/// How many entities of a fleet are in each cell of `depth` cuts, as far as they are in an area.
+/// The number of entities of a fleet in each cell of depth `depth`; only entities inside the area
+/// count.
 ///
-/// Errors: `InvalidArgument`, where there are no cells of so many cuts, or over [`CELLS_MAX`] have something in them; the store's;
-/// `TimedOut`.
+/// Errors: `InvalidArgument` if there is no such depth, or more than [`CELLS_MAX`] cells are not
+/// empty; the store's; `TimedOut`.
 pub fn density(
     view: &dyn View,
     fleet: Fleet,

@@ -1,4 +1,4 @@
-//! One entity: its number, its name, and its newest point.
+//! Single entities: number, name and newest point.
 
 use base::{Error, Result};
 
@@ -13,32 +13,32 @@ use crate::store::{Family, View, damaged};
 /// An entity's newest point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latest {
-    /// Its number.
+    /// The number of the entity.
     pub entity: Entity,
-    /// When it was there.
+    /// When the entity was there.
     pub time: Time,
-    /// The cell that it is found in.
+    /// The cell of its row in the index.
     pub cell: Cell,
     /// The point.
     pub point: Point,
 }
 
-/// The number of an entity. `None`: the fleet has none of this name. Errors: the store's.
+/// The number of an entity. `None` if the fleet has none with this name. Errors: the store's.
 pub fn find(view: &dyn View, fleet: Fleet, name: &Name) -> Result<Option<Entity>> {
     for turn in 0..TURNS {
         let entity = name.number(turn);
         let key = EntityKey { fleet, entity }.to_bytes();
         match view.get(Family::Entities, &key)? {
             Some(bytes) if bytes == name.as_str().as_bytes() => return Ok(Some(entity)),
-            Some(_) => {} // Another name with that number, or one that was erased.
+            Some(_) => {} // Another name with that number, or an erased one.
             None => return Ok(None),
         }
     }
     Ok(None)
 }
 
-/// The numbers that an entity of this name may have had until it was erased; what another one had may be among them. Errors:
-/// the store's.
+/// The erased numbers that an entity with this name may have had; some may have belonged to other
+/// names. Errors: the store's.
 pub(crate) fn erased(view: &dyn View, fleet: Fleet, name: &Name) -> Result<Vec<Entity>> {
     let mut out = Vec::new();
     for turn in 0..TURNS {
@@ -53,7 +53,8 @@ pub(crate) fn erased(view: &dyn View, fleet: Fleet, name: &Name) -> Result<Vec<E
     Ok(out)
 }
 
-/// The name of an entity. `None`: there is none with this number. Errors: the store's; Corruption.
+/// The name of an entity. `None` if there is none with this number. Errors: the store's;
+/// Corruption.
 pub fn name_of(view: &dyn View, fleet: Fleet, entity: Entity) -> Result<Option<Name>> {
     let key = EntityKey { fleet, entity }.to_bytes();
     let Some(bytes) = view.get(Family::Entities, &key)?.filter(|b| !b.is_empty()) else {
@@ -65,7 +66,7 @@ pub fn name_of(view: &dyn View, fleet: Fleet, entity: Entity) -> Result<Option<N
         .map_err(|e| damaged(Family::Entities, &key, &e))
 }
 
-/// The newest point of an entity. `None`: it has none. Errors: the store's; Corruption.
+/// The newest point of an entity. `None` if it has none. Errors: the store's; Corruption.
 pub fn latest(view: &dyn View, fleet: Fleet, entity: Entity) -> Result<Option<Latest>> {
     let key = EntityKey { fleet, entity }.to_bytes();
     let Some(bytes) = view.get(Family::Latest, &key)? else {

@@ -1,10 +1,10 @@
-//! Questions, each answered from one state of the store.
+//! Queries, each answered from one state of the store.
 //!
-//! | question | reads |
+//! | query | reads |
 //! |---|---|
-//! | who is in an area, who is nearest | `geohash`, in ranges of cells that cover the area |
-//! | who was in an area | `visits`, then the points of those |
-//! | where has one been | `default` |
+//! | which entities are in an area, which are nearest | `geohash`, in ranges of cells that cover the area |
+//! | which were in an area | `visits`, then the points of those |
+//! | where one has been | `default` |
 
 mod density;
 mod entity;

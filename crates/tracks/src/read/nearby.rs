@@ -1,10 +1,12 @@
-//! Who is nearest: best first over the tree of cells.
+//! The nearest entities: best-first search in the tree of cells.
 //!
-//! The cell that is nearest by its nearest place is looked at next. One with few rows is read, one with more is cut in halves.
-//! It ends when that cell is farther than the last of enough hits. No radius is asked for, as nobody knows one.
+//! The cell whose nearest place is the nearest is examined next. A cell with few rows is read, one
+//! with more is halved. The search ends when that cell is farther away than the last of enough
+//! hits. No radius is needed.
 //!
-//! Around the place itself, cells are cut without being read first: a cell of the size that has few rows there is looked for
-//! before, by halves of the depth. Without that each step from the whole Earth down would read its rows for nothing.
+//! Around the place itself, cells are halved without being read: bisection finds the depth at which
+//! the cell there has few rows. Otherwise each step down from the whole Earth would read rows in
+//! vain.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -22,18 +24,18 @@ use crate::geo::surface::Surface;
 use crate::model::key::{Entity, Fleet};
 use crate::store::View;
 
-/// The most that may be asked for.
+/// The largest `k`.
 pub const K_MAX: usize = 10_000;
-/// A cell with more rows is cut.
+/// A cell with more rows is halved.
 const ROWS_MAX: usize = 64;
 
-/// A cell that was not looked at, the nearest first.
+/// A cell that was not examined yet; the nearest sorts first.
 struct Open {
     distance: f64,
     cell: Cell,
 }
 
-/// A hit, the farthest first; of equal ones that with the greatest number.
+/// A hit; the farthest sorts first, and among equal ones that with the greatest number.
 struct Near(Hit);
 
 impl Near {
@@ -81,14 +83,14 @@ struct Search<'a> {
     k: usize,
     best: BinaryHeap<Near>,
     open: BinaryHeap<Open>,
-    /// Cells of fewer cuts that are this near are cut without being read.
+    /// Cells of a smaller depth than this, within this distance, are halved without being read.
     cut: (u8, f64),
 }
 
-/// The `k` entities of a fleet that are nearest to a place, `within` so many metres on a surface, in the order of their
-/// distance; of equally far ones those with the least numbers.
+/// The `k` entities of a fleet that are nearest to a place, at most `within` metres away on a
+/// surface, in the order of their distance, and of their numbers if distances are equal.
 ///
-/// Errors: `InvalidArgument`, where `k` is over [`K_MAX`]; the store's; `TimedOut`.
+/// Errors: `InvalidArgument` if `k` is more than [`K_MAX`]; the store's; `TimedOut`.
 pub fn nearby(
     view: &dyn View,
     fleet: Fleet,
@@ -145,7 +147,8 @@ impl Search<'_> {
         self.open.push(Open { distance, cell });
     }
 
-    /// How often to cut around the place, and how far around it.
+    /// The depth down to which cells around the place are halved, and the distance up to which they
+    /// are.
     fn around(&mut self) -> Result<(u8, f64)> {
         let (mut few, mut many) = (DEPTH_MAX, 0);
         let cell = Cell::of(self.from);
@@ -161,7 +164,7 @@ impl Search<'_> {
         Ok((few, 2.0 * width))
     }
 
-    /// The rows of a cell, up to one more than is few.
+    /// The number of rows of a cell, counted up to `ROWS_MAX` + 1.
     fn count(&mut self, cell: Cell) -> Result<usize> {
         let mut count = 0;
         let mut each = |_: Found<'_>| {
@@ -188,7 +191,7 @@ impl Search<'_> {
             if filter.has(&f.here) {
                 let distance = surface.distance(from, f.here.position);
                 if is_last {
-                    // It cannot be cut, however many there are.
+                    // It cannot be halved, however many rows it has.
                     keep(best, k, distance, &f);
                 } else {
                     found.push(Hit::new(f.entity, &f.here, Some(distance)));
@@ -226,7 +229,7 @@ impl Search<'_> {
     }
 }
 
-/// Adds a row where it is one of the best.
+/// Adds a row if it is among the best.
 fn keep(best: &mut BinaryHeap<Near>, k: usize, distance: f64, found: &Found<'_>) {
     let is_better = best.len() < k
         || best.peek().is_some_and(|far| {
@@ -242,7 +245,7 @@ fn keep(best: &mut BinaryHeap<Near>, k: usize, distance: f64, found: &Found<'_>)
 }
 
 impl Scan<'_> {
-    /// Gives `each` the rows of a cell, until it says that it is enough; whether it did.
+    /// Calls `each` with the rows of a cell until it returns `true`; returns whether it did.
     fn cell(
         &mut self,
         cell: Cell,

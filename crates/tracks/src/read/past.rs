@@ -1,4 +1,5 @@
-//! Who was in an area in a time: by reported points, not by the line between them.
+//! Entities that were in an area during a time, by their reported points, not by the line between
+//! them.
 
 use std::ops::ControlFlow;
 
@@ -15,37 +16,39 @@ use crate::model::name::Name;
 use crate::model::time::{BUCKET, Bucket, Time};
 use crate::store::{Family, Rows, View};
 
-/// The most visits that one question may look at.
+/// The most visits that one query may look at.
 const VISITS_MAX: usize = 1_000_000;
 
-/// Who was there.
+/// An entity that was in the area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visit {
-    /// Its number.
+    /// The number of the entity.
     pub entity: Entity,
-    /// Its name.
+    /// The name of the entity.
     pub name: Name,
     /// Its first point in the area.
     pub first: Time,
-    /// Its last.
+    /// Its last point in the area.
     pub last: Time,
-    /// How many there are.
+    /// The number of its points in the area.
     pub points: u64,
 }
 
-/// A part of those who were there.
+/// A page of visits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Visitors {
     /// In the order of their numbers.
     pub visits: Vec<Visit>,
-    /// Behind whom there are more. `None`: there are not.
+    /// The entity after which the next page begins. `None` if there are no more.
     pub next: Option<Entity>,
 }
 
-/// The entities of a fleet that have a point in an area between two moments, both included: `limit` at most, those behind
-/// `after`. Points that came while no visits were written are not found.
+/// The entities of a fleet that have a point in an area between two times, both included: at most
+/// `limit`, with numbers greater than `after`. Points that were stored while no visits were written
+/// are not found.
 ///
-/// Errors: `InvalidArgument`, where more than a million visits would have to be looked at; the store's; Corruption; `TimedOut`.
+/// Errors: `InvalidArgument` if more than a million visits would have to be read; the store's;
+/// Corruption; `TimedOut`.
 pub fn visitors(
     view: &dyn View,
     fleet: Fleet,
@@ -66,7 +69,7 @@ pub fn visitors(
         };
         let mut visit: Option<(Time, Time, u64)> = None;
         for (_, bucket) in buckets {
-            // Each is a search of its own, and may find nothing.
+            // Each bucket is a separate seek, and may have no points.
             patience.row()?;
             let end = Time(bucket.start().0.saturating_add(BUCKET - 1));
             let times = (bucket.start().max(from), end.min(to));
@@ -85,7 +88,7 @@ pub fn visitors(
             out.next = out.visits.last().map(|visit| visit.entity);
             break;
         }
-        // One that is being erased has no name any more.
+        // An entity that is being erased has no name any more.
         if let Some(name) = name_of(view, fleet, entity)? {
             out.visits.push(Visit {
                 entity,
@@ -99,7 +102,7 @@ pub fn visitors(
     Ok(out)
 }
 
-/// Ranges of the cells of visits that have those of a cover.
+/// Ranges of the cells of visits that contain those of a cover.
 fn coarse(ranges: &[Range]) -> Vec<(u32, u32)> {
     let by = DEPTH_MAX - VisitKey::DEPTH;
     let mut out: Vec<(u32, u32)> = Vec::new();
@@ -113,7 +116,8 @@ fn coarse(ranges: &[Range]) -> Vec<(u32, u32)> {
     out
 }
 
-/// Who may have been there, and when: 16 bytes each, and two for each visit that may be looked at, at most.
+/// Entities and buckets that may match: 16 bytes each, and at most two for each visit that may be
+/// read.
 #[derive(Debug)]
 struct Candidates {
     after: Option<Entity>,
@@ -141,7 +145,7 @@ impl Candidates {
         let mut bucket = first;
         while bucket <= last {
             patience.row()?;
-            // Where a bucket has nothing, the next that has something follows.
+            // If the bucket is empty, the seek finds the next one that is not.
             rows.seek(&start(fleet, bucket, 0));
             let Some((key, _)) = rows.row() else {
                 return rows.status();
@@ -194,7 +198,7 @@ impl Candidates {
         self.sort()
     }
 
-    /// In the order of their numbers, each once. Errors: there are too many.
+    /// Sorts by number, without duplicates. Errors: there are too many.
     fn sort(&mut self) -> Result<()> {
         self.all.sort_unstable();
         self.all.dedup();
@@ -231,8 +235,8 @@ mod tests {
     use crate::model::time::SECOND;
     use crate::store::{Batch, Engine, Store as _};
 
-    /// Each bucket of a candidate is a search of its own. Those without points took no patience: a question with a million of
-    /// them ran far longer than it may, and went on when nobody waited any more.
+    /// Each bucket of a candidate is a seek and counts for the query's patience, also if it has no
+    /// points.
     #[test]
     fn each_bucket_of_a_candidate_takes_patience() {
         let dir = tempfile::tempdir().unwrap();
@@ -258,7 +262,7 @@ mod tests {
             assert_eq!(found, Visitors::default());
             patience.rows()
         };
-        // Of those behind the last of a page nothing is kept.
+        // Candidates up to the cursor are not kept.
         let (all, behind) = (rows(None), rows(Some(Entity(1))));
         assert_eq!(all, behind + 600);
     }

@@ -1,4 +1,4 @@
-//! How long a question may take.
+//! Time limits of queries.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use base::clock::Clock;
 use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
 
-/// The clock is asked once for so many rows.
+/// The clock is read once for this many rows.
 const ROWS: u32 = 256;
 
-/// See the module. It counts the rows that were read, too.
+/// The time limit of one query. It also counts the rows that were read.
 #[derive(Debug)]
 pub struct Patience {
     clock: Arc<dyn Clock>,
@@ -20,20 +20,20 @@ pub struct Patience {
     rows: Cell<u64>,
     skipped: Cell<u64>,
     left: Cell<u32>,
-    /// Nobody waits for the answer any more.
+    /// Set once nobody waits for the answer any more.
     is_over: Arc<AtomicBool>,
 }
 
-/// Whoever waits for an answer holds this: when it is dropped, its questions end.
+/// Held by the caller that waits for an answer: when it is dropped, its queries end.
 #[derive(Debug, Default)]
 pub struct Asker(Arc<AtomicBool>);
 
-/// Whether an [`Asker`] is there still.
+/// Tells whether an [`Asker`] still exists.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<AtomicBool>);
 
 impl Asker {
-    /// For [`Patience::watching`].
+    /// A watch for [`Patience::watching`].
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.0))
     }
@@ -46,7 +46,7 @@ impl Drop for Asker {
 }
 
 impl Patience {
-    /// From now on.
+    /// A time limit of `most`, from now on.
     pub fn new(clock: Arc<dyn Clock>, most: Duration) -> Self {
         let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         let until = clock.monotonic_nanos().saturating_add(nanos);
@@ -61,13 +61,13 @@ impl Patience {
         }
     }
 
-    /// The same, which ends when the asker is gone, too.
+    /// The same limit; in addition, the query ends when the asker is dropped.
     #[must_use]
     pub fn watching(self, Watch(is_over): Watch) -> Self {
         Self { is_over, ..self }
     }
 
-    /// A row was read. Errors: `TimedOut`; `Aborted`, where nobody waits any more.
+    /// Counts a row. Errors: `TimedOut`; `Aborted` if nobody waits any more.
     pub(crate) fn row(&self) -> Result<()> {
         self.rows.set(self.rows.get() + 1);
         let left = self.left.get();
@@ -89,22 +89,22 @@ impl Patience {
         .hint("ask for a smaller area, a shorter time, or fewer results"))
     }
 
-    /// Whether it has taken that long.
+    /// Whether the time is up.
     pub fn is_over(&self) -> bool {
         self.clock.monotonic_nanos() >= self.until
     }
 
-    /// Dead rows were passed over.
+    /// Counts dead rows that were skipped.
     pub(super) fn skipped_more(&self, count: u64) {
         self.skipped.set(self.skipped.get() + count);
     }
 
-    /// How many rows were read.
+    /// The number of rows that were read.
     pub fn rows(&self) -> u64 {
         self.rows.get()
     }
 
-    /// How many dead rows of the index were passed over.
+    /// The number of dead rows of the index that were skipped.
     pub fn skipped(&self) -> u64 {
         self.skipped.get()
     }

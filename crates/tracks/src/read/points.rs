@@ -17,13 +17,14 @@ pub(crate) struct PointRow<'a> {
 }
 
 impl PointRow<'_> {
-    /// Errors: Corruption, with the row's key.
+    /// Decodes the point. Errors: Corruption, with the row's key.
     pub(crate) fn point(&self) -> Result<Point> {
         Point::decode(self.value).map_err(|e| damaged(Family::Default, &self.key.to_bytes(), &e))
     }
 }
 
-/// Gives `each` the rows of an entity's points of a time, in their order, until it breaks off. Errors: the store's; its own.
+/// Calls `each` with an entity's points of a time, in order, until it breaks. Errors: the store's;
+/// those of `each`.
 pub(crate) fn point_rows(
     view: &dyn View,
     (fleet, entity): (Fleet, Entity),
@@ -40,7 +41,7 @@ pub(crate) fn point_rows(
         .to_bytes()
         .to_vec()
     };
-    let next = |time| [&*key(time), &[0]].concat(); // The first key behind.
+    let next = |time| [&*key(time), &[0]].concat(); // The next possible key.
     let all = || EntityKey { fleet, entity }.to_bytes();
     let first = match times.start_bound() {
         Bound::Included(time) => key(time),

@@ -1,7 +1,7 @@
-//! The rows of some ranges of cells, by one iterator.
+//! Scans rows of the index in ranges of cells, with one iterator.
 //!
-//! Each cell that an entity leaves has a deletion, until compaction meets it. Where a reader passes over far more of them
-//! than it finds rows, it tells the store.
+//! Each cell that an entity leaves has a tombstone until a compaction removes it. A reader that
+//! skips far more of them than it finds rows tells the store.
 
 use base::Result;
 
@@ -12,14 +12,16 @@ use crate::model::key::{CellKey, Entity, Fleet, behind};
 use crate::model::newest::Here;
 use crate::store::{Family, Rows, View, damaged};
 
-/// A range that begins so few rows farther on is reached by as many steps: a step costs a tenth of a seek.
+/// How many steps are tried to reach the next range before a seek: a step costs a tenth of a seek.
 const STEPS: u32 = 8;
 
-/// A reader that has passed over so many times as many dead rows as it found tells the store…
+/// A reader tells the store if it has skipped this many times as many dead rows as it has found
+/// rows…
 const DEAD_PER_ROW: u64 = 8;
-/// …if they are so many.
+/// …and at least this many.
 const DEAD_MIN: u64 = 500;
-/// The store is told of a whole cell of so many bits, 40 by 20 km at the equator: neighbours have the same dead rows.
+/// The depth of the cell that is reported, 40 by 20 km at the equator: its parts have the same dead
+/// rows.
 const TOLD_DEPTH: u8 = 20;
 
 /// A row of the index.
@@ -28,19 +30,19 @@ pub(super) struct Found<'a> {
     pub(super) cell: Cell,
     pub(super) entity: Entity,
     pub(super) here: Here<'a>,
-    /// All of the range is in the area.
+    /// Whether the whole range is inside the area.
     pub(super) is_inside: bool,
 }
 
-/// See the module.
+/// Reads ranges of the index; see the module.
 pub(super) struct Scan<'a> {
     view: &'a dyn View,
     rows: Box<dyn Rows + 'a>,
     fleet: Fleet,
     patience: &'a Patience,
-    /// Rows that were read.
+    /// The number of rows that were read.
     found: u64,
-    /// The first and the last cell of what was read.
+    /// The first and the last cell of the ranges that were read.
     between: Option<(u64, u64)>,
 }
 
@@ -58,8 +60,8 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// Gives `each` the rows of ranges, which are in order, from a key on, until it says that it is enough. Returns whether
-    /// it did.
+    /// Calls `each` with the rows of sorted ranges, from a key on, until it returns `true`. Returns
+    /// whether it did.
     pub(super) fn ranges(
         &mut self,
         ranges: &[Range],
@@ -82,7 +84,7 @@ impl<'a> Scan<'a> {
         Ok(false)
     }
 
-    /// Where a range begins; `None`: it lies before `from`.
+    /// The first key of a range; `None` if the whole range is before `from`.
     fn start(&self, range: &Range, from: Option<CellKey>) -> Option<CellKey> {
         let first = CellKey {
             fleet: self.fleet,
@@ -96,7 +98,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Goes to the first row that is not before `key`: by steps from where it is, if it is not behind and these are enough.
+    /// Goes to the first row that is not before `key`: by up to `steps` steps, then by a seek.
     fn go_to(&mut self, key: &[u8], steps: u32) -> Result<()> {
         for _ in 0..steps {
             match self.rows.row() {

@@ -1,4 +1,4 @@
-//! What an entity did in a time: how far it went, how long, and where it stayed.
+//! Summaries of an entity's movement: distance, duration and stays.
 
 use std::ops::ControlFlow;
 
@@ -13,36 +13,36 @@ use crate::model::key::{Entity, Fleet};
 use crate::model::time::{SECOND, Time};
 use crate::store::View;
 
-/// Within so many metres of where it came to rest, an entity stays.
+/// An entity stays as long as it is within this distance from where it came to rest, metres.
 const STAY_RADIUS: f64 = 75.0;
-/// For so long it must be there, microseconds.
+/// The shortest stay, microseconds.
 const STAY_MIN: i64 = 300 * SECOND;
-/// The most stays of a summary: a year's, if it stays each five minutes somewhere else.
+/// The most stays of a summary: those of a year with a stay every five minutes.
 pub const STAYS_MAX: usize = 100_000;
 
-/// Where an entity stayed.
+/// A place where an entity stayed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stay {
-    /// The first point there.
+    /// The first point of the stay.
     pub position: Position,
-    /// When it came.
+    /// The time of the first point.
     pub from: Time,
-    /// When it was there last.
+    /// The time of the last point.
     pub to: Time,
 }
 
-/// What an entity did.
+/// A summary of an entity's movement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Points.
+    /// The number of points.
     pub points: u64,
-    /// The first and the last point's time.
+    /// The times of the first and the last point.
     pub times: Option<(Time, Time)>,
-    /// From point to point, metres; over gaps too.
+    /// The distance from point to point, metres, gaps included.
     pub metres: f64,
-    /// The highest speed that a point says, cm/s.
+    /// The highest reported speed, cm/s.
     pub speed_max: Option<u16>,
-    /// Where it was within 75 m for five minutes at least, in the order of time.
+    /// Places where it was within 75 m for at least five minutes, in the order of time.
     pub stays: Vec<Stay>,
 }
 
@@ -55,9 +55,10 @@ impl Summary {
     }
 }
 
-/// What an entity did in a time, `to` included, with distances on a surface.
+/// Summarizes the movement of an entity during a time, `to` included, with distances on a surface.
 ///
-/// Errors: `InvalidArgument`, where it stayed more than [`STAYS_MAX`] times; the store's; Corruption; `TimedOut`.
+/// Errors: `InvalidArgument` if there are more than [`STAYS_MAX`] stays; the store's; Corruption;
+/// `TimedOut`.
 pub fn summary(
     view: &dyn View,
     of: (Fleet, Entity),

@@ -1,4 +1,4 @@
-//! Where an entity has been.
+//! Tracks: where an entity has been.
 
 use std::ops::ControlFlow;
 
@@ -12,34 +12,37 @@ use crate::model::point::Point;
 use crate::model::time::Time;
 use crate::store::View;
 
-/// Points are simplified so many at a time, so that a long track does not need memory for all of it.
+/// Points are simplified in pieces of this size, so that a long track is never in memory as a
+/// whole.
 const AT_ONCE: usize = 10_000;
-/// Or fewer, where they have more bytes of attributes together.
+/// A piece also ends if its points have more bytes of attributes.
 const AT_ONCE_BYTES: usize = 2 << 20;
 
-/// Where an entity was, and when.
+/// A point and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// When.
+    /// The time.
     pub time: Time,
-    /// Where.
+    /// The point.
     pub point: Point,
 }
 
-/// Which points of a track are wanted.
+/// Which points of a track to return.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// The first moment.
+    /// The first time.
     pub from: Time,
-    /// The last moment.
+    /// The last time.
     pub to: Time,
-    /// Points are left out where the track stays so close without them, metres. `None`: none is.
+    /// Simplifies the track: dropped points are at most this many metres away from it. `None` keeps
+    /// all points.
     pub simplify: Option<f64>,
-    /// Of points in less than so many microseconds, the first. 0: all.
+    /// The least time between two points, microseconds: points that follow earlier are left out. 0
+    /// keeps all.
     pub every: i64,
-    /// So many points at most.
+    /// The most points.
     pub max_points: usize,
-    /// The track is cut where nothing is known for longer, microseconds.
+    /// The track is cut where there is no point for longer than this, microseconds.
     pub gap: i64,
 }
 
@@ -61,11 +64,11 @@ impl Default for Choice {
 pub struct Track {
     /// Parts without gaps, in the order of time; none is empty.
     pub parts: Vec<Vec<Located>>,
-    /// From when on there is more. `None`: there is not.
+    /// The time from which there are more points. `None` if there are none.
     pub next: Option<Time>,
 }
 
-/// Gives `each` an entity's points of a time, `to` included, in their order, until it breaks off.
+/// Calls `each` with an entity's points of a time, `to` included, in order, until it breaks.
 ///
 /// Errors: the store's; Corruption; `TimedOut`.
 pub fn points(
@@ -85,7 +88,7 @@ pub fn points(
     })
 }
 
-/// The points of a track that are wanted. Errors: the store's; Corruption; `TimedOut`.
+/// The chosen points of a track. Errors: the store's; Corruption; `TimedOut`.
 pub fn track(
     view: &dyn View,
     of: (Fleet, Entity),
@@ -95,8 +98,8 @@ pub fn track(
     track_while(view, of, choice, patience, &mut |_| true)
 }
 
-/// The same, up to a point that `fits` says is too much; there is more from there on. It is asked about each point that is chosen,
-/// in their order.
+/// Like [`track`], up to the first point for which `fits` is false; the next page begins with that
+/// point. `fits` is called with each chosen point, in order.
 pub fn track_while(
     view: &dyn View,
     of: (Fleet, Entity),
@@ -125,15 +128,15 @@ struct Making<'a> {
     fits: &'a mut dyn FnMut(&Located) -> bool,
     choice: Choice,
     track: Track,
-    /// What is chosen of the part that goes on.
+    /// The chosen points of the current part.
     part: Vec<Located>,
-    /// The points behind, which are not simplified yet.
+    /// The points after these, which are not simplified yet.
     pending: Vec<Located>,
-    /// How many bytes of attributes they have.
+    /// The bytes of their attributes.
     pending_bytes: usize,
-    /// So many more may be chosen.
+    /// How many more points may be chosen.
     left: usize,
-    /// The last point, and the last that was not too soon.
+    /// The time of the last point, and of the last one that was not too soon.
     last: Option<Time>,
     chosen: Option<Time>,
 }
@@ -166,7 +169,8 @@ impl Making<'_> {
         }
     }
 
-    /// Chooses of what is pending. The last point stays pending where the next piece is to begin with it.
+    /// Chooses among the pending points. If the track is simplified, the last point stays pending:
+    /// the next piece begins with it.
     fn choose(&mut self) {
         let mut pending = std::mem::take(&mut self.pending);
         self.pending_bytes = 0;

@@ -1,4 +1,4 @@
-//! Who is in an area.
+//! Entities in an area.
 
 use base::{Error, Result};
 
@@ -13,24 +13,24 @@ use crate::model::newest::Here;
 use crate::model::time::Time;
 use crate::store::{Hex, View};
 
-/// Where an entity is.
+/// An entity and its newest position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// Its number.
+    /// The number of the entity.
     pub entity: Entity,
-    /// Its name.
+    /// The name of the entity.
     pub name: String,
-    /// Since when.
+    /// The time of its newest report.
     pub time: Time,
-    /// Where.
+    /// The position.
     pub position: Position,
-    /// Over ground, cm/s.
+    /// Speed over ground, cm/s.
     pub speed: Option<u16>,
-    /// From north over east, 10⁻² degrees.
+    /// Course, clockwise from north, 10⁻² degrees.
     pub course: Option<u16>,
-    /// Bits whose meaning the fleet knows.
+    /// Tags: each bit has a meaning that is set by the fleet.
     pub tags: u32,
-    /// From where was asked, metres; `None`: from nowhere in particular.
+    /// The distance from the place of the query, metres; `None` if the query has no place.
     pub distance: Option<f64>,
 }
 
@@ -49,12 +49,12 @@ impl Hit {
     }
 }
 
-/// Which entities are meant.
+/// Which entities to return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// Those that have all these tags.
+    /// Only entities that have all these tags.
     pub tags: u32,
-    /// Those whose newest point is not older.
+    /// Only entities whose newest point is not older.
     pub since: Time,
 }
 
@@ -73,8 +73,8 @@ impl Filter {
     }
 }
 
-/// Where a search goes on. What moves meanwhile may be found twice, or not at all; one search, from its beginning to its
-/// cursor, shows one state.
+/// Where a search continues. An entity that moves meanwhile may be found twice or not at all; a
+/// single page shows one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     cell: Cell,
@@ -82,17 +82,17 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Bytes of one as text.
+    /// Bytes of the text form.
     const LEN: usize = 2 * (cell::BYTES + 8);
 
-    /// As text, of letters and digits.
+    /// The text form: hexadecimal digits.
     pub fn to_text(self) -> String {
         let cell = Cell::to_bytes(self.cell.range().0);
         let entity = self.entity.0.to_be_bytes();
         format!("{}{}", Hex(&cell), Hex(&entity))
     }
 
-    /// Of such text. Errors: `InvalidArgument`, where it is none.
+    /// Parses the text form. Errors: `InvalidArgument` if it is invalid.
     pub fn of_text(text: &str) -> Result<Self> {
         let is_hex = text.len() == Self::LEN && text.bytes().all(|b| b.is_ascii_hexdigit());
         let parts = text.split_at_checked(2 * cell::BYTES).filter(|_| is_hex);
@@ -108,16 +108,17 @@ impl Cursor {
     }
 }
 
-/// A part of what there is.
+/// A page of hits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     /// In the order of cells, and of numbers in a cell.
     pub hits: Vec<Hit>,
-    /// There is more. `None`: there is not.
+    /// Where the next page begins. `None` if there is none.
     pub next: Option<Cursor>,
 }
 
-/// The entities of a fleet that are in an area, `limit` at most. A moving entity is found exactly once.
+/// The entities of a fleet that are in an area, at most `limit`. A moving entity is found exactly
+/// once.
 ///
 /// Errors: the store's; `TimedOut`.
 pub fn within(

@@ -1,4 +1,4 @@
-//! The rows in Ironstone.
+//! The store on Ironstone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,24 +24,24 @@ use super::{Family, Rows, Store, Told, View};
 use crate::model::key::Fleet;
 use crate::model::time::Time;
 
-/// The folder within the database's that imports use for what they sort. What is left of one that was killed is removed by
-/// the next opening.
+/// The subfolder of the database that imports use as scratch. The next opening removes the
+/// leftovers of an import that was killed.
 pub const SCRATCH: &str = "import";
-/// A memtable is flushed for its deletions if they are so many.
+/// A memtable with this many tombstones is flushed because of them.
 const FLUSHED_MIN: u64 = 10_000;
 
-/// A database with the families of this crate, with the engine's defaults.
+/// A database with the families of this crate, and the engine's defaults.
 #[derive(Clone, Debug)]
 pub struct Engine {
     db: Arc<Db>,
     families: Arc<[ColumnFamily]>,
     options: Arc<Options>,
     dir: PathBuf,
-    /// What a filter of points drops.
+    /// The horizons for the compaction filter of points.
     oldest: Oldest,
-    /// The greatest number that was written, and when it is durable.
+    /// The greatest sequence number that was written, and its durability.
     last: Arc<Mutex<Option<(u64, Durable)>>>,
-    /// The number of the last write that opening found.
+    /// The sequence number of the last write that the opening found.
     opened_at: u64,
     suggested: Arc<Suggested>,
     failure: Arc<Failure>,
@@ -52,13 +52,15 @@ pub struct Engine {
 impl Engine {
     /// Opens the database in a folder, or creates it.
     ///
-    /// Errors: another process has it open (`Busy`); it has other families than those of this crate; the engine's.
+    /// Errors: another process has it open (`Busy`); it has other families than those of this
+    /// crate; the engine's.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(dir, Options::default())
     }
 
-    /// The same, for an import: a database that is new has the profile `bulk_load`, but for the number of its levels, as the
-    /// tables of an import are sorted and go to the lowest one.
+    /// Like [`Engine::open`], for an import: a new database gets the profile `bulk_load`, except
+    /// for the number of levels, because the tables of an import are sorted and go to the lowest
+    /// level.
     pub fn open_for_import(dir: impl AsRef<Path>) -> Result<Self> {
         let dir = dir.as_ref();
         let mut options = Options::default();
@@ -70,7 +72,7 @@ impl Engine {
         Self::open_with(dir, options)
     }
 
-    /// The same, with options of the engine for all families.
+    /// Like [`Engine::open`], with options of the engine for all families.
     pub fn open_with(dir: impl AsRef<Path>, mut options: Options) -> Result<Self> {
         options.db.create_if_missing = true;
         options.db.create_missing_column_families = true;
@@ -81,7 +83,7 @@ impl Engine {
             let mut its = options.cf.clone();
             if family == Family::Default {
                 its.compaction_filter_factory = Some(Arc::new(Factory(oldest.clone())));
-                // Without points that are too old nothing is merged for its age.
+                // Until a fleet has old points to drop, no table is compacted for its age.
                 its.cf.periodic_compaction_seconds = 0;
             }
             ColumnFamilyDescriptor {
@@ -115,12 +117,12 @@ impl Engine {
             dir: dir.to_path_buf(),
             last: Arc::default(),
         };
-        // Nobody else has the folder open.
+        // No other process has the folder open.
         engine.clear_scratch()?;
         Ok(engine)
     }
 
-    /// What it was opened with.
+    /// The options it was opened with.
     pub(crate) fn options(&self) -> &Options {
         &self.options
     }
@@ -130,12 +132,12 @@ impl Engine {
         Options::clone(&self.options)
     }
 
-    /// Its folder.
+    /// The folder of the database.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Removes what an import has left.
+    /// Removes the leftovers of an import.
     pub(crate) fn clear_scratch(&self) -> Result<()> {
         let (fs, dir) = (&self.options.env.fs, self.dir.join(SCRATCH));
         if !fs.exists(&dir)? {
@@ -147,7 +149,7 @@ impl Engine {
         fs.remove_dir(&dir)
     }
 
-    /// Makes tables part of the database, all of them or none, and durable. They are moved.
+    /// Ingests tables: all of them or none. They are durable afterwards, and are moved.
     pub(crate) fn ingest(&self, tables: Vec<(Family, Vec<PathBuf>)>) -> Result<()> {
         let mut args = Vec::new();
         for (family, external_files) in tables {
@@ -168,7 +170,8 @@ impl Engine {
         self.db.ingest_external_files(&args)
     }
 
-    /// Merges what is to be merged, so that opening and reading stay fast. Nothing is where nothing is merged by itself.
+    /// Waits for the compactions that are due, so that opening and reading stay fast. Does nothing
+    /// if automatic compactions are disabled.
     pub(crate) fn settle(&self) -> Result<()> {
         if self.options.cf.disable_auto_compactions {
             return Ok(());
@@ -176,10 +179,10 @@ impl Engine {
         self.db.wait_for_compact()
     }
 
-    /// A database with other families is another program's, or of a newer release.
+    /// Refuses a database with other families: it belongs to another program or a newer release.
     fn check_is_ours(dir: &Path, env: &Env) -> Result<()> {
         let Ok(names) = Db::list_column_families(dir, env) else {
-            return Ok(()); // There is none, or opening it says what is wrong.
+            return Ok(()); // There is no database, or opening it reports the error.
         };
         let is_ours = |name: &String| Family::ALL.iter().any(|family| family.name() == name);
         let other = names.iter().find(|name| !is_ours(name));
@@ -196,11 +199,12 @@ impl Engine {
         &self.db
     }
 
-    /// Begins a flush where the active memtable has many deletions.
+    /// Begins a flush if the active memtable has many tombstones.
     fn flush_dead_rows(&self, family: Family) -> Result<()> {
         let its = self.family(family)?;
         let number = |name| self.db.int_property_cf(its, name).unwrap_or(0);
-        // Where another memtable waits, one more may make writers wait. What readers met may be that one.
+        // If another memtable waits already, one more could stall writers. The dead rows that
+        // readers met may be in that one.
         let is_worth_it = number("rocksdb.num-deletes-active-mem-table") >= FLUSHED_MIN
             && number("rocksdb.num-immutable-mem-table") == 0;
         if !is_worth_it {
@@ -266,7 +270,8 @@ impl Store for Engine {
     }
 
     fn last_number(&self) -> u64 {
-        // Not the database's: what this says is durable once `when_durable` tells of it.
+        // Not the database's number: a write with this number is durable once `when_durable`
+        // reports it.
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().map_or(self.opened_at, |(number, _)| *number)
     }
@@ -280,7 +285,7 @@ impl Store for Engine {
             Some((number, durable)) => {
                 durable.on_ready(move |result| told(number, result));
             }
-            // What opening found is on the device.
+            // The writes that the opening found are on the device.
             None => told(self.opened_at, Ok(())),
         }
     }
@@ -348,7 +353,8 @@ impl Store for Engine {
     ) -> Result<()> {
         let family = self.family(family)?;
         let options = CompactRangeOptions {
-            // A merge under an old view may have put rows and their deletions into one table of the lowest level.
+            // A compaction under an old view may have put rows and their tombstones into one table
+            // of the lowest level.
             bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,
             canceled: Some(Arc::clone(canceled)),
             ..CompactRangeOptions::default()
@@ -363,21 +369,22 @@ impl Store for Engine {
 
     fn oldest_view(&self) -> Option<u64> {
         let oldest = self.db.int_property("rocksdb.oldest-snapshot-sequence");
-        // 0: there is none, or it has nothing.
+        // 0 means that there is none, or that it is empty.
         oldest.filter(|number| *number > 0)
     }
 }
 
-/// What last failed.
+/// The last failure of a write or in the background.
 #[derive(Debug, Default)]
 struct Failure(Mutex<Failed>);
 
 #[derive(Debug, Default)]
 struct Failed {
-    /// A write, by its number or that of one before it, behind which none has become durable. The database may take writes
-    /// again, and does not say so: a full device ends no write path.
+    /// The last failed write without a later one that became durable, by its number or that of an
+    /// earlier write. The database may take writes again without telling, for example after the
+    /// device was full.
     of_writes: Option<(u64, Error)>,
-    /// What made the database refuse writes, or could have.
+    /// The error that made the database refuse writes, or could have.
     of_background: Option<Error>,
 }
 
@@ -386,7 +393,7 @@ impl Failure {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What became of a write.
+    /// Records the result of a write.
     fn note(&self, number: u64, result: Result<(), &Error>) {
         let mut failed = self.lock();
         let known = failed.of_writes.as_ref().map(|(number, _)| *number);
@@ -398,7 +405,7 @@ impl Failure {
     }
 }
 
-/// Whether an error says nothing of the device: the call was wrong, or came at the wrong time.
+/// Whether an error says nothing about the device: the call was wrong, or came at the wrong time.
 fn is_passing(e: &Error) -> bool {
     use ErrorKind::{Busy, Incomplete, InvalidArgument, ShutdownInProgress, TryAgain};
     matches!(
@@ -457,20 +464,21 @@ impl View for At<'_> {
         let Ok(family) = self.engine.family(family) else {
             return;
         };
-        // One that cannot compact now says so where it matters, and is asked again later.
+        // A failure is ignored: a compaction error shows elsewhere, and the range will be suggested
+        // again.
         let suggested = self.engine.db.suggest_compact_range(family, Some(from), to);
         drop(suggested);
     }
 }
 
-/// An iterator, and how many dead rows it has passed over.
+/// An iterator that counts the dead rows it has skipped.
 struct Counted {
     rows: DbIterator,
     skipped: u64,
 }
 
 impl Counted {
-    /// Moves it. What it passes over is counted by the thread that does so.
+    /// Moves the iterator. Skipped rows are counted per thread, by the engine's perf context.
     fn moved(&mut self, movement: impl FnOnce(&mut DbIterator)) {
         let level = perf::level();
         if level == PerfLevel::Disable {

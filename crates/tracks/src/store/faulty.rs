@@ -1,4 +1,4 @@
-//! A store for tests, which fails, panics or tells when its test says so.
+//! A store for tests, which fails, panics or reports durability as its test demands.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{Engine, Family, Rows, Store, Told, View};
 use crate::model::key::Fleet;
 use crate::model::time::Time;
 
-/// How many rows of a family begin with these bytes.
+/// The number of rows of a family whose keys begin with these bytes.
 pub(crate) fn count(view: &dyn View, family: Family, first: &[u8]) -> usize {
     let end = crate::model::key::behind(first);
     let mut rows = view.rows(family, first, end.as_deref()).unwrap();
@@ -26,12 +26,12 @@ pub(crate) fn count(view: &dyn View, family: Family, first: &[u8]) -> usize {
     count
 }
 
-/// What is done with the store.
+/// An operation on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act<'a> {
     /// Rows are read from a key on.
     Rows(Family, &'a [u8]),
-    /// The row behind one of this key is read.
+    /// Reading moves on from the row with this key.
     Row(Family, &'a [u8]),
     Write,
     WaitDurable,
@@ -40,10 +40,10 @@ pub(crate) enum Act<'a> {
     Tidy,
 }
 
-/// What it comes to; a panic is one, too.
+/// Called before each operation; its error or panic is the operation's.
 pub(crate) type Rule = dyn Fn(Act<'_>) -> Result<()> + Send + Sync;
 
-/// See the module.
+/// A store that applies a [`Rule`] to an [`Engine`].
 pub(crate) struct Faulty {
     pub(crate) inner: Engine,
     rule: Box<Rule>,

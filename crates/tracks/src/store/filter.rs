@@ -1,7 +1,8 @@
-//! Drops points that are older than their fleets keep, when tables are merged.
+//! The compaction filter that drops points older than their fleets keep.
 //!
-//! The key says how old a point is. What is behind a fleet's horizon is skipped up to the first point that is not: no
-//! tombstone is left of it. A filter has the horizons of the moment at which its merge began, and asks nobody.
+//! The key tells the age of a point. All keys of a fleet before its horizon are skipped up to the
+//! first point that is kept: no tombstones are left. A filter uses the horizons as of the beginning
+//! of its compaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,24 +17,24 @@ use crate::model::time::Time;
 
 const NAME: &str = "ironstone.tracks.Oldest";
 
-/// The oldest points of fleets that are kept, where a filter of compactions finds them. Asking never waits for long, and
-/// changing neither.
+/// The horizons of fleets: the oldest points that are kept. The lock is only held to copy or
+/// replace a pointer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Oldest(Arc<Mutex<Arc<BTreeMap<Fleet, Time>>>>);
 
 impl Oldest {
-    /// As they are now.
+    /// The current horizons.
     fn now(&self) -> Arc<BTreeMap<Fleet, Time>> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From now on they are these.
+    /// Sets the horizons.
     pub(super) fn set(&self, all: BTreeMap<Fleet, Time>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(all);
     }
 }
 
-/// Makes a filter for each merge.
+/// Makes a filter for each compaction.
 pub(super) struct Factory(pub(super) Oldest);
 
 impl CompactionFilterFactory for Factory {

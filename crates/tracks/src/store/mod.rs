@@ -1,6 +1,7 @@
-//! What keeps the rows: column families, atomic batches, iterators at one state. [`Engine`] is Ironstone's; benchmarks have others.
+//! The interface to the store: column families, atomic batches, iterators over one state.
+//! [`Engine`] implements it with Ironstone; benchmarks implement it with other engines.
 //!
-//! Batches are RocksDB's write batches, whose bytes all engines of this format take.
+//! Batches are RocksDB's write batches, whose bytes all engines with this format accept.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,26 +30,26 @@ pub use stalls::Stall;
 pub enum Family {
     /// All points: history.
     Default,
-    /// Where entities are now, by cell.
+    /// Newest positions of entities, by cell.
     Geohash,
     /// Each entity's newest point.
     Latest,
-    /// Which entities were in which cell in which ten minutes.
+    /// Entities by ten minutes and cell.
     Visits,
-    /// Names of entities by their numbers.
+    /// Names of entities, by their numbers.
     Entities,
-    /// Fleets, and the version of all this.
+    /// Fleets, the version of the rows, notes about unfinished work.
     Meta,
     /// Fences.
     Fences,
-    /// What entities are inside of.
+    /// The fences that entities are inside of.
     Inside,
-    /// What happened at fences.
+    /// Events of fences.
     Events,
 }
 
 impl Family {
-    /// All, as they are created.
+    /// All families, in the order of their creation.
     pub const ALL: [Self; 9] = [
         Self::Default,
         Self::Geohash,
@@ -61,7 +62,7 @@ impl Family {
         Self::Events,
     ];
 
-    /// Its name.
+    /// The name of the family.
     pub fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -77,66 +78,76 @@ impl Family {
     }
 }
 
-/// What is called once: with the number of a write, when it and all before it are durable, or with why they may not be.
+/// A callback that is called once: with the number of a write when it and all before it are
+/// durable, or with the reason why they may not be.
 pub type Told = Box<dyn FnOnce(u64, Result<()>) + Send>;
 
-/// Rows, and writes of several at once. Methods may be called from any number of threads.
+/// Rows, and atomic writes of several rows. Methods may be called from any number of threads.
 pub trait Store: Send + Sync {
     /// The id of a family in batches.
     fn id(&self, family: Family) -> u32;
 
-    /// The value of a key now. Errors: the store's.
+    /// The current value of a key. Errors: the store's.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// The state as it is now.
+    /// A view of the current state.
     fn view(&self) -> Box<dyn View + '_>;
 
-    /// Writes a batch: all of it or nothing. Returns its number once reads see it; of two writes, the later one's is greater.
-    /// `durable` is called from a thread of the store, or at once, when it survives a power cut, or with why it may not; without
-    /// it the write may be lost where the process or the power fails before the store next writes to the device.
+    /// Writes a batch: all of it or nothing. Returns its number once reads see it; later writes
+    /// have greater numbers. `durable` is called from a thread of the store, or at once, when the
+    /// write survives a power cut, or with the reason why it may not. Without it, the write may be
+    /// lost if the process or the power fails before the store next writes to the device.
     ///
-    /// Errors: reads do not see it, and `durable` is not called. Where the log failed behind it, it may come back after a crash.
+    /// Errors: reads do not see the batch, and `durable` is not called. If the log failed after the
+    /// batch was appended, the batch may reappear after a crash.
     fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64>;
 
     /// The number of the last write.
     fn last_number(&self) -> u64;
 
-    /// Calls `told` when all writes so far survive a power cut, or with why they may not; as [`Store::write`] does.
+    /// Calls `told` when all writes so far survive a power cut, or with the reason why they may
+    /// not; like [`Store::write`].
     fn when_durable(&self, told: Told);
 
-    /// Waits until the write of a number, and all before it, survive a power cut. Errors: they may not.
+    /// Waits until the write with a number, and all before it, survive a power cut. Errors: they
+    /// may not.
     fn wait_durable(&self, number: u64) -> Result<()>;
 
-    /// Why it takes no writes. `None`: it takes them, as far as it knows. It may learn that it does again from a write that is
-    /// told of alone.
+    /// The reason why the store refuses writes. `None` if it takes them, as far as it knows. It may
+    /// only learn that it takes them again from a write whose durability it reports.
     fn refuses_writes(&self) -> Option<Error> {
         None
     }
 
-    /// Why it takes writes slowly, or not at all for now. `None`: it takes them as they come, as far as it knows.
+    /// The reason why writes are slowed down or stopped for now. `None` if they are not, as far as
+    /// the store knows.
     fn stall(&self) -> Option<Stall> {
         None
     }
 
-    /// From now on points of fleets from before these moments may be dropped when tables are merged, and each table with points
-    /// is merged once in `every`, if that is said. Errors: the store's.
+    /// From now on, points from before the horizon of their fleet may be dropped by compactions,
+    /// and each table with points is compacted once in `every`, if it is given. Errors: the
+    /// store's.
     fn keep(&self, _oldest: BTreeMap<Fleet, Time>, _every: Option<Duration>) -> Result<()> {
         Ok(())
     }
 
-    /// Gives back the space of a range of rows that will be deleted, as far as that is easy. Errors: the store's.
+    /// Frees the space of a range whose rows will be deleted, as far as that is cheap. Errors: the
+    /// store's.
     fn reclaim(&self, _family: Family, _from: &[u8], _to: &[u8]) -> Result<()> {
         Ok(())
     }
 
-    /// Moves dead rows that readers have met to tables, where they can be merged away: those of what was written last are in
-    /// memory. It does not wait for that. Called about once a minute; errors: the store's, and it is done with the next call.
+    /// Moves dead rows that readers have met from memory to tables, where compactions can remove
+    /// them. It does not wait for that. To be called about once a minute; after an error the next
+    /// call tries again. Errors: the store's.
     fn tidy(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Merges the tables that have rows of a range, both ends included, so that what is deleted there is gone, as far as no view is
-    /// older than its deletion. Errors: the store's; `Incomplete`, where `canceled` became true.
+    /// Compacts the tables with rows of a range, both ends included, so that deleted rows are gone,
+    /// unless a view is older than their deletion. Errors: the store's; `Incomplete` if `canceled`
+    /// became true.
     fn compact(
         &self,
         _family: Family,
@@ -146,41 +157,44 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// A number that no later view is older than, and that is not below that of any write that is visible now.
+    /// A number such that no later view is older, and that is at least that of every write that is
+    /// visible now.
     fn visible_number(&self) -> u64 {
         self.last_number()
     }
 
-    /// The number of the oldest view that is there: it has what was there then, also where tables are merged. `None`: there is no
-    /// view, or no view keeps anything.
+    /// The number of the oldest view: compactions preserve what it sees. `None` if there is no
+    /// view, or if views preserve nothing.
     fn oldest_view(&self) -> Option<u64> {
         None
     }
 }
 
-/// One state of a store: what is written later is not in it.
+/// One state of a store, without later writes.
 pub trait View {
     /// The value of a key. Errors: the store's.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// Rows with keys from `from` on, and below `to`. Errors: the store's.
+    /// Rows with keys from `from` on and less than `to`. Errors: the store's.
     fn rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) -> Result<Box<dyn Rows + '_>>;
 
-    /// A reader has passed over many dead rows in this range, so the store may clean up there, when it has time.
+    /// A reader has skipped many dead rows in this range, so that the store may clean up there when
+    /// it has time.
     fn has_dead_rows(&self, _family: Family, _from: &[u8], _to: Option<&[u8]>) {}
 }
 
-/// Rows in the order of their keys. Before the first [`Rows::seek`] there is none.
+/// Rows in the order of their keys. Before the first [`Rows::seek`] there is no row.
 pub trait Rows {
-    /// Goes to the first row whose key is not below `key`.
+    /// Goes to the first row whose key is not less than `key`.
     fn seek(&mut self, key: &[u8]);
     /// Goes to the next row.
     fn next(&mut self);
-    /// The row; `None` behind the last, or where reading failed, which [`Rows::status`] says.
+    /// The row; `None` after the last one, or if reading failed, which [`Rows::status`] tells.
     fn row(&self) -> Option<(&[u8], &[u8])>;
-    /// Errors: what made reading end early.
+    /// Errors: why reading ended early.
     fn status(&self) -> Result<()>;
-    /// How many dead rows (deletions, and what they or newer rows hide) were passed over, as far as the store counts them.
+    /// The number of dead rows (tombstones, and rows hidden by them or by newer rows) that were
+    /// skipped, if the store counts them.
     fn skipped(&self) -> u64 {
         0
     }
@@ -192,7 +206,7 @@ impl fmt::Debug for dyn Store + '_ {
     }
 }
 
-/// Collects what belongs together.
+/// A batch under construction.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
     store: &'a dyn Store,
@@ -224,7 +238,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// An error of a row that cannot be, with its family.
+/// An error about an invalid row, with its family and key.
 pub(crate) fn damaged(family: Family, key: &[u8], e: &Error) -> Error {
     let (family, key) = (family.name(), Hex(key));
     Error::corruption(format!("{family}, key {key}: {e}"))

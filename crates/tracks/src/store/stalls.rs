@@ -1,4 +1,5 @@
-//! Why the engine slows writes down, or stops them for a while: what its listener is told, for who is told to come again.
+//! Write stalls of the engine: why it slows writes down or stops them, so that rejected clients can
+//! be told.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +7,27 @@ use base::sync::{Mutex, PoisonError};
 use ironstone::EventListener;
 use ironstone::listener::{WriteStallCondition, WriteStallInfo};
 
-/// Why writes are slow, or wait.
+/// Why writes are slowed down or stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// They wait; otherwise they are slowed down.
+    /// Whether writes are stopped; otherwise they are slowed down.
     pub is_stopped: bool,
-    /// The family whose rows are behind.
+    /// The family that causes the stall.
     pub family: String,
-    /// The engine's word for why.
+    /// The engine's name of the cause.
     pub cause: &'static str,
-    /// The option of the engine whose larger value ends it.
+    /// The option of the engine that ends the stall if it is increased.
     pub option: &'static str,
 }
 
-/// Those of all families, as they were told last.
+/// The stalls of all families, as last reported by the engine.
 #[derive(Debug, Default)]
 pub(super) struct Stalls(Mutex<BTreeMap<String, Stall>>);
 
 impl Stalls {
-    /// One that stops writes, or else one that slows them down, where the engine says that it does now. What it has told may be
-    /// out of date: it tells of changes behind its lock, so two of them may come in any order.
+    /// A stall that stops writes, or else one that slows them down, if the engine says that there
+    /// is one now. The reports alone may be out of date: the engine makes them outside its lock, so
+    /// that two of them may arrive in any order.
     pub(super) fn worst(&self, (is_stopped, is_delayed): (bool, bool)) -> Option<Stall> {
         if !is_stopped && !is_delayed {
             return None;
@@ -80,7 +82,7 @@ mod tests {
             allow_write_stall: true,
         };
         let family = engine.db().column_family(Family::Visits.name()).unwrap();
-        // Compaction is too slow for one flush behind the other, soon.
+        // Compaction soon falls behind if flush follows flush.
         let found = (0..2000_u32).find_map(|n| {
             let mut batch = Batch::new(&engine);
             batch.put(Family::Visits, &n.to_be_bytes(), &[]).unwrap();
@@ -117,7 +119,7 @@ mod tests {
         assert_eq!(tell("b", over, false), None);
     }
 
-    /// Two changes that were told in the wrong order left a stall that was over, until the next change.
+    /// Two reports in the wrong order leave no stall that is over.
     #[test]
     fn what_is_told_late_is_not_said_where_the_engine_says_no() {
         let stalls = Stalls::default();
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(stalls.worst((false, false)), None);
         assert!(!stalls.worst((false, true)).unwrap().is_stopped);
         assert!(stalls.worst((true, false)).unwrap().is_stopped);
-        // The engine is asked.
+        // The engine itself is asked.
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(dir.path()).unwrap();
         engine

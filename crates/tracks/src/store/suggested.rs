@@ -1,5 +1,5 @@
-//! Where readers have met dead rows: which ranges the store was asked to clean up, and when, as each is asked for once a minute at
-//! most; and in which families.
+//! Ranges in which readers have met dead rows: each is suggested for compaction at most once a
+//! minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +7,17 @@ use base::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Family;
 
-/// For so long a range is left alone.
+/// The least time between two suggestions of a range.
 const PAUSE_NANOS: u64 = 60_000_000_000;
-/// So many ranges are remembered; while there are more, none is asked for.
+/// The most ranges that are remembered; while there are more, no further one is suggested.
 const RANGES_MAX: usize = 1024;
 
-/// See the module.
+/// The suggested ranges, and the families with dead rows.
 #[derive(Debug, Default)]
 pub(super) struct Suggested {
-    /// When each was last asked for.
+    /// When each range was last suggested.
     last: Mutex<BTreeMap<(Family, Vec<u8>), u64>>,
-    /// Families in which readers have met some since it was taken.
+    /// Families in which readers have met dead rows since the last [`Suggested::take_met`].
     met: Mutex<BTreeSet<Family>>,
 }
 
@@ -26,23 +26,24 @@ impl Suggested {
         self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reader has met dead rows in a family.
+    /// Records that a reader has met dead rows in a family.
     pub(super) fn has_met(&self, family: Family) {
         self.met().insert(family);
     }
 
-    /// Whether one has since this was asked last.
+    /// Whether a reader has met dead rows since the last call.
     pub(super) fn take_met(&self, family: Family) -> bool {
         self.met().remove(&family)
     }
 
-    /// There are new tables: all ranges may be asked for again.
+    /// Allows all ranges again, because there are new tables.
     pub(super) fn forget(&self) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.clear();
     }
 
-    /// Whether the range of a family that begins at a key should be asked for at `now`, in nanoseconds. It counts as asked for then.
+    /// Whether to suggest the range of a family that begins at a key, at time `now` in nanoseconds.
+    /// If so, this is recorded.
     pub(super) fn is_due(&self, (family, from): (Family, &[u8]), now: u64) -> bool {
         let range = (family, from.to_vec());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +80,7 @@ mod tests {
         let is_due = |from: &[u8], now| suggested.is_due((Family::Geohash, from), now);
         assert!(is_due(b"a", 1) && is_due(b"b", 1));
         assert!(!is_due(b"a", PAUSE_NANOS));
-        // That of another family is another one.
+        // The same range of another family is a different one.
         assert!(suggested.is_due((Family::Visits, b"a"), 1));
         let later = 1 + PAUSE_NANOS;
         assert!(is_due(b"a", later) && !is_due(b"a", later));
