@@ -1,14 +1,15 @@
-//! Embeds the map: a list of the files that `cargo xtask web` has put into `web/dist`. The list is empty where it has not.
+//! Embeds the map: the list of the files that `cargo xtask web` has put into `web/dist`. Without
+//! them the list is empty.
 
 use std::error::Error;
 use std::path::Path;
 use std::{env, fs};
 
-/// What the bundler makes of every file.
+/// The suffix of the compressed copy that the bundler makes of every file.
 const COMPRESSED: &str = ".gz";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // The folder is always there: a path that is missing would run this again in each build.
+    // The folder always exists: a missing path would cause a rerun in each build.
     println!("cargo::rerun-if-changed=web/dist");
     println!("cargo::rerun-if-changed=build.rs");
     let dist = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("web/dist");

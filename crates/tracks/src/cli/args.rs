@@ -1,4 +1,4 @@
-//! What may be said on the command line.
+//! The arguments of the command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -310,7 +310,7 @@ pub(crate) struct Restore {
     pub(crate) replace: bool,
 }
 
-/// What of a report is in which column.
+/// Fields of a report, and their columns.
 pub(crate) type Map = Vec<(String, String)>;
 
 #[derive(Debug, Args)]
@@ -352,7 +352,7 @@ impl From<ScopeArg> for Scope {
     }
 }
 
-/// A number of bytes: 4096, 64K, 8M, 1G; powers of 1024.
+/// Parses a number of bytes: 4096, 64K, 8M, 1G; powers of 1024.
 fn size(text: &str) -> Result<usize, String> {
     let wrong = || format!("{text:?} is no size: write 4096, 64K, 8M or 1G");
     let upper = text.trim().to_ascii_uppercase();

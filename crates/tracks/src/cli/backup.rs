@@ -1,4 +1,4 @@
-//! `backup` and `restore`: of a folder that is not open. `POST /v1/backups` is for one that is.
+//! `backup` and `restore`, for a folder that is not open. A running service has `POST /v1/backups`.
 
 use std::process::ExitCode;
 

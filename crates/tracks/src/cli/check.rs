@@ -1,4 +1,4 @@
-//! `check`: whether the rows of a folder agree with each other.
+//! `check`: whether the rows of a folder are consistent.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ pub(crate) fn run(args: &Check) -> Result<ExitCode> {
     let engine = Engine::open(&args.dir)?;
     let style = ProgressStyle::with_template("{elapsed_precise} {human_pos} rows, {per_sec}");
     let style = style.map_err(Error::broken)?;
-    // It draws nothing where stderr is no terminal.
+    // It draws nothing if stderr is not a terminal.
     let progress = ProgressBar::no_length().with_style(style);
     let options = Options {
         visits: !args.no_visits,

@@ -1,7 +1,7 @@
-//! Settings of `serve` from a file and from the environment: the command line goes before the environment, and that
-//! before the file. Their names are those of the options.
+//! Settings of `serve` from a file and from the environment. The command line has priority over the
+//! environment, and that over the file. Their names are those of the options.
 //!
-//! What they say is put before the options of the command line, so that one piece of code reads all three.
+//! They are inserted before the options of the command line, so that one parser reads all three.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,23 @@ use toml::de::{DeTable, DeValue};
 use super::args::Cli;
 use super::say;
 
-/// What variables of the environment begin with.
+/// The prefix of the variables of the environment.
 const PREFIX: &str = "IRONSTONE_TRACKS_";
 /// A variable that is read elsewhere.
 const PASSWORD: &str = "MQTT_PASSWORD";
 /// Options that are not settings.
 const NOT_SETTINGS: [&str; 4] = ["config", "print_config", "help", "version"];
 
-/// A setting's value, and who says it.
+/// A setting's value, and its source.
 struct Setting {
     id: String,
     value: String,
     from: String,
 }
 
-/// The command line with all settings; and these as a file. Errors: a setting is wrong, and who says it; a command line
-/// that is wrong ends the process, as one that asks for help does.
+/// The command line with all settings; and these settings as a file. Errors: a setting is wrong;
+/// the error names its source. An invalid command line ends the process, and so does a request for
+/// help.
 pub(crate) fn parse() -> Result<(Cli, String)> {
     let args: Vec<OsString> = std::env::args_os().collect();
     let variables = std::env::vars_os().filter_map(|(name, value)| {
@@ -66,12 +67,12 @@ fn is_flag(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
 }
 
-/// The command line, with settings of the file and the environment in it.
+/// The command line, with the settings of the file and the environment inserted.
 fn with_settings(
     args: Vec<OsString>,
     variables: Vec<(String, String)>,
 ) -> Result<(Vec<OsString>, Vec<Setting>)> {
-    // First what it says alone; what it lacks may be said elsewhere.
+    // First the command line alone; missing arguments may be given elsewhere.
     let relaxed = Cli::command().mut_subcommand("serve", relaxed);
     let Ok(matches) = relaxed.try_get_matches_from(&args) else {
         return Ok((args, Vec::new()));
@@ -114,7 +115,7 @@ fn with_settings(
     Ok((all, settings))
 }
 
-/// The command, where nothing is asked for.
+/// The command without required arguments.
 fn relaxed(serve: Command) -> Command {
     let ids: Vec<String> = serve
         .get_arguments()
@@ -179,7 +180,7 @@ fn plain(value: &Spanned<DeValue<'_>>) -> Option<String> {
     }
 }
 
-/// Errors: the option does not take the value; it says who says it.
+/// Errors: the option does not take the value; the error names its source.
 fn check(arg: &Arg, value: String, from: String) -> Result<Setting> {
     let id = arg.get_id().to_string();
     let wrong = |why: &str| {
@@ -206,7 +207,7 @@ fn check(arg: &Arg, value: String, from: String) -> Result<Setting> {
     Ok(Setting { id, value, from })
 }
 
-/// All settings as a file of them.
+/// All settings as a configuration file.
 fn printed(serve: &ArgMatches, settings: &[Setting]) -> String {
     let mut out =
         "# Settings of `ironstone-tracks serve`, as they are in force: serve --config FILE\n"

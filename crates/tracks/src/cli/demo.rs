@@ -1,7 +1,7 @@
-//! `demo`: a simulated city that moves by real time, served on this machine, with a map to look at.
+//! `demo`: a simulated city that moves in real time, served on this machine, with a map.
 //!
-//! Objects report through the service, as they would over HTTP. Some minutes are simulated first, as fast as the service
-//! takes them, so that there are tracks and events from the beginning.
+//! Objects report through the service, as over HTTP. Some minutes are simulated first, as fast as
+//! the service takes them, so that there are tracks and events from the beginning.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -33,19 +33,19 @@ use super::serve::check_open;
 use super::signals::{Wish, on_signals};
 use super::{print, say};
 
-/// Its centre: latitude, longitude.
+/// The centre of the city: latitude, longitude.
 const CENTRE: (f64, f64) = (59.3293, 18.0686);
 const RADIUS_M: f64 = 6000.0;
 const FLEET: &str = "city";
-/// Every object has one of them.
+/// Each object has one of these tags.
 const TAGS: [&str; 3] = ["taxi", "courier", "bus"];
-/// Reports of the past, about so many at most.
+/// The approximate limit for reports of the past.
 const PAST_MAX: u64 = 200_000;
-/// Reports are given to the service this often.
+/// How often reports are passed to the service.
 const STEP: Duration = Duration::from_millis(100);
-/// Reports that are later are left out: this machine is too slow for as many.
+/// Reports that are later than this are left out: the machine is too slow.
 const LATE: i64 = 3 * SECOND;
-/// Reports that are given together at most.
+/// The most reports that are passed together.
 const BATCH: usize = 2000;
 
 pub(crate) fn run(args: &Demo) -> Result<ExitCode> {
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Demo) -> Result<ExitCode> {
     let (sender, stopped) = channel();
     on_signals(&SystemThreads, move |wish| {
         if wish == Wish::Stop {
-            // It ends already.
+            // If the receiver is gone, the process is ending.
             sender.send(()).unwrap_or_default();
         }
     })?;
@@ -115,7 +115,7 @@ fn welcome(args: &Demo, address: &str) -> String {
     )
 }
 
-/// Where the tracks are. A folder that nobody asked for is removed at the end.
+/// The folder of the tracks. A temporary one is removed at the end.
 struct Folder {
     path: PathBuf,
     is_ours: bool,
@@ -178,7 +178,7 @@ fn fleet(tracks: &Tracks) -> Result<Arc<Info>> {
 
 type FenceOf = (&'static str, Area, u32, Vec<String>);
 
-/// Metres east and north of the centre as longitude and latitude.
+/// Converts metres east and north of the centre to longitude and latitude.
 fn at(east: f64, north: f64) -> [f64; 2] {
     let degrees = 1.0 / 111_195.0;
     let lon = CENTRE.1 + east * degrees / CENTRE.0.to_radians().cos();
@@ -252,12 +252,12 @@ fn roads(city: &City) -> Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// Objects that move: the traffic, whose time goes `speed` times as fast as that of the clock.
+/// The moving objects: traffic whose time runs `speed` times as fast as the clock.
 struct Moving {
     traffic: Traffic,
     begin: Time,
     speed: i64,
-    /// In the past, one of so many reports is given.
+    /// In the past, only one of this many reports is used.
     every: u32,
     /// A report that is not due yet.
     next: Option<Sent>,
@@ -297,7 +297,7 @@ impl Moving {
         })
     }
 
-    /// A time of the traffic as one of the clock.
+    /// Converts a time of the traffic to one of the clock.
     fn by_clock(&self, time: Time) -> Time {
         Time(self.begin.0 + (time.0 - self.begin.0) / self.speed)
     }
@@ -319,7 +319,7 @@ impl Moving {
         report
     }
 
-    /// Gives all reports until `now`, or fewer where that would take long.
+    /// Passes all reports until `now` to the service, or fewer if that would take long.
     fn past(
         &mut self,
         tracks: &Tracks,
@@ -336,7 +336,7 @@ impl Moving {
             batch.push(self.report(sent));
             if batch.len() >= BATCH {
                 give(tracks, fleet, &mut batch, arrival)?;
-                // Sent once, it says so to `live` as well.
+                // The signal is sent only once: received here, it ends the demo before `live`.
                 if stopped.try_recv().is_ok() {
                     return Err(Error::new(
                         ErrorKind::Aborted,
@@ -348,7 +348,7 @@ impl Moving {
         give(tracks, fleet, &mut batch, now)
     }
 
-    /// Gives reports as they come, until it is told to stop or the time is over.
+    /// Passes reports as they become due, until it is told to stop or the time is over.
     fn live(
         &mut self,
         tracks: &Tracks,
@@ -387,7 +387,7 @@ impl Moving {
     }
 }
 
-/// Gives reports to the service, which may have too many on their way.
+/// Passes reports to the service, and waits while too many are in progress.
 fn give(tracks: &Tracks, fleet: &Info, batch: &mut Vec<Report>, arrival: Time) -> Result<()> {
     let clock = SystemClock::shared();
     while !batch.is_empty() {

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &args::Export) -> Result<ExitCode> {
     let out = BufWriter::with_capacity(256 << 10, out);
     let mut writer = Writer::new(args.format, out, &info.settings.tags)?;
     let style = ProgressStyle::with_template("{elapsed_precise} {human_pos} points, {per_sec}");
-    // It draws nothing where stderr is no terminal.
+    // It draws nothing if stderr is not a terminal.
     let bar = ProgressBar::no_length().with_style(style.map_err(Error::broken)?);
     let count = export(&*view, info.fleet, &choice, &mut writer, &mut |count| {
         bar.set_position(count);

@@ -1,4 +1,4 @@
-//! `import`: files become a part of a folder's tracks, all of them or nothing.
+//! `import`: files become a part of a folder's tracks, all of them or none.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
@@ -20,7 +20,7 @@ use tracks::store::Engine;
 use super::args;
 use super::{print, say};
 
-/// So many bad records are said on stderr where there is no file for them.
+/// How many bad records are printed on stderr if there is no file for them.
 const SAID_MAX: u64 = 10;
 
 pub(crate) fn run(args: &args::Import) -> Result<ExitCode> {
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &args::Import) -> Result<ExitCode> {
     };
     let mut bad = BadLines::new(args.bad_lines.as_deref())?;
     let style = ProgressStyle::with_template("{elapsed_precise} {msg} {human_pos}, {per_sec}");
-    // It draws nothing where stderr is no terminal.
+    // It draws nothing if stderr is not a terminal.
     let bar = ProgressBar::no_length().with_style(style.map_err(Error::broken)?);
     let mut told = |progress| show(&bar, progress);
     let mut import = Import::begin(&engine, &fleet, now, &how)?;
@@ -96,7 +96,7 @@ enum Input {
     File(PathBuf),
 }
 
-/// The files that are named, and those of their format in the folders that are.
+/// The named files, and the files of the format in the named folders.
 fn inputs(args: &args::Import) -> Result<Vec<Input>> {
     let mut out = Vec::new();
     for path in &args.files {
@@ -195,7 +195,7 @@ impl Read for Source {
     }
 }
 
-/// Where bad records are said.
+/// Where bad records are written.
 struct BadLines {
     out: Option<(PathBuf, BufWriter<std::fs::File>)>,
     count: u64,

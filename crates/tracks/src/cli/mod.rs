@@ -47,7 +47,7 @@ fn run() -> Result<ExitCode> {
     }
 }
 
-/// Errors: there is no database in a folder. Opening would make it.
+/// Errors: there is no database in a folder. Opening it would create one.
 fn check_is_there(dir: &Path) -> Result<()> {
     if dir.join("CURRENT").exists() {
         return Ok(());
@@ -55,12 +55,12 @@ fn check_is_there(dir: &Path) -> Result<()> {
     Err(Error::not_found("there is no database in this folder").file(dir))
 }
 
-/// Says something to whoever runs this, on stderr. It is no matter if nobody listens.
+/// Prints a line for the operator on stderr. Failures are ignored.
 fn say(text: &str) {
     writeln!(std::io::stderr(), "{text}").unwrap_or_default();
 }
 
-/// Prints a line of results. Whoever does not read them any more has seen enough.
+/// Prints a line of results. A failure is ignored: the reader has seen enough.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")

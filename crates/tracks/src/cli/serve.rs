@@ -24,10 +24,10 @@ use super::args::Serve;
 use super::signals::{Wish, on_signals};
 use super::{print, say};
 
-/// The environment's variable with the password for the broker.
+/// The variable of the environment with the password for the broker.
 const MQTT_PASSWORD: &str = "IRONSTONE_TRACKS_MQTT_PASSWORD";
 
-/// Open files that are kept for the database.
+/// Open files that are reserved for the database.
 const FILES_RESERVED: u64 = 2048;
 
 pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
@@ -36,10 +36,10 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
     let tokens = args.tokens.as_deref().map(Tokens::read).transpose()?;
     let mqtt = mqtt(args)?;
     Name::new(&args.device_fleet)?;
-    // First, so that a signal ends it in order from the beginning.
+    // First of all, so that a signal always ends the process in order.
     let (sender, wishes) = channel();
     on_signals(&SystemThreads, move |wish| {
-        // It ends already.
+        // If the receiver is gone, the process is ending.
         sender.send(wish).unwrap_or_default();
     })?;
     let files = more_files();
@@ -73,7 +73,8 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
     if !has_tokens {
         say("note: there are no tokens (--tokens): whoever reaches the address may do everything");
     }
-    // Errors: there is no thread for signals any more, which ends it as one does.
+    // An error means that the thread for signals is gone, which ends the service like a signal to
+    // stop.
     while let Ok(Wish::Reload) = wishes.recv() {
         reload(args, tls.as_deref(), &server);
     }
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets the process have as many files and connections as it may, and says how many that are.
+/// Raises the limit of open files and connections as far as allowed, and returns it.
 fn more_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit {
@@ -95,7 +96,8 @@ fn more_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Reads the certificate and the tokens again. What is wrong with one of them is said, and the old one stays.
+/// Reads the certificate and the tokens again. If one of them is wrong, this is reported, and the
+/// old one stays.
 fn reload(args: &Serve, tls: Option<&Tls>, server: &Server) {
     let told = |what: &str, file: &Path, done: Result<()>| match done {
         Ok(()) => say(&format!("{what} read again: {}", file.display())),
@@ -146,7 +148,7 @@ fn mqtt(args: &Serve) -> Result<Option<Settings>> {
     Ok(Some(settings))
 }
 
-/// Errors: other machines would reach the address, and that was not asked for.
+/// Errors: other machines could reach the address, and that was not allowed.
 pub(super) fn check_open(address: SocketAddr, may_be: bool) -> Result<()> {
     if address.ip().is_loopback() || may_be {
         return Ok(());

@@ -1,18 +1,19 @@
-//! SIGTERM and SIGINT: the first ends the process in order; a second SIGINT at once. SIGHUP: files are read again.
+//! SIGTERM and SIGINT: the first one ends the process in order, a second SIGINT at once. SIGHUP:
+//! files are read again.
 
 use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// What a signal asks for.
+/// The meaning of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Reload,
     Stop,
 }
 
-/// Calls `tell` at each SIGHUP, and at the first signal to stop, on a thread of its own.
+/// Calls `tell` at each SIGHUP, and at the first signal to stop, on a separate thread.
 pub(crate) fn on_signals(
     threads: &dyn Threads,
     tell: impl Fn(Wish) + Send + 'static,
@@ -38,7 +39,7 @@ pub(crate) fn on_signals(
             }
         }
     };
-    // It ends with the process.
+    // The thread ends with the process.
     drop(threads.start("signals", Box::new(run)).map_err(failed)?);
     Ok(())
 }

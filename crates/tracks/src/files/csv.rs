@@ -1,8 +1,8 @@
 //! CSV files of any [`Layout`].
 //!
-//! The file is cut into lines before quotation marks are looked at: a mark that does not end spoils its line, and not
-//! the rest of the file. Fields with line breaks are refused for that. A file with a header has as many fields in
-//! each line.
+//! The file is split into lines before quotation marks are looked at: a mark without an end spoils
+//! its line, but not the rest of the file. Therefore fields with line breaks are refused. In a file
+//! with a header, each line has as many fields as the header.
 
 use std::io::BufRead;
 use std::ops::Range;
@@ -96,11 +96,12 @@ impl<R: BufRead> Csv<R> {
         }
     }
 
-    /// Reads what is before the records.
+    /// Reads the lines before the records.
     fn begin(&mut self) -> Result<Columns> {
         let header = u64::from(self.layout.header);
         for _ in 0..self.layout.skip_lines + header {
-            // An empty line is a header of no columns, and one that is too long a header of too many.
+            // An empty line is a header without columns, and an overlong one is a header with too
+            // many.
             let is_there = self.lines.advance().map_err(fatal)?;
             if !is_there {
                 return Err(record::cut_off("its header"));
@@ -117,7 +118,7 @@ impl<R: BufRead> Csv<R> {
     }
 }
 
-/// An error of one line that no record can be read after.
+/// Makes an error of one line one that ends the file.
 fn fatal(e: Error) -> Error {
     if goes_on(&e) {
         return Error::not_supported(format!("the header: {}", message(&e)));
@@ -165,7 +166,7 @@ impl Fields {
         }
     }
 
-    /// Cuts a line. Errors: `InvalidArgument`.
+    /// Splits a line. Errors: `InvalidArgument`.
     fn read(&mut self, text: &str) -> Result<()> {
         self.count = 0;
         if text.is_empty() {
@@ -195,7 +196,7 @@ impl Fields {
             Some(before) => *ends.get(before)?,
         };
         let bytes = self.bytes.get(from..*ends.get(nth)?)?;
-        // Text was cut at separators and quotation marks, which are ASCII.
+        // The text was split at separators and quotation marks, which are ASCII.
         std::str::from_utf8(bytes).ok()
     }
 
@@ -204,10 +205,10 @@ impl Fields {
     }
 }
 
-/// The columns' places from 0 on.
+/// The indexes of the columns, from 0.
 #[derive(Debug, Default)]
 struct Columns {
-    /// How many there are. `None`: no header says it.
+    /// The number of columns. `None` if there is no header.
     count: Option<usize>,
     entity: Option<usize>,
     lat: Option<usize>,
@@ -225,7 +226,8 @@ struct Columns {
 }
 
 impl Columns {
-    /// Errors: `NotFound`, where the header lacks one; `NotSupported`, where the layout contradicts itself.
+    /// Errors: `NotFound` if the header lacks a column; `NotSupported` if the layout contradicts
+    /// itself.
     fn of(layout: &Layout, header: Option<&Fields>) -> Result<Self> {
         let contradiction = |why: &str| Error::not_supported(format!("the layout: {why}"));
         if !layout.separator.is_ascii() || matches!(layout.separator, b'"' | b'\n') {
@@ -263,7 +265,7 @@ impl Columns {
     }
 }
 
-/// Where a column is.
+/// The index of a column.
 fn place(column: &Column, header: Option<&Fields>) -> Result<Option<usize>> {
     let (name, is_optional) = match column {
         Column::Number(0) => return Err(Error::not_supported("column 0: the first one is 1")),
@@ -299,7 +301,7 @@ fn place(column: &Column, header: Option<&Fields>) -> Result<Option<usize>> {
     }
 }
 
-/// A line that is cut.
+/// A line, split into fields.
 struct Row<'a> {
     fields: &'a Fields,
     columns: &'a Columns,
@@ -307,7 +309,7 @@ struct Row<'a> {
     named: Option<&'a Name>,
 }
 
-/// What a line says.
+/// The content of a line.
 enum Read {
     One(Box<(Report, Vec<String>)>),
     Many(Polyline),
@@ -324,8 +326,8 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// A field. `None`: it is empty, or there is no such column. Errors: `InvalidArgument`, where the line is too
-    /// short.
+    /// A field. `None` if it is empty, or if there is no such column. Errors: `InvalidArgument` if
+    /// the line is too short.
     fn get(&self, column: Option<usize>) -> Result<Option<&'a str>> {
         let Some(column) = column else {
             return Ok(None);
@@ -341,7 +343,7 @@ impl<'a> Row<'a> {
         Ok(Some(field).filter(|field| !field.is_empty()))
     }
 
-    /// The same without spaces around.
+    /// Like [`Row::get`], without surrounding spaces.
     fn trimmed(&self, column: Option<usize>) -> Result<Option<&'a str>> {
         let field = self.get(column)?.map(str::trim_ascii);
         Ok(field.filter(|field| !field.is_empty()))
@@ -449,11 +451,11 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The positions of one record that are still to be read.
+/// The positions of one record that are not read yet.
 #[derive(Debug)]
 struct Polyline {
     entity: Name,
-    /// The time of the next one.
+    /// The time of the next position.
     time: Time,
     every: i64,
     text: String,

@@ -1,4 +1,4 @@
-//! The formats, and their names.
+//! The file formats, and their names.
 
 use std::fmt;
 use std::path::Path;
@@ -8,12 +8,12 @@ use base::{Error, Result};
 
 use super::record::shown;
 
-/// A format of files.
+/// A file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// CSV, of the layout of the options.
+    /// CSV with the layout of the options.
     Csv,
-    /// A JSON object in each line.
+    /// One JSON object in each line.
     Ndjson,
     /// A Feature or FeatureCollection.
     GeoJson,
@@ -28,7 +28,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All, as they are named.
+    /// All formats, by name.
     pub(super) const NAMES: [(&str, Self); 7] = [
         ("csv", Self::Csv),
         ("ndjson", Self::Ndjson),
@@ -39,7 +39,8 @@ impl Format {
         ("porto", Self::Porto),
     ];
 
-    /// The format of a file by its name's ending. Errors: `InvalidArgument`, where that says nothing.
+    /// The format of a file, by its extension. Errors: `InvalidArgument` if the extension is
+    /// unknown.
     ///
     /// ```
     /// use std::path::Path;

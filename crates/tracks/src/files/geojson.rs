@@ -8,11 +8,12 @@
 //!      "properties":{"entity":"car1", "coordTimes":["2023-11-14T22:13:20Z", …]}}]}
 //! ```
 //!
-//! Properties are those of [`json`](super::json), but for the position. A line's times are `times` or `coordTimes`,
-//! as converters from GPX write them; what else its properties say holds for all its positions. Where they name no
-//! entity, the feature's `id` does, if it is a string. The file is a stream:
-//! one feature is in memory, of 8 MiB at most; a larger one is refused, and skipped without being kept. Members that
-//! are not needed are skipped the same way.
+//! The properties are the members of [`json`](super::json), except the position. The times of a
+//! line are in `times` or `coordTimes`, as converters from GPX write them; its other properties
+//! apply to all its positions. If the properties name no entity, the feature's `id` does if it is a
+//! string. The file is read as a stream: one feature is in memory, of at most 8 MiB; a larger one
+//! is refused, and skipped without being kept. Members that are not needed are skipped in the same
+//! way.
 
 use std::io::BufRead;
 
@@ -27,24 +28,24 @@ use super::{json, number};
 use crate::geo::position::Position;
 use crate::model::report::Report;
 
-/// The members of a feature that are looked at.
+/// The members of a feature that are read.
 const FEATURE: [&str; 4] = ["type", "geometry", "properties", "id"];
 /// [`json::TOLD`], and the times of a line.
 const PROPERTIES: [&str; 11] = json::told_and(["times", "coordTimes"]);
 
 #[derive(Debug)]
 enum State {
-    /// Nothing is read.
+    /// Nothing has been read.
     Start,
-    /// A member of the outermost object is next, or its end.
+    /// A member of the outermost object comes next, or its end.
     Members { is_first: bool },
-    /// A feature is next, or the end of the list.
+    /// A feature comes next, or the end of the list.
     Features { is_first: bool },
-    /// Positions of a line are next.
+    /// Positions of a line come next.
     Line(Box<Line>),
-    /// Nothing may follow.
+    /// Nothing but spaces may follow.
     End,
-    /// All is read.
+    /// Everything has been read.
     Over,
 }
 
@@ -54,13 +55,13 @@ pub(super) struct GeoJson<R> {
     stream: Stream<R>,
     options: Options,
     state: State,
-    /// The outermost object's members as [`FEATURE`] names them.
+    /// The members of the outermost object that are named in [`FEATURE`].
     top: [Option<String>; 4],
     has_features: bool,
     buffer: Vec<u8>,
 }
 
-/// What a feature says.
+/// The content of a feature.
 enum Feature {
     One(Box<(Report, Vec<String>)>),
     Line(Box<Line>),
@@ -117,7 +118,7 @@ impl<R: BufRead> GeoJson<R> {
         Ok(())
     }
 
-    /// A member of the outermost object.
+    /// Reads a member of the outermost object.
     fn member(&mut self, is_first: bool) -> Result<Option<Record>> {
         let within = "the outermost object";
         if self.stream.peek_token()? == Some(b'}') {
@@ -155,7 +156,7 @@ impl<R: BufRead> GeoJson<R> {
 
     fn key(&mut self, within: &str) -> Result<String> {
         if self.stream.peek_token()? != Some(b'"') {
-            // Says what is there.
+            // Fails, and says what was found instead.
             self.stream.token(b"\"", within)?;
         }
         let (at, text) = self.value(LINE_BYTES_MAX, within)?;
@@ -163,7 +164,7 @@ impl<R: BufRead> GeoJson<R> {
         key.ok_or_else(|| Error::corruption(format!("{within} has a key that is none")).offset(at))
     }
 
-    /// Takes a value. `None`: it is too long, or not UTF-8.
+    /// Reads a value. `None` if it is too long, or not UTF-8.
     fn value(&mut self, most: usize, within: &str) -> Result<(u64, Option<String>)> {
         let at = self.stream.at();
         let mut bytes = Vec::new();
@@ -171,7 +172,7 @@ impl<R: BufRead> GeoJson<R> {
         Ok((at, String::from_utf8(bytes).ok().filter(|_| is_whole)))
     }
 
-    /// The outermost object ends: it was a collection, or is a feature.
+    /// Handles the end of the outermost object: it was a collection, or is a feature itself.
     fn end_members(&mut self) -> Result<Option<Record>> {
         self.state = State::End;
         let [kind, geometry, properties, id] = std::mem::take(&mut self.top);
@@ -198,7 +199,7 @@ impl<R: BufRead> GeoJson<R> {
         self.found(&text, 0)
     }
 
-    /// A feature of the list.
+    /// Reads a feature of the list.
     fn feature(&mut self, is_first: bool) -> Result<Option<Record>> {
         let within = "the list of features";
         if self.stream.peek_token()? == Some(b']') {
@@ -210,7 +211,7 @@ impl<R: BufRead> GeoJson<R> {
             self.stream.token(b",", within)?;
         }
         if self.stream.peek_token()? != Some(b'{') {
-            // Says what is there.
+            // Fails, and says what was found instead.
             self.stream.token(b"{", within)?;
             return Err(Error::broken("a feature that is none"));
         }
@@ -342,7 +343,8 @@ fn feature(text: &str, options: &Options, place: Place) -> Result<Feature> {
     }
 }
 
-/// A position and an altitude: longitude, latitude, metres. What follows is left out, as RFC 7946 says.
+/// A position and an altitude: longitude, latitude, metres. Further elements are ignored, as RFC
+/// 7946 says.
 fn position(list: &str) -> Result<(Position, Option<i32>)> {
     let mut numbers = elements(list);
     let (lon, lat) = (numbers.next(), numbers.next());
@@ -354,7 +356,7 @@ fn position(list: &str) -> Result<(Position, Option<i32>)> {
     Ok((position, altitude.map(number::altitude).transpose()?))
 }
 
-/// A list whose elements are taken one by one.
+/// A list whose elements are read one by one.
 #[derive(Debug)]
 struct List {
     text: String,
@@ -376,10 +378,10 @@ impl List {
     }
 }
 
-/// A line whose positions are still to be read.
+/// A line whose positions are not read yet.
 #[derive(Debug)]
 struct Line {
-    /// What holds for all of them.
+    /// The fields that all positions share.
     report: (Report, Vec<String>),
     coordinates: List,
     times: List,
@@ -408,7 +410,7 @@ impl Line {
                 } else {
                     "times than coordinates"
                 };
-                // Said once.
+                // Reported once.
                 self.coordinates.at = usize::MAX;
                 self.times.at = usize::MAX;
                 Err(bad(format!("there are more {more}")))

@@ -7,12 +7,13 @@
 //!   </trkseg></trk></gpx>
 //! ```
 //!
-//! `speed` (m/s) and `course` (degrees) are children of a point in 1.0, and in 1.1 extensions of any namespace, as
-//! Garmin's TrackPointExtension has them. `ironstone:accuracy`, `battery`, `tags` and `attributes` are ours. Times
-//! are UTC, also without a `Z`, as GPX says. Points of routes, and waypoints, are counted and left out.
+//! `speed` (m/s) and `course` (degrees) are children of a point in 1.0, and extensions in any
+//! namespace in 1.1, as in Garmin's TrackPointExtension. `ironstone:accuracy`, `battery`, `tags`
+//! and `attributes` are extensions of this project. Times are UTC, also without a `Z`, as GPX says.
+//! Points of routes, and waypoints, are counted and left out.
 //!
-//! One tag or text is in memory, of 1 MiB at most. Document types are refused, so that no entity is ever expanded but
-//! XML's own five. What is no XML ends the file.
+//! One tag or text is in memory, of at most 1 MiB. Document types are refused, so that only the
+//! five entities of XML itself are expanded. Malformed XML ends the file.
 
 use std::io::{self, BufRead, Read};
 
@@ -29,16 +30,16 @@ use crate::model::report::Report;
 
 /// The largest tag, text or comment, bytes.
 const EVENT_BYTES_MAX: u64 = 1 << 20;
-/// The deepest element.
+/// The deepest nesting of elements.
 const DEPTH_MAX: usize = 64;
-/// The longest name of a tag, bytes: those of open elements are kept.
+/// The longest name of a tag, bytes: the names of open elements are kept.
 const NAME_BYTES_MAX: usize = 1 << 10;
-/// So many attributes of a point are looked at; it has two.
+/// The most attributes of a point that are read; it needs two.
 const ATTRIBUTES_MAX: usize = 32;
-/// What our extensions begin with.
+/// The namespace prefix of this project's extensions.
 pub(super) const PREFIX: &str = "ironstone";
 
-/// What a point's elements say.
+/// The elements of a point that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaf {
     Time,
@@ -65,7 +66,7 @@ enum Element {
 }
 
 impl Element {
-    /// The element of this name in a parent.
+    /// The element with this name in a parent.
     fn of(parent: Option<Self>, name: &str) -> Self {
         let local = name.rsplit(':').next().unwrap_or(name);
         match (parent, local) {
@@ -106,12 +107,12 @@ impl Element {
     }
 }
 
-/// Whose the points of a track are.
+/// The entity of a track's points.
 #[derive(Debug)]
 enum Whose {
     NotSaid,
     Named(Name),
-    /// An error was said, and the points are left out.
+    /// An error was reported, and the points are left out.
     Refused,
 }
 
@@ -129,7 +130,7 @@ struct Draft {
 pub(super) struct Gpx<R> {
     xml: Reader<Limited<R>>,
     named: Option<Name>,
-    /// The elements that are open.
+    /// The open elements, outermost first.
     path: Vec<Element>,
     whose: Whose,
     draft: Option<Draft>,
@@ -158,7 +159,7 @@ impl<R: BufRead> Gpx<R> {
         }
     }
 
-    /// Points that were left out.
+    /// The number of points that were left out.
     pub(super) fn ignored(&self) -> u64 {
         self.ignored
     }
@@ -253,13 +254,13 @@ impl<R: BufRead> Gpx<R> {
         Ok(())
     }
 
-    /// Text of the innermost element, where it is looked at.
+    /// Adds text of the innermost element, if that element is read.
     fn append(&mut self, text: &str) {
         let is_wanted = matches!(
             self.path.last(),
             Some(Element::TrackName | Element::Leaf(_))
         );
-        // One byte more than is allowed, so that it is refused when it ends.
+        // One byte more than allowed is kept, so that the text is refused at its end.
         if is_wanted && self.text.len() <= LINE_BYTES_MAX {
             self.text.push_str(text);
         }
@@ -287,7 +288,7 @@ impl<R: BufRead> Gpx<R> {
             return Ok(());
         }
         self.whose = Whose::Refused;
-        // Spaces are of the name, unless the text is on lines of its own.
+        // Spaces belong to the name, unless the text is on lines of its own.
         let text = if text.contains('\n') {
             text.trim()
         } else {
@@ -358,7 +359,7 @@ impl Draft {
             lon: None,
             texts: [const { None }; 8],
         };
-        // Looking for names that are there twice takes the square of their number.
+        // The check for duplicate names takes quadratic time.
         let mut attributes = tag.attributes();
         attributes.with_checks(false);
         for attribute in attributes.take(ATTRIBUTES_MAX).flatten() {
@@ -414,7 +415,7 @@ impl Draft {
     }
 }
 
-/// What a reference stands for: a character by its number, or one of XML's own five.
+/// The character of a reference: by its number, or one of the five entities of XML itself.
 fn character(reference: &BytesRef<'_>) -> Result<char> {
     let refused = |why: &str| {
         let name: &str = reference;
@@ -435,7 +436,7 @@ fn character(reference: &BytesRef<'_>) -> Result<char> {
     }
 }
 
-/// Errors: `NotSupported`, where the file says that it is not UTF-8.
+/// Errors: `NotSupported` if the file declares an encoding other than UTF-8.
 fn encoding(declaration: &BytesDecl<'_>) -> Result<()> {
     let Some(Ok(encoding)) = declaration.encoding() else {
         return Ok(());
@@ -451,14 +452,14 @@ fn encoding(declaration: &BytesDecl<'_>) -> Result<()> {
     Err(Error::not_supported(format!("the encoding {encoding}")).hint("convert it to UTF-8"))
 }
 
-/// A reader that gives so many bytes, and an error where more are wanted.
+/// A reader that gives a limited number of bytes, and then an error.
 #[derive(Debug)]
 struct Limited<R> {
     read: R,
     left: u64,
 }
 
-/// What a [`Limited`] says.
+/// The error of a [`Limited`].
 #[derive(Debug)]
 struct TooLong;
 

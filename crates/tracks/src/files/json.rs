@@ -1,16 +1,19 @@
-//! A report as a JSON object: of an NDJSON file's line, of a request's body, and of a GeoJSON feature's properties.
+//! A report as a JSON object: a line of an NDJSON file, a request's body, or the properties of a
+//! GeoJSON feature.
 //!
 //! ```text
 //!   {"entity":"car1", "lat":59.3, "lon":18.1, "time":1700000000.5, "speed":13.9, "course":90, "altitude":12,
 //!    "accuracy":5, "battery":80, "tags":["night"], "attributes":{"driver":7}}
 //! ```
 //!
-//! Degrees of WGS84; time in seconds since 1970 with a fraction, or as RFC 3339; m/s; degrees from north over east;
-//! metres; metres; per cent. `entity`, `lat` and `lon` must be there; `null` is as not there; a key twice is refused.
-//! The format is ours, in JSON as RFC 8259 (<https://www.rfc-editor.org/rfc/rfc8259>) has it.
+//! Degrees of WGS84; time in seconds since 1970 with a fraction, or as RFC 3339; m/s; degrees
+//! clockwise from north; metres; metres; per cent. `entity`, `lat` and `lon` are required; `null`
+//! is the same as a missing member; a duplicate key is refused. The format is this project's own,
+//! in JSON by RFC 8259 (<https://www.rfc-editor.org/rfc/rfc8259>).
 //!
-//! Values are cut out as text and read field by field: each error names its field, numbers are not rounded before
-//! they are read, and attributes stay as they were sent, but for spaces.
+//! Values are first cut out as text, and then read field by field: each error names its field,
+//! numbers are not rounded before they are read, and attributes stay as they were sent, except for
+//! spaces.
 
 use std::fmt;
 
@@ -29,7 +32,7 @@ use crate::model::point::{ATTRIBUTES_BYTES_MAX, Point};
 use crate::model::report::Report;
 use crate::model::time::Time;
 
-/// What an object tells besides a position. `told` takes the members in this order.
+/// The members besides the position, in the order in which `told` takes them.
 pub(super) const TOLD: [&str; 9] = [
     "entity",
     "time",
@@ -41,19 +44,19 @@ pub(super) const TOLD: [&str; 9] = [
     "tags",
     "attributes",
 ];
-/// The keys of a report.
+/// All keys of a report.
 const KEYS: [&str; 11] = told_and(["lat", "lon"]);
 
-/// [`TOLD`], and two keys more.
+/// [`TOLD`] and two more keys.
 pub(super) const fn told_and(more: [&'static str; 2]) -> [&'static str; 11] {
     let [a, b, c, d, e, f, g, h, i] = TOLD;
     let [j, k] = more;
     [a, b, c, d, e, f, g, h, i, j, k]
 }
 
-/// The report that an object is, and the names of its tags.
+/// Reads a report, and the names of its tags.
 ///
-/// Errors: `InvalidArgument` names the field that is wrong, or the key that is not known.
+/// Errors: `InvalidArgument` names the invalid field, or the unknown key.
 ///
 /// ```
 /// use tracks::files::json::report;
@@ -65,8 +68,7 @@ pub fn report(text: &str) -> Result<(Report, Vec<String>)> {
     report_of(text, None, false)
 }
 
-/// The same, with the entity of an object that names none, and without the keys that are not known where they are
-/// ignored.
+/// Like [`report`], with a default entity, and ignoring unknown keys if `ignore_unknown` is set.
 pub(super) fn report_of(
     text: &str,
     named: Option<&Name>,
@@ -82,7 +84,7 @@ pub(super) fn report_of(
     told(&told_of, named, number::position(lat, lon)?)
 }
 
-/// The report of members as [`TOLD`] names them. Errors: `InvalidArgument`.
+/// The report of members in the order of [`TOLD`]. Errors: `InvalidArgument`.
 pub(super) fn told(
     members: &[Option<&str>; TOLD.len()],
     named: Option<&Name>,
@@ -122,7 +124,7 @@ pub(super) fn told(
     Ok((report, tags))
 }
 
-/// The members of an object by the places of their keys in `keys`; `null` is `None`. Errors: `InvalidArgument`.
+/// The members of an object, in the order of `keys`; `null` is `None`. Errors: `InvalidArgument`.
 pub(super) fn members<'a, const N: usize>(
     text: &'a str,
     keys: &[&str; N],
@@ -138,7 +140,7 @@ pub(super) fn members<'a, const N: usize>(
     Ok(found)
 }
 
-/// What serde_json says, with the byte alone: a text is mostly one line.
+/// The message of serde_json, with the column as a byte, and without the line if there is only one.
 fn wrong(e: &serde_json::Error) -> base::Error {
     let text = e.to_string();
     let place = format!(" at line {} column {}", e.line(), e.column());
@@ -185,7 +187,7 @@ impl<'de, const N: usize> Visitor<'de> for Wanted<'_, N> {
     }
 }
 
-/// A key's place among those that are known.
+/// The index of a key among the known ones.
 struct Key<'k>(&'k [&'k str], bool);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {
@@ -216,7 +218,7 @@ impl Visitor<'_> for Key<'_> {
     }
 }
 
-/// A number, from its JSON. Errors: `InvalidArgument`.
+/// Reads a number from its JSON. Errors: `InvalidArgument`.
 pub(super) fn number_of(what: &str, raw: &str) -> Result<f64> {
     if raw.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
         return number::number(what, raw);
@@ -224,13 +226,13 @@ pub(super) fn number_of(what: &str, raw: &str) -> Result<f64> {
     Err(bad(format!("{what} is {}, and not a number", shown(raw))))
 }
 
-/// A text, from its JSON. Errors: `InvalidArgument`.
+/// Reads a string from its JSON. Errors: `InvalidArgument`.
 pub(super) fn string(what: &str, raw: &str) -> Result<String> {
     serde_json::from_str(raw)
         .map_err(|_| bad(format!("{what} is {}, and not a string", shown(raw))))
 }
 
-/// A time, from its JSON: a number or a string. Errors: `InvalidArgument`.
+/// Reads a time from its JSON: a number or a string. Errors: `InvalidArgument`.
 pub(super) fn time(raw: &str) -> Result<Time> {
     if raw.starts_with('"') {
         return times::rfc3339(&string("time", raw)?, None);
@@ -239,7 +241,7 @@ pub(super) fn time(raw: &str) -> Result<Time> {
     times::since_1970(raw, times::Unit::Seconds)
 }
 
-/// Names of tags, from their JSON. Errors: `InvalidArgument`, as [`check_tags`] says.
+/// Reads names of tags from their JSON. Errors: `InvalidArgument`, as for [`check_tags`].
 pub(super) fn tags(raw: &str) -> Result<Vec<String>> {
     let too_large = raw.len() > LINE_BYTES_MAX;
     let tags = (!too_large).then(|| serde_json::from_str::<Vec<String>>(raw).ok());
@@ -249,11 +251,12 @@ pub(super) fn tags(raw: &str) -> Result<Vec<String>> {
     Ok(tags)
 }
 
-/// Attributes as they are stored: an object without spaces; empty where it has no members. Errors: `InvalidArgument`,
-/// where it is no object, or has more than 1024 bytes.
+/// Attributes as they are stored: an object without spaces; empty if it has no members. Errors:
+/// `InvalidArgument` if it is not an object, or has more than 1024 bytes.
 pub(super) fn attributes(raw: &str) -> Result<String> {
     let no_object = |e| bad(format!("attributes are no JSON object: {e}"));
-    // First, as without spaces `1 2` would be `12`. A long one is not looked through for nothing.
+    // Checked before spaces are removed, because without them `1 2` would be `12`. A very long text
+    // is refused anyway.
     let is_long = raw.len() > 16 * ATTRIBUTES_BYTES_MAX;
     if !is_long {
         serde_json::from_str::<Map<String, Value>>(raw).map_err(no_object)?;

@@ -1,7 +1,8 @@
-//! Which columns of a CSV file say what, and in which units; and the layouts of three collections of tracks.
+//! Layouts of CSV files: which column has which field, in which unit; and the layouts of three
+//! public data sets.
 //!
 //! ```text
-//!   ours       entity,time,lat,lon,speed,course,altitude,accuracy,battery,tags,attributes
+//!   default    entity,time,lat,lon,speed,course,altitude,accuracy,battery,tags,attributes
 //!              car1,2023-11-14T22:13:20Z,59.3293,18.0686,13.9,90,12,5,80,"[""night""]","{""driver"":7}"
 //!   GeoLife    six lines of a header, then: lat, lon, 0, altitude in feet, days since 1899-12-30, date, time
 //!              39.906631,116.385564,0,492,40097.5864583333,2009-10-11,14:04:30
@@ -12,10 +13,10 @@
 //!              "1","C","","","20000589","1372636858","A","False","[[-8.618643,41.141412],[-8.618499,41.141376]]"
 //! ```
 //!
-//! Sources: the GeoLife user guide 1.3 (an altitude of −777 is not known; times are UTC; the entity is the folder),
-//! the user guide of the T-Drive sample, and the description of the data of ECML/PKDD 15's taxi challenge, which are
-//! all public. Quotation marks are those of RFC 4180 (<https://www.rfc-editor.org/rfc/rfc4180>), but a record is one
-//! line.
+//! Sources: the GeoLife user guide 1.3 (an altitude of −777 is unknown; times are UTC; the entity
+//! is the folder), the user guide of the T-Drive sample, and the description of the data of
+//! ECML/PKDD 15's taxi challenge, which are all public. Quotation marks follow RFC 4180
+//! (<https://www.rfc-editor.org/rfc/rfc4180>), but a record is one line.
 
 use std::path::Path;
 
@@ -28,19 +29,19 @@ use crate::model::time::SECOND;
 /// The longest line of Porto, bytes: the longest trips have thousands of positions.
 const TRIP_BYTES_MAX: usize = 1 << 20;
 
-/// A column.
+/// A column of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// By its number, from 1 on.
+    /// A column by its number, from 1 on.
     Number(usize),
-    /// By its name in the header.
+    /// A column by its name in the header.
     Name(String),
-    /// The same, where the header has it.
+    /// A column by its name, if the header has it.
     NameIfThere(String),
 }
 
 impl Column {
-    /// A number or a name, as a user writes it.
+    /// Parses a number or a name, as a user writes it.
     pub fn of(text: &str) -> Self {
         text.parse()
             .map_or_else(|_| Self::Name(text.to_owned()), Self::Number)
@@ -69,7 +70,7 @@ pub enum Length {
     Feet,
 }
 
-/// How times are written.
+/// The format of times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Times {
     /// Seconds since 1970 with a fraction, or RFC 3339.
@@ -79,14 +80,14 @@ pub enum Times {
     Millis,
     /// Microseconds since 1970.
     Micros,
-    /// A pattern of `strptime`, as in `%Y-%m-%d %H:%M:%S`.
+    /// A pattern of `strptime`, such as `%Y-%m-%d %H:%M:%S`.
     Pattern(String),
 }
 
-/// Where positions are.
+/// Where the positions are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Positions {
-    /// One in each record, degrees.
+    /// One in each record, in degrees.
     Columns {
         /// Latitude.
         lat: Column,
@@ -95,39 +96,40 @@ pub enum Positions {
     },
     /// Many in each record, as JSON: `[[lon, lat], …]`.
     Polyline {
-        /// The list.
+        /// The column with the list.
         column: Column,
-        /// From one to the next, microseconds; the first is at the record's time.
+        /// The time between two positions, microseconds; the first is at the record's time.
         every: i64,
     },
 }
 
-/// See the module. The default is ours: what [`Writer`](super::Writer) writes.
+/// The layout of a CSV file. The default is the one that [`Writer`](super::Writer) writes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
-    /// What is between columns, of ASCII.
+    /// The separator of columns, an ASCII character.
     pub separator: u8,
-    /// Lines to leave out at the beginning.
+    /// How many lines to skip at the beginning.
     pub skip_lines: u64,
-    /// The next line names the columns.
+    /// Whether the next line names the columns.
     pub header: bool,
-    /// Whose a record is. `None`: [`Options::entity`](super::Options::entity).
+    /// The entity of a record. `None` means [`Options::entity`](super::Options::entity).
     pub entity: Option<Column>,
-    /// Where it is.
+    /// The positions of a record.
     pub positions: Positions,
-    /// When: the columns' texts with spaces between.
+    /// The time: the texts of these columns, joined by spaces.
     pub time: Vec<Column>,
-    /// How that is written.
+    /// The format of the time.
     pub times: Times,
-    /// Seconds that times are ahead of UTC where they do not say it. `None`: they say it.
+    /// Seconds by which times without an offset are ahead of UTC. `None` if times must have an
+    /// offset.
     pub utc_offset: Option<i32>,
     /// Speed over ground.
     pub speed: Option<(Column, Speed)>,
-    /// Course, degrees from north over east.
+    /// Course, degrees clockwise from north.
     pub course: Option<Column>,
     /// Altitude.
     pub altitude: Option<(Column, Length)>,
-    /// The number that says that an altitude is not known.
+    /// The number that stands for an unknown altitude.
     pub altitude_unknown: Option<f64>,
     /// Accuracy, metres.
     pub accuracy: Option<Column>,
@@ -137,7 +139,7 @@ pub struct Layout {
     pub tags: Option<Column>,
     /// Attributes, as a JSON object.
     pub attributes: Option<Column>,
-    /// Columns whose texts become attributes, and the attributes' names. Not together with `attributes`.
+    /// Columns that become attributes, with the attributes' names. Not together with `attributes`.
     pub extra: Vec<(String, Column)>,
     /// The longest line, bytes.
     pub line_bytes_max: usize,
@@ -174,7 +176,7 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// Positions in columns, and nothing else.
+    /// Positions in columns, and no other fields.
     pub fn of(lat: Column, lon: Column, header: bool) -> Self {
         Self {
             header,
@@ -192,7 +194,7 @@ impl Layout {
         }
     }
 
-    /// GeoLife's.
+    /// The layout of GeoLife.
     pub fn geolife() -> Self {
         Self {
             skip_lines: 6,
@@ -205,7 +207,7 @@ impl Layout {
         }
     }
 
-    /// T-Drive's.
+    /// The layout of T-Drive.
     pub fn t_drive() -> Self {
         Self {
             entity: Some(Column::Number(1)),
@@ -216,7 +218,7 @@ impl Layout {
         }
     }
 
-    /// Porto's.
+    /// The layout of Porto.
     pub fn porto() -> Self {
         let named = |name: &str| Column::Name(name.to_owned());
         Self {
@@ -232,8 +234,8 @@ impl Layout {
     }
 }
 
-/// The entity of a file of GeoLife: its folder, or the one above `Trajectory`. Errors: `InvalidArgument`, where there
-/// is none.
+/// The entity of a file of GeoLife: its folder, or the one above `Trajectory`. Errors:
+/// `InvalidArgument` if there is none.
 ///
 /// ```
 /// use std::path::Path;

@@ -1,7 +1,7 @@
 //! Lines of a file, in bounded memory.
 //!
-//! A line ends with LF or CR LF, and the last one may end with the file. A byte order mark of UTF-8 at the beginning
-//! is left out. A line that is too long is refused, and skipped without being kept.
+//! A line ends with LF or CR LF, or at the end of the file. A UTF-8 byte order mark at the
+//! beginning is skipped. A line that is too long is refused, and skipped without being kept.
 
 use std::io::{BufRead, Read as _};
 
@@ -12,7 +12,7 @@ use super::record::{Place, bad, empty, unread};
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 const UTF16_MARKS: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 
-/// See the module.
+/// Reads lines.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     read: R,
@@ -22,7 +22,7 @@ pub(super) struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Lines of so many bytes at most.
+    /// A reader whose lines have at most this many bytes.
     pub(super) fn new(read: R, bytes_max: usize) -> Self {
         Self {
             read,
@@ -32,18 +32,18 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Where the line is.
+    /// The place of the current line.
     pub(super) fn place(&self) -> Place {
         Place::Line(self.number)
     }
 
-    /// Reads the next line. False: there is none.
+    /// Reads the next line. Returns `false` at the end.
     ///
-    /// Errors: `InvalidArgument`, where it is too long: it is skipped; Corruption, where the file is empty;
-    /// `NotSupported`, where it is UTF-16; `IoError`.
+    /// Errors: `InvalidArgument` if the line is too long, which is skipped; Corruption if the file
+    /// is empty; `NotSupported` if it is UTF-16; `IoError`.
     pub(super) fn advance(&mut self) -> Result<bool> {
         self.line.clear();
-        // Room for the end of the line, and for a mark.
+        // Room for the end of the line, and for a byte order mark.
         let most = self.bytes_max + 5;
         let mut limited = self.read.by_ref().take(most as u64);
         let read = limited.read_until(b'\n', &mut self.line).map_err(unread)?;
@@ -71,7 +71,7 @@ impl<R: BufRead> Lines<R> {
         Err(self.place().error(e))
     }
 
-    /// Looks at the beginning of the file.
+    /// Handles the beginning of the file.
     fn begin(&mut self) -> Result<()> {
         if UTF16_MARKS.iter().any(|mark| self.line.starts_with(mark)) {
             return Err(Error::not_supported("the file is UTF-16").hint("convert it to UTF-8"));
@@ -86,7 +86,7 @@ impl<R: BufRead> Lines<R> {
         Ok(())
     }
 
-    /// The line. Errors: `InvalidArgument`, where it is not UTF-8.
+    /// The text of the line. Errors: `InvalidArgument` if it is not UTF-8.
     pub(super) fn text(&self) -> Result<&str> {
         std::str::from_utf8(&self.line).map_err(|e| {
             let at = e.valid_up_to() + 1;
@@ -143,7 +143,7 @@ mod tests {
         assert!(all(b"\xff\xfea\0", 9)[0].contains("UTF-16"));
     }
 
-    /// A line of 1 GiB is refused without being kept.
+    /// A line of 1 GiB is refused without being kept in memory.
     #[test]
     fn a_line_of_a_gibibyte_costs_no_memory() {
         let file = repeat(b'x').take(1 << 30).chain(&b"\nnext\n"[..]);

@@ -1,16 +1,17 @@
-//! Files of positions: read as streams in little memory, and written.
+//! MiB), features 8 MiB, tags 1 MiB. An invalid record is an error that names the field and the
+//! place, and the next record follows; see [`record`].
 //!
 //! ```text
 //!   csv, layout   CSV with a map of its columns; GeoLife, T-Drive, Porto
-//!   ndjson, json  a JSON object in each line
+//!   ndjson, json  one JSON object in each line
 //!   geojson       Features: points, and lines with times        scan   the ends of JSON values in a stream
 //!   gpx           tracks of GPX 1.0 and 1.1
-//!   writer        the first four of these, written              lines  lines that may be too long
+//!   writer        writes the first four formats                 lines  lines, with a limit of their length
 //! ```
 //!
-//! Whatever a file has, it costs bounded memory, and time by its length: lines of 64 KiB (Porto: 1 MiB), features of
-//! 8 MiB, tags of 1 MiB. A record that is wrong is an error that names the field and the place, and the next record
-//! follows; see [`record`].
+//! Whatever a file contains, it takes bounded memory, and time proportional to its length: lines
+//! have at most 64 KiB (in files of Porto 1 MiB), features 8 MiB, tags 1 MiB. An invalid record is
+//! an error that names the field and the place, and the next record follows; see [`record`].
 
 mod csv;
 mod format;
@@ -51,12 +52,12 @@ enum Reading<R> {
 
 /// The records of a file, in its order.
 ///
-/// An item is an error where a record is wrong; the reader goes on behind it where [`goes_on`] says so, and otherwise
-/// ends.
+/// An item is an error if a record is invalid; the reader continues after it if [`goes_on`] says
+/// so, and ends otherwise.
 #[derive(Debug)]
 pub struct Reader<R>(Reading<R>);
 
-/// Reads a file, from its beginning.
+/// Reads a file from its beginning.
 ///
 /// ```
 /// use tracks::files::{Format, Options, open};
@@ -84,8 +85,8 @@ pub fn open<R: BufRead>(format: Format, read: R, options: &Options) -> Reader<R>
 }
 
 impl<R: BufRead> Reader<R> {
-    /// How many points were left out on purpose so far: waypoints and routes of GPX, and points of tracks that are
-    /// nobody's.
+    /// The number of points that were left out on purpose so far: waypoints and routes of GPX, and
+    /// points of tracks without an entity.
     pub fn ignored(&self) -> u64 {
         match &self.0 {
             Reading::Gpx(gpx) => gpx.ignored(),

@@ -1,6 +1,7 @@
-//! NDJSON: a report in each line, as [`json`](super::json) has it. Empty lines are skipped.
+//! NDJSON: one report in each line, in the format of [`json`](super::json). Empty lines are
+//! skipped.
 //!
-//! Lines of JSON are described at <https://github.com/ndjson/ndjson-spec> and <https://jsonlines.org>.
+//! For NDJSON, see <https://github.com/ndjson/ndjson-spec> and <https://jsonlines.org>.
 
 use std::io::BufRead;
 

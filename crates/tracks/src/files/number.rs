@@ -1,7 +1,8 @@
-//! Numbers of files: decimal text, in the units of SI or those of a column, and the whole numbers that a point has of
-//! them.
+//! Numbers in files: decimal text, in SI units or those of a column, and the integers that a point
+//! stores.
 //!
-//! `NaN`, infinity, and what is too large for its field are refused, with the field's name.
+//! `NaN`, infinity, and numbers that are too large for their field are refused, with the field's
+//! name.
 
 use base::{Error, Result};
 
@@ -9,14 +10,14 @@ use super::record::{bad, shown};
 use crate::geo::position::Position;
 use crate::model::point::{BATTERY_MAX, COURSE_END, SPEED_END};
 
-/// Metres of a foot.
+/// Metres in a foot.
 pub(super) const FOOT: f64 = 0.3048;
-/// Metres per second of a kilometre per hour.
+/// Metres per second in a kilometre per hour.
 pub(super) const KILOMETRE_PER_HOUR: f64 = 1000.0 / 3600.0;
-/// Metres per second of a knot.
+/// Metres per second in a knot.
 pub(super) const KNOT: f64 = 1852.0 / 3600.0;
 
-/// A number as text; `what` names it. Errors: `InvalidArgument`, where it is none, or none that is finite.
+/// Parses a number; `what` names it. Errors: `InvalidArgument` if it is not a finite number.
 pub(super) fn number(what: &str, text: &str) -> Result<f64> {
     let is_decimal = text
         .bytes()
@@ -33,7 +34,7 @@ pub(super) fn number(what: &str, text: &str) -> Result<f64> {
     )))
 }
 
-/// A position of degrees as text. Errors: `InvalidArgument`.
+/// Parses a position in degrees. Errors: `InvalidArgument`.
 pub(super) fn position(lat: Option<&str>, lon: Option<&str>) -> Result<Position> {
     let of = |what: &str, text: Option<&str>| {
         number(what, text.ok_or_else(|| bad(format!("{what} is missing")))?)
@@ -41,39 +42,41 @@ pub(super) fn position(lat: Option<&str>, lon: Option<&str>) -> Result<Position>
     Position::of_degrees(of("lat", lat)?, of("lon", lon)?)
 }
 
-/// A speed, m/s, as cm/s. Errors: `InvalidArgument`, below 0 and from 655.345 on.
+/// Converts a speed from m/s to cm/s. Errors: `InvalidArgument` below 0 and from 655.345 on.
 pub(super) fn speed(metres_per_second: f64) -> Result<u16> {
     let most = i64::from(SPEED_END) - 1;
     whole("speed", "m/s", metres_per_second, 100, (0, most)).map(|n| n as u16)
 }
 
-/// A course, degrees, as 10⁻² degrees; 360 is 0. Errors: `InvalidArgument`, below 0 and above 360.
+/// Converts a course from degrees to 10⁻² degrees; 360 becomes 0. Errors: `InvalidArgument` below 0
+/// and above 360.
 pub(super) fn course(degrees: f64) -> Result<u16> {
     let turn = i64::from(COURSE_END);
     whole("course", "degrees", degrees, 100, (0, turn)).map(|n| (n % turn) as u16)
 }
 
-/// An altitude, metres, as cm. Errors: `InvalidArgument`, beyond 21,474 km.
+/// Converts an altitude from metres to cm. Errors: `InvalidArgument` beyond 21,474 km.
 pub(super) fn altitude(metres: f64) -> Result<i32> {
     let range = (i32::MIN.into(), i32::MAX.into());
     whole("altitude", "m", metres, 100, range).map(|n| n as i32)
 }
 
-/// An accuracy, metres, as dm; a worse one than 6553.5 is that. Errors: `InvalidArgument`, below 0.
+/// Converts an accuracy from metres to dm; more than 6553.5 becomes 6553.5. Errors:
+/// `InvalidArgument` below 0.
 pub(super) fn accuracy(metres: f64) -> Result<u16> {
     let most = u16::MAX;
     let shown = metres.min(f64::from(most) / 10.0);
-    // Not a number stays itself.
+    // NaN is kept, so that it is refused.
     let metres = if metres.is_nan() { metres } else { shown };
     whole("accuracy", "m", metres, 10, (0, most.into())).map(|n| n as u16)
 }
 
-/// A battery's charge, per cent. Errors: `InvalidArgument`, below 0 and above 100.
+/// Converts a battery's charge, per cent. Errors: `InvalidArgument` below 0 and above 100.
 pub(super) fn battery(per_cent: f64) -> Result<u8> {
     whole("battery", "per cent", per_cent, 1, (0, BATTERY_MAX.into())).map(|n| n as u8)
 }
 
-/// The nearest whole number of so many parts of a unit.
+/// The nearest whole number of parts; `parts` is how many a unit has.
 fn whole(what: &str, unit: &str, value: f64, parts: i64, (least, most): (i64, i64)) -> Result<i64> {
     let parts = parts as f64;
     let found = (value * parts).round();
@@ -86,7 +89,7 @@ fn whole(what: &str, unit: &str, value: f64, parts: i64, (least, most): (i64, i6
     )))
 }
 
-/// A whole number of parts as a decimal number, exactly; `digits` is how many digits the parts are of a unit.
+/// A whole number of parts as an exact decimal number; a part is 10⁻ᵈ units, where d is `digits`.
 pub(super) fn decimal(parts: i64, digits: u32) -> String {
     let per = 10_u64.pow(digits);
     let sign = if parts < 0 { "-" } else { "" };

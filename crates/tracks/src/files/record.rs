@@ -1,8 +1,8 @@
-//! What readers of files give: reports, and errors that say where in the file they are.
+//! The items of readers: reports, and errors with their place in the file.
 //!
-//! An error of the kind `InvalidArgument` is about one record, and the next record follows it. After an error of any
-//! other kind the rest of the file is not read: the file is cut off, is none of its format, or the system cannot read
-//! it.
+//! An error of the kind `InvalidArgument` concerns one record, and the next record follows it.
+//! After an error of any other kind, the rest of the file is not read: the file is truncated or
+//! malformed, or the system cannot read it.
 
 use base::{Error, ErrorKind, Result};
 
@@ -14,33 +14,34 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// The largest feature of a GeoJSON file, bytes.
 pub const FEATURE_BYTES_MAX: usize = 8 << 20;
 
-/// Where in a file something is.
+/// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A line; the first one is 1.
+    /// The number of a line, from 1.
     Line(u64),
-    /// Bytes from the beginning.
+    /// The offset from the beginning, bytes.
     Offset(u64),
 }
 
 /// One record of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What it says. Its point has no tags: bits are the fleet's. Its time is `None` where the file does not say any.
+    /// The report. Its point has no tags, because the fleet defines their bits. Its time is `None`
+    /// if the file has none.
     pub report: Report,
-    /// The names of its tags, 32 at most.
+    /// The names of its tags, at most 32.
     pub tags: Vec<String>,
-    /// Where it is.
+    /// Its place in the file.
     pub place: Place,
 }
 
-/// Whether a reader goes on behind an error: it is about one record.
+/// Whether a reader continues after an error, because it concerns only one record.
 pub fn goes_on(e: &Error) -> bool {
     e.kind() == ErrorKind::InvalidArgument
 }
 
 impl Place {
-    /// The same error, which says that it is here.
+    /// Adds this place to an error.
     pub(super) fn error(self, e: Error) -> Error {
         match self {
             Self::Offset(at) => e.offset(at),
@@ -48,7 +49,7 @@ impl Place {
         }
     }
 
-    /// A record that is here.
+    /// Makes a record at this place.
     pub(super) fn record(self, found: Result<(Report, Vec<String>)>) -> Result<Record> {
         let (report, tags) = found.map_err(|e| self.error(e))?;
         Ok(Record {
@@ -64,17 +65,17 @@ pub(super) fn bad(message: impl Into<String>) -> Error {
     Error::invalid_argument(message)
 }
 
-/// A file that ends where it must not.
+/// The error for a file that is truncated.
 pub(super) fn cut_off(within: &str) -> Error {
     Error::corruption(format!("the file is cut off within {within}"))
 }
 
-/// A file without content.
+/// The error for an empty file.
 pub(super) fn empty() -> Error {
     Error::corruption("the file is empty")
 }
 
-/// A failed read.
+/// The error for a failed read.
 pub(super) fn unread(e: std::io::Error) -> Error {
     Error::new(ErrorKind::IoError, format!("read: {e}")).because(e)
 }
@@ -86,7 +87,7 @@ pub(super) fn shown(text: &str) -> String {
     format!("{cut:?}{more}")
 }
 
-/// The entity of a record. Errors: `InvalidArgument`, where it names none, and none is given.
+/// The entity of a record. Errors: `InvalidArgument` if it names none, and there is no default.
 pub(super) fn entity(named: Option<&str>, otherwise: Option<&Name>) -> Result<Name> {
     match (named, otherwise) {
         (Some(text), _) => Name::new(text).map_err(|e| bad(format!("entity: {}", message(&e)))),

@@ -1,7 +1,8 @@
-//! Where a JSON value ends, without knowing what it is: in a text, and in a stream that is too large to be kept.
+//! Finds the end of a JSON value without parsing it: in a text, and in a stream that is too large
+//! to be kept.
 //!
-//! Brackets are counted and not matched, so that what is found must be parsed to be known as JSON. Depth costs no
-//! memory.
+//! Brackets are counted but not matched, so that the value must still be parsed to be known as
+//! valid JSON. Nesting costs no memory.
 
 use std::io::BufRead;
 use std::ops::Range;
@@ -14,7 +15,7 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
 
-/// A value whose end is searched.
+/// A value whose end is being searched.
 #[derive(Debug, Default)]
 struct Extent {
     is_begun: bool,
@@ -25,7 +26,8 @@ struct Extent {
 }
 
 impl Extent {
-    /// Takes more bytes of a value. How many of them belong to it, once its end is among them.
+    /// Takes more bytes of a value. If its end is among them, returns how many of them belong to
+    /// it.
     fn feed(&mut self, bytes: &[u8]) -> Option<usize> {
         bytes
             .iter()
@@ -64,8 +66,8 @@ impl Extent {
     }
 }
 
-/// Where the element of an array is that follows `at`, which is behind its bracket or behind an element. `None`:
-/// there is none. The text is JSON.
+/// The element of an array that follows `at`, the offset after the opening bracket or after an
+/// element. `None` if there is none. The text must be valid JSON.
 pub(super) fn element(text: &str, at: usize) -> Option<Range<usize>> {
     let rest = text.as_bytes().get(at..)?;
     let skipped = rest.iter().position(|&b| !is_space(b) && b != b',')?;
@@ -77,7 +79,7 @@ pub(super) fn element(text: &str, at: usize) -> Option<Range<usize>> {
     Some(from..from + len)
 }
 
-/// The elements of an array. The text is JSON.
+/// The elements of an array. The text must be valid JSON.
 pub(super) fn elements(array: &str) -> impl Iterator<Item = &str> {
     let mut at = 1;
     std::iter::from_fn(move || {
@@ -99,13 +101,14 @@ impl<R: BufRead> Stream<R> {
         Self { read, at: 0 }
     }
 
-    /// Bytes that were taken.
+    /// The number of bytes that were taken.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
     fn chunk(&mut self) -> Result<&[u8]> {
-        // The lifetime of a chunk that is returned from a loop is too long for the borrow checker.
+        // Two calls of `fill_buf`, because the borrow checker does not accept a chunk that is
+        // returned from within a loop.
         while let Err(e) = self.read.fill_buf() {
             if e.kind() != std::io::ErrorKind::Interrupted {
                 return Err(unread(e));
@@ -119,12 +122,12 @@ impl<R: BufRead> Stream<R> {
         self.at += bytes as u64;
     }
 
-    /// The next byte, which is not taken. `None`: the file ends.
+    /// The next byte, without taking it. `None` at the end of the file.
     pub(super) fn peek(&mut self) -> Result<Option<u8>> {
         Ok(self.chunk()?.first().copied())
     }
 
-    /// The next byte that is no space, which is not taken. `None`: the file ends.
+    /// The next byte that is not a space, without taking it. `None` at the end of the file.
     pub(super) fn peek_token(&mut self) -> Result<Option<u8>> {
         loop {
             let chunk = self.chunk()?;
@@ -138,7 +141,7 @@ impl<R: BufRead> Stream<R> {
         }
     }
 
-    /// Takes a byte behind spaces, which is one of `wanted`. Errors: Corruption.
+    /// Skips spaces, and takes a byte that must be one of `wanted`. Errors: Corruption.
     pub(super) fn token(&mut self, wanted: &[u8], within: &str) -> Result<u8> {
         let found = self
             .peek_token()?
@@ -156,7 +159,7 @@ impl<R: BufRead> Stream<R> {
         .offset(self.at))
     }
 
-    /// Takes these bytes, where they are next.
+    /// Takes these bytes if they come next.
     pub(super) fn take_mark(&mut self, mark: &[u8]) -> Result<()> {
         if self.chunk()?.starts_with(mark) {
             self.take(mark.len());
@@ -164,8 +167,8 @@ impl<R: BufRead> Stream<R> {
         Ok(())
     }
 
-    /// Takes the value that begins here, and adds it to `out` up to `most` bytes. False: it has more. Errors:
-    /// Corruption, where the file ends within it; `IoError`.
+    /// Takes the value that begins here, and appends it to `out`, up to `most` bytes. Returns
+    /// `false` if it has more. Errors: Corruption if the file ends within it; `IoError`.
     pub(super) fn value(&mut self, out: &mut Vec<u8>, most: usize, within: &str) -> Result<bool> {
         let mut extent = Extent::default();
         let mut is_whole = true;

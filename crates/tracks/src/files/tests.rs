@@ -1,4 +1,4 @@
-//! What is written is read again, and what is hostile is refused.
+//! Written files can be read again, and hostile files are refused.
 
 use std::path::Path;
 
@@ -160,7 +160,7 @@ fn formats_have_names() {
     );
 }
 
-/// Files that are changed at random give records and errors, and end.
+/// Randomly changed files give records and errors, and reading them ends.
 #[test]
 fn whatever_a_file_has_it_ends() {
     let splices: [&[u8]; 10] = [

@@ -1,8 +1,8 @@
-//! Times of files: numbers since 1970, RFC 3339, and patterns; and both of the first as text.
+//! Times in files: numbers since 1970, RFC 3339, and patterns; and the first two as text.
 //!
-//! RFC 3339 (<https://www.rfc-editor.org/rfc/rfc3339>) is `2023-11-14T22:13:20.5Z` or `…+01:00`. A time that does not
-//! say how far it is ahead of UTC is read where the caller knows that. What is below a microsecond is cut off. All
-//! times are checked as [`Time::check`] does.
+//! RFC 3339 (<https://www.rfc-editor.org/rfc/rfc3339>) is `2023-11-14T22:13:20.5Z` or `…+01:00`. A
+//! time without an offset is accepted only if the caller gives one. Fractions of a microsecond are
+//! cut off. All times are checked by [`Time::check`].
 
 use base::Result;
 use jiff::SignedDuration;
@@ -17,7 +17,7 @@ use crate::model::time::{SECOND, Time};
 /// 1970.
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// Digits of a second that a unit has.
+/// The unit of a number of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Seconds,
@@ -25,7 +25,7 @@ pub(super) enum Unit {
     Micros,
 }
 
-/// Seconds since 1970 with a fraction, or RFC 3339. Errors: `InvalidArgument`.
+/// Parses seconds since 1970 with a fraction, or RFC 3339. Errors: `InvalidArgument`.
 pub(crate) fn seconds_or_rfc3339(text: &str, utc_offset: Option<i32>) -> Result<Time> {
     let is_word = text.contains(|c: char| c.is_ascii_alphabetic() && !matches!(c, 'e' | 'E'));
     if !is_word && text.parse::<f64>().is_ok() {
@@ -35,7 +35,7 @@ pub(crate) fn seconds_or_rfc3339(text: &str, utc_offset: Option<i32>) -> Result<
     }
 }
 
-/// So many of a unit since 1970, with a fraction, exactly. Errors: `InvalidArgument`.
+/// Parses a number of units since 1970 with a fraction, exactly. Errors: `InvalidArgument`.
 pub(super) fn since_1970(text: &str, unit: Unit) -> Result<Time> {
     let digits = match unit {
         Unit::Seconds => 6,
@@ -52,7 +52,8 @@ pub(super) fn since_1970(text: &str, unit: Unit) -> Result<Time> {
     Time(micros).check()
 }
 
-/// The decimal number times a power of ten, rounded down to a whole one. `None`: it has an exponent, or is too large.
+/// The decimal number times a power of ten, rounded down. `None` if it has an exponent, or is too
+/// large.
 fn exact(text: &str, digits: usize) -> Option<i64> {
     let (is_negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -81,7 +82,8 @@ fn exact(text: &str, digits: usize) -> Option<i64> {
     }
 }
 
-/// A time of RFC 3339. One without an offset is so many seconds ahead of UTC. Errors: `InvalidArgument`.
+/// Parses RFC 3339. A time without an offset is `utc_offset` seconds ahead of UTC. Errors:
+/// `InvalidArgument`.
 pub(super) fn rfc3339(text: &str, utc_offset: Option<i32>) -> Result<Time> {
     let wrong = |why: &str| bad(format!("time is {}: {why}", shown(text)));
     let hint = "times are seconds since 1970, or RFC 3339 as in 2023-11-14T22:13:20Z";
@@ -97,7 +99,7 @@ pub(super) fn rfc3339(text: &str, utc_offset: Option<i32>) -> Result<Time> {
     moment(pieces.date().to_datetime(time), offset)
 }
 
-/// A time of a pattern as `strptime` has it. Errors: `InvalidArgument`.
+/// Parses a time by a pattern of `strptime`. Errors: `InvalidArgument`.
 pub(super) fn of_pattern(pattern: &str, text: &str, utc_offset: Option<i32>) -> Result<Time> {
     let wrong = |why: &str| {
         let (text, pattern) = (shown(text), shown(pattern));
@@ -120,17 +122,17 @@ pub(super) fn of_pattern(pattern: &str, text: &str, utc_offset: Option<i32>) -> 
 
 fn moment(local: DateTime, utc_offset: i32) -> Result<Time> {
     let nanos = local.duration_since(EPOCH).as_nanos();
-    // Dates of four digits are far within 64 bits of microseconds.
+    // Dates with four digits fit into 64 bits of microseconds.
     let micros = nanos.div_euclid(1000) as i64;
     Time(micros.saturating_sub(i64::from(utc_offset) * SECOND)).check()
 }
 
-/// Seconds since 1970, exactly.
+/// Seconds since 1970 as text, exactly.
 pub(super) fn to_seconds(time: Time) -> String {
     decimal(time.0, 6)
 }
 
-/// RFC 3339, in UTC. Errors: `InvalidArgument`, where the time cannot be stored.
+/// RFC 3339, in UTC. Errors: `InvalidArgument` if the time cannot be stored.
 pub(super) fn to_rfc3339(time: Time) -> Result<String> {
     let since = SignedDuration::from_micros(time.check()?.0);
     let utc = EPOCH.checked_add(since);

@@ -1,9 +1,9 @@
-//! Positions to files: CSV in our own [layout](super::layout), [NDJSON](super::json), GeoJSON and GPX 1.1, as the
-//! readers read them.
+//! Writes positions to files: CSV in the default [layout](super::layout), [NDJSON](super::json),
+//! GeoJSON and GPX 1.1, in the formats of the readers.
 //!
-//! A file is a stream: each point is written as it comes. GPX begins another track where the entity changes, so that
-//! points are best given entity by entity. Numbers are written exactly, so that what is read is what was stored, but
-//! for the lag.
+//! A file is a stream: each point is written as it comes. GPX begins another track when the entity
+//! changes, so that points are best given entity by entity. Numbers are written exactly: reading
+//! them gives the stored values, except the lag.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -28,22 +28,23 @@ const GPX_HEADER: &str = concat!(
     "xmlns:ironstone=\"urn:ironstone:tracks\">\n"
 );
 
-/// See the module.
+/// Writes a file.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
     format: Format,
     tags: Vec<String>,
-    /// What is to be written next.
+    /// Text that is to be written next.
     text: String,
-    /// Whose the last point is.
+    /// The entity of the last point.
     last: Option<Name>,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file. `tags` are the fleet's: the first one is the lowest bit of a point's.
+    /// Begins a file. `tags` are those of the fleet: the first one is the lowest bit of a point's
+    /// tags.
     ///
-    /// Errors: `NotSupported`, where the format is only read; `IoError`; `NoSpace`.
+    /// Errors: `NotSupported` if the format can only be read; `IoError`; `NoSpace`.
     pub fn new(format: Format, out: W, tags: &[String]) -> Result<Self> {
         let text = match format {
             Format::Csv => CSV_HEADER,
@@ -67,8 +68,9 @@ impl<W: Write> Writer<W> {
 
     /// Writes one point.
     ///
-    /// Errors: `InvalidArgument`, where it has a tag without a name, a time that cannot be stored, attributes that
-    /// are no JSON object, or characters that XML does not have: nothing is written of it; `IoError`; `NoSpace`.
+    /// Errors: `InvalidArgument` if it has a tag without a name, a time that cannot be stored,
+    /// attributes that are not a JSON object, or characters that are not allowed in XML: nothing of
+    /// it is written; `IoError`; `NoSpace`.
     pub fn add(&mut self, entity: &Name, time: Time, point: &Point) -> Result<()> {
         let begun = self.text.len();
         let added = match self.format {
@@ -156,7 +158,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// The members of an object behind its first one.
+    /// The members of an object after its first one.
     fn members(&mut self, time: Time, numbers: &[Number], point: &Point) -> Result<()> {
         let numbers = numbers.iter().map(|(name, number)| (*name, number.clone()));
         let attributes = Some(attributes(point)?).filter(|text| !text.is_empty());
@@ -206,11 +208,12 @@ impl<W: Write> Writer<W> {
     }
 
     fn push(&mut self, what: std::fmt::Arguments<'_>) {
-        // Texts take whatever is written to them.
+        // Writing to a string never fails.
         self.text.write_fmt(what).unwrap_or_default();
     }
 
-    /// The names of a point's tags, as a JSON array. `None`: it has no tags. Errors: `InvalidArgument`.
+    /// The names of a point's tags, as a JSON array. `None` if it has no tags. Errors:
+    /// `InvalidArgument`.
     fn names(&self, point: &Point) -> Result<Option<String>> {
         if point.tags == 0 {
             return Ok(None);
@@ -226,7 +229,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Writes a file of points, which end with the first error. Errors: those of the points, and as [`Writer`]'s.
+/// Writes a file of points, up to the first error. Errors: those of the points, and those of
+/// [`Writer`].
 ///
 /// ```
 /// use tracks::files::{Format, write};
@@ -253,7 +257,7 @@ pub fn write<W: Write>(
     writer.finish()
 }
 
-/// A number that a point may have, by the name that all formats have for it.
+/// The name and the value of an optional number of a point, the same in all formats.
 type Number = (&'static str, Option<String>);
 
 fn numbers(point: &Point) -> [Number; 5] {
@@ -288,14 +292,14 @@ fn attributes(point: &Point) -> Result<String> {
 
 /// A field of CSV.
 fn quoted(text: &str) -> String {
-    // A field that begins with a byte order mark would be taken for the file's.
+    // A field that begins with a byte order mark would be mistaken for the file's mark.
     if text.contains([',', '"', '\r', '\n', '\u{feff}']) {
         return format!("\"{}\"", text.replace('"', "\"\""));
     }
     text.to_owned()
 }
 
-/// Text of XML. Errors: `InvalidArgument`, where it has characters that XML does not have.
+/// Text of XML. Errors: `InvalidArgument` if it has characters that XML does not allow.
 fn escaped(text: &str) -> Result<String> {
     let is_none = |c: char| matches!(c, '\u{fffe}' | '\u{ffff}') || c < ' ';
     if text.contains(is_none) {
@@ -308,7 +312,7 @@ fn escaped(text: &str) -> Result<String> {
     Ok(quick_xml::escape::partial_escape(text).into_owned())
 }
 
-/// A failed write.
+/// The error for a failed write.
 fn unwritten(e: std::io::Error) -> Error {
     let kind = match e.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,

@@ -1,4 +1,5 @@
-//! A view without what is older than its fleet keeps: whoever asks it sees the same, whatever is dropped meanwhile.
+//! A view without rows that are older than their fleet keeps: readers see the same, whatever was
+//! dropped already.
 
 use base::{Error, Result};
 
@@ -10,7 +11,7 @@ use crate::model::time::Time;
 use crate::read::Patience;
 use crate::store::{Family, Rows, View};
 
-/// A view that hides what is behind horizons. What it passes over takes its reader's patience.
+/// A view that hides rows before the horizons. Skipping them counts for the reader's patience.
 pub(crate) fn hidden<'a>(
     view: Box<dyn View + 'a>,
     horizons: Horizons,
@@ -62,12 +63,12 @@ struct HiddenRows<'a> {
     family: Family,
     horizons: &'a Horizons,
     patience: Option<&'a Patience>,
-    /// Its reader has no patience any more.
+    /// The error once the reader's patience has ended.
     over: Option<Error>,
 }
 
 impl HiddenRows<'_> {
-    /// Goes on while the row is hidden.
+    /// Moves on while the row is hidden.
     fn skip(&mut self) {
         while let Some((key, value)) = self.rows.row() {
             match next(self.horizons, self.family, key, value) {
@@ -110,17 +111,17 @@ impl Rows for HiddenRows<'_> {
     }
 }
 
-/// Where it goes on behind a row that is hidden.
+/// Where to go on after a hidden row.
 enum Next {
     Row,
     Key(Vec<u8>),
 }
 
-/// `None`: the row is not hidden. What is none is left to who reads it.
+/// `None` if the row is not hidden. Invalid rows are left to the reader.
 fn next(horizons: &Horizons, family: Family, key: &[u8], value: &[u8]) -> Option<Next> {
     let fleet = Fleet(u32::from_be_bytes(*key.first_chunk()?));
     let Horizon { points, index } = *horizons.get(&fleet)?;
-    // Both begin with their time.
+    // Both values begin with a time.
     let time = || {
         let bytes = value.first_chunk()?;
         Some(Time(i64::from_le_bytes(*bytes)))
@@ -154,7 +155,7 @@ fn next(horizons: &Horizons, family: Family, key: &[u8], value: &[u8]) -> Option
     }
 }
 
-/// The first key of the visits that a moment is among.
+/// The first key of the visits in the bucket of a time.
 pub(super) fn visits_from(fleet: Fleet, time: Time) -> Vec<u8> {
     let key = VisitKey {
         fleet,
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
     use crate::store::{Batch, Engine, Store as _};
 
-    /// A question that met many rows that are hidden went on for as long as these were, and could not be ended.
+    /// Skipping hidden rows counts for the patience of a query, so that it can be ended.
     #[test]
     fn passing_over_what_is_hidden_takes_patience() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! Housekeeping: a thread that drops what is too old, now and then, merges tables where an entity was erased, and has the store
-//! clean up what readers have found dead.
+//! Housekeeping: a thread that drops old rows at intervals, compacts tables after erasures, and has
+//! the store clean up dead rows that readers have met.
 //!
-//! What fails is said and done again after a pause that grows, and stops nothing else: no other entity, no other fleet, no later
-//! turn. A panic is such a failure, too. What cannot be decoded is never dropped.
+//! A failure is reported, and tried again after a growing pause. It stops nothing else: no other
+//! entity, no other fleet, no later turn. A panic counts as such a failure. Rows that cannot be
+//! decoded are never dropped.
 
 mod keeping;
 mod purging;
@@ -30,32 +31,33 @@ use crate::notices::Notices;
 use crate::store::Store;
 use crate::write::Shards;
 
-/// It looks so often.
+/// How often old rows are dropped.
 const EVERY: Duration = Duration::from_secs(3600);
-/// The store cleans up so often.
+/// How often the store cleans up.
 const TIDIED: Duration = Duration::from_secs(60);
-/// What has failed is done again after so long at first, and after [`EVERY`] at most.
+/// The first pause before a failed task is tried again; the longest is [`EVERY`].
 const AGAIN: Duration = Duration::from_secs(60);
-/// Where entities are erased all the time, dropping what is too old goes on for so long between.
+/// While entities are being erased all the time, old rows are dropped in slices of this length.
 const SLICE: Duration = Duration::from_secs(1);
-/// After a turn it rests for so long at least, unless an entity was erased.
+/// The shortest rest after a turn, unless an entity was erased.
 const REST: Duration = Duration::from_secs(1);
-/// All tables with points are merged within a fourth of the time that points are kept, but no more often than this.
+/// All tables with points are compacted within a fourth of the time that points are kept, but that
+/// interval is at least [`MERGED_MIN`] and at most [`MERGED_MAX`].
 const MERGED_MIN: Duration = Duration::from_secs(86_400);
 const MERGED_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// What one look has dropped.
+/// The result of one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Entities that have nothing left.
+    /// Erased entities, of which nothing was kept.
     pub entities: u64,
-    /// Entities that were silent, and left the index.
+    /// Silent entities that were removed from the index.
     pub silent: u64,
-    /// Points that were dropped, as their neighbours say the same.
+    /// Points that were dropped by thinning.
     pub thinned: u64,
 }
 
-/// What housekeeping works on.
+/// The parts of the service that housekeeping works on.
 #[derive(Debug)]
 pub(crate) struct Of {
     pub(crate) store: Arc<dyn Store>,
@@ -67,38 +69,38 @@ pub(crate) struct Of {
 #[derive(Debug, Default)]
 struct Todo {
     is_over: bool,
-    /// Something was erased since rows were looked at.
+    /// Whether something was erased since the rows were last read.
     is_erased: bool,
 }
 
-/// What may fail, each for itself.
+/// The tasks that may fail separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// A turn, in none of its parts.
+    /// A turn, outside of its tasks.
     Turn,
-    /// Looking for what was erased.
+    /// Finding the erased entities.
     Purges,
-    /// Merging the tables of one that was erased.
+    /// Compacting the own tables of an erased entity.
     Purge(Fleet, Entity),
-    /// Merging the tables of a fleet where those were among others.
+    /// Compacting the tables of a fleet in which erased rows are among those of other entities.
     Rest(Fleet),
-    /// Merging the tables of the rows that said where those were.
+    /// Compacting the tables of the rows that name erased entities.
     Rows,
-    /// Dropping what is too old.
+    /// Dropping old rows.
     Keep,
     /// Having the store clean up.
     Tidy,
 }
 
-/// What the thread knows.
+/// The state of the thread.
 struct Work {
     again: Again<What>,
-    /// When what is too old was dropped last.
+    /// When old rows were last dropped.
     kept: u64,
-    /// When the store was to clean up last.
+    /// When the store last cleaned up.
     tidied: u64,
     purging: Purging,
-    /// A look that is begun and not done.
+    /// A look that is not finished.
     look: Option<Look>,
 }
 
@@ -106,18 +108,18 @@ struct Work {
 struct Shared {
     of: Of,
     marks: Mutex<Horizons>,
-    /// One look at a time.
+    /// Allows one look at a time.
     looking: Mutex<Looked>,
     todo: Mutex<Todo>,
-    /// Ends merging when it is over.
+    /// Ends compactions when the service stops.
     canceled: Arc<AtomicBool>,
     changed: Condvar,
     failed: Mutex<Option<String>>,
-    /// Who is told what has failed.
+    /// Where failures are reported.
     notices: Mutex<Notices>,
 }
 
-/// See the module. Dropping it ends its thread.
+/// Housekeeping of a store. Dropping it ends its thread.
 #[derive(Debug)]
 pub(crate) struct House {
     shared: Arc<Shared>,
@@ -125,7 +127,7 @@ pub(crate) struct House {
 }
 
 impl House {
-    /// Errors: the store's; there can be no more threads.
+    /// Errors: the store's; no more threads can be started.
     pub(crate) fn start(of: Of, threads: &dyn Threads) -> Result<Self> {
         let marks = marks(&*of.store.view())?;
         let shared = Arc::new(Shared {
@@ -150,7 +152,7 @@ impl House {
         })
     }
 
-    /// What is hidden now of all fleets.
+    /// The current horizons of all fleets.
     pub(crate) fn horizons(&self) -> Horizons {
         let shared = &self.shared;
         let marks = lock(&shared.marks).clone();
@@ -160,7 +162,7 @@ impl House {
         with_settings(marks, &shared.of.fleets, shared.now())
     }
 
-    /// What is hidden now of one fleet, however many others there are.
+    /// The current horizon of one fleet; the cost does not depend on the number of fleets.
     pub(crate) fn horizon(&self, fleet: Fleet) -> Horizon {
         let (marks, of) = (&self.shared.marks, &self.shared.of);
         let mark = lock(marks).get(&fleet).copied().unwrap_or_default();
@@ -172,25 +174,25 @@ impl House {
         }
     }
 
-    /// Drops now what is too old. Errors: the store's.
+    /// Drops old rows now. Errors: the store's.
     pub(crate) fn keep(&self) -> Result<Kept> {
         let mut look = self.shared.look();
         self.shared.go_on(&mut look, &|| self.shared.is_over());
         look.end()
     }
 
-    /// An entity was erased: its bytes are in tables still, as rows say.
+    /// Wakes the thread: an entity was erased, and rows say that its bytes are still in tables.
     pub(crate) fn is_erased(&self) {
         lock(&self.shared.todo).is_erased = true;
         self.shared.changed.notify_all();
     }
 
-    /// Says from now on what has failed.
+    /// Sets where failures are reported from now on.
     pub(crate) fn say_to(&self, notices: Notices) {
         *lock(&self.shared.notices) = notices;
     }
 
-    /// What has failed the last time that it was done. `None`: nothing.
+    /// The tasks whose last try failed. `None` if there are none.
     pub(crate) fn failed(&self) -> Option<String> {
         lock(&self.shared.failed).clone()
     }
@@ -202,7 +204,7 @@ impl Drop for House {
         self.shared.canceled.store(true, Ordering::Relaxed);
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has nothing to be waited for.
+            // A thread that panicked has ended, too.
             drop(thread.join());
         }
     }
@@ -235,7 +237,7 @@ impl Shared {
                 Ok(())
             });
             if turn.is_err() {
-                // Not at once: it may do so again.
+                // Not at once, because it might panic again.
                 work.kept = self.of.clock.monotonic_nanos();
                 work.tidied = work.kept;
                 work.purging.round = Round::Done;
@@ -245,7 +247,7 @@ impl Shared {
         }
     }
 
-    /// Waits until there is something to do. Returns whether it goes on.
+    /// Waits until there is something to do. Returns whether to go on.
     fn wait(&self, work: &mut Work) -> bool {
         let clock = &*self.of.clock;
         let mut todo = lock(&self.todo);
@@ -255,14 +257,15 @@ impl Shared {
             let left = |every: Duration, last| {
                 every.saturating_sub(Duration::from_nanos(now.saturating_sub(last)))
             };
-            // What failed is in `again` alone.
+            // Failed tasks count only by `again`.
             let tidied = (!work.again.has(&What::Tidy)).then(|| left(TIDIED, work.tidied));
             let purged = work.purging.due(&work.again);
             let purged = purged.map(|due| Duration::from_nanos(due.saturating_sub(now)));
             let others = [tidied, purged, work.again.pause(now)];
             let pause = others.into_iter().flatten().min().unwrap_or(TIDIED);
             let pause = pause.min(left(EVERY, work.kept)).min(TIDIED);
-            // Whatever is due and cannot be done: never again at once.
+            // Never less than this, so that a task that is due but cannot be done does not make the
+            // thread spin.
             todo = wait_timeout(clock, &self.changed, todo, pause.max(REST));
         }
         if work.purging.round == Round::Done {
@@ -272,7 +275,7 @@ impl Shared {
         !todo.is_over
     }
 
-    /// What became of a part.
+    /// Records the result of a task.
     fn note(&self, work: &mut Work, what: What, done: Result<()>) {
         let Err(e) = done else {
             work.again.done(&what);
@@ -313,8 +316,9 @@ impl Shared {
         self.keep_some(work);
     }
 
-    /// Drops what is too old, where it is time to: for a slice where something is erased, or waits to be purged, and for as
-    /// long as it takes otherwise. Purging has its turn first, and then this goes on.
+    /// Drops old rows if that is due: in slices while something is erased or waits to be purged,
+    /// and without interruption otherwise. After each slice, purging has its turn, and then this
+    /// goes on.
     fn keep_some(&self, work: &mut Work) {
         let now = self.of.clock.monotonic_nanos();
         let is_due = now.saturating_sub(work.kept) >= EVERY.as_nanos() as u64;
@@ -357,7 +361,7 @@ impl Shared {
         }
     }
 
-    /// Lets the store drop the points that are behind the marks.
+    /// Allows the store to drop the points before the marks.
     fn publish(&self) -> Result<()> {
         let marks = lock(&self.marks).clone();
         let points = marks.iter().filter(|(_, h)| h.points > Time::MIN);

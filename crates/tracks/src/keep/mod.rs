@@ -1,18 +1,18 @@
-//! What a fleet keeps: how old its points may be, and how long a silent entity stays in the index.
+//! Retention: how old a fleet's points may be, and how long a silent entity stays in the index.
 //!
 //! ```text
-//!   settings ─> horizons: all that is older ─┬─ reads hide it at once                  hide
-//!                                            ├─ a mark in `meta`, durable              check knows what may be gone
-//!                                            └─ housekeeping drops it                  house
-//!                                                 points: by a filter when tables are merged
-//!                                                 visits, events: by ranges      entities: through their shards
+//!   settings ─> horizons ─┬─ reads hide all rows before them at once        hide
+//!                         ├─ a durable mark in `meta`                       for check
+//!                         └─ housekeeping drops the rows before them        house
+//!                              points: by a compaction filter               visits, events: by ranges
+//!                              entities: through their shards
 //!
-//!                                                 entities' days: simplified     thin
+//!                              days of entities: simplified                 thin
 //!
 //!   meta   "kept/" fleet 4   8 points, 8 index: the horizons so far, big-endian microseconds since 1970
 //! ```
 //!
-//! Horizons never go back: of what is older than one, a part may be gone.
+//! Horizons never go back, because some of the rows before them may be gone.
 
 mod hide;
 mod house;
@@ -34,12 +34,12 @@ use crate::store::{Family, Store, View, damaged};
 const KEY: &[u8] = b"kept/";
 const DAY: i64 = 86_400 * SECOND;
 
-/// The moments before which a fleet's rows may be gone.
+/// The times before which a fleet's rows may be gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Horizon {
-    /// Points, and all that is of their time.
+    /// For points, and for the visits and events of their time.
     pub points: Time,
-    /// Rows of the index whose entities are silent since.
+    /// For rows of the index: entities that are silent since this time have none.
     pub index: Time,
 }
 
@@ -52,11 +52,11 @@ impl Default for Horizon {
     }
 }
 
-/// Those of all fleets that have one.
+/// The horizons of all fleets that have one.
 pub(crate) type Horizons = BTreeMap<Fleet, Horizon>;
 
 impl Horizon {
-    /// What settings say now.
+    /// The horizon of these settings now.
     fn of(settings: &Settings, now: Time) -> Self {
         let before = |days: u32| match days {
             0 => Time::MIN,
@@ -68,7 +68,7 @@ impl Horizon {
         }
     }
 
-    /// The later of each.
+    /// The later of each time.
     fn max(self, other: Self) -> Self {
         let points = self.points.max(other.points);
         Self {
@@ -84,14 +84,15 @@ impl Horizon {
     }
 }
 
-/// A view of a store that nobody serves, without what is older than its fleets keep. Errors: the store's; Corruption.
+/// A view of a store that is not served, without rows that are older than their fleets keep.
+/// Errors: the store's; Corruption.
 pub fn kept<'a>(store: &'a dyn Store, fleets: &Fleets, now: Time) -> Result<Box<dyn View + 'a>> {
     let view = store.view();
     let marks = marks(&*view)?;
     Ok(hidden(view, with_settings(marks, fleets, now), None))
 }
 
-/// Horizons, where those of the settings of fleets may be later.
+/// The horizons, moved forward by the current settings of fleets.
 fn with_settings(mut horizons: Horizons, fleets: &Fleets, now: Time) -> Horizons {
     for info in fleets.all() {
         let horizon = Horizon::of(&info.settings, now);
@@ -103,7 +104,8 @@ fn with_settings(mut horizons: Horizons, fleets: &Fleets, now: Time) -> Horizons
     horizons
 }
 
-/// The marks of a store: what may be gone of each fleet. Errors: the store's; Corruption.
+/// The marks of a store: the times before which rows of each fleet may be gone. Errors: the
+/// store's; Corruption.
 pub fn marks(view: &dyn View) -> Result<BTreeMap<Fleet, Horizon>> {
     let mut out = BTreeMap::new();
     let end = behind(KEY);

@@ -1,12 +1,14 @@
-//! Thinning: of the points that are older than a fleet's `thin_days`, those stay that are needed to know where its entities were.
+//! Thinning: of points older than a fleet's `thin_days`, only those are kept that are needed to
+//! know where its entities were.
 //!
 //! ```text
-//!   meta   "thinned/" fleet 4   8: all points before this moment were thinned, big-endian microseconds since 1970
+//!   meta   "thinned/" fleet 4   8: all points before this time were thinned, big-endian microseconds since 1970
 //! ```
 //!
-//! An entity's days, from midnight to midnight UTC, are [simplified](simplify_in_time) each for itself, so that a day which is
-//! thinned once more after a crash stays as it is. A day of more than [`PIECE_MAX`] points is cut, for the time that it takes.
-//! What is late and comes behind that moment stays.
+//! Each day of an entity, from midnight to midnight UTC, is [simplified](simplify_in_time)
+//! separately, so that a day that is thinned again after a crash does not change. A day with more
+//! than [`PIECE_MAX`] points is cut, to bound the time. Points that arrive later and are older than
+//! that time stay.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -25,24 +27,25 @@ use crate::read::point_rows;
 use crate::store::{Batch, Family, damaged};
 
 const KEY: &[u8] = b"thinned/";
-/// So many points are simplified at once, at most.
+/// The most points that are simplified at once.
 const PIECE_MAX: usize = 20_000;
-/// A shard drops so many at once.
+/// The most points that a shard drops at once.
 const AT_ONCE: usize = 1000;
-/// The entities are read from so many at a time, so that no state is held for long.
+/// How many entities are read at a time, so that no view is held for long.
 const PART: usize = 1000;
-/// How far fleets are that one look did not get through.
+/// Where thinning goes on in fleets that one look did not finish.
 pub(super) type Left = BTreeMap<Fleet, Place>;
 
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Up to which time.
+    /// The time up to which points are thinned.
     to: Time,
-    /// With which entity it goes on.
+    /// The key of the entity with which it goes on.
     next: Vec<u8>,
-    /// That one is thinned up to here: one that takes longer than a slice is not begun again each time.
+    /// How far that entity is thinned, so that one that takes longer than a slice is not begun
+    /// again each time.
     reached: Option<(Entity, Time)>,
-    /// One before could not be thinned now: all are looked at once more.
+    /// Whether an earlier entity failed: then all are looked at again.
     has_failed: bool,
 }
 
@@ -57,17 +60,17 @@ impl Place {
     }
 }
 
-/// A look at one fleet.
+/// The thinning of one fleet.
 pub(super) struct Thinning<'a> {
     pub(super) of: &'a Of,
     pub(super) info: &'a Info,
-    /// Whether it is to stop: what is left has its turn in the next look.
+    /// Whether to stop: the rest is left to the next look.
     pub(super) stops: &'a dyn Fn() -> bool,
-    /// Told what is wrong with single rows.
+    /// Receives errors of single rows.
     pub(super) wrong: &'a mut dyn FnMut(&Error),
 }
 
-/// The midnight before which a fleet's points are thinned. `None`: none are.
+/// The midnight before which a fleet's points are thinned. `None` if it is not thinned.
 fn end(settings: &Settings, now: Time) -> Option<Time> {
     let days = i64::from(settings.thin_days);
     let before = now.0.saturating_sub(days.saturating_mul(DAY));
@@ -75,7 +78,8 @@ fn end(settings: &Settings, now: Time) -> Option<Time> {
 }
 
 impl Thinning<'_> {
-    /// Thins what has become old enough, but for what is older than `kept`. Returns how many points were dropped. Errors: the store's.
+    /// Thins points that have become old enough, except those older than `kept`. Returns the number
+    /// of dropped points. Errors: the store's.
     pub(super) fn run(mut self, now: Time, kept: Time, left: &mut Left) -> Result<u64> {
         let fleet = self.info.fleet;
         let Some(to) = end(&self.info.settings, now) else {
@@ -83,7 +87,7 @@ impl Thinning<'_> {
             return Ok(0);
         };
         let from = self.mark()?.max(kept);
-        // Where less is to be thinned than the last look began with, it is begun again.
+        // If less is to be thinned than when the last look began, it begins again.
         let begun = left.remove(&fleet).filter(|begun| begun.to <= to);
         let Place {
             to,
@@ -108,7 +112,7 @@ impl Thinning<'_> {
                 };
                 let begun = reached.take().filter(|(of, _)| *of == entity);
                 let from = begun.map_or(from, |(_, time)| from.max(time));
-                // What is wrong with one entity keeps no other one.
+                // A failure of one entity does not affect the others.
                 let done = caught("thinning an entity", || {
                     self.entity(entity, (from, to), &mut count)
                 });
@@ -131,7 +135,8 @@ impl Thinning<'_> {
                     let text = format!("{failures} entities one behind the other failed");
                     return Err(Error::aborted(text).hint("the next look goes on"));
                 }
-                // Behind what was done: however slow reading is, each slice comes further.
+                // Checked after the work, so that each slice makes progress, however slow reading
+                // is.
                 if (self.stops)() {
                     left.insert(fleet, at(&behind_it, None, has_failed));
                     return Ok(count);
@@ -163,14 +168,15 @@ impl Thinning<'_> {
         Ok(Time(i64::from_be_bytes(bytes)))
     }
 
-    /// It is behind what was dropped in the log: where it is found again, that is, too.
+    /// Records that the fleet is thinned. The row follows the deletions in the log: if it survives
+    /// a crash, so do they.
     fn is_done(&self, to: Time) -> Result<()> {
         let mut batch = Batch::new(&*self.of.store);
         batch.put(Family::Meta, &self.key(), &to.0.to_be_bytes())?;
         batch.write(None).map(drop)
     }
 
-    /// Some entities, and where the next ones begin.
+    /// Some entities, and the key at which the next ones begin.
     fn entities(&mut self, from: &[u8]) -> Result<(Vec<Entity>, Option<Vec<u8>>)> {
         let view = self.of.store.view();
         let end = behind(&self.info.fleet.prefix());
@@ -191,8 +197,8 @@ impl Thinning<'_> {
         Ok((out, None))
     }
 
-    /// Thins an entity's points from one moment to another, until it is to stop, but for one piece at least. Returns where it
-    /// goes on, if that is not done.
+    /// Thins an entity's points of a time until it is to stop, but at least one piece. Returns
+    /// where it goes on if it is not finished.
     fn entity(
         &self,
         entity: Entity,
@@ -246,7 +252,8 @@ impl Piece {
         self.track.first().is_none_or(is_of_day) && self.track.len() < PIECE_MAX
     }
 
-    /// Takes out all, and returns those that are not needed. The last one stays: it may be the entity's newest.
+    /// Empties the piece, and returns the points that are not needed. The last point is kept: it
+    /// may be the entity's newest.
     fn spare(&mut self, metres: f64) -> Vec<(PointKey, Vec<u8>)> {
         let stay = simplify_in_time(&self.track, metres);
         self.track.clear();

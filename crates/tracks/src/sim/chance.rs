@@ -1,31 +1,31 @@
-//! Random numbers that are looked up, and not drawn in turn: those of the n-th decision of an object are a function of
-//! the seed, the object and n.
+//! Random numbers that are looked up instead of drawn in turn: those of the n-th decision of an
+//! object are a function of the seed, the object and n.
 //!
-//! An object needs no generator of its own, only a count. What it does depends neither on the other objects nor on the
-//! order in which they are asked.
+//! An object needs no generator of its own, only a count. Its behaviour depends neither on the
+//! other objects nor on the order in which they are asked.
 
 use base::rng::Rng;
 
-/// What is decided. Decisions of different kinds are independent.
+/// The kind of a decision. Decisions of different kinds are independent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
-    /// Where an object is at first.
+    /// The first position of an object.
     Start,
-    /// How a driver goes on.
+    /// How a driver continues.
     Leg,
     /// How long after the start an object's first report is due.
     Phase,
     /// How much later than its turn a report is made.
     Moment,
-    /// What becomes of a report, and of those behind it.
+    /// The fate of a report, and of those after it.
     Fate,
-    /// How long a report is on its way.
+    /// How long a report takes to arrive.
     Latency,
     /// How much later a report arrives again.
     Again,
-    /// How wrong a report is.
+    /// The errors of a report.
     Noise,
-    /// How wrong an object's clock is.
+    /// The error of an object's clock.
     Clock,
 }
 
@@ -56,17 +56,17 @@ impl Chance {
 pub(super) struct Draw(Rng);
 
 impl Draw {
-    /// A number in `0..n`; 0, where `n` is 0.
+    /// A number in `0..n`; 0 if `n` is 0.
     pub(super) fn below(&mut self, n: u64) -> u64 {
         self.0.below(n.max(1))
     }
 
-    /// A number at least 0 and below 1.
+    /// A number that is at least 0 and less than 1.
     pub(super) fn part(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// True in this share of all cases.
+    /// True with this probability.
     pub(super) fn happens(&mut self, share: f64) -> bool {
         self.part() < share
     }
@@ -75,7 +75,7 @@ impl Draw {
     pub(super) fn bell(&mut self) -> f64 {
         let bits = self.0.next_u64();
         let sum: u64 = (0..4).map(|n| bits >> (16 * n) & 0xffff).sum();
-        // Each has the variance 1/12, so that the sum has 1/3.
+        // Each has the variance 1/12, so that their sum has 1/3.
         (sum as f64 / 65_536.0 - 2.0 + 2.0 / 65_536.0) * 3.0_f64.sqrt()
     }
 }
@@ -100,7 +100,8 @@ mod tests {
         }
     }
 
-    /// Neighbouring keys give independent numbers: mean, variance and correlation are those of a bell and of a dice.
+    /// Neighbouring keys give independent numbers: mean, variance and correlation are as for
+    /// independent draws.
     #[test]
     fn numbers_of_neighbours_are_independent() {
         let chance = Chance::new(5);

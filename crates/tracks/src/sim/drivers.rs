@@ -1,8 +1,10 @@
-//! Objects that move: they drive to a destination, look for a place to park near it, park, and drive on.
+//! Moving objects: they drive to a destination, look for a place to park near it, park, and drive
+//! on.
 //!
-//! A driver is the leg that it is on: a piece of one edge at one speed from one moment to another, or a stop. All that
-//! comes later follows from that, from the seed and from how many legs there were. So where it is at a time does not
-//! depend on how often it was asked before, and a driver has 40 bytes.
+//! The state of a driver is its current leg: a piece of one edge at one speed between two times, or
+//! a stop. All later legs follow from it, from the seed and from the number of legs so far. So the
+//! position at a time does not depend on how often it was asked for before, and a driver has 40
+//! bytes.
 
 use super::chance::{Chance, What};
 use super::plan::Road;
@@ -10,63 +12,64 @@ use super::roads::City;
 use crate::geo::position::Position;
 use crate::model::time::Time;
 
-/// The most edges that a driver looks for a place to park on.
+/// The most edges on which a driver looks for a place to park.
 const SEEKING_EDGES: u64 = 8;
-/// How much longer than at the speed that is allowed an edge takes at most, as a share.
+/// The most by which an edge takes longer than at the speed limit, as a share.
 const SLOWNESS: f64 = 0.5;
 
-/// Where an object really is, and how it moves.
+/// The true position of an object, and its movement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
-    /// Where.
+    /// The position.
     pub position: Position,
-    /// Metres a second, at most that of its road.
+    /// Metres per second, at most the speed limit of its road.
     pub speed: f64,
-    /// From north over east, 10⁻² degrees, below 36,000; where it is parked, that in which it came.
+    /// Course, clockwise from north, 10⁻² degrees, below 36,000; of a parked object, the course
+    /// with which it arrived.
     pub course: u16,
-    /// What it is on.
+    /// The class of its road.
     pub road: Road,
     /// Whether it is parked: its speed is 0.
     pub is_parked: bool,
 }
 
-/// What all drivers need.
+/// Parameters that all drivers share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
     pub(super) chance: Chance,
-    /// When everything begins, µs.
+    /// The start of the simulation, µs.
     pub(super) start: i64,
-    /// Mean of stops, µs.
+    /// The mean length of stops, µs.
     pub(super) stop: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Driving,
-    /// It is at its destination and looks for a place to park, on so many edges more.
+    /// It is at its destination and looks for a place to park, on at most this many more edges.
     Seeking(u8),
     Parked,
 }
 
-/// See the module.
+/// An object that drives; see the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
-    /// When the leg begins and ends, µs.
+    /// The begin and the end of the leg, µs.
     begin: i64,
     end: i64,
     object: u32,
     edge: u32,
-    /// Shares of the edge where the leg begins and ends.
+    /// Where on the edge the leg begins and ends, as shares of its length.
     from: f32,
     to: f32,
-    /// Legs so far.
+    /// The number of legs so far.
     legs: u32,
     destination: u16,
     doing: Doing,
 }
 
 impl Driver {
-    /// The object at the start: half of all are parked, where stops take time.
+    /// The object at the start: half of all objects are parked, if stops take time.
     pub(super) fn new(object: u32, city: &City, traits: &Traits) -> Self {
         let mut draw = traits.chance.of(What::Start, object, 0);
         let place = (0.1 + 0.8 * draw.part()) as f32;
@@ -81,36 +84,36 @@ impl Driver {
             destination: 0,
             doing: Doing::Parked,
         };
-        // Nobody parks on a fast road.
+        // Parking is not allowed on a fast road.
         if draw.happens(0.5) && city.edge(driver.edge).road != Road::Fast {
             driver.end += (traits.stop as f64 * draw.part()) as i64;
         }
         driver
     }
 
-    /// Goes on to a time, µs. It does nothing where it is there already.
+    /// Advances to a time, µs; does nothing if it is there already.
     pub(super) fn drive(&mut self, to: i64, city: &City, traits: &Traits) {
         while self.end <= to {
             self.start_leg(city, traits);
         }
     }
 
-    /// Its number.
+    /// The number of the object.
     pub(super) fn object(&self) -> u32 {
         self.object
     }
 
-    /// When the leg began, µs.
+    /// The begin of the leg, µs.
     pub(super) fn begin(&self) -> i64 {
         self.begin
     }
 
-    /// Until when it is parked, µs. `None`: it drives.
+    /// The end of its stop, µs. `None` if it drives.
     pub(super) fn parked_until(&self) -> Option<i64> {
         (self.doing == Doing::Parked).then_some(self.end)
     }
 
-    /// Where it is at a time of its leg.
+    /// The true position at a time within its leg.
     pub(super) fn truth(&self, time: Time, city: &City) -> Truth {
         let edge = city.edge(self.edge);
         let (from, to) = (f64::from(self.from), f64::from(self.to));
@@ -159,7 +162,8 @@ impl Driver {
         self.end += (lasts.ceil() as i64).max(1);
     }
 
-    /// Takes an edge that is not fast and does not lead back, where there is one. Behind it there are `left` more.
+    /// Chooses an edge that is not fast and does not lead back, if there is one. After it there are
+    /// `left` more.
     fn seek(&mut self, left: u8, city: &City, which: f64, place: f64) {
         let came = *city.edge(self.edge);
         let all = city.edges_from(came.to);
@@ -169,7 +173,7 @@ impl Driver {
         };
         let good = all.clone().filter(is_good).count();
         let nth = (which * good as f64) as usize;
-        // In a dead end it turns. The upper end of a ramp is one.
+        // In a dead end it turns. The upper end of a ramp is a dead end.
         let edge = all.clone().filter(is_good).nth(nth).or_else(|| {
             all.clone()
                 .find(|number| city.edge(*number).to == came.from)
@@ -227,7 +231,8 @@ mod tests {
                 let truth = driver.truth(time, &city);
                 assert!(truth.speed <= truth.road.speed() + 1e-9);
                 if let Some(before) = last {
-                    // Positions are whole centimetres. Speeds of two legs may both have a part in the step.
+                    // Positions are whole centimetres. A step may span two legs with different
+                    // speeds.
                     let moved = distance(before.position, truth.position);
                     let most = before.speed.max(truth.speed).max(Road::Fast.speed());
                     assert!(moved <= most / 10.0 + 0.02, "{object} {moved}");

@@ -1,14 +1,16 @@
-//! Positions as metres north and east of others, for distances that are small against the Earth.
+//! Positions relative to others in metres north and east, for distances that are small against the
+//! Earth.
 
 use std::f64::consts::PI;
 
 use crate::geo::distance::RADIUS;
 use crate::geo::position::{LATITUDE_MAX, LONGITUDE_END, PER_DEGREE, Position};
 
-/// 10⁻⁷ degrees of a metre along a meridian.
+/// Units of 10⁻⁷ degrees in a metre along a meridian.
 pub(super) const UNITS_PER_METRE: f64 = PER_DEGREE as f64 * 180.0 / (PI * RADIUS);
 
-/// The position so many metres north and east of another one, for distances that are small against the Earth.
+/// The position that is `north` and `east` metres from another one, for distances that are small
+/// against the Earth.
 pub(super) fn shifted(from: Position, north: f64, east: f64) -> Position {
     let shrink = from.degrees().0.to_radians().cos().max(1e-3);
     let max = f64::from(LATITUDE_MAX);
@@ -17,13 +19,13 @@ pub(super) fn shifted(from: Position, north: f64, east: f64) -> Position {
     position(lat.round() as i32, lon.round() as i64)
 }
 
-/// A position of units, whose longitude may be beyond the antimeridian and whose latitude is right.
+/// A position in units; the longitude may be beyond the antimeridian, and the latitude is clamped.
 pub(super) fn position(lat: i32, lon: i64) -> Position {
     let lat = lat.clamp(-LATITUDE_MAX, LATITUDE_MAX);
     Position::of_units(lat, wrapped(lon)).expect("both are brought into their ranges")
 }
 
-/// Longitude units, or a difference of them, brought within −180 and 180 degrees.
+/// A longitude, or a difference of longitudes, in units, normalized to −180 to 180 degrees.
 pub(super) fn wrapped(lon: i64) -> i32 {
     let (half, turn) = (i64::from(LONGITUDE_END), 2 * i64::from(LONGITUDE_END));
     ((lon + half).rem_euclid(turn) - half) as i32
@@ -50,7 +52,7 @@ mod tests {
                 assert_eq!(to.lat() > from.lat(), north > 0.0);
             }
         }
-        // At a pole there is no farther north.
+        // Nothing is north of a pole.
         assert_eq!(shifted(at(90.0, 0.0), 5.0, 5.0), at(90.0, 0.0));
         assert_eq!(wrapped(i64::from(LONGITUDE_END)), -LONGITUDE_END);
     }

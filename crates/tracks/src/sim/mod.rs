@@ -1,17 +1,19 @@
-//! Traffic of a simulated city: objects drive on roads and report where they are, with the faults of real devices.
+//! Traffic of a simulated city: objects drive on roads and report their positions, with the faults
+//! of real devices.
 //!
-//! For tests, benchmarks and demonstrations. Everything is a function of the options: there is no clock and no I/O, and
-//! the same seed gives the same reports. The truth is known: each report comes with when and where it was really made,
-//! and [`Traffic::truth`] says where an object is at any time.
+//! For tests, benchmarks and demonstrations. Everything is a function of the options: there is no
+//! clock and no I/O, and the same seed gives the same reports. The truth is known: each report
+//! comes with its true time and position, and [`Traffic::truth`] tells where an object is at any
+//! time.
 //!
 //! ```text
-//!   chance    random numbers, looked up by what they decide
+//!   chance    random numbers, looked up by decision
 //!   flat      metres north and east
-//!   plan      which roads a city has
-//!   roads     the city, and the quickest ways in it
+//!   plan      the roads of a city
+//!   roads     the city, and the fastest ways in it
 //!   drivers   objects that drive, park, and drive on
-//!   noise     what devices and the network do wrong
-//!   wheel     whose report arrives next
+//!   noise     faults of devices and the network
+//!   wheel     which object's report arrives next
 //! ```
 //!
 //! ```
@@ -65,41 +67,43 @@ use crate::model::name::Name;
 use crate::model::report::Report;
 use crate::model::time::{SECOND, Time};
 
-/// A cell that no object is in.
+/// Stands for no cell.
 const NO_CELL: u64 = u64::MAX;
 
-/// What is simulated.
+/// The options of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Another seed gives another traffic in the same city.
+    /// Another seed gives different traffic in the same city.
     pub seed: u64,
-    /// The number of the first object. An object does the same whichever others there are: several threads may have a
-    /// part of all objects each.
+    /// The number of the first object. An object behaves the same whichever other objects there
+    /// are, so that the objects can be distributed among threads.
     pub first: u32,
-    /// How many objects there are, 1 to 100,000,000.
+    /// The number of objects, 1 to 100,000,000.
     pub objects: u32,
-    /// What names of objects begin with; their numbers follow, of six digits at least.
+    /// The prefix of the names of objects; their numbers follow, with at least six digits.
     pub prefix: String,
-    /// When it begins, 1970 to 2200.
+    /// The start time, 1970 to 2200.
     pub start: Time,
     /// The city.
     pub plan: Plan,
-    /// Mean time between two reports of an object, ms, 100 to 86,400,000. It is from half to one and a half of that.
+    /// The mean time between two reports of an object, ms, 100 to 86,400,000. Each one is between
+    /// half and one and a half of it.
     pub interval_ms: u32,
-    /// Mean time of a stop, ms, 0 to 604,800,000. It is from a quarter to seven quarters of that. 0: objects never
-    /// stop.
+    /// The mean time of a stop, ms, 0 to 604,800,000. Each one is between a quarter and seven
+    /// quarters of it. 0: objects never stop.
     pub stop_ms: u32,
-    /// A report is made only where its position is in another cell of 40 cuts than that of the object's report before:
-    /// no two consecutive reports of an object, in the order of their true times, are in one cell. Objects that are
-    /// parked do not report, and those in the same cell wait for their next turns, so that there are fewer reports
-    /// than [`Options::interval_ms`] says. `duplicates` must be 0.
+    /// A report is made only if its cell of depth 40 differs from that of the object's report
+    /// before: no two consecutive reports of an object, in the order of their true times, are in
+    /// one cell. Parked objects do not report, and objects that are still in the same cell wait for
+    /// their next turns, so that there are fewer reports than [`Options::interval_ms`] says.
+    /// `duplicates` must be 0.
     pub each_report_changes_cell: bool,
-    /// What goes wrong.
+    /// The faults of devices and the network.
     pub faults: Faults,
 }
 
 impl Options {
-    /// Without any fault.
+    /// Options without any fault.
     pub fn clean() -> Self {
         Self {
             faults: Faults::none(),
@@ -107,7 +111,7 @@ impl Options {
         }
     }
 
-    /// Errors: `InvalidArgument`, where an option is out of its range; it names it.
+    /// Checks the options. Errors: `InvalidArgument` names the option that is out of its range.
     pub fn check(&self) -> Result<()> {
         within("objects", self.objects, 1..=100_000_000)?;
         within("first", self.first, 0..=u32::MAX - self.objects)?;
@@ -125,7 +129,8 @@ impl Options {
 }
 
 impl Default for Options {
-    /// 1000 cars around the null island that report every 10 seconds, stop for 10 minutes, and have the usual faults.
+    /// 1000 cars around latitude 0, longitude 0 that report every 10 seconds, stop for 10 minutes,
+    /// and have the usual faults.
     fn default() -> Self {
         Self {
             seed: 1,
@@ -145,50 +150,50 @@ impl Default for Options {
 /// How a report arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// As soon as the network has it.
+    /// After the latency of the network.
     Live,
     /// Late: the device kept it while it had no network.
     Kept,
-    /// It is the same again as one that was [`Way::Live`].
+    /// As a duplicate of one that was [`Way::Live`].
     Again,
 }
 
-/// A report that arrives, and the truth.
+/// A report that arrives, with the truth.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sent {
     /// The number of the object.
     pub object: u32,
-    /// Which of the object's reports it is. Those that are missing were not made.
+    /// The number of the report among the object's. Missing numbers were not made.
     pub nth: u32,
-    /// When it arrives.
+    /// The time of its arrival.
     pub arrival: Time,
-    /// When it was really made.
+    /// The true time of the report.
     pub time: Time,
-    /// Where the object was then.
+    /// The true position of the object at that time.
     pub truth: Truth,
     /// How it arrives.
     pub way: Way,
     /// The clock of the device.
     pub clock: Clock,
-    /// What the device sends.
+    /// The report that the device sends.
     pub report: Report,
 }
 
-/// An object, and what of it arrives next.
+/// An object, and its next arrival.
 #[derive(Clone, Debug)]
 struct Object {
     driver: Driver,
     /// The number of the report that arrives next.
     nth: u32,
-    /// So many reports before it arrive together with it.
+    /// How many reports before it arrive together with it.
     kept: u16,
-    /// It has arrived already, and arrives again.
+    /// Whether the next arrival is a duplicate.
     is_again: bool,
-    /// The cell of the last report, where cells have to change.
+    /// The cell of the last report, if cells have to change.
     cell: u64,
 }
 
-/// What all objects need.
+/// The parameters that all objects share.
 #[derive(Debug)]
 struct World {
     city: Arc<City>,
@@ -199,28 +204,28 @@ struct World {
     is_by_cell: bool,
 }
 
-/// Reports in the order of their arrival, without an end. Those that arrive at the same time are in the order of their
-/// objects, and those of one object as [`Order`] says.
+/// Reports in the order of their arrival, without an end. Those that arrive at the same time are in
+/// the order of their objects, and those of one object are in the order of [`Order`].
 ///
-/// An object takes 72 bytes, and a city of the default plan some 3 MB.
+/// An object takes 72 bytes, and a city with the default plan about 3 MB.
 #[derive(Debug)]
 pub struct Traffic {
     world: World,
     objects: Vec<Object>,
     wheel: Wheel,
-    /// What arrives now.
+    /// The reports that arrive now.
     ready: VecDeque<Sent>,
     now: Time,
 }
 
 impl Traffic {
-    /// Errors: `InvalidArgument`, where an option is out of its range.
+    /// Starts the traffic. Errors: `InvalidArgument` if an option is out of its range.
     pub fn new(options: &Options) -> Result<Self> {
         options.check()?;
         Self::in_city(Arc::new(City::new(&options.plan)?), options)
     }
 
-    /// In a city that is built already, whatever [`Options::plan`] says. Errors: the same.
+    /// Like [`Traffic::new`], in an existing city; [`Options::plan`] is ignored. Errors: as there.
     pub fn in_city(city: Arc<City>, options: &Options) -> Result<Self> {
         options.check()?;
         let chance = Chance::new(options.seed);
@@ -260,7 +265,7 @@ impl Traffic {
         })
     }
 
-    /// The arrival of the report that was given last; at first, the start.
+    /// The arrival of the last report that was returned; at first, the start.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -275,8 +280,9 @@ impl Traffic {
         self.world.name(object)
     }
 
-    /// Where an object really is at a time, and how it moves. It takes longer for a time long before or behind
-    /// [`Traffic::now`]. `None`: there is no such object, or the time is before the start.
+    /// The true position of an object at a time, and its movement. Times far before or after
+    /// [`Traffic::now`] take longer. `None` if there is no such object, or the time is before the
+    /// start.
     pub fn truth(&self, object: u32, at: Time) -> Option<Truth> {
         let World { city, traits, .. } = &self.world;
         let place = object.checked_sub(self.world.first)?;
@@ -291,7 +297,7 @@ impl Traffic {
         Some(driver.truth(at, city))
     }
 
-    /// Lets arrive what is due of an object at `due`, and then the object wait for what is next.
+    /// Makes the reports of an object that are due at `due` arrive, and schedules its next arrival.
     fn arrive(&mut self, place: u32, due: i64) {
         let Self { world, ready, .. } = self;
         let Some(object) = self.objects.get_mut(place as usize) else {
@@ -339,12 +345,12 @@ impl World {
         Name::new(&text).expect("the prefix was checked with a number of ten digits")
     }
 
-    /// When an object's n-th report arrives, µs, as far as the network is concerned.
+    /// The arrival of an object's n-th report, µs, as far as the network is concerned.
     fn arrival(&self, object: u32, nth: u32) -> i64 {
         self.devices.moment(object, nth).0 + self.devices.latency(object, nth)
     }
 
-    /// An object's n-th report. `None`: it is not made, because the cell is the same.
+    /// An object's n-th report. `None` if it is not made, because the cell is the same.
     fn send(&self, object: &mut Object, nth: u32, arrival: Time, way: Way) -> Option<Sent> {
         let number = object.driver.object();
         let time = self.devices.moment(number, nth);
@@ -377,7 +383,8 @@ impl World {
         })
     }
 
-    /// Decides what arrives next of an object, after a report that was made or not and arrived at `now`, and when, µs.
+    /// Decides which report of an object arrives next, after one that was or was not made and
+    /// arrived at `now`. Returns its time, µs.
     fn plan_next(&self, object: &mut Object, (is_made, way): (bool, Way), now: i64) -> i64 {
         let (number, nth) = (object.driver.object(), object.nth);
         let mut next = nth + 1;

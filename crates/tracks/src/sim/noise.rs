@@ -1,7 +1,9 @@
-//! What devices and the network do wrong: inexact positions, silence, late reports, duplicates and wrong clocks.
+//! Faults of devices and the network: inexact positions, silence, late reports, duplicates and
+//! wrong clocks.
 //!
-//! All of it is looked up by the object and the number of its report. A fault changes neither where an object is nor
-//! when its n-th report is made: two simulations that differ in their faults only can be compared report by report.
+//! All of them are looked up by the object and the number of its report. A fault changes neither
+//! where an object is nor when its n-th report is made: two simulations that differ only in their
+//! faults can be compared report by report.
 
 use std::ops::RangeInclusive;
 
@@ -15,53 +17,57 @@ use crate::model::time::{SECOND, Time};
 
 /// The least error of a wrong clock, µs.
 const WRONG_CLOCK_LEAST: i64 = 60 * SECOND;
-/// The most time between a report and its duplicate, µs.
+/// The longest time between a report and its duplicate, µs.
 const DUPLICATE_AFTER: i64 = 5 * SECOND;
-/// Error of speeds, cm/s, for each metre of a position's.
+/// The error of a speed, cm/s, per metre of the position's error.
 const SPEED_NOISE: f64 = 4.0;
-/// Error of courses, 10⁻² degrees, for each metre of a position's.
+/// The error of a course, 10⁻² degrees, per metre of the position's error.
 const COURSE_NOISE: f64 = 40.0;
 
-/// What goes wrong. Shares are 0 to 1.
+/// The faults. Shares are 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Faults {
-    /// Standard deviation of a position's error to the north, and of that to the east, metres, 0 to 1000. No error is
-    /// more than 3.5 times as great. Speeds and courses are inexact in proportion. 0: everything is exact.
+    /// The standard deviation of a position's error to the north, and to the east, metres, 0 to
+    /// 1000. No error is more than 3.5 times as large. Errors of speeds and courses are
+    /// proportional. 0: everything is exact.
     pub noise_m: f64,
-    /// Mean time from a report to its arrival, ms, 0 to 3,600,000. It is uniform from 0 to the double.
+    /// The mean time from a report to its arrival, ms, 0 to 3,600,000. It is uniform between 0 and
+    /// twice the mean.
     pub latency_ms: u32,
-    /// Share of reports that are never made, because the device does not know where it is.
+    /// The share of reports that are never made, because the device does not know its position.
     pub gaps: f64,
-    /// Share of reports that a device keeps while it has no network. They arrive together with its next report.
+    /// The share of reports that a device keeps while it has no network. They arrive together with
+    /// its next report.
     pub bursts: f64,
-    /// How many reports in a row are missing or kept, in the mean, 2 to 1000. It is uniform from 2 to the double less
-    /// 2.
+    /// The mean number of reports in a row that are missing or kept, 2 to 1000. It is uniform
+    /// between 2 and twice the mean less 2.
     pub outage_reports: u32,
-    /// In which order reports arrive that arrive together.
+    /// The order of reports that arrive together.
     pub order: Order,
-    /// Share of the reports that arrive alone or last that arrive again, within five seconds and before the object's
-    /// next.
+    /// The share of reports that arrive again, among those that arrive alone or as the last of
+    /// several. The duplicate arrives within five seconds and before the object's next report.
     pub duplicates: f64,
-    /// Share of devices whose clock is ahead or behind.
+    /// The share of devices whose clock is ahead or behind.
     pub wrong_clocks: f64,
-    /// By how much they are at most, ms, 60,000 to 86,400,000. It is uniform, and a minute at least.
+    /// The largest error of such a clock, ms, 60,000 to 86,400,000. Errors are uniform, and at
+    /// least a minute.
     pub wrong_clock_ms: u32,
-    /// Share of devices that have no clock: their reports have no time.
+    /// The share of devices that have no clock: their reports have no time.
     pub no_clocks: f64,
 }
 
-/// In which order reports arrive that were kept, and the one behind them, all in one moment.
+/// The order of reports that were kept and the one after them, which all arrive at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As they were made; the newest is the last.
+    /// In the order in which they were made.
     #[default]
     OldestFirst,
-    /// The reverse: the newest is the first.
+    /// The newest first.
     NewestFirst,
 }
 
 impl Faults {
-    /// Nothing is wrong, and reports arrive at once.
+    /// No faults, and reports arrive at once.
     pub fn none() -> Self {
         Self {
             noise_m: 0.0,
@@ -77,7 +83,7 @@ impl Faults {
         }
     }
 
-    /// Errors: `InvalidArgument`, where an option is out of its range; it names it.
+    /// Checks the faults. Errors: `InvalidArgument` names the option that is out of its range.
     pub fn check(&self) -> Result<()> {
         within("noise_m", self.noise_m, 0.0..=1000.0)?;
         within("latency_ms", self.latency_ms, 0..=3_600_000)?;
@@ -101,7 +107,8 @@ impl Faults {
         )))
     }
 
-    /// How likely a report that arrives alone or last is the last one before a gap, and before a burst.
+    /// The probabilities that a report that arrives alone or last is followed by a gap, and by a
+    /// burst.
     fn outage_chances(&self) -> (f64, f64) {
         let others = (1.0 - self.gaps - self.bursts).max(1e-9);
         let mean = f64::from(self.outage_reports);
@@ -110,7 +117,8 @@ impl Faults {
 }
 
 impl Default for Faults {
-    /// Those of a fleet of cars with good devices: 5 m of noise, and a few of everything else.
+    /// The faults of a fleet of cars with good devices: 5 m of noise, and a few of each other
+    /// fault.
     fn default() -> Self {
         Self {
             noise_m: 5.0,
@@ -125,7 +133,7 @@ impl Default for Faults {
     }
 }
 
-/// Errors: `InvalidArgument`, which names the option, where its value is out of range.
+/// Errors: `InvalidArgument` names the option if its value is out of range.
 pub(super) fn within<T>(option: &str, value: T, range: RangeInclusive<T>) -> Result<()>
 where
     T: PartialOrd + std::fmt::Display,
@@ -140,19 +148,19 @@ where
     )))
 }
 
-/// What a device takes for the time.
+/// The clock of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// The time.
+    /// It shows the right time.
     Right,
-    /// The time and so many µs more; below 0 it is behind.
+    /// It is ahead by this many µs, or behind if the number is negative.
     Wrong(i64),
-    /// It does not know: its reports have no time.
+    /// The device has no clock: its reports have no time.
     None,
 }
 
 impl Clock {
-    /// What it shows at a time.
+    /// The time that it shows.
     pub fn shows(self, time: Time) -> Option<Time> {
         match self {
             Self::Right => Some(time),
@@ -162,14 +170,14 @@ impl Clock {
     }
 }
 
-/// What comes after a report.
+/// What happens after a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fate {
-    /// It arrives again.
+    /// Whether it arrives again.
     pub(super) is_doubled: bool,
-    /// So many reports are not made.
+    /// How many of the next reports are not made.
     pub(super) missing: u32,
-    /// So many reports are kept.
+    /// How many of the next reports are kept.
     pub(super) kept: u32,
 }
 
@@ -185,7 +193,7 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// For reports every `interval` µs from `start` on.
+    /// Devices that report every `interval` µs from `start` on.
     pub(super) fn new(chance: Chance, faults: Faults, start: i64, interval: i64) -> Self {
         let (gap, burst) = faults.outage_chances();
         Self {
@@ -198,7 +206,7 @@ impl Devices {
         }
     }
 
-    /// When an object's n-th report is made: each has its turn, and is later by up to half an interval.
+    /// When an object's n-th report is made: at its turn, or up to half an interval later.
     pub(super) fn moment(&self, object: u32, nth: u32) -> Time {
         let late = self.chance.of(What::Moment, object, nth);
         let late = { late }.below(self.interval as u64 / 2);
@@ -217,7 +225,7 @@ impl Devices {
         self.start + { phase }.below(self.interval as u64) as i64
     }
 
-    /// How long a report is on its way, µs.
+    /// How long a report takes to arrive, µs.
     pub(super) fn latency(&self, object: u32, nth: u32) -> i64 {
         let most = 2000 * u64::from(self.faults.latency_ms);
         if most == 0 {
@@ -226,14 +234,15 @@ impl Devices {
         self.chance.of(What::Latency, object, nth).below(most + 1) as i64
     }
 
-    /// When a report arrives again that arrived at `arrival`, where its object's next one arrives at `next`, µs.
+    /// When a report that arrived at `arrival` arrives again; its object's next one arrives at
+    /// `next`; µs.
     pub(super) fn again(&self, object: u32, nth: u32, (arrival, next): (i64, i64)) -> i64 {
         let most = (next - arrival).clamp(0, DUPLICATE_AFTER);
         let mut draw = self.chance.of(What::Again, object, nth);
         arrival + draw.below(most as u64) as i64
     }
 
-    /// In which order reports arrive that arrive together.
+    /// The order of reports that arrive together.
     pub(super) fn order(&self) -> Order {
         self.faults.order
     }
@@ -279,7 +288,7 @@ impl Devices {
         if noise > 0.0 {
             let mut draw = self.chance.of(What::Noise, object, nth);
             point.position = shifted(truth.position, noise * draw.bell(), noise * draw.bell());
-            // Within it are about two of three positions.
+            // About two thirds of the positions are within it.
             point.accuracy = Some((noise * 15.0).ceil() as u16);
             if !truth.is_parked {
                 speed += SPEED_NOISE * noise * draw.bell();
@@ -287,7 +296,7 @@ impl Devices {
             }
         }
         point.speed = Some(speed.round().clamp(0.0, f64::from(SPEED_END - 1)) as u16);
-        // What stands still has no course.
+        // An object that stands still has no course.
         if !truth.is_parked {
             let course = (course.round() as i64).rem_euclid(COURSE_END.into());
             point.course = Some(course as u16);
@@ -353,7 +362,7 @@ mod tests {
         let deviation = (squares / 20_000.0_f64).sqrt();
         assert!((9.8..10.2).contains(&deviation), "{deviation}");
         assert!((6000..7500).contains(&near), "{near}");
-        // A course slightly east of north is west of it in half of all cases.
+        // A course slightly east of north is reported as west of it in half of all cases.
         assert!((4500..5500).contains(&turned), "{turned}");
         (truth.speed, truth.is_parked) = (0.0, true);
         let point = devices.point(1, 1, &truth);

@@ -1,4 +1,4 @@
-//! The plan of a city: which roads there are.
+//! The plan of a city: its roads.
 //!
 //! Streets make a grid. Ring roads and radials cross it on bridges and meet it at ramps, so that no crossing has to be
 //! computed.
@@ -13,33 +13,33 @@ use crate::geo::position::Position;
 
 /// The most nodes of a city.
 const NODES_MAX: f64 = 500_000.0;
-/// The most bytes of the ways to all destinations.
+/// The most bytes of the table of ways to all destinations.
 const WAYS_BYTES_MAX: f64 = (1 << 30) as f64;
-/// The greatest latitude of a centre, degrees: beyond it the grid would be too skew.
+/// The greatest latitude of a centre, degrees: beyond it the grid would be too distorted.
 const CENTRE_LATITUDE_MAX: f64 = 80.0;
-/// Every so many streets, one is a main street.
+/// Each fifth street is a main street.
 const MAIN_EVERY: i32 = 5;
-/// Radials.
+/// The number of radials.
 const RADIALS: usize = 8;
-/// Ramps of a ring road.
+/// The number of ramps of a ring road.
 const RAMPS: usize = 2 * RADIALS;
-/// Radii of the ring roads, in radii of the city.
+/// The radii of the ring roads, as shares of the city's radius.
 const RINGS: [f64; 3] = [0.3, 0.6, 0.95];
-/// Where radials begin, in radii of the city.
+/// The distance from the centre at which radials begin, as a share of the city's radius.
 const RADIALS_BEGIN: f64 = 0.1;
-/// The angle of the first radial from east over north, turns.
+/// The angle of the first radial, counterclockwise from east, in turns.
 const FIRST_ANGLE: f64 = 0.0173;
 
-/// What a city is built from. The same plan gives the same city.
+/// The parameters of a city. The same plan gives the same city.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The centre, at most 80 degrees north or south.
     pub centre: Position,
-    /// Metres from the centre to the last streets, 500 to 100,000.
+    /// The distance from the centre to the last streets, metres, 500 to 100,000.
     pub radius_m: f64,
-    /// Metres between two streets, 20 or more, and at most a fifth of the radius.
+    /// The distance between two streets, metres, at least 20 and at most a fifth of the radius.
     pub street_m: f64,
-    /// Places that drivers go to, 2 to 10,000.
+    /// The number of places that drivers go to, 2 to 10,000.
     pub destinations: u16,
 }
 
@@ -54,7 +54,7 @@ impl Plan {
         }
     }
 
-    /// Errors: `InvalidArgument`, where an option is out of its range; it names it.
+    /// Checks the plan. Errors: `InvalidArgument` names the option that is out of its range.
     pub fn check(&self) -> Result<()> {
         let (lat, _) = self.centre.degrees();
         let crossings = PI * (self.radius_m / self.street_m).powi(2);
@@ -102,12 +102,12 @@ pub enum Road {
     Street,
     /// 50 km/h: main streets, ramps, and radials near the centre.
     Main,
-    /// 80 km/h: ring roads, and radials outside of the innermost.
+    /// 80 km/h: ring roads, and radials outside of the innermost ring.
     Fast,
 }
 
 impl Road {
-    /// The highest speed that is allowed, km/h.
+    /// The speed limit, km/h.
     pub fn kmh(self) -> u32 {
         match self {
             Self::Street => 30,
@@ -116,18 +116,18 @@ impl Road {
         }
     }
 
-    /// The same in metres a second.
+    /// The speed limit in metres per second.
     pub fn speed(self) -> f64 {
         f64::from(self.kmh()) / 3.6
     }
 }
 
-/// The nodes and roads of a city.
+/// A city under construction: its nodes and roads.
 pub(super) struct Draft<'a> {
     plan: &'a Plan,
     /// Metres east and north of the centre.
     nodes: Vec<(f64, f64)>,
-    /// Each once, by the nodes at its ends.
+    /// Each road once, by the nodes at its ends.
     pub(super) roads: Vec<(u32, u32, Road)>,
     /// The crossings of streets, by column and row from the centre.
     crossings: HashMap<(i32, i32), u32>,
@@ -146,7 +146,7 @@ impl<'a> Draft<'a> {
         draft
     }
 
-    /// How many crossings of streets there are. They are the first nodes.
+    /// The number of crossings of streets, which are the first nodes.
     pub(super) fn crossings(&self) -> usize {
         self.crossings.len()
     }
@@ -214,7 +214,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A ring road; the nodes where it has ramps.
+    /// Adds a ring road. Returns the nodes at which it has ramps.
     fn add_ring(&mut self, radius: f64) -> Vec<u32> {
         let pieces = (radius * TAU / (1.5 * self.plan.street_m) / RAMPS as f64).ceil();
         let count = RAMPS * pieces.max(2.0) as usize;
@@ -235,7 +235,8 @@ impl<'a> Draft<'a> {
         ramps
     }
 
-    /// A part of a radial between two nodes at an angle, at these metres from the centre.
+    /// Adds a part of a radial between two nodes at an angle, at these distances from the centre in
+    /// metres.
     fn add_radial(&mut self, (from, to): (u32, u32), angle: f64, (r, end): (f64, f64), road: Road) {
         let (sin, cos) = angle.sin_cos();
         let pieces = ((end - r) / (2.0 * self.plan.street_m)).ceil().max(1.0) as u32;
@@ -252,7 +253,8 @@ impl<'a> Draft<'a> {
         self.roads.push((last, to, road));
     }
 
-    /// A ramp from a node to the crossing next to it, or, where there is none, next to its way to the centre.
+    /// Adds a ramp from a node to the nearest crossing, or if there is none, to one nearer to the
+    /// centre.
     fn add_ramp(&mut self, node: u32) {
         let Some(&(x, y)) = self.nodes.get(node as usize) else {
             return;
@@ -267,14 +269,15 @@ impl<'a> Draft<'a> {
             .extend(crossing.map(|crossing| (crossing, node, Road::Main)));
     }
 
-    /// Where the nodes are.
+    /// The positions of the nodes.
     pub(super) fn positions(&self) -> Vec<Position> {
         let place = |&(x, y): &(f64, f64)| shifted(self.plan.centre, y, x);
         self.nodes.iter().map(place).collect()
     }
 }
 
-/// The n-th of `count` equal angles, from a first one at which roads meet no crossing of streets.
+/// The n-th of `count` equal angles; the first one is chosen so that roads meet no crossing of
+/// streets.
 fn angle(nth: usize, count: usize) -> f64 {
     (nth as f64 / count as f64 + FIRST_ANGLE) * TAU
 }

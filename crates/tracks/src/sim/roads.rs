@@ -1,7 +1,7 @@
-//! A city: roads between nodes, and the quickest ways to some places.
+//! A city: roads between nodes, and the fastest ways to the destinations.
 //!
-//! For each of the destinations there is the first edge of the quickest way from every node, one byte each. A driver
-//! finds its way by one look-up per crossing and remembers nothing of it.
+//! For each destination, a table has the first edge of the fastest way from every node, one byte
+//! each. A driver finds its way by one look-up at each crossing and needs no memory of it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,22 +15,22 @@ use super::plan::{Draft, Plan, Road};
 use crate::geo::distance::distance;
 use crate::geo::position::{PER_DEGREE, Position};
 
-/// A destination's way to itself.
+/// Stands for no edge: the node is the destination.
 const ARRIVED: u8 = u8::MAX;
 /// One direction of a road between two nodes. It is straight in latitude and longitude.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
     pub(super) from: u32,
     pub(super) to: u32,
-    /// Where it begins, 10⁻⁷ degrees.
+    /// The position of its beginning, 10⁻⁷ degrees.
     lat: i32,
     lon: i32,
-    /// From there to its end, 10⁻⁷ degrees.
+    /// From its beginning to its end, 10⁻⁷ degrees.
     north: i32,
     east: i32,
-    /// Metres.
+    /// The length, metres.
     pub(super) length: f32,
-    /// From north over east, 10⁻² degrees.
+    /// The course, clockwise from north, 10⁻² degrees.
     pub(super) course: u16,
     pub(super) road: Road,
 }
@@ -67,12 +67,12 @@ impl Edge {
         }
     }
 
-    /// The time from one end to the other at the speed that is allowed, µs, at least 1.
+    /// The time from one end to the other at the speed limit, µs, at least 1.
     pub(super) fn micros(&self) -> f64 {
         (f64::from(self.length) / self.road.speed() * 1e6).max(1.0)
     }
 
-    /// The same in whole milliseconds, at least 1: what ways are compared by.
+    /// The same in whole milliseconds, at least 1; ways are compared by it.
     fn millis(&self) -> u32 {
         (self.micros() / 1000.0).ceil() as u32
     }
@@ -85,20 +85,21 @@ impl Edge {
     }
 }
 
-/// See the module.
+/// The roads of a city; see the module.
 #[derive(Debug)]
 pub struct City {
     nodes: Vec<Position>,
-    /// The number of each node's first edge, and at the end that of all edges. Edges are in the order of their nodes.
+    /// The number of each node's first edge, and finally the number of all edges. Edges are sorted
+    /// by their nodes.
     first: Vec<u32>,
     edges: Vec<Edge>,
     destinations: Vec<u32>,
-    /// For each destination and node, which of the node's edges is next.
+    /// For each destination and node, the index of the next edge among the node's edges.
     ways: Vec<u8>,
 }
 
 impl City {
-    /// Errors: `InvalidArgument`, where an option is out of its range.
+    /// Builds a city. Errors: `InvalidArgument` if an option is out of its range.
     pub fn new(plan: &Plan) -> Result<Self> {
         plan.check()?;
         let draft = Draft::new(plan);
@@ -131,7 +132,7 @@ impl City {
         Ok(city)
     }
 
-    /// All roads, each once, as where it begins, where it ends, and its class: what a map shows.
+    /// All roads, each once, with beginning, end and class: for maps.
     pub fn roads(&self) -> impl Iterator<Item = (Position, Position, Road)> {
         self.edges
             .iter()
@@ -139,17 +140,17 @@ impl City {
             .map(|edge| (edge.at(0.0), edge.at(1.0), edge.road))
     }
 
-    /// How many crossings, ramps and bends there are.
+    /// The number of crossings, ramps and bends.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Metres from a position to the nearest road. It looks at all roads: for tests.
+    /// The distance from a position to the nearest road, metres. It looks at all roads: for tests.
     pub fn off_road(&self, position: Position) -> f64 {
         let scale = 1.0 / UNITS_PER_METRE;
         let shrink = position.degrees().0.to_radians().cos() * scale;
         let to_edge = |edge: &Edge| {
-            // The begin of the edge and its end, metres from the position.
+            // The beginning and the end of the edge, metres from the position.
             let x = f64::from(wrapped(i64::from(edge.lon) - i64::from(position.lon()))) * shrink;
             let y = f64::from(edge.lat - position.lat()) * scale;
             let (dx, dy) = (f64::from(edge.east) * shrink, f64::from(edge.north) * scale);
@@ -160,7 +161,7 @@ impl City {
         self.edges.iter().map(to_edge).fold(f64::MAX, f64::min)
     }
 
-    /// How many destinations there are.
+    /// The number of destinations.
     pub(super) fn destinations(&self) -> u64 {
         self.destinations.len() as u64
     }
@@ -179,15 +180,16 @@ impl City {
         first(node)..first(node + 1)
     }
 
-    /// The first edge of the quickest way from a node to a destination. `None`: it is there.
+    /// The first edge of the fastest way from a node to a destination. `None` if the node is the
+    /// destination.
     pub(super) fn next(&self, destination: u16, node: u32) -> Option<u32> {
         let place = usize::from(destination) * self.nodes.len() + node as usize;
         let way = self.ways.get(place).copied().unwrap_or(ARRIVED);
         (way != ARRIVED).then(|| self.edges_from(node).start + u32::from(way))
     }
 
-    /// The least time from each node to one, ms, by Dijkstra's algorithm. A road takes the same time in both
-    /// directions.
+    /// The shortest time from each node to `to`, ms, by Dijkstra's algorithm. A road takes the same
+    /// time in both directions.
     fn times_to(&self, to: u32) -> Vec<u32> {
         let mut times = vec![u32::MAX; self.nodes.len()];
         let mut heap = BinaryHeap::from([Reverse((0, to))]);
@@ -209,7 +211,7 @@ impl City {
         times
     }
 
-    /// Which of each node's edges is next, by the times from all nodes.
+    /// The index of each node's next edge, by the times from all nodes.
     fn ways_to(&self, times: &[u32]) -> Vec<u8> {
         let time = |node: u32| times.get(node as usize).copied().unwrap_or(u32::MAX);
         let way = |node: u32| {
@@ -247,7 +249,7 @@ mod tests {
         City::new(&plan).unwrap()
     }
 
-    /// Least times by relaxing every edge until nothing changes, as Bellman and Ford do.
+    /// The shortest times by relaxing every edge until nothing changes, as Bellman and Ford do.
     fn times_by_force(city: &City, to: u32) -> Vec<u32> {
         let mut times = vec![u32::MAX; city.nodes()];
         times[to as usize] = 0;
@@ -280,7 +282,7 @@ mod tests {
                     (here, time) = (edge.to, time + edge.millis());
                     assert!(time < 10_000_000);
                 }
-                // Nothing is out of reach.
+                // Every node can be reached.
                 assert_eq!((here, time), (to, times[node as usize]));
             }
         }
@@ -319,7 +321,7 @@ mod tests {
                 let half = f64::from(edge.length) / 2.0;
                 assert!((distance(a, middle) - half).abs() < 0.02 + half / 1000.0);
                 assert!(city.off_road(middle) < 0.02);
-                // Who goes so far on this course comes to the end.
+                // This distance along this course leads to the end.
                 let (sin, cos) = (f64::from(edge.course) / 36_000.0 * TAU).sin_cos();
                 let end = shifted(a, 2.0 * half * cos, 2.0 * half * sin);
                 assert!(distance(end, b) < 0.1 + half / 100.0, "{edge:?}");
@@ -327,7 +329,7 @@ mod tests {
             }
             assert!(classes.iter().all(|&count| count > 50), "{classes:?}");
             assert_eq!(city.roads().count() * 2, city.edges.len());
-            // The last crossing in the north is 1500 m from the centre.
+            // The northernmost crossing is 1500 m from the centre.
             let off = city.off_road(shifted(centre, 2000.0, 0.0));
             assert!((499.0..501.0).contains(&off), "{off}");
         }

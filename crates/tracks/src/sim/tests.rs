@@ -23,7 +23,7 @@ fn take(options: &Options, count: usize) -> Vec<Sent> {
     Traffic::new(options).unwrap().take(count).collect()
 }
 
-/// Reports by object and number; of those that arrive twice, the first.
+/// Reports by object and number; the first one of duplicates.
 fn by_number(sent: &[Sent]) -> HashMap<(u32, u32), &Sent> {
     let mut map = HashMap::new();
     for sent in sent {
@@ -97,7 +97,7 @@ fn clean_reports_are_the_truth_at_even_times() {
     assert!((990..1010).contains(&seconds), "{seconds}");
 }
 
-/// The truth at any time is what was reported then, and says which way an object goes.
+/// The truth agrees with the reports at their times, and with the direction of movement.
 #[test]
 fn the_truth_is_known_for_all_times() {
     let options = options();
@@ -244,7 +244,7 @@ fn bursts_arrive_at_once_in_their_order() {
         }
         let mut seen = 0;
         for mut burst in bursts.into_values().filter(|burst| burst.len() > 1) {
-            // The last one taken may be within a burst.
+            // The last burst may be incomplete.
             if burst.last().unwrap().arrival == sent.last().unwrap().arrival {
                 continue;
             }

@@ -1,41 +1,43 @@
 //! A timing wheel: which object is next, and when.
 //!
-//! Each object waits in one place. Time is cut in slots of equal width; a slot has a list of its objects, linked
-//! through an array. Only the objects of the slot that is open are sorted, in a small heap. So an object costs the
-//! same however many there are, which a heap of all of them does not.
+//! Each object waits in one place. Time is divided into slots of equal width; each slot has a list
+//! of its objects, linked through an array. Only the objects of the open slot are sorted, in a
+//! small heap. So the cost per object does not grow with their number, unlike in a heap of all
+//! objects.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
-/// Intervals of a whole turn of the wheel.
+/// The time of a whole turn of the wheel, in intervals.
 const TURN: i64 = 16;
 
-/// When an object is due, µs, and which one follows in its slot.
+/// When an object is due, µs, and the next object in its slot.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     due: i64,
     next: u32,
 }
 
-/// See the module.
+/// The timing wheel.
 #[derive(Debug)]
 pub(super) struct Wheel {
     places: Vec<Place>,
     /// The first object of each slot.
     slots: Vec<u32>,
-    /// µs of a slot.
+    /// The width of a slot, µs.
     width: i64,
-    /// The slot that is open, counted from time 0.
+    /// The number of the open slot, counted from time 0.
     open: i64,
-    /// The objects of the slot that is open, and all that are due before its end.
+    /// The objects of the open slot, and all that are due before its end.
     heap: BinaryHeap<Reverse<(i64, u32)>>,
     waiting: usize,
 }
 
 impl Wheel {
-    /// For objects `0..objects`, each of which is due about every `interval` µs, from `start` on. None waits yet.
+    /// A wheel for the objects `0..objects`, each due about every `interval` µs, from `start` on.
+    /// No object waits yet.
     pub(super) fn new(objects: u32, interval: i64, start: i64) -> Self {
         let slots = (objects / 16).clamp(64, 1 << 16).next_power_of_two();
         let width = (interval.saturating_mul(TURN) / i64::from(slots)).max(1);
@@ -50,14 +52,15 @@ impl Wheel {
         }
     }
 
-    /// Lets an object wait that does not wait yet.
+    /// Adds an object that does not wait yet.
     pub(super) fn put(&mut self, object: u32, due: i64) {
         if self.hang(object, due) {
             self.waiting += 1;
         }
     }
 
-    /// The object that is due next, and when, µs. Of two at the same time it is that of the lower number.
+    /// Takes the object that is due next, with its time, µs. At equal times, the one with the
+    /// lowest number is first.
     pub(super) fn take(&mut self) -> Option<(u32, i64)> {
         loop {
             if let Some(Reverse((due, object))) = self.heap.pop() {
@@ -74,7 +77,7 @@ impl Wheel {
                 .get_mut(slot)
                 .map_or(NONE, |head| std::mem::replace(head, NONE));
             while let Some(&place) = self.places.get(next as usize) {
-                // What is due a turn of the wheel later goes back to the same slot.
+                // An object that is due a turn of the wheel later goes back to the same slot.
                 self.hang(next, place.due);
                 next = place.next;
             }
@@ -108,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// The wheel gives the same as one heap, for times far and near, equal and in the past.
+    /// The wheel gives the same order as one heap, for times far and near, equal and in the past.
     #[test]
     fn it_is_a_heap() {
         let mut rng = Rng::new(1);

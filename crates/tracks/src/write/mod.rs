@@ -1,9 +1,9 @@
 //! Taking reports: from a call to the batch of a shard.
 //!
 //! ```text
-//!   submit ─> by entity ─> queue of a shard, bounded ─> its thread: newest state of each entity ─> one batch ─> Store::write
-//!                                                                                                     visible ──┤
-//!                                                                                                     durable ──┴─> Ticket
+//!   submit ─> by entity ─> queue of a shard, bounded ─> its thread: newest states ─> one batch ─> Store::write
+//!                                                                                       visible ──┤
+//!                                                                                       durable ──┴─> Ticket
 //! ```
 //!
 //! A shard owns its entities: no other thread writes their rows, so that its cache is always right.

@@ -1,4 +1,4 @@
-//! CSV: what is read, and what is refused.
+//! CSV: accepted and refused files.
 
 use std::path::Path;
 

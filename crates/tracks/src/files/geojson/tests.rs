@@ -1,4 +1,4 @@
-//! GeoJSON: what is read, and what is refused.
+//! GeoJSON: accepted and refused files.
 
 use std::io::{BufReader, Read};
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::model::time::{SECOND, Time};
 
 fn read(text: &str) -> Vec<Result<Record>> {
-    // Small buffers: values lie across their ends.
+    // Small buffers, so that values span several.
     let file = BufReader::with_capacity(7, text.as_bytes());
     open(Format::GeoJson, file, &Options::default()).collect()
 }
@@ -88,7 +88,7 @@ fn point(coordinates: &str) -> String {
 
 const TWO: &str = r#"{"type":"LineString","coordinates":[[1,2],[3,4]]}"#;
 
-/// Each is refused in a collection, and the feature behind it is read.
+/// Each case is refused in a collection, and the feature after it is read.
 fn refused(cases: &[(String, &str)]) {
     for (wrong, why) in cases {
         let text = format!(r#"{{"type":"FeatureCollection","features":[{wrong},{POINT}]}}"#);

@@ -1,4 +1,4 @@
-//! GPX: what is read, and what is refused.
+//! GPX: accepted and refused files.
 
 use std::io::BufReader;
 
@@ -33,7 +33,7 @@ fn ok(found: &[Result<Record>], nth: usize) -> &Record {
     found.get(nth).unwrap().as_ref().unwrap()
 }
 
-/// A file of one track with these points.
+/// A file with one track that has these points.
 fn track(points: &str) -> String {
     format!("<gpx><trk><name>a</name><trkseg>{points}</trkseg></trk></gpx>")
 }

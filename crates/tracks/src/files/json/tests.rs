@@ -1,4 +1,4 @@
-//! Objects of reports: what is read, and what is refused.
+//! Objects of reports: accepted and refused ones.
 
 use super::*;
 
@@ -150,7 +150,8 @@ fn what_is_no_report_is_refused() {
     }
 }
 
-/// In CSV and GPX they are text that nobody has looked at before: without spaces, `1 2` would be `12`.
+/// In CSV and GPX, attributes are unchecked text: they must be valid JSON before spaces are
+/// removed.
 #[test]
 fn attributes_are_json_before_spaces_go() {
     assert_eq!(

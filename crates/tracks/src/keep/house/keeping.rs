@@ -1,6 +1,6 @@
-//! A look at all fleets: what is too old is dropped, and what is old is thinned.
+//! A look at all fleets: old rows are dropped, and points are thinned.
 //!
-//! It may be cut off anywhere, and goes on there.
+//! It may be interrupted anywhere, and then goes on from there.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,25 +22,26 @@ use crate::model::time::Time;
 use crate::store::{Batch, Family, View, damaged};
 use crate::write::{Erasure, events_are_gone, notes_are_gone};
 
-/// Thinning takes so long of a look; the rest has its turn in the next one.
+/// The time of a look that thinning may take; the rest is done by the next look.
 const THINNING_MAX: Duration = Duration::from_secs(600);
-/// A part of the entities are looked at in one state, so that none is held for long.
+/// How many entities are looked at in one view, so that no view is held for long.
 const PART: usize = 10_000;
-/// So many are on their way to the device together.
+/// How many erasures are on their way to the device together.
 const AT_ONCE: usize = 64;
-/// Where so many fail one behind the other, a fleet's others are left to the next look.
+/// After this many failures in a row, the other entities of a fleet are left to the next look.
 pub(in crate::keep) const FAILURES_MAX: usize = 10;
 
-/// One look at all fleets, as far as it is.
+/// The progress of one look at all fleets.
 pub(super) struct Look {
     now: Time,
-    /// Those whose old rows are to be dropped.
+    /// The fleets whose old rows are still to be dropped.
     fleets: VecDeque<Arc<Info>>,
-    /// Where it goes on in the first one. What was found there is not looked for again.
+    /// The entities of the first fleet that were found and are still to be erased. The search is
+    /// not repeated.
     found: Option<Old>,
-    /// Those that are to be thinned behind that. `None`: it is not begun.
+    /// The fleets to be thinned afterwards. `None` if that has not begun.
     thin: Option<VecDeque<Name>>,
-    /// Nanoseconds for that.
+    /// The time left for thinning, nanoseconds.
     left: u64,
     kept: Kept,
     kind: Option<ErrorKind>,
@@ -61,30 +62,30 @@ impl Look {
     }
 }
 
-/// What earlier looks have come to, since the start.
+/// The results of earlier looks since the start.
 #[derive(Debug, Default)]
 pub(super) struct Looked {
-    /// Up to where what lies by time was dropped.
+    /// The horizons up to which visits and events were dropped.
     dropped: Horizons,
     thinning: Left,
-    /// Where entities failed, one behind the other: the next look goes on there.
+    /// Where the next look at a fleet begins, after failures in a row.
     behind: BTreeMap<Fleet, Vec<u8>>,
     /// The fleet at which the last look had to stop thinning.
     thinned: Option<Name>,
 }
 
-/// What is to be done with some entities.
+/// Entities to be erased or removed from the index.
 #[derive(Default)]
 struct Old {
     todo: VecDeque<(Entity, Erasure)>,
-    /// Where the next ones begin.
+    /// The key at which the next search begins.
     next: Option<Vec<u8>>,
-    /// What made reading end early.
+    /// Why reading ended early.
     failed: Option<Error>,
 }
 
 impl Shared {
-    /// Begins one.
+    /// Begins a look.
     pub(super) fn look(&self) -> Look {
         Look {
             now: self.now(),
@@ -98,11 +99,11 @@ impl Shared {
         }
     }
 
-    /// Goes on until it is to stop. Returns whether it is done.
+    /// Goes on until `stops` returns true. Returns whether the look is finished.
     pub(super) fn go_on(&self, look: &mut Look, stops: &dyn Fn() -> bool) -> bool {
         let mut looked = lock(&self.looking);
         while let Some(info) = look.fleets.front().cloned() {
-            // What is wrong with one fleet keeps no other one.
+            // A failure of one fleet does not affect the others.
             let done = caught("housekeeping", || {
                 self.keep_of(&info, &mut looked, look, stops)
             });
@@ -113,7 +114,7 @@ impl Shared {
             }
             look.fleets.pop_front();
             look.found = None;
-            // Also where nothing is to be erased: each has its writes.
+            // Also if nothing was erased: each fleet has writes.
             if stops() {
                 return false;
             }
@@ -121,7 +122,7 @@ impl Shared {
         self.thin_all(look, &mut looked, stops)
     }
 
-    /// Drops what is too old of a fleet. Returns whether that is done.
+    /// Drops the old rows of a fleet. Returns whether this is finished.
     fn keep_of(
         &self,
         info: &Info,
@@ -132,7 +133,8 @@ impl Shared {
         let fleet = info.fleet;
         let wanted = Horizon::of(&info.settings, look.now);
         let old = lock(&self.marks).get(&fleet).copied();
-        // Also where it keeps all from now on: what is behind its mark is hidden for good.
+        // Also if the fleet keeps everything from now on: rows before its mark stay hidden for
+        // good.
         if wanted == Horizon::default() && old.is_none() {
             return Ok(true);
         }
@@ -141,9 +143,9 @@ impl Shared {
         if new != old {
             self.mark(fleet, new)?;
         }
-        // Where this goes on, it was done or said.
+        // If this goes on, it was done or reported already.
         if look.found.is_none() {
-            // Not what the mark was before: dropping may have failed then, or been cut off.
+            // Not the former mark: dropping may have failed after it was set, or was interrupted.
             let before = looked.dropped.get(&fleet).copied().unwrap_or_default();
             self.drop_old(fleet, before, new)?;
             match self.drop_what_tells(fleet, before, new) {
@@ -154,20 +156,21 @@ impl Shared {
         self.sweep((info, new), &mut looked.behind, look, stops)
     }
 
-    /// Moves the marks of a fleet.
+    /// Moves the mark of a fleet.
     fn mark(&self, fleet: Fleet, new: Horizon) -> Result<()> {
         let store = &*self.of.store;
         let mut batch = Batch::new(store);
         let (key, value) = new.row(fleet);
         batch.put(Family::Meta, &key, &value)?;
-        // Before anything is dropped: a table that was merged is never lost again.
+        // Durable before anything is dropped, because points that a compaction drops never come
+        // back.
         let number = batch.write(None)?;
         store.wait_durable(number)?;
         lock(&self.marks).insert(fleet, new);
         self.publish()
     }
 
-    /// Drops what lies by time.
+    /// Drops visits and events, whose keys are in the order of time.
     fn drop_old(&self, fleet: Fleet, old: Horizon, new: Horizon) -> Result<()> {
         let first = fleet.prefix();
         if old.points.bucket() < new.points.bucket() {
@@ -181,7 +184,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Drops what tells of visits and events that were dropped. Where that of one kind cannot be read, that of the other goes.
+    /// Drops the notes about dropped visits and events. If those of one kind cannot be read, those
+    /// of the other are still dropped.
     fn drop_what_tells(&self, fleet: Fleet, old: Horizon, new: Horizon) -> Result<()> {
         let store = &*self.of.store;
         let mut done = Ok(());
@@ -199,13 +203,14 @@ impl Shared {
         let mut batch = Batch::new(store);
         batch.delete_range(family, from, to)?;
         let number = batch.write(None)?;
-        // Tables go for good, with deletions in them: what those hide must stay so after a crash.
+        // Whole tables are removed, with the tombstones in them: what those hide must stay hidden
+        // after a crash.
         store.wait_durable(number)?;
         store.reclaim(family, from, to)
     }
 
-    /// Erases the entities that have nothing left, and takes those that are silent from the index. Those that cannot be read stay,
-    /// and are said. Returns whether that is done.
+    /// Erases the entities of which nothing is kept, and removes silent ones from the index.
+    /// Unreadable entities stay, and are reported. Returns whether this is finished.
     fn sweep(
         &self,
         (info, horizon): (&Info, Horizon),
@@ -254,7 +259,7 @@ impl Shared {
         }
     }
 
-    /// Does it. What is wrong with one entity keeps no other one.
+    /// Erases these entities. A failure of one does not affect the others.
     fn erase_old(
         &self,
         info: &Info,
@@ -266,7 +271,7 @@ impl Shared {
         for (done, (_, erasure)) in done.into_iter().zip(part) {
             let is_done = done.unwrap_or_else(|e| {
                 look.is_wrong(&info.name, &e);
-                // What is damaged is one entity's; other errors may be everybody's.
+                // Damage concerns one entity; other errors may concern all.
                 *failures += usize::from(!e.is_corruption());
                 false
             });
@@ -281,7 +286,7 @@ impl Shared {
         }
     }
 
-    /// What is to be done with some entities.
+    /// Finds entities to be erased or removed from the index.
     fn old(&self, info: &Info, horizon: Horizon, from: &[u8], look: &mut Look) -> Old {
         let mut old = Old::default();
         let done = caught("looking for what is old", || {
@@ -325,8 +330,8 @@ impl Shared {
         rows.status()
     }
 
-    /// Thins what is old, as long as there is time: first the fleets behind the one at which the last look ended. Returns whether
-    /// that is done.
+    /// Thins old points as long as there is time, beginning after the fleet at which the last look
+    /// ended. Returns whether this is finished.
     fn thin_all(&self, look: &mut Look, looked: &mut Looked, stops: &dyn Fn() -> bool) -> bool {
         let mut todo = look.thin.take().unwrap_or_else(|| {
             let last = looked.thinned.take();
@@ -353,7 +358,7 @@ impl Shared {
                 return true;
             }
             if stops() {
-                // Where its turn is not over it goes on where it is.
+                // If the fleet is not finished, it goes on there.
                 if !is_left {
                     todo.pop_front();
                 }
@@ -366,7 +371,7 @@ impl Shared {
         true
     }
 
-    /// Returns whether more of it is left.
+    /// Thins a fleet. Returns whether some of it is left.
     fn thin(
         &self,
         name: &Name,
@@ -374,7 +379,7 @@ impl Shared {
         left: &mut Left,
         stops: &dyn Fn() -> bool,
     ) -> Result<bool> {
-        // As its settings are now: others may have been thinned for long.
+        // With its current settings, because thinning the others may have taken long.
         let wanted = || {
             let info = self.of.fleets.get(name)?;
             let how = (info.settings.thin_days, info.settings.thin_metres);
@@ -398,12 +403,12 @@ impl Shared {
     }
 }
 
-/// The first id of an event that stays.
+/// The first id of an event that is kept.
 fn first_event(horizon: Horizon) -> u64 {
     u64::try_from(horizon.points.0).unwrap_or(0)
 }
 
-/// What is to be erased of an entity.
+/// What to erase of an entity.
 fn erasure(
     view: &dyn View,
     EntityKey { fleet, entity }: EntityKey,

@@ -1,13 +1,14 @@
-//! Merging tables where entities were erased, until nothing of them is left there.
+//! Compacts tables after erasures, until nothing of the erased entities is left in them.
 //!
 //! ```text
-//!   a row says that one was erased ─> its own tables, at once ─> those of its fleet, where it was among others ─> the row goes
-//!     ─> the tables of such rows, which say where it was
+//!   a row names an erased entity ─> its own tables, at once ─> tables of its fleet with other entities' rows
+//!     ─> the row is deleted ─> the tables of such rows, which say where it was
 //! ```
 //!
-//! Merging does nothing while a view is there that is older than the deletions: it has what is to go. Such a row waits, which is no
-//! failure. What lies among the rows of others is much more than the entity's, so fleets have turns, each for all that were erased
-//! meanwhile, and behind each there is a pause that is ten times as long as that took.
+//! A compaction is useless while there is a view that is older than the tombstones, because it
+//! preserves the deleted rows. Such a row waits, which is not a failure. The tables that are shared
+//! with other entities are much larger than the entity's own, so that fleets take turns. Each turn
+//! covers all erasures so far, and is followed by a pause ten times as long as the turn.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,42 +21,43 @@ use crate::model::key::{Entity, EntityKey, Fleet};
 use crate::store::Family;
 use crate::write::{Purge, Range, are_done, purge_rows, purges};
 
-/// So many that were erased are read at a time.
+/// How many erased entities are read at a time.
 const PURGES: usize = 256;
-/// Where merging them takes longer, others have their turn between.
+/// After this time, other tasks have their turn.
 const PAGE: Duration = Duration::from_secs(4);
-/// Where so much fails, what is new is not tried before something of it is done. A restart knows nothing of it.
+/// With this many failures, new entities are not tried until an old one is done. A restart forgets
+/// the failures.
 const FAILING_MAX: usize = 10_000;
-/// So many rows are known at a time; others have their turn once these are done.
+/// The most rows that are tracked at a time; others have their turn once these are done.
 const KNOWN_MAX: usize = 100_000;
-/// The pause behind a fleet's turn is so many times as long.
+/// The pause after a fleet's turn, as a multiple of the turn.
 const PAUSES: u64 = 10;
 
-/// How far it is with those that were erased.
+/// The progress through the erased entities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Round {
     /// All are to be looked at.
     #[default]
     Due,
-    /// There may be some behind this one.
+    /// Those after this one are to be looked at.
     Behind((Fleet, Entity)),
-    /// All were looked at.
+    /// All have been looked at.
     Done,
 }
 
-/// What is known of the rows, since the start.
+/// The state of purging since the start.
 #[derive(Debug)]
 pub(super) struct Purging {
     pub(super) round: Round,
-    /// By their keys.
+    /// The rows in progress, by their keys.
     rows: BTreeMap<Vec<u8>, Known>,
-    /// What is left to do of fleets.
+    /// The remaining work of fleets.
     fleets: BTreeMap<Fleet, Rest>,
-    /// None has its turn before.
+    /// When the next fleet has its turn.
     due: u64,
-    /// Rows are deleted up to this write, and may be in tables still: from before the start as well.
+    /// Rows were deleted up to this write, and may still be in tables, also from before the start.
     rows_gone: Option<u64>,
-    /// Others were deleted since, up to this write: those before do not wait for views of these.
+    /// More rows were deleted up to this write: the former need not wait for views of these.
     more_rows_gone: Option<u64>,
 }
 
@@ -74,18 +76,18 @@ impl Default for Purging {
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// Views that are not older than this have nothing of it.
+    /// A view that is at least this new does not see the erased rows.
     seen: u64,
-    /// Its own tables are merged.
+    /// Whether the entity's own tables are compacted.
     is_merged: bool,
 }
 
-/// Where rows of those lay that were erased in a fleet.
+/// Ranges of a fleet in which erased rows are among those of others.
 #[derive(Debug, Default)]
 struct Rest {
     keys: Vec<Vec<u8>>,
     ranges: BTreeMap<Family, (Vec<u8>, Vec<u8>)>,
-    /// When it had a turn last.
+    /// The end of its last turn.
     last: u64,
 }
 
@@ -104,7 +106,7 @@ impl Rest {
 }
 
 impl Purging {
-    /// When something of a fleet is to be done that has not failed. `None`: there is nothing.
+    /// When the next turn of a fleet is due, failed ones aside. `None` if there is nothing to do.
     pub(super) fn due(&self, again: &Again<What>) -> Option<u64> {
         let is_left = |(fleet, rest): &(&Fleet, &Rest)| {
             !rest.keys.is_empty() && !again.has(&What::Rest(**fleet))
@@ -115,7 +117,7 @@ impl Purging {
             .then_some(self.due)
     }
 
-    /// Rows are deleted by a write.
+    /// Records that a write has deleted rows.
     fn rows_are_gone(&mut self, number: u64) {
         let place = match self.rows_gone {
             None => &mut self.rows_gone,
@@ -124,14 +126,16 @@ impl Purging {
         *place = Some(number);
     }
 
-    /// The fleet whose turn it is: of those that are not left to later, that which waits for the longest.
+    /// The fleet whose turn it is: of those that need not wait, the one whose last turn is longest
+    /// ago.
     fn next(&self, is_later: impl Fn(Fleet) -> bool) -> Option<(Fleet, &Rest)> {
         let all = self.fleets.iter().map(|(fleet, rest)| (*fleet, rest));
         let all = all.filter(|(fleet, rest)| !rest.keys.is_empty() && !is_later(*fleet));
         all.min_by_key(|(_, rest)| rest.last)
     }
 
-    /// Up to which write views must be gone before a purge is worth it. `None`: too much is known.
+    /// The write before which no view may remain for a purge to be useful. `None` if too many rows
+    /// are tracked.
     fn seen(&mut self, purge: &Purge, now: u64) -> Option<u64> {
         let mut seen = 0;
         for key in &purge.keys {
@@ -152,7 +156,7 @@ impl Purging {
         all.all(|row| row.is_some_and(|row| row.is_merged))
     }
 
-    /// Its own tables are merged.
+    /// Records that the entity's own tables are compacted.
     fn merged(&mut self, purge: Purge) {
         let rest = self.fleets.entry(purge.of.0).or_default();
         for key in purge.keys {
@@ -169,7 +173,8 @@ impl Purging {
 }
 
 impl Shared {
-    /// Merges tables that have what was erased. One that cannot be merged now keeps no other waiting.
+    /// Compacts the own tables of erased entities. One that cannot be compacted now does not delay
+    /// the others.
     pub(super) fn purge_some(&self, work: &mut Work) {
         let store = &*self.of.store;
         let after = match work.purging.round {
@@ -177,7 +182,7 @@ impl Shared {
             Round::Due | Round::Done => None,
         };
         work.purging.round = Round::Done;
-        // No state is held while they are merged: it would keep what is to go.
+        // No view is held while tables are compacted: it would preserve the deleted rows.
         let mut wrong = Ok(());
         let found = caught("looking for what was erased", || {
             purges(&*store.view(), after, PURGES, &mut |e| wrong = Err(e))
@@ -193,7 +198,7 @@ impl Shared {
         if let Some(last) = some.last() {
             work.purging.round = Round::Behind(last.of);
         }
-        // Behind the rows: what they say is deleted is, for whoever looks from then on.
+        // Read after the rows: every later view sees the deletions that they name.
         let seen = store.visible_number();
         let now = || self.of.clock.monotonic_nanos();
         let end = now().saturating_add(PAGE.as_nanos() as u64);
@@ -204,7 +209,7 @@ impl Shared {
             let of = purge.of;
             self.purge_one(work, purge, seen);
             if now() >= end {
-                // The others of it are read again.
+                // The other entities of this part are read again.
                 work.purging.round = Round::Behind(of);
                 return;
             }
@@ -233,13 +238,14 @@ impl Shared {
         self.note(work, what, done);
     }
 
-    /// Whether a view is there that has what is deleted by the write of a number.
+    /// Whether there is a view that still sees rows deleted by the write with a number.
     fn is_seen(&self, number: u64) -> bool {
         let oldest = self.of.store.oldest_view();
         oldest.is_some_and(|oldest| oldest < number)
     }
 
-    /// Merges the tables that have what an entity had, where that lies together, or says where it is now.
+    /// Compacts the tables with the entity's own rows: those with its key as a prefix, and the row
+    /// of the index.
     fn purge(&self, purge: &Purge) -> Result<()> {
         let (store, canceled) = (&self.of.store, &self.canceled);
         let (fleet, entity) = purge.of;
@@ -260,7 +266,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Merges what is left of fleets, one after the other, until there is to be a pause.
+    /// Compacts the remaining tables of fleets, one after the other, until a pause is due.
     pub(super) fn purge_rest(&self, work: &mut Work) {
         if work.purging.round != Round::Done {
             return;
@@ -294,7 +300,7 @@ impl Shared {
         }
     }
 
-    /// Merges the tables of rows that are done, once no view has them.
+    /// Compacts the tables of finished rows, once no view sees them.
     pub(super) fn purge_rows(&self, work: &mut Work) {
         let now = self.of.clock.monotonic_nanos();
         let Some(number) = work.purging.rows_gone else {
@@ -308,7 +314,7 @@ impl Shared {
             first,
             last,
         } = purge_rows();
-        // The others go with them, unless a view has those.
+        // The later rows are removed as well, unless a view still sees them.
         let more = work.purging.more_rows_gone;
         let more = more.filter(|number| self.is_seen(*number));
         let done = caught("merging tables", || {
@@ -332,14 +338,15 @@ impl Shared {
                 store.compact(*family, (first, last), &self.canceled)?;
             }
         }
-        // Where they were before: nothing says in which cells.
+        // The former cells of the entities: no row records them.
         let index = Range::whole(Family::Geohash, fleet);
         store.compact(Family::Geohash, (&index.first, &index.last), &self.canceled)?;
         are_done(store, &rest.keys)
     }
 }
 
-/// What failed and is no longer to be done, of those that this part of the round would have.
+/// Forgets failures of entities that need no work any more, among those that this part of the round
+/// covers.
 fn forget_failures(work: &mut Work, after: Option<(Fleet, Entity)>, some: &[Purge]) {
     let last = some.last().filter(|_| some.len() == PURGES);
     let last = last.map(|last| last.of);

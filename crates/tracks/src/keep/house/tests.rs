@@ -1,4 +1,4 @@
-//! Housekeeping that fails: what else there is to do is done, and what failed is done again.
+//! Housekeeping with failures: the other tasks are done, and the failed ones are tried again.
 
 use base::ErrorKind;
 use base::sync::atomic::AtomicU64;
@@ -24,7 +24,7 @@ pub(super) const NOW: i64 = 20_000 * DAY;
 pub(super) const MINUTE: u64 = 60_000_000_000;
 pub(super) const SECRET: &str = "who-was-erased";
 
-/// Its time goes on when a test says so; who waits looks often. It knows for how long who waits has meant to.
+/// A clock that a test moves by hand; waiting threads poll it. It records how long they wanted to wait.
 #[derive(Debug, Default)]
 pub(super) struct Hands(pub(super) AtomicU64, pub(super) Mutex<Vec<Duration>>);
 
@@ -48,28 +48,28 @@ pub(super) type Ill = dyn Fn(Act<'_>) -> Result<()> + Send + Sync;
 pub(super) struct World {
     pub(super) tracks: Tracks,
     pub(super) clock: Arc<Hands>,
-    /// What fails now.
+    /// The rule for failures.
     pub(super) ill: Arc<Mutex<Arc<Ill>>>,
-    /// The entities whose tables were merged.
+    /// The entities whose tables were compacted.
     pub(super) merged: Arc<Mutex<Vec<Vec<u8>>>>,
     pub(super) db: Arc<ironstone::Db>,
     pub(super) dir: tempfile::TempDir,
 }
 
-/// What is in a table can be found in its bytes.
+/// Without compression, the content of a table is visible in its bytes.
 fn plain() -> ironstone::Options {
     let mut options = ironstone::Options::default();
     options.cf.compression = ironstone::CompressionType::None;
     options
 }
 
-/// Whether some table in a folder has these bytes.
+/// Whether any table in a folder contains these bytes.
 fn tables_have(dir: &std::path::Path, bytes: &[u8]) -> bool {
     let entries = std::fs::read_dir(dir).unwrap();
     let names = entries.map(|entry| entry.unwrap().path());
     let mut tables = names.filter(|path| path.extension().is_some_and(|e| e == "sst"));
     tables.any(|path| {
-        // It may be deleted meanwhile.
+        // It may have been deleted meanwhile.
         let all = std::fs::read(path).unwrap_or_default();
         all.windows(bytes.len()).any(|part| part == bytes)
     })
@@ -135,7 +135,7 @@ impl World {
         self.clock.0.fetch_add(minutes * MINUTE, Ordering::Relaxed);
     }
 
-    /// A fleet that keeps ten days, and an entity that was there so many days ago.
+    /// A fleet that keeps ten days, and a report of an entity from `days` days ago.
     pub(super) fn report(&self, fleet: &str, entity: &str, days: i64) -> Arc<Info> {
         let ten = |settings: &mut crate::fleets::Settings| {
             settings.keep_days = 10;
@@ -152,7 +152,7 @@ impl World {
         info
     }
 
-    /// Whether an entity has its newest point still.
+    /// Whether an entity still has its newest point.
     pub(super) fn is_there(&self, info: &Info, entity: &str) -> bool {
         let (fleet, entity) = (info.fleet, name(entity).number(0));
         let key = EntityKey { fleet, entity }.to_bytes();
@@ -164,12 +164,12 @@ impl World {
         self.tracks.house_failed().unwrap_or_default()
     }
 
-    /// Whether some table has these bytes.
+    /// Whether any table contains these bytes.
     pub(super) fn tables_have(&self, bytes: &[u8]) -> bool {
         tables_have(self.dir.path(), bytes)
     }
 
-    /// Rows and deletions in tables of a family.
+    /// Rows and tombstones in tables of a family.
     pub(super) fn in_tables(&self, family: Family) -> u64 {
         let all = self.db.get_live_files_metadata().into_iter();
         let its = all.filter(|table| table.column_family_name == family.name());
@@ -181,7 +181,7 @@ impl World {
         self.db.compact_range(&family, None, None).unwrap();
     }
 
-    /// An entity, and another one, that went through a fence, some of which lies in tables of the lowest level.
+    /// Two entities that passed through a fence; some of their rows are in tables of the lowest level.
     pub(super) fn moved(&self) -> Arc<Info> {
         let info = self.report("f", "other", 1);
         let area = fence::Area::Circle {
@@ -222,7 +222,7 @@ impl World {
     }
 }
 
-/// One that could not be merged kept all others waiting, and what was too old stayed.
+/// A purge that fails delays neither the others nor retention.
 #[test]
 fn a_purge_that_fails_keeps_nothing_waiting() {
     for does_panic in [false, true] {
@@ -258,7 +258,8 @@ fn a_purge_that_fails_keeps_nothing_waiting() {
         assert!(said.contains(text) && said.contains("erased"), "{said}");
         world.go_on(61);
         eventually("what is too old goes", || !world.is_there(&info, "old"));
-        // At 0, 61, then twice as long each time: 2 minutes, 4, 8. Its pause begins when it has failed, not when it is tried.
+        // At 0, 61, then after pauses that double: 2 minutes, 4, 8. A pause begins when the try has failed, not when
+        // it began.
         let has_failed = |count: u64| {
             let nth = format!("{text}, {count}");
             tries.load(Ordering::Relaxed) == count && world.failed().contains(&nth)
@@ -277,7 +278,7 @@ fn a_purge_that_fails_keeps_nothing_waiting() {
     }
 }
 
-/// What was wrong with one fleet kept all later ones.
+/// A failure of one fleet does not affect the others.
 #[test]
 fn a_fleet_that_fails_keeps_no_other() {
     for does_panic in [false, true] {
@@ -307,7 +308,7 @@ fn a_fleet_that_fails_keeps_no_other() {
     }
 }
 
-/// A damaged row kept all that is too old for ever.
+/// A damaged row stays, and does not keep other old rows.
 #[test]
 fn a_damaged_row_stays_and_others_go() {
     let world = open();
@@ -332,7 +333,7 @@ fn a_damaged_row_stays_and_others_go() {
             &[],
         )
         .unwrap();
-    // And one whose points are.
+    // Another entity with a damaged point.
     let point = crate::model::key::PointKey {
         fleet: info.fleet,
         entity: name("b").number(0),
@@ -392,8 +393,8 @@ fn the_store_cleans_up_once_a_minute_and_again_where_it_failed() {
     eventually("all is well", || world.failed().is_empty());
 }
 
-/// Tables were given back before the deletion of the range was durable: a crash between brought back what deletions in those
-/// tables had hidden.
+/// Tables are removed only once the range deletion is durable: otherwise a crash could bring back rows that
+/// tombstones in those tables had hidden.
 #[test]
 fn tables_are_given_back_once_the_deletion_is_durable() {
     let world = open();
@@ -426,8 +427,7 @@ fn tables_are_given_back_once_the_deletion_is_durable() {
     assert_eq!(left, None);
 }
 
-/// Where an entity is and was in the index, and its events, stayed in tables with its name: these were marked alone, and that was
-/// forgotten.
+/// The former places of an entity in the index and its events are compacted away, too, not only its name and points.
 #[test]
 fn nothing_of_who_was_erased_is_left_in_tables() {
     let world = open();
@@ -436,15 +436,15 @@ fn nothing_of_who_was_erased_is_left_in_tables() {
     assert!(world.tables_have(SECRET.as_bytes()));
     assert!(world.tracks.erase(&info, &name(SECRET)).unwrap());
     eventually("it is merged", || world.left() == 0);
-    // Tables go when nobody reads them any more.
+    // Tables are deleted once nobody reads them.
     eventually("its name is gone", || !world.tables_have(SECRET.as_bytes()));
     assert!(world.tables_have(b"other"));
-    // Of the other one five are left: its first point was replaced by one elsewhere, which took the visit along.
+    // Five of the other one are left: its first point was replaced by one elsewhere, and its visit with it.
     assert_eq!((before, world.in_tables(Family::Visits)), (11, 5));
     assert_eq!(world.failed(), "");
 }
 
-/// What lies among the rows of others is merged for a tenth of the time.
+/// Compacting tables with rows of several entities takes at most a tenth of the time.
 #[test]
 fn behind_the_turn_of_a_fleet_there_is_a_pause() {
     let world = open();
@@ -476,7 +476,8 @@ fn behind_the_turn_of_a_fleet_there_is_a_pause() {
     eventually("one has its turn", || world.left() == 1);
     assert_eq!(turns(), 1);
     rest("b", 4);
-    // One of f, and two of g, or the other way round: whoever waits for longer is next, with both of its.
+    // One of f and two of g, or the other way round: the fleet that has waited longer is next, with both of its
+    // erasures.
     assert_eq!(turns(), 3);
     world.go_on(9);
     assert_eq!(turns(), 3);
@@ -487,7 +488,7 @@ fn behind_the_turn_of_a_fleet_there_is_a_pause() {
     eventually("all is merged", || world.left() == 0);
 }
 
-/// Merging under an old view keeps what is deleted: it counted as done, and the bytes stayed for ever.
+/// A compaction under an old view preserves deleted rows: the purge counts as done only after the view is gone.
 #[test]
 fn a_purge_is_done_once_no_view_has_what_was_erased() {
     let world = open();
@@ -501,14 +502,15 @@ fn a_purge_is_done_once_no_view_has_what_was_erased() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!((world.left(), world.failed()), (1, String::new()));
-    // Others merge meanwhile: all is in tables of the lowest level then, which merging leaves alone.
+    // Other compactions meanwhile: everything is then in tables of the lowest level, which a plain compaction leaves
+    // alone.
     world.db.flush().unwrap();
     for family in Family::ALL {
         world.merge(family);
     }
     assert_eq!(rows(), 7);
     assert!(world.tables_have(SECRET.as_bytes()));
-    // Where it was last, as the row says that keeps its purge.
+    // The last place of the entity, which is in the row of its purge.
     let (fleet, entity) = (info.fleet, name(SECRET).number(0));
     let cell = Cell::of(at(58.2, 18.0));
     let last = CellKey {
@@ -524,7 +526,7 @@ fn a_purge_is_done_once_no_view_has_what_was_erased() {
     eventually("its place is gone", || !world.tables_have(&last.to_bytes()));
 }
 
-/// The row that said where tables were to be merged said where the entity had been, and stayed in a table itself.
+/// The rows of a purge say where the entity was: their tables are compacted, too.
 #[test]
 fn what_the_rows_of_a_purge_said_is_gone_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
@@ -537,7 +539,7 @@ fn what_the_rows_of_a_purge_said_is_gone_after_a_restart() {
         let meta = engine.db().column_family(Family::Meta.name()).unwrap();
         engine.db().compact_range(&meta, None, None).unwrap();
         let found = purges(&*engine.view(), None, 10, &mut |e| panic!("{e}")).unwrap();
-        // The process ends before their tables are merged.
+        // The process ends before the tables of the rows are compacted.
         are_done(&engine, &found[0].keys).unwrap();
     }
     assert!(tables_have(dir.path(), b"where it was"));
@@ -545,7 +547,7 @@ fn what_the_rows_of_a_purge_said_is_gone_after_a_restart() {
     eventually("it is gone", || !world.tables_have(b"where it was"));
 }
 
-/// Rows that no view had waited for the views of those that were deleted last: where erasures went on, for ever.
+/// Rows that no view sees do not wait for the views of rows that are deleted later.
 #[test]
 fn rows_of_purges_do_not_wait_for_views_of_later_ones() {
     let world = open();
@@ -596,7 +598,7 @@ fn rows_of_purges_do_not_wait_for_views_of_later_ones() {
     assert_eq!(merged(), before);
 }
 
-/// It waited for no time, again and again, where what was due could not be done.
+/// The thread never spins if a task is due but cannot be done.
 #[test]
 fn the_thread_rests_whatever_fails() {
     let world = open();
@@ -616,7 +618,7 @@ fn the_thread_rests_whatever_fails() {
         }
         _ => Ok(()),
     });
-    // The purge is due, and nobody comes to it.
+    // The purge is due, but is not reached.
     world.go_on(2);
     eventually("it fails", || world.failed().contains("a damaged block"));
     let before = reads.load(Ordering::Relaxed);
@@ -629,7 +631,7 @@ fn the_thread_rests_whatever_fails() {
     assert!(*least >= Duration::from_secs(1), "{least:?}");
 }
 
-/// A turn came before what had failed was due, and counted as if it had been done.
+/// A failed clean-up that takes long is tried again when it is due, not at the next turn.
 #[test]
 fn cleaning_up_that_takes_long_is_done_when_it_is_due() {
     let world = open();
@@ -666,10 +668,10 @@ fn cleaning_up_that_takes_long_is_done_when_it_is_due() {
     eventually("it is done again", || count() == 2);
 }
 
-/// Whoever stopped the service waited until tables were merged.
+/// Stopping the service does not wait for a compaction.
 #[test]
 fn stopping_waits_for_no_merging() {
-    // What was erased is in memory still: no flush ends, either, where the device is full.
+    // The erased rows may still be in memory: then a flush may not end either, if the device is full.
     for is_in_memory in [false, true] {
         stopping_waits_for_nothing(is_in_memory);
     }
@@ -687,7 +689,7 @@ fn stopping_waits_for_nothing(is_in_memory: bool) {
     if !is_in_memory {
         world.db.flush().unwrap();
     }
-    // As if it took for ever.
+    // As if the compaction took for ever.
     world.db.pause_background_work().unwrap();
     let begun = Arc::new(AtomicBool::new(false));
     let its = Arc::clone(&begun);
@@ -712,7 +714,7 @@ fn stopping_waits_for_nothing(is_in_memory: bool) {
     assert!(is_stopped);
 }
 
-/// As long as entities that were erased were merged, nothing that was too old was dropped.
+/// Old rows are dropped also while many erased entities wait to be compacted.
 #[test]
 fn what_is_too_old_goes_while_many_wait_to_be_merged() {
     let world = open();
@@ -732,7 +734,7 @@ fn what_is_too_old_goes_while_many_wait_to_be_merged() {
                 if is_first.swap(false, Ordering::Relaxed) {
                     lock(&gone).recv().unwrap();
                 }
-                // It takes long.
+                // As if it took long.
                 clock.0.fetch_add(MINUTE / 6, Ordering::Relaxed);
                 count.fetch_add(1, Ordering::Relaxed);
             }

@@ -1,4 +1,4 @@
-//! Looks that are cut off, and entities that cannot be read.
+//! Looks that are interrupted, and entities that cannot be read.
 
 use std::sync::mpsc::channel;
 
@@ -43,7 +43,7 @@ impl World {
     }
 }
 
-/// Where a fleet kept all from then on, what was hidden already stayed for good.
+/// Rows that were hidden once are dropped even if the fleet keeps everything from then on.
 #[test]
 fn what_is_hidden_is_dropped_also_where_all_is_kept_later() {
     let world = open();
@@ -60,13 +60,13 @@ fn what_is_hidden_is_dropped_also_where_all_is_kept_later() {
     assert!(!world.is_there(&info, "old"));
 }
 
-/// Events of one whose points were all too old were found by nobody.
+/// Events of an entity whose points were all too old can still be erased.
 #[test]
 fn events_of_who_was_too_old_can_be_erased() {
     let world = open();
     let info = world.moved();
     world.keeps(&info, (10, 0));
-    // It comes late, and what happens is of now.
+    // The points arrive late, but their events are of now.
     let old = [58.0, 59.0, 58.5, 59.0].into_iter().enumerate();
     let old: Vec<_> = old
         .map(|(n, lat)| (n as i64 * 3_600_000_000 - 40 * DAY, lat))
@@ -88,7 +88,7 @@ fn events_of_who_was_too_old_can_be_erased() {
     assert!(!owes_events(&*world.tracks.store().view(), of).unwrap());
 }
 
-/// The first error kept all entities behind it.
+/// An error of one entity does not stop the entities after it.
 #[test]
 fn what_cannot_be_read_of_one_entity_keeps_no_other() {
     let world = open();
@@ -107,7 +107,7 @@ fn what_cannot_be_read_of_one_entity_keeps_no_other() {
     world.is_ill(|_| Ok(()));
     assert_eq!(world.tracks.keep_house().unwrap().entities, 1);
     assert_eq!(there(), [false; 3]);
-    // What was read before reading fails is done.
+    // Rows that were read before reading fails are handled.
     let mut keys = ["d", "e", "f"].map(|entity| {
         world.report("f", entity, 11);
         key(&info, entity)
@@ -154,7 +154,7 @@ fn where_many_fail_the_next_look_goes_on_behind_them() {
     assert_eq!(world.tracks.keep_house().unwrap().entities, 64);
 }
 
-/// A day that can be thinned, of some entities.
+/// Some entities with a day that can be thinned.
 fn drives(world: &World, entities: &[&str]) -> Arc<Info> {
     let info = world.report("f", "new", 0);
     world.keeps(&info, (0, 0));
@@ -185,7 +185,7 @@ fn an_entity_that_cannot_be_thinned_keeps_no_other_and_is_thinned_later() {
     assert_eq!(counts(), [2; 4]);
 }
 
-/// Lets a test do something when rows of a family are read for the first time from now on.
+/// Runs `act` when rows of a family are next read.
 fn meets(
     world: &World,
     family: Family,
@@ -201,7 +201,7 @@ fn meets(
         {
             tell.send(()).unwrap();
             lock(&gone).recv().unwrap();
-            // It has gone on for long.
+            // As if it had taken long.
             clock.0.fetch_add(MINUTE / 20, Ordering::Relaxed);
         }
         Ok(())
@@ -213,7 +213,7 @@ fn meets(
     }
 }
 
-/// Where one was erased, what was left to thin waited for an hour: one a minute left it a minute of each hour.
+/// After an erasure, thinning goes on without waiting for an hour.
 #[test]
 fn thinning_goes_on_behind_an_erasure() {
     let world = open();
@@ -221,7 +221,7 @@ fn thinning_goes_on_behind_an_erasure() {
     let info = drives(&world, &all);
     world.sends(&info, "x", [(0, 59.0)]);
     world.keeps(&info, (0, 5));
-    // The fleet keeps all, so this is thinning.
+    // The fleet keeps everything, so that this is thinning.
     let meet = meets(&world, Family::Latest, |_| ());
     world.go_on(61);
     meet(&mut || assert!(world.tracks.erase(&info, &name("x")).unwrap()));
@@ -231,7 +231,7 @@ fn thinning_goes_on_behind_an_erasure() {
     eventually("all is well", || world.failed().is_empty());
 }
 
-/// Whoever was erased waited until all that was too old was dropped.
+/// An erasure does not wait until all old rows are dropped.
 #[test]
 fn an_erasure_waits_for_no_retention() {
     let world = open();
@@ -258,7 +258,7 @@ fn an_erasure_waits_for_no_retention() {
     meet(&mut || assert!(world.tracks.erase(&info, &name("x")).unwrap()));
     eventually("it is merged", || world.left() == 0);
     eventually("what is too old goes", || left() == 0);
-    // All that was swept was so behind the merging.
+    // The old entities were erased after the compaction.
     assert_eq!(
         (*lock(&then), swept.load(Ordering::Relaxed)),
         (Some(0), 200)
@@ -266,10 +266,10 @@ fn an_erasure_waits_for_no_retention() {
     eventually("all is well", || world.failed().is_empty());
 }
 
-/// An entity whose newest point, or a block of whose points, was damaged could never be erased.
+/// An entity is erased although its newest point, or a block with its points, is damaged.
 #[test]
 fn who_cannot_be_read_is_erased_all_the_same() {
-    // The newest point cannot be read; nor its cell; nor a block of its points.
+    // The newest point is damaged; its cell is, too; a block with its points is.
     for (bytes, is_block) in [(13, false), (3, false), (0, true)] {
         let world = open();
         let info = world.report("f", "other", 1);
@@ -303,14 +303,14 @@ fn who_cannot_be_read_is_erased_all_the_same() {
     }
 }
 
-/// Rows in `meta` of visits that may have no point, which cannot be read.
+/// Damaged rows in `meta` that note visits which may have no point.
 fn has_damaged_notes(world: &World, of: (Fleet, Entity)) -> Vec<u8> {
     let places = [0_u32, 1].map(|bucket| [bucket.to_be_bytes(), [7; 4]].concat());
     has_damaged_rows(world, of, (b"visits/", &places))
 }
 
-/// Rows of an entity in `meta` with two endings, behind the first of which nothing can be read. Returns how those of its fleet
-/// begin.
+/// Two rows of an entity in `meta`; reading fails after the first one. Returns the common prefix of
+/// such rows of its fleet.
 fn has_damaged_rows(
     world: &World,
     (fleet, entity): (Fleet, Entity),
@@ -333,7 +333,7 @@ fn has_damaged_rows(
     [first, &fleet.prefix()].concat()
 }
 
-/// An event of a fleet that is too old. Returns its key.
+/// Writes an old event of a fleet. Returns its key.
 fn has_old_event(world: &World, info: &Info) -> [u8; 12] {
     let event = fence::key(info.fleet, 5);
     let mut batch = Batch::new(&**world.tracks.store());
@@ -342,7 +342,7 @@ fn has_old_event(world: &World, info: &Info) -> [u8; 12] {
     event
 }
 
-/// An erasure did all but its last part, and so kept the name and the newest point for ever.
+/// An erasure is finished although the notes of the entity are damaged.
 #[test]
 fn who_has_notes_that_cannot_be_read_is_erased_all_the_same() {
     let world = open();
@@ -355,7 +355,7 @@ fn who_has_notes_that_cannot_be_read_is_erased_all_the_same() {
     eventually("it is merged", || world.left() == 0);
 }
 
-/// Such rows kept all else of their fleet that was too old.
+/// Damaged notes do not keep other old rows of their fleet.
 #[test]
 fn notes_that_cannot_be_read_keep_nothing_else() {
     let world = open();
@@ -367,37 +367,37 @@ fn notes_that_cannot_be_read_keep_nothing_else() {
     assert!(!world.is_there(&info, "old"));
     let event = world.tracks.store().get(Family::Events, &event);
     assert_eq!(event.unwrap(), None);
-    // The first one could be read, and was kept with the others.
+    // The first note was readable, but was kept with the others.
     world.is_ill(|_| Ok(()));
     assert_eq!(world.count(Family::Meta, &notes), 1);
     world.tracks.keep_house().unwrap();
     assert_eq!(world.count(Family::Meta, &notes), 0);
 }
 
-/// It was kept, with its name and its newest point.
+/// An old entity is erased although its notes are damaged.
 #[test]
 fn who_is_too_old_goes_though_its_notes_cannot_be_read() {
     let world = open();
     let info = world.report("f", "old", 11);
     let notes = has_damaged_notes(&world, (info.fleet, name("old").number(0)));
-    // Those of the fleet that are too old are looked for behind it.
+    // The notes of the fleet that are too old are looked for afterwards.
     drop(world.tracks.keep_house());
     assert!(!world.is_there(&info, "old"));
     world.is_ill(|_| Ok(()));
     assert_eq!(world.count(Family::Meta, &notes), 0);
 }
 
-/// Rows that say that events may be left.
+/// Damaged rows that say that events may be left.
 fn owes_damaged_events(world: &World, of: (Fleet, Entity)) -> Vec<u8> {
     let ids = [4_u64, 5].map(|id| id.to_be_bytes().to_vec());
     has_damaged_rows(world, of, (b"events/", &ids))
 }
 
-/// Nothing was left of it, and no call said so.
+/// An erasure ends although the rows that say which events are left are damaged.
 #[test]
 fn an_erasure_ends_though_it_cannot_be_read_what_it_owes() {
     let world = open();
-    let info = world.moved(); // there are events, and so an erasure owes those up to the last
+    let info = world.moved(); // there are events, so that the erasure records those up to the last
     world.sends(&info, "a", [(-DAY, 58.0)]);
     let owed = owes_damaged_events(&world, (info.fleet, name("a").number(0)));
     assert!(world.tracks.erase(&info, &name("a")).unwrap());
@@ -406,7 +406,7 @@ fn an_erasure_ends_though_it_cannot_be_read_what_it_owes() {
     assert_eq!(world.count(Family::Meta, &owed), 0);
 }
 
-/// What could be read was kept with what could not, each time.
+/// Readable rows before a damaged one are deleted.
 #[test]
 fn owed_events_before_a_damaged_row_are_gone_with_their_fleet_s() {
     let world = open();
@@ -420,7 +420,7 @@ fn owed_events_before_a_damaged_row_are_gone_with_their_fleet_s() {
     assert_eq!(world.count(Family::Meta, &owed), 0);
 }
 
-/// Those that were found were thrown away with the error, by each call.
+/// Events before a damaged one are erased.
 #[test]
 fn events_before_one_that_cannot_be_read_are_erased() {
     let world = open();
@@ -449,7 +449,7 @@ fn events_before_one_that_cannot_be_read_are_erased() {
     assert!(ids().is_empty());
 }
 
-/// Where nothing was to be erased nobody asked, and whoever stopped the service waited for the writes of all its fleets.
+/// A look checks after each fleet whether to stop, also if nothing is to be erased.
 #[test]
 fn a_look_stops_behind_each_fleet() {
     let world = open();
@@ -466,7 +466,7 @@ fn a_look_stops_behind_each_fleet() {
     assert!((0..4).any(|_| shared.go_on(&mut look, &|| true)));
 }
 
-/// What one slice had found was looked for once more by the next one.
+/// The next slice does not repeat the search of the one before.
 #[test]
 fn what_was_found_is_not_looked_for_again() {
     let world = open();
@@ -484,7 +484,7 @@ fn what_was_found_is_not_looked_for_again() {
     });
     let shared = &world.tracks.house().shared;
     let mut look = shared.look();
-    // One chunk is done each time.
+    // One chunk each time.
     let nth = AtomicU64::new(0);
     let stops = || nth.fetch_add(1, Ordering::Relaxed) % 2 == 1;
     let slices = (1..10).find(|_| shared.go_on(&mut look, &stops));
@@ -493,7 +493,7 @@ fn what_was_found_is_not_looked_for_again() {
     assert_eq!(look.end().unwrap().entities, 200);
 }
 
-/// An entity that took longer than a slice began again each time, and never came further.
+/// Thinning goes on within an entity that takes longer than a slice.
 #[test]
 fn thinning_goes_on_within_an_entity() {
     let world = open();
@@ -517,7 +517,7 @@ fn thinning_goes_on_within_an_entity() {
     counts.dedup();
     assert_eq!(counts, [100, 82, 64, 46, 28, 10]);
     assert_eq!(look.end().unwrap().thinned, 90);
-    // It is known to be done.
+    // The fleet is known to be thinned.
     let again = world.tracks.keep_house().unwrap();
     assert_eq!(again.thinned, 0);
 }
