@@ -1,4 +1,4 @@
-//! What calls answer, and how it is described.
+//! The answers of calls, and their schemas.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -168,7 +168,7 @@ fn names(settings: &Settings, tags: u32) -> Vec<String> {
         .collect()
 }
 
-/// The bytes of names of tags as text.
+/// The bytes that the names of these tags take as JSON.
 fn bytes_of_names(settings: &Settings, tags: u32) -> usize {
     let all = settings.names(tags).into_iter();
     all.map(|name| name.len() + 3).sum()
@@ -196,9 +196,9 @@ impl PointBody {
         Self::new(at.time, &at.point, settings)
     }
 
-    /// The most bytes that its text has, about.
+    /// An approximate upper bound of the bytes of its JSON.
     pub(crate) fn bytes_of(at: &Located, settings: &Settings) -> usize {
-        /// All its members but the last two.
+        /// The bytes of all members except the last two.
         const REST: usize = 200;
         REST + at.point.attributes.len() + bytes_of_names(settings, at.point.tags)
     }
@@ -213,7 +213,7 @@ pub(crate) struct Latest {
     pub(crate) point: PointBody,
 }
 
-/// Parts of a track. Their points become text one by one.
+/// The parts of a track. Their points are serialized one by one.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) parts: Vec<Vec<Located>>,
@@ -315,9 +315,9 @@ pub(crate) struct HitBody {
 }
 
 impl HitBody {
-    /// The most bytes that its text has, about.
+    /// An approximate upper bound of the bytes of its JSON.
     pub(crate) fn bytes_of(hit: &Hit, settings: &Settings) -> usize {
-        /// All its members but its name and tags.
+        /// The bytes of all members except the name and the tags.
         const REST: usize = 150;
         REST + hit.name.len() + bytes_of_names(settings, hit.tags)
     }

@@ -1,4 +1,5 @@
-//! Many entities: who is or was in an area, who is nearest, how many are where.
+//! Calls about areas: which entities are or were there, which are nearest, how many are in each
+//! cell.
 
 use std::sync::Arc;
 
@@ -23,13 +24,13 @@ use crate::model::key::Entity;
 use crate::model::time::Time;
 use crate::read::{self, Cursor, Filter, K_MAX, Patience};
 
-/// Results of an answer, unless it is said.
+/// The default limit of results.
 const LIMIT: usize = 1000;
-/// The most results of an answer.
+/// The greatest limit of results.
 const LIMIT_MAX: usize = 10_000;
-/// The most bytes of a polygon.
+/// The most bytes of a polygon's body.
 const POLYGON_BYTES_MAX: usize = 1 << 20;
-/// Cuts of a cell for each character of its geohash.
+/// The depth of a cell for each character of its geohash.
 const CUTS: u8 = 5;
 
 /// An area.
@@ -90,7 +91,7 @@ fn filter(app: &App, info: &Info, params: &mut Params) -> Result<Filter, Problem
     Ok(Filter { tags, since })
 }
 
-/// Which part of whom is wanted.
+/// What is asked for, and where the page begins.
 enum Wanted {
     Now(Filter, Option<Cursor>),
     Past(Time, Time, Option<Entity>),
@@ -125,7 +126,7 @@ fn entity_of(text: &str) -> Result<Entity, Problem> {
     })
 }
 
-/// Hits as they are answered, how many they are, and the memory that they have.
+/// Hits in the form of the answer, their number, and the memory they hold.
 fn hits_of<'a>(
     app: &'a App,
     info: &Info,
@@ -333,7 +334,7 @@ pub(crate) async fn density(
     ask(&app, question).await
 }
 
-/// West, south, east and north of a cell, degrees.
+/// The bounds of a cell: west, south, east and north, in degrees.
 fn bounds(cell: Cell) -> [f64; 4] {
     let bits = cell.range().0 >> (40 - cell.depth());
     let (mut lon, mut lat) = ((-180.0, 180.0), (-90.0, 90.0));

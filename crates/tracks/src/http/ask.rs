@@ -1,4 +1,4 @@
-//! Questions: each on a thread that may block, so many at a time.
+//! Queries: each on a blocking thread, a limited number at a time.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use super::limits::{Held, NoPlace};
 use super::problem::{Kind, Problem};
 use crate::read::{Asker, Patience};
 
-/// An answer, and how many results it has.
+/// An answer, and the number of its results.
 pub(crate) struct Found<T> {
     pub(crate) answer: T,
     pub(crate) hits: usize,
     pub(crate) content_type: &'static str,
-    /// The memory that it has, and that its text will have.
+    /// The memory of the answer and of its text.
     pub(crate) held: Held,
 }
 
@@ -30,14 +30,14 @@ impl<T> Found<T> {
         }
     }
 
-    /// The same, with its memory.
+    /// Adds the memory that the answer holds.
     pub(crate) fn with(self, room: Room<'_>) -> Self {
         let held = room.held;
         Self { held, ..self }
     }
 }
 
-/// Memory for an answer that is being made, asked for as it grows.
+/// The memory of an answer that is being made; it grows with the answer.
 pub(crate) struct Room<'a> {
     app: &'a App,
     held: Held,
@@ -45,9 +45,9 @@ pub(crate) struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    /// As much as is asked for each time, and as much for its text.
+    /// Memory is counted twice: for the answer and for its text.
     const TIMES: usize = 2;
-    /// What is smaller is not counted, and so much more is asked for at a time.
+    /// Memory is requested in steps of this size; a smaller answer is not counted.
     const STEP: usize = 128 * 1024;
 
     pub(crate) fn new(app: &'a App) -> Self {
@@ -59,12 +59,12 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// How many bytes its text will have.
+    /// The bytes that the text will have.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Some more are to come. Errors: other calls have the memory.
+    /// Adds bytes that will follow. Errors: other calls use the memory.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
         self.bytes = self.bytes.saturating_add(bytes);
         let all = self.bytes / Self::STEP * Self::STEP * Self::TIMES;
@@ -75,7 +75,7 @@ impl<'a> Room<'a> {
     }
 }
 
-/// Does some work on a thread that may block. Errors: too many do, or too many of the caller's.
+/// Runs a query on a blocking thread. Errors: too many are running, or too many of the caller's.
 pub(crate) async fn blocking<T: Send + 'static>(
     app: &Arc<App>,
     work: impl FnOnce(&App) -> Result<T, Problem> + Send + 'static,
@@ -98,14 +98,14 @@ pub(crate) async fn blocking<T: Send + 'static>(
     let app = Arc::clone(app);
     let done = tokio::task::spawn_blocking(move || {
         let done = work(&app);
-        // Whoever asked may be gone: the thread is busy until here all the same.
+        // Given back only here: the thread is busy until now, even if the caller is gone.
         drop(place);
         done
     });
     done.await.map_err(Problem::internal)?
 }
 
-/// Works with a body on a thread that may block, so many at a time.
+/// Processes a body on a blocking thread, a limited number at a time.
 pub(crate) async fn with_body<T: Send + 'static>(
     app: &Arc<App>,
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
@@ -125,12 +125,12 @@ pub(crate) async fn with_body<T: Send + 'static>(
     done.await.map_err(Problem::internal)?
 }
 
-/// Answers a question as JSON.
+/// Answers a query as JSON.
 pub(crate) async fn ask<T: Serialize>(
     app: &Arc<App>,
     question: impl FnOnce(&App, &Patience) -> Result<Found<T>, Problem> + Send + 'static,
 ) -> Result<Response, Problem> {
-    // Dropped with this future, where the caller goes away: the thread is free for others then.
+    // Dropped with this future if the caller goes away, which ends the query and frees the thread.
     let asker = Asker::default();
     let watch = asker.watch();
     let (content_type, json, held) = blocking(app, move |app| {

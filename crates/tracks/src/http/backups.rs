@@ -1,4 +1,4 @@
-//! Backups, made while all goes on.
+//! Calls about backups, which are made while the service runs.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) struct BackupList {
     backups: Vec<BackupBody>,
 }
 
-/// Errors: there is no folder for them; the caller may see some fleets only.
+/// Errors: no folder for backups is configured; the caller may not see all fleets.
 fn open(app: &App, caller: &Caller) -> Result<BackupEngine, Problem> {
     if !caller.is_for_all_fleets() {
         let detail = "a backup has all fleets, and the token is for some";

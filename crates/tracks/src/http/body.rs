@@ -1,4 +1,4 @@
-//! Bodies of requests: read and inflated within limits of size, time and memory.
+//! Bodies of requests, read and decompressed within limits of size, time and memory.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use super::ask;
 use super::limits::Held;
 use super::problem::{Kind, Problem};
 
-/// So many times the limit is read of a body that is too large, so that its client gets an answer.
+/// Of a body that is too large, up to this multiple of the limit is read, so that its client
+/// receives the answer.
 const TOO_MUCH: usize = 4;
-/// The most memory that zstd may ask for, as a power of two: what RFC 9659 allows for HTTP.
+/// The largest window of zstd, as a power of two, which RFC 9659 allows for HTTP.
 const ZSTD_WINDOW: u32 = 23;
 
-/// Bytes, and the memory that they are counted in.
+/// Bytes with the memory that is reserved for them.
 struct Counted {
     bytes: Vec<u8>,
     _held: Held,
@@ -34,7 +35,7 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-/// Grows within limits.
+/// A buffer that grows within limits.
 struct Growing<'a> {
     app: &'a App,
     bytes: Vec<u8>,
@@ -70,7 +71,7 @@ impl<'a> Growing<'a> {
     }
 }
 
-/// Bytes that give their memory back when they are gone.
+/// Bytes that give their memory back when they are dropped.
 pub(crate) fn counted(bytes: Vec<u8>, held: Held) -> Bytes {
     Bytes::from_owner(Counted { bytes, _held: held })
 }
@@ -80,7 +81,8 @@ pub(crate) fn no_memory() -> Problem {
     Problem::new(Kind::Busy, detail).retry_after(1)
 }
 
-/// Reads a body of `most` bytes at most, inflated or not: what is made of it takes many times its memory.
+/// Reads a body of at most `most` bytes, compressed and decompressed: what is made of it takes many
+/// times its memory.
 pub(crate) async fn read(
     app: &Arc<App>,
     headers: &HeaderMap,
@@ -91,7 +93,8 @@ pub(crate) async fn read(
     read_inflated(app, headers, body, (most, inflated)).await
 }
 
-/// Reads a body of so many bytes at most, and of so many when it is inflated: one that is taken a part at a time.
+/// Reads a body with separate limits for its compressed and decompressed size, for bodies that are
+/// processed in parts.
 pub(crate) async fn read_inflated(
     app: &Arc<App>,
     headers: &HeaderMap,
@@ -144,7 +147,8 @@ async fn raw(
     error.map_or_else(|| Ok(growing.end()), Err)
 }
 
-/// The next piece of a body that began at a moment, and of which so many bytes are there. Errors: it is not there in time.
+/// The next piece of a body that began at a given time and has a given number of bytes so far.
+/// Errors: it does not arrive in time.
 async fn frame(
     app: &App,
     body: &mut Body,

@@ -1,5 +1,5 @@
-//! Phones and trackers over HTTP. What can never be stored is answered with 200, as a device would send it for ever;
-//! see [`devices`](crate::devices).
+//! Phones and trackers over HTTP. Messages that can never be stored are answered with 200, because
+//! a device would send them again for ever; see [`devices`](crate::devices).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::devices::{
 };
 use crate::model::name::Name;
 
-/// Parameters that are ours, and not the device's.
+/// Parameters of this service, not of the device.
 const OURS: [&str; 2] = ["fleet", "token"];
 
 type Pairs = Vec<(String, String)>;
@@ -195,7 +195,7 @@ fn of_pairs(params: &Pairs) -> Result<Vec<Heard>, Unusable> {
     of_query(theirs.map(|(name, value)| (name.as_str(), value.as_str()))).map(|heard| vec![heard])
 }
 
-/// The fleet of a call. Errors: the token is not for it, or it is none.
+/// The fleet of a call. Errors: the token is not for it, or the name is invalid.
 fn fleet(app: &App, caller: &Caller, params: &Pairs) -> Result<Name, Problem> {
     let named = get(params, "fleet").or_else(|| caller.only_fleet());
     let fleet = match named {
@@ -214,7 +214,7 @@ fn fleet(app: &App, caller: &Caller, params: &Pairs) -> Result<Name, Problem> {
     Ok(fleet)
 }
 
-/// The body, or that it is too large for ever.
+/// The body; if it is too large, that is final.
 async fn message(
     app: &Arc<App>,
     headers: &HeaderMap,
@@ -228,7 +228,7 @@ async fn message(
     }
 }
 
-/// Takes what was heard, and returns when it is durable, or can never be stored.
+/// Takes a message, and returns once it is durable, or is known to be impossible to store.
 async fn take(
     app: &Arc<App>,
     caller: &Caller,
@@ -259,7 +259,7 @@ async fn take(
             .tracks
             .would_make_fleet(reports.iter().map(|(report, _)| report))
     {
-        // It has to be written.
+        // Making the fleet needs a write.
         let (app, fleet) = (Arc::clone(app), fleet.clone());
         let its = Arc::clone(&app);
         let make = move || its.tracks.fleet_or_make(&fleet).map_err(no_such_fleet);

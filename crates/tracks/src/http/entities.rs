@@ -1,4 +1,4 @@
-//! One entity: where it is, where it was, what it did.
+//! Calls about one entity: its newest point, its track, its summary, and its erasure.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ use crate::store::View;
 
 /// The most points of a track.
 const POINTS_MAX: usize = 100_000;
-/// A point of a line has so many bytes at most, with its time and speed.
+/// An upper bound of the bytes of a point of a line, with its time and speed.
 const LINE_BYTES: usize = 100;
-/// A stay has so many.
+/// An upper bound of the bytes of a stay.
 const STAY_BYTES: usize = 120;
 
-/// A fleet and a name in it, as the path has them.
+/// The fleet and the name of the entity in the path.
 pub(crate) struct Of {
     pub(crate) info: Arc<Info>,
     name: Name,
@@ -111,10 +111,11 @@ pub(crate) async fn erase(
     let of = Of::new(&app, &path)?;
     super::ask::blocking(&app, move |app| {
         let fleet = of.info.fleet;
-        // Before its events, which may take long: one that reports meanwhile is another one.
+        // Called before the events are erased, which may take long: a report that arrives meanwhile
+        // belongs to a new entity.
         let behind = || app.positions.forget(app.tracks.live(), fleet, &of.name);
         let done = app.tracks.erase_telling(&of.info, &of.name, &behind);
-        // Also where it failed: some of its events may be gone.
+        // Also after a failure: some of its events may be gone.
         if !matches!(done, Ok(false)) {
             app.feeds.forget(fleet, &of.name);
         }
@@ -226,7 +227,8 @@ pub(crate) async fn track(
     ask(&app, question).await
 }
 
-/// A page of a track, and the memory that it has. It ends where its text would be too long, if it has a point.
+/// A page of a track, and the memory that it holds. It ends before its text would be too long, but
+/// has at least one point.
 fn page<'a>(
     app: &'a App,
     (view, entity): (&dyn View, Entity),
@@ -239,7 +241,7 @@ fn page<'a>(
     let mut grown = Ok(());
     let mut fits = |at: &read::Located| {
         let bytes = if is_geojson {
-            // Attributes are in memory, though not in the text.
+            // Attributes take memory, although they are not in the text.
             LINE_BYTES + at.point.attributes.len()
         } else {
             PointBody::bytes_of(at, settings)

@@ -1,4 +1,4 @@
-//! Events: what happened at fences, in pages, and waited for.
+//! Events of fences, in pages, with an optional wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::model::key::Fleet;
 use crate::model::name::Name;
 use crate::model::time::Time;
 
-/// Events of an answer, unless it is said.
+/// The default limit of events.
 const LIMIT: usize = 1000;
-/// The most events of an answer.
+/// The greatest limit of events.
 const LIMIT_MAX: usize = 10_000;
 /// The longest wait, seconds.
 const WAIT_MAX: f64 = 60.0;
-/// So many events are looked at together.
+/// How many events are read at a time.
 const PAGE: usize = 1000;
-/// So many are looked at for an answer: where few are wanted, `next` says where to go on.
+/// The most events that are read for one answer: if few of them match, `next` says where to go on.
 const LOOK_MAX: usize = 100_000;
 
 /// What happened at a fence.
@@ -134,7 +134,7 @@ pub(crate) struct EventParams {
     wait: Option<f64>,
 }
 
-/// Which events somebody wants. Empty: all.
+/// Which events to return. An empty list does not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     pub(crate) fences: Vec<String>,
@@ -196,7 +196,7 @@ pub(crate) async fn list(
     let filter = Filter::of(&mut params)?;
     let wait = params.number("wait", (0.0, WAIT_MAX))?.unwrap_or(0.0);
     params.end()?;
-    // Before the first look, so that nothing comes between unseen.
+    // Before the first look, so that no event is missed in between.
     let feed = app.feeds.of(app.tracks.events(), info.fleet);
     let mut news = feed.news();
     let mut stopping = app.stopping();
@@ -238,7 +238,7 @@ fn answer(app: &App, page: &Page) -> Result<Response, Problem> {
     super::answer_of(app, &EventList { events, next })
 }
 
-/// The events behind an id that are wanted, so many at most, and whether there are no more.
+/// The matching events after an id, at most `limit`, and whether the end was reached.
 fn look(
     app: &App,
     fleet: Fleet,

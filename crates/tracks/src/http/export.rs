@@ -1,5 +1,6 @@
-//! A fleet's points as a file: written by a thread as the client reads it, a few pieces ahead. A client that takes nothing
-//! for too long is cut off by its connection, which ends the thread.
+//! Exports of a fleet's points as a file. A thread writes it while the client reads it, a few
+//! pieces ahead. If the client takes nothing for too long, its connection is closed, which ends the
+//! thread.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -32,9 +33,9 @@ use crate::model::name::Name;
 use crate::model::time::Time;
 use crate::read;
 
-/// Bytes of a piece.
+/// The size of a piece, bytes.
 const PIECE: usize = 64 * 1024;
-/// So many pieces wait for the client.
+/// The most pieces that wait for the client.
 const AHEAD: usize = 4;
 
 /// What is exported.
@@ -123,13 +124,13 @@ pub(crate) async fn points(
             writer.finish().map(drop)
         });
         if let Err(e) = done {
-            // Whoever does not listen any more needs no error.
+            // If the receiver is gone, nobody needs the error.
             drop(sender.blocking_send(Err(e)));
         }
         drop(place);
     };
     let thread = tokio::task::spawn_blocking(work);
-    // It ends with its receiver.
+    // The thread ends with its receiver.
     drop(thread);
     answer(receiver, phase.streams(), content_type).await
 }
@@ -146,7 +147,7 @@ fn busy(taken: NoPlace) -> Problem {
     Problem::new(Kind::Busy, detail).retry_after(10)
 }
 
-/// When an export breaks off: it holds a thread and a state of the store.
+/// When an export is aborted: it holds a thread and a view of the store.
 struct End {
     clock: Arc<dyn Clock>,
     at: u64,
@@ -185,7 +186,7 @@ fn format_of(text: &str) -> Result<(Format, &'static str), Problem> {
     }
 }
 
-/// Waits for the first piece, so that what fails at once is an answer of its own.
+/// Waits for the first piece, so that an immediate failure becomes an error response.
 async fn answer(
     mut receiver: Receiver<Result<Bytes, Error>>,
     streaming: Streaming,
@@ -210,7 +211,7 @@ async fn answer(
     Ok(response)
 }
 
-/// Collects what is written in pieces.
+/// Collects the output into pieces.
 struct Pieces {
     sender: Sender<Result<Bytes, Error>>,
     piece: Vec<u8>,
@@ -243,7 +244,7 @@ impl Write for Pieces {
     }
 }
 
-/// The body: pieces as they come.
+/// The body: the pieces as they are written.
 struct Streamed {
     first: Option<Bytes>,
     receiver: Receiver<Result<Bytes, Error>>,

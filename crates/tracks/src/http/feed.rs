@@ -1,16 +1,19 @@
-//! Events for who waits for them: streams, long polls and webhooks of a fleet share what is read.
+//! Feeds: the events of a fleet, read once for all streams, long polls and webhooks that wait for
+//! them.
 //!
 //! ```text
-//!   Events::through ─> pump: one task ─> each fleet that somebody waits for: read once, the last events kept
+//!   Events::through ─> pump: one task ─> each fleet with waiters: read once, the last events are kept
 //!                                              └─> page: from those, or, farther back, from the store
 //! ```
 //!
-//! Whoever waits has a place: the id behind which it goes on. It takes pages at its own pace, so a slow one misses nothing, and
-//! needs no memory here. Events come in the order of their ids, and none comes below an id that was given out.
+//! Each waiter has a place: the id after which it goes on. It takes pages at its own pace, so that
+//! a slow one misses nothing, and needs no memory here. Events come in the order of their ids, and
+//! none appears below an id that was given out.
 //!
-//! Events are erased, too, by the name of their entity. What was read of it before is read again then, and so is what is being read:
-//! each reading says how often events had been erased when it began, and counts only if none of its names was erased until its end.
-//! So many erasures of others void nothing.
+//! Events are also erased, by the name of their entity. Events of it that were read before are then
+//! read again, and so are those that are being read: each read notes how many erasures there were
+//! when it began, and is valid only if none of its names was erased until its end. So erasures of
+//! other entities invalidate nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -30,46 +33,48 @@ use crate::model::time::{SECOND, Time};
 use crate::service::Tracks;
 use crate::store::View;
 
-/// So many events of a fleet are kept for those who wait.
+/// The most events of a fleet that are kept for waiters.
 const RECENT_MAX: usize = 256;
-/// So many that are farther back are read from the store at a time.
+/// The most concurrent reads of older events from the store.
 pub(super) const READS: usize = 4;
-/// Between two rounds of the pump: events that come close together are read together.
+/// The pause between two rounds of the pump: events in quick succession are read together.
 const PACE: Duration = Duration::from_millis(5);
-/// What was read is read again so often where events were erased meanwhile.
+/// How often a read is repeated because events were erased meanwhile.
 pub(super) const TRIES: usize = 8;
 const DAY: i64 = 86_400 * SECOND;
-/// Until reading is tried again when it failed, at first and at most.
+/// The pauses before a failed read is tried again: the first one and the longest.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 
-/// So many erasures of a fleet are known by their names. What began before the oldest of them is read again.
+/// The most erasures of a fleet whose names are remembered. A read that began before the oldest of
+/// them is repeated.
 const ERASED_MAX: usize = 1000;
 
-/// Events behind a place, and the next place.
+/// Events after a place, and the next place.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     pub(crate) events: Vec<Arc<Event>>,
     pub(crate) next: u64,
-    /// How often events of the fleet had been erased.
+    /// The number of erasures in the fleet when they were read.
     erased: u64,
 }
 
 /// The last events of a fleet.
 #[derive(Debug, Default)]
 struct Recent {
-    /// All events behind this id and up to `through` are there.
+    /// All events after this id and up to `through` are in `events`.
     after: u64,
     through: u64,
     events: VecDeque<Arc<Event>>,
-    /// How often some were erased.
+    /// The number of erasures.
     erased: u64,
-    /// The last of these, by their counts.
+    /// The names of the last erasures, with their numbers.
     names: VecDeque<(u64, Name)>,
 }
 
 impl Recent {
-    /// Those of a name were erased, or some of them. What is left, or came anew, is in the store: whoever is behind reads it there.
+    /// Some or all events of a name were erased. Events that are left or new are in the store:
+    /// slower waiters read them there.
     fn forget(&mut self, name: &Name) {
         if self
             .events
@@ -86,7 +91,8 @@ impl Recent {
         }
     }
 
-    /// Whether one of some events, that were read when so many had been erased, may have been erased since.
+    /// Whether an entity of these events, which were read after `erased` erasures, was erased
+    /// since.
     fn is_void<'a>(&self, erased: u64, events: impl IntoIterator<Item = &'a Event>) -> bool {
         if self.erased == erased {
             return false;
@@ -102,7 +108,7 @@ impl Recent {
         events.any(|event| names.contains(event.entity.as_str()))
     }
 
-    /// `None`: they are farther back.
+    /// `None` if the events are farther back.
     fn page(&self, after: u64, limit: usize) -> Option<Given> {
         if after < self.after {
             return None;
@@ -124,7 +130,7 @@ impl Recent {
         })
     }
 
-    /// All events behind `through`, and up to `next`, are these.
+    /// Adds all events after `through` and up to `next`.
     fn add(&mut self, events: Vec<Event>, next: u64) {
         self.events.extend(events.into_iter().map(Arc::new));
         while self.events.len() > RECENT_MAX {
@@ -135,7 +141,7 @@ impl Recent {
         self.through = self.through.max(next);
     }
 
-    /// Drops those before an id.
+    /// Drops the events before an id.
     fn hide(&mut self, first: u64) {
         while let Some(id) = self.events.front().map(|event| event.id)
             && id < first
@@ -146,12 +152,12 @@ impl Recent {
     }
 }
 
-/// The events of a fleet, while somebody waits for them.
+/// The events of one fleet, as long as there are waiters.
 #[derive(Debug)]
 pub(crate) struct Feed {
     pub(crate) fleet: Fleet,
     recent: Mutex<Recent>,
-    /// Where there are events up to this id, that were not there before.
+    /// The id up to which there are new events.
     news: watch::Sender<u64>,
 }
 
@@ -174,23 +180,24 @@ impl Feed {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Up to which id all is known.
+    /// The id up to which all events are known.
     pub(crate) fn through(&self) -> u64 {
         self.lock().through
     }
 
-    /// Tells, from now on, when there are events up to another id.
+    /// A receiver that is told of each id up to which there are new events.
     pub(crate) fn news(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
     }
 
-    /// The last events of it that are behind a place. Errors: they are in the store, and events were erased so often.
+    /// The kept events after a place. Errors: they are only in the store; the error is the number
+    /// of erasures.
     fn recent(&self, after: u64, limit: usize) -> std::result::Result<Given, u64> {
         let recent = self.lock();
         recent.page(after, limit).ok_or(recent.erased)
     }
 
-    /// What was read from the store, if no events were erased since it began.
+    /// Events that were read from the store, unless some were erased since the read began.
     fn given(&self, erased: u64, page: Page) -> Option<Given> {
         let given = Given {
             events: page.events.into_iter().map(Arc::new).collect(),
@@ -200,17 +207,18 @@ impl Feed {
         self.is_so(&given).then_some(given)
     }
 
-    /// How often events were erased.
+    /// The number of erasures.
     pub(crate) fn erased(&self) -> u64 {
         self.lock().erased
     }
 
-    /// Whether none of some events was erased since they were given: others are not to be sent any more.
+    /// Whether these events are still valid: none of their entities was erased since. Otherwise
+    /// they must not be sent.
     pub(crate) fn is_so(&self, given: &Given) -> bool {
         self.are_so(given.erased, given.events.iter().map(|event| &**event))
     }
 
-    /// The same of events that were read when events had been erased so often.
+    /// Like [`Feed::is_so`], for events that were read after `erased` erasures.
     pub(crate) fn are_so<'a>(
         &self,
         erased: u64,
@@ -219,13 +227,14 @@ impl Feed {
         !self.lock().is_void(erased, events)
     }
 
-    /// Behind which id it is to be read, and how often events were erased.
+    /// The id after which to read, and the number of erasures.
     fn place(&self) -> (u64, u64) {
         let recent = self.lock();
         (recent.through, recent.erased)
     }
 
-    /// Keeps what was read, and says so to who waits. Returns whether it did: events that were erased meanwhile may be in it.
+    /// Keeps events that were read, and wakes the waiters. Returns `false` if some of them may have
+    /// been erased meanwhile.
     fn add(&self, erased: u64, page: Page) -> bool {
         let (count, next) = (page.events.len(), page.next);
         {
@@ -241,11 +250,12 @@ impl Feed {
         true
     }
 
-    /// Drops what is older than the fleet keeps, of what is kept here for long. Whoever asks for it reads the store.
+    /// Drops kept events that are older than the fleet keeps. Readers of older events read the
+    /// store.
     fn hide(&self, tracks: &Tracks) {
         let day = Time(tracks.now().0.saturating_sub(DAY));
         let is_old = |id: u64| i64::try_from(id).is_ok_and(|id| id < day.0);
-        // No fleet keeps less than a day.
+        // No fleet keeps events for less than a day.
         if !self.lock().events.front().is_some_and(|e| is_old(e.id)) {
             return;
         }
@@ -253,7 +263,7 @@ impl Feed {
         self.lock().hide(first);
     }
 
-    /// Reads what is new, and says so to who waits. Errors: the store's.
+    /// Reads new events, and wakes the waiters. Errors: the store's.
     fn read<'v>(&self, events: &Events, view: &dyn Fn() -> Box<dyn View + 'v>) -> Result<()> {
         let mut tries = 0;
         while tries < TRIES {
@@ -269,13 +279,13 @@ impl Feed {
         Err(Error::busy("entities of the fleet are being erased"))
     }
 
-    /// There is nothing new up to an id.
+    /// Records that there are no new events up to an id.
     fn pass(&self, through: u64) {
         self.lock().add(Vec::new(), through);
     }
 }
 
-/// The feeds of all fleets that somebody waits for.
+/// The feeds of all fleets with waiters.
 #[derive(Debug)]
 pub(crate) struct Feeds {
     all: Mutex<BTreeMap<Fleet, Weak<Feed>>>,
@@ -294,7 +304,7 @@ impl Feeds {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// That of a fleet.
+    /// The feed of a fleet.
     pub(crate) fn of(&self, events: &Events, fleet: Fleet) -> Arc<Feed> {
         let mut all = self.lock();
         if let Some(feed) = all.get(&fleet).and_then(Weak::upgrade) {
@@ -305,7 +315,8 @@ impl Feeds {
         feed
     }
 
-    /// Events of a name were erased, or some of them: what is kept of it is read again, and so is what is being read.
+    /// Some or all events of a name were erased: kept events are read again, and so are those that
+    /// are being read.
     pub(crate) fn forget(&self, fleet: Fleet, name: &Name) {
         let feed = self.lock().get(&fleet).and_then(Weak::upgrade);
         if let Some(feed) = feed {
@@ -313,13 +324,13 @@ impl Feeds {
         }
     }
 
-    /// Whether somebody waits for a fleet.
+    /// Whether a fleet has waiters.
     fn has(&self, fleet: Fleet) -> bool {
         let all = self.lock();
         all.get(&fleet).is_some_and(|feed| feed.strong_count() > 0)
     }
 
-    /// Those that somebody waits for; what nobody has any more is forgotten.
+    /// The feeds with waiters; others are removed.
     fn all(&self) -> Vec<Arc<Feed>> {
         let mut all = self.lock();
         all.retain(|_, feed| feed.strong_count() > 0);
@@ -327,7 +338,7 @@ impl Feeds {
     }
 }
 
-/// Events of a fleet behind a place, `limit` at most. Errors: the store's.
+/// Events of a fleet after a place, at most `limit`. Errors: the store's.
 pub(crate) async fn page(
     app: &Arc<App>,
     feed: &Arc<Feed>,
@@ -358,14 +369,14 @@ pub(crate) async fn page(
     Err(being_erased())
 }
 
-/// What was read may have been erased meanwhile, each time.
+/// The error if events were erased during each try.
 pub(super) fn being_erased() -> Problem {
     let detail = "entities of the fleet are being erased: ask again later";
     Problem::new(Kind::Busy, detail.to_owned()).retry_after(1)
 }
 
-/// Reads what is new for who waits, until the server stops. A fleet whose events cannot be read is tried again after a pause,
-/// and keeps no other one waiting.
+/// Reads new events for waiters until the server stops. A fleet whose events cannot be read is
+/// tried again after a pause, and does not delay the others.
 pub(crate) async fn pump(app: Arc<App>) {
     let mut through = app.tracks.events().through();
     let mut stopping = app.stopping();
@@ -383,7 +394,7 @@ pub(crate) async fn pump(app: Arc<App>) {
         let (to, now) = (*through.borrow_and_update(), app.now());
         let mut news = Vec::new();
         for feed in app.feeds.all() {
-            // What is given out up to `to` was taken before, and is known here.
+            // All events up to `to` got their ids before, so that `last_of` covers them.
             if app.tracks.events().last_of(feed.fleet) <= feed.through() {
                 feed.pass(to);
                 again.done(&feed.fleet);
@@ -394,14 +405,14 @@ pub(crate) async fn pump(app: Arc<App>) {
         if !news.is_empty() {
             read(&app, news, &mut again).await;
         }
-        // Whoever waited for others is gone.
+        // Forgets the failures of fleets without waiters.
         let is_waited_for = |fleet: &Fleet| app.feeds.has(*fleet);
         again.retain(is_waited_for);
         tokio::time::sleep(PACE).await;
     }
 }
 
-/// Returns after a pause, or never.
+/// Returns after a pause; never if there is none.
 async fn after(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,
@@ -409,7 +420,7 @@ async fn after(pause: Option<Duration>) {
     }
 }
 
-/// Reads what is new for some fleets.
+/// Reads the new events of some fleets.
 async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>, again: &mut Again<Fleet>) {
     let tracks = Arc::clone(&app.tracks);
     let fleets: Vec<Fleet> = feeds.iter().map(|feed| feed.fleet).collect();
@@ -432,7 +443,8 @@ async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>, again: &mut Again<Fleet>) {
     }
 }
 
-/// Reads what is new for some fleets. Returns those for which that failed: what is wrong with one keeps no other waiting.
+/// Reads the new events of some fleets. Returns those for which that failed; a failure does not
+/// affect the others.
 fn read_each<'v>(
     feeds: &[Arc<Feed>],
     events: &Events,

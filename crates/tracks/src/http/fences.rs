@@ -1,4 +1,4 @@
-//! Fences: making, showing and deleting them.
+//! Calls about fences: making, showing and deleting them.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub(crate) enum AreaBody {
     },
 }
 
-/// The most seconds of `dwell`: a year.
+/// The greatest `dwell`, seconds: a year.
 const DWELL_MAX: u32 = 31_536_000;
 
 /// A fence that is to be.
@@ -128,7 +128,7 @@ impl AreaBody {
         }
     }
 
-    /// Errors: a position is none.
+    /// Errors: a position is invalid.
     fn into_area(self) -> Result<Area, Problem> {
         let line = |line: Vec<Vec<f64>>| line.iter().map(|p| position(p)).collect();
         Ok(match self {
@@ -157,7 +157,7 @@ impl AreaBody {
     }
 }
 
-/// A position of GeoJSON, whose altitude, if it has one, is not looked at.
+/// A position of GeoJSON; an altitude is ignored.
 fn position(numbers: &[f64]) -> Result<[f64; 2], Problem> {
     let ([lon, lat] | [lon, lat, _]) = numbers else {
         let count = numbers.len();
@@ -168,7 +168,7 @@ fn position(numbers: &[f64]) -> Result<[f64; 2], Problem> {
 }
 
 impl FenceBody {
-    /// Errors: it cannot be.
+    /// Errors: the fence is invalid.
     pub(super) fn definition(self) -> Result<Definition, Problem> {
         let tags = self.tags.unwrap_or_default();
         check_tags(&tags).map_err(|e| Problem::body(format!("tags: {e}")))?;

@@ -1,4 +1,4 @@
-//! Fleets and their settings.
+//! Calls about fleets and their settings.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::problem::{Problem, text};
 use super::{App, ask, body, json};
 use crate::fleets::check_tags;
 
-/// The most days that something is kept.
+/// The greatest number of days in a setting.
 const DAYS_MAX: u32 = 100_000;
 /// The most bytes of settings.
 const BYTES_MAX: usize = 64 * 1024;

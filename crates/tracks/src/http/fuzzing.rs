@@ -1,5 +1,5 @@
-//! A door to the parsers of HTTP for fuzzing, and for nobody else. Each is given anything, and says what it has read, and what it
-//! reads of what it has written: these are equal.
+//! Access to the parsers of HTTP, only for fuzzing. Each accepts any input, and returns what it has
+//! read, and what it reads of its own output: these must be equal.
 
 use std::fmt::Debug;
 
@@ -20,13 +20,14 @@ use crate::model::time::{SECOND, Time};
 use crate::read::Cursor;
 use crate::store::Store;
 
-/// What was read, and what is read again of that; nothing, where nothing can be written; or why it was refused.
+/// What was read, and what was read again of the output; `None` if there is no output; or why the
+/// input was refused.
 pub type Read = Result<Option<(String, String)>, String>;
 
-/// How many kinds of input there are.
+/// The number of kinds of input.
 pub const KINDS: u8 = 13;
 
-/// One of each kind that is read.
+/// One valid input of each kind.
 pub const SEEDS: [&str; KINDS as usize] = [
     r#"[{"entity":"a","lat":1,"lon":2},{"entity":"b","lat":1,"lon":2,"time":5}]"#,
     "{\"entity\":\"a\",\"lat\":1,\"lon\":2}\n\n{}\n",
@@ -44,7 +45,7 @@ pub const SEEDS: [&str; KINDS as usize] = [
     "https://tiles.example.org/{z}/{x}/{y}.png",
 ];
 
-/// Reads something of a kind.
+/// Reads an input of a kind.
 pub fn read(kind: u8, bytes: &[u8], hosts: &Hosts) -> Read {
     let text = || str::from_utf8(bytes).map_err(|e| e.to_string());
     let said = |e: base::Error| e.to_string();
@@ -78,7 +79,7 @@ pub fn read(kind: u8, bytes: &[u8], hosts: &Hosts) -> Read {
     }
 }
 
-/// The webhooks of a store. Errors: a row is none.
+/// Opens the webhooks of a store. Errors: a row is invalid.
 pub fn webhooks(store: &dyn Store, fleets: &Fleets) -> base::Result<usize> {
     let all = Webhooks::open(store, fleets, Hosts::default(), 1)?;
     Ok(all.all().len())
@@ -88,7 +89,7 @@ pub(super) fn pair(first: &impl Debug, again: &impl Debug) -> (String, String) {
     (format!("{first:?}"), format!("{again:?}"))
 }
 
-/// A body is cut in the same way, however much of it is asked for at a time.
+/// A body is split in the same way, however many reports are requested at a time.
 fn reports(bytes: &[u8], form: Form) -> Read {
     let all = |most: usize| -> Result<Vec<_>, String> {
         let source = Source::new(Bytes::copy_from_slice(bytes), form);
@@ -107,7 +108,8 @@ fn reports(bytes: &[u8], form: Form) -> Read {
         }
     };
     let (whole, parts) = (all(usize::MAX)?, all(1));
-    // Each has a place of its own, and is a byte at least, but for one behind them that says what is missing.
+    // Each item has its own index and takes at least a byte, except a last one that says what is
+    // missing.
     let is_counted = whole.iter().enumerate().all(|(n, (index, ..))| n == *index);
     if !is_counted || whole.len() > bytes.len() + 1 {
         return Ok(Some((format!("{} reports", whole.len()), String::new())));
@@ -115,7 +117,7 @@ fn reports(bytes: &[u8], form: Form) -> Read {
     Ok(Some(pair(&whole, &parts?)))
 }
 
-/// What is taken is stored, and must be read when the server is started again.
+/// A fence that is accepted is stored, and must be readable when the server starts again.
 fn fence(bytes: &[u8]) -> Read {
     let body: FenceBody = json::read(bytes)?;
     let definition = body.definition().map_err(|problem| problem.detail)?;
@@ -157,7 +159,7 @@ fn params(text: &str) -> Read {
             && (1..=10_000).contains(&count)
             && every.is_none_or(|every| every >= 0)
             && id == id.and_then(|id| event_id(&id.to_string()));
-        // More than there may be.
+        // More ranges than allowed.
         Ok(if is_right { ranges } else { Some(usize::MAX) })
     };
     let ranges = all().map_err(|problem| problem.detail)?;
@@ -166,7 +168,8 @@ fn params(text: &str) -> Read {
         .map(|ranges| (format!("{ranges} ranges"), String::new())))
 }
 
-/// As far as seconds have microseconds, which is for 130 years, the text that is answered means the same.
+/// The text of an answer means the same time, as long as seconds as a number are exact to a
+/// microsecond: for 130 years.
 fn moment(text: &str) -> Read {
     let time = time::of_text(text)?;
     if time.0.abs() >= SECOND << 32 {
@@ -185,7 +188,7 @@ mod tests {
     use super::super::webhook::Host;
     use super::*;
 
-    /// Each kind reads its own, and says what is wrong with what is changed of it.
+    /// Each kind reads its seed, and accepts or refuses changed seeds.
     #[test]
     fn each_kind_is_read_and_what_is_changed_is_read_or_refused() {
         let hosts = Hosts::new(vec![Host::new("example.org", false).unwrap()]);

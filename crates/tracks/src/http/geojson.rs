@@ -1,4 +1,4 @@
-//! GeoJSON (RFC 7946): polygons that are asked about, tracks as lines.
+//! GeoJSON (RFC 7946): polygons of queries, and tracks as lines.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -33,7 +33,7 @@ struct WithGeometry {
     geometry: PolygonBody,
 }
 
-/// The polygon of a geometry, or of a Feature that has it.
+/// The polygon of a geometry, or of a Feature with a geometry.
 pub(crate) fn polygon(bytes: &[u8]) -> Result<Polygon, Problem> {
     let body: PolygonBody = if json::type_of(bytes).as_deref() == Some("Feature") {
         let feature: WithGeometry = json::read(bytes).map_err(Problem::body)?;

@@ -1,4 +1,4 @@
-//! What is done around each call: tokens, scopes and rates before it, counting behind it.
+//! Middleware of each call: tokens, scopes and rates before it, counters after it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,24 +19,24 @@ use super::origin;
 use super::problem::{Kind, Problem};
 use super::tokens::{Scope, Token};
 
-/// Who calls. `None`: there are no tokens, and everybody may do everything.
+/// The caller. `None` if there are no tokens, so that everything is allowed.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller(pub(crate) Option<Arc<Token>>);
 
 impl Caller {
-    /// Whether it may know of a fleet.
+    /// Whether the caller may see a fleet.
     pub(crate) fn has_fleet(&self, fleet: &str) -> bool {
         self.0.as_ref().is_none_or(|token| token.has_fleet(fleet))
     }
 
-    /// Whether it may know of all fleets.
+    /// Whether the caller may see all fleets.
     pub(crate) fn is_for_all_fleets(&self) -> bool {
         self.0
             .as_ref()
             .is_none_or(|token| token.is_for_all_fleets())
     }
 
-    /// The fleet, where its token is for one alone.
+    /// The fleet, if the token is for a single one.
     pub(crate) fn only_fleet(&self) -> Option<&str> {
         self.0.as_ref().and_then(|token| token.only_fleet())
     }
@@ -57,7 +57,7 @@ impl Caller {
         })
     }
 
-    /// Reports were taken.
+    /// Counts reports for the token's rate.
     pub(crate) fn take(&self, count: usize) {
         if let Some(rate) = self.0.as_ref().and_then(|token| token.rate.as_ref()) {
             rate.take(count);
@@ -65,7 +65,7 @@ impl Caller {
     }
 }
 
-/// A handler that is called by who may do so only.
+/// A handler that only authorized callers reach.
 pub(crate) fn guarded(
     app: &Arc<App>,
     scope: Option<Scope>,
@@ -91,11 +91,11 @@ async fn check(
 }
 
 tokio::task_local! {
-    /// The token of the call that the task does.
+    /// The token of the task's call.
     static TOKEN: Option<Arc<Token>>;
 }
 
-/// The token of the call that this task does. `None`: there is no call, or no token.
+/// The token of this task's call. `None` if there is no call or no token.
 pub(crate) fn caller() -> Option<Arc<Token>> {
     TOKEN.try_with(Clone::clone).ok().flatten()
 }
@@ -117,7 +117,7 @@ fn allowed(
         .split_once(' ')
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map_or("", |(_, token)| token.trim());
-    // Devices say it in the way that they can.
+    // Devices send the token in other ways, too.
     let of_device = is_of_devices(request)
         .then(|| devices::token(request.headers(), request.uri()))
         .flatten()
@@ -149,13 +149,13 @@ fn allowed(
     Ok(Caller(Some(token)))
 }
 
-/// Whether it is a call of phones and trackers.
+/// Whether this is a call of phones and trackers.
 fn is_of_devices(request: &Request) -> bool {
     let path = request.extensions().get::<MatchedPath>();
     path.is_some_and(|path| matches!(path.as_str(), "/owntracks" | "/osmand"))
 }
 
-/// User and password of the authorization `Basic`.
+/// User and password of `Basic` authorization.
 pub(crate) fn basic(headers: &HeaderMap) -> Option<(String, String)> {
     let text = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, coded) = text.split_once(' ')?;
@@ -176,7 +176,7 @@ pub(crate) fn counted(app: &Arc<App>, router: Router<Arc<App>>) -> Router<Arc<Ap
     router.layer(from_fn_with_state(Arc::clone(app), count))
 }
 
-/// One call more is on its way, until this is dropped.
+/// Counts a call in progress, until this is dropped.
 struct InFlight(Arc<App>);
 
 impl InFlight {

@@ -1,4 +1,4 @@
-//! Taking reports, and receipts for them.
+//! Calls that take reports, and their receipts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,17 +29,17 @@ use crate::model::report::Report;
 use crate::model::time::Time;
 use crate::write::{Ack, Answer, Outcome, Ticket};
 
-/// So many reports are given to the shards at once.
+/// How many reports are passed to the shards at once.
 const PART: usize = 4096;
-/// So many parts of a body may be on their way.
+/// The most parts of a body that may be in progress.
 const PARTS: usize = 4;
-/// So many refused reports are named.
+/// The most refused reports that are listed.
 const REFUSED_MAX: usize = 1000;
-/// A body of so many bytes is read on the spot, and a longer one on a thread that may block.
+/// Bodies up to this size are parsed in the task, larger ones on a blocking thread.
 const SMALL: usize = 32 * 1024;
-/// For so long a part waits for room behind one that was taken.
+/// How long a part waits for room if an earlier part of its body was taken.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
-/// So often it looks for room.
+/// How often it looks for room.
 const ROOM_PAUSE: Duration = Duration::from_millis(20);
 
 /// Send reports.
@@ -96,7 +96,7 @@ pub(crate) async fn reports(
     let form = Form::of(content_type)?;
     let most = (app.config.body_max, app.config.inflated_max);
     let bytes = body::read_inflated(&app, &headers, body, most).await?;
-    // Others may have sent meanwhile what the token may.
+    // Other calls with this token may have used up its rate meanwhile.
     caller.check_rate(app.now())?;
     let is_small = bytes.len() <= SMALL;
     let source = if is_small {
@@ -116,7 +116,7 @@ pub(crate) async fn reports(
     call.run(source, &caller).await
 }
 
-/// What is wrong with a fleet that is asked for, or would be made.
+/// The problem if a fleet does not exist and cannot be made.
 pub(crate) fn no_such_fleet(e: Error) -> Problem {
     let kind = match e.kind() {
         ErrorKind::NotFound => Some(Kind::NoSuchFleet),
@@ -128,19 +128,19 @@ pub(crate) fn no_such_fleet(e: Error) -> Problem {
     problem
 }
 
-/// Where a report stands in the body.
+/// The place of a report in the body.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     index: usize,
     line: Option<usize>,
 }
 
-/// What became of all reports of a call.
+/// The results of all reports of a call.
 #[derive(Debug, Default)]
 struct Total {
     outcomes: Outcomes,
     refused: Vec<Refused>,
-    /// The first error that is not the reports'.
+    /// The first error that does not concern a single report.
     error: Option<Error>,
     number: u64,
 }
@@ -189,7 +189,7 @@ impl Total {
     }
 }
 
-/// Reports of a part, with their places.
+/// The reports of a part, with their places.
 struct Ready {
     info: Option<Arc<Info>>,
     places: Vec<Place>,
@@ -234,14 +234,14 @@ impl Call {
         self.answer(stopped)
     }
 
-    /// The next part, of what is left.
+    /// Parses the next part of the rest.
     async fn next(&self, mut source: Source) -> Result<(Source, Ready), Problem> {
         let (app, fleet) = (Arc::clone(&self.app), self.fleet.clone());
         let may_wait = self.may_wait_for_room();
         let knows_fleet = app.tracks.fleets().get(&fleet).is_some();
         if self.is_small && knows_fleet {
             let items = source.part(PART);
-            // A tag that the fleet does not have has to be written.
+            // A tag that the fleet does not have must be written.
             let info = app.tracks.fleets().get(&fleet);
             let knows = |item: &Item| match (&item.parsed, &info) {
                 (Ok(Parsed { tags, .. }), Some(info)) => info.settings.bits(tags).is_ok(),
@@ -305,17 +305,17 @@ impl Call {
         Ok(())
     }
 
-    /// Behind a part that was taken, others wait for room: the call's answer is of all.
+    /// Once a part was taken, the others wait for room, because the answer is about all of them.
     fn may_wait_for_room(&self) -> bool {
         !self.waiting.is_empty() || self.total.number > 0
     }
 
-    /// Whether a part may wait for room for longer.
+    /// Whether a part may wait longer for room.
     fn may_wait(app: &App, since: u64) -> bool {
         Duration::from_nanos(app.now().saturating_sub(since)) <= ROOM_TIMEOUT
     }
 
-    /// Waits for the answer of the first part.
+    /// Waits for the answer of the first part in progress.
     async fn wait(&mut self) -> Result<(), Problem> {
         let Some((places, ticket)) = self.waiting.pop_front() else {
             return Ok(());
@@ -374,7 +374,7 @@ fn first_error(refused: &[Refused]) -> String {
     })
 }
 
-/// A problem with what became of the reports.
+/// Adds the results of the reports to a problem.
 fn with(mut problem: Problem, taken: &Taken) -> Problem {
     if let Ok(serde_json::Value::Object(more)) = serde_json::to_value(taken) {
         problem.more.extend(more);
@@ -382,8 +382,9 @@ fn with(mut problem: Problem, taken: &Taken) -> Problem {
     problem
 }
 
-/// The reports of some items, with the bits of their tags. The fleet and its tags are made if they have to be, of what can
-/// be stored alone; `may_wait`: whether there is room for that or not. Errors: there is none; the store's.
+/// The reports of some items, with the bits of their tags. The fleet and its tags are made if necessary, but only for
+/// reports that can be stored. With `may_wait`, this happens even if there is no room. Errors: there is no room; the
+/// store's.
 fn ready(app: &App, fleet: &Name, items: Vec<Item>, may_wait: bool) -> Result<Ready, Problem> {
     let mut refused = Vec::new();
     let mut good: Vec<(Place, Parsed)> = Vec::with_capacity(items.len());
@@ -407,7 +408,7 @@ fn ready(app: &App, fleet: &Name, items: Vec<Item>, may_wait: bool) -> Result<Re
         if !may_wait && !app.tracks.has_room() {
             return Err(no_room(app));
         }
-        // None: others have made tags meanwhile, and all of them would be too many.
+        // `None`: other calls have added tags meanwhile, so that there would be too many.
         if let Some(info) = made(app, fleet, &tags)? {
             break Some(info);
         }
@@ -428,7 +429,7 @@ fn ready(app: &App, fleet: &Name, items: Vec<Item>, may_wait: bool) -> Result<Re
     Ok(out)
 }
 
-/// Moves what cannot be stored to `refused`. Returns the tags that the fleet lacks for what is left.
+/// Moves reports that cannot be stored to `refused`. Returns the tags of the others that the fleet lacks.
 fn missing(
     now: Time,
     (fleet, known): (&Name, Option<&Settings>),
@@ -463,7 +464,7 @@ fn missing(
     })
 }
 
-/// The fleet with some tags, which are made if they are not there. `None`: there would be too many tags.
+/// The fleet, with these tags added. `None` if there would be too many tags.
 fn made(app: &App, fleet: &Name, tags: &[String]) -> Result<Option<Arc<Info>>, Problem> {
     let info = app.tracks.fleet_or_make(fleet).map_err(no_such_fleet)?;
     match with_tags(app, info, tags) {
@@ -481,7 +482,7 @@ fn no_room(app: &App) -> Problem {
     problem.retry_after(seconds)
 }
 
-/// The bits of tags, which the fleet gets if it does not have them.
+/// The bits of tags, which are added to the fleet if necessary.
 pub(crate) fn with_tags(
     app: &App,
     info: Arc<Info>,
@@ -522,7 +523,7 @@ pub(crate) async fn durable(
     let receipt = path.get("receipt").unwrap_or_default();
     let number = number_of(&app, receipt)?;
     let (sender, receiver) = oneshot::channel();
-    // All that was written so far, so that reports that were there already are durable too.
+    // Waits for all writes so far, so that reports that were already stored are durable as well.
     app.tracks
         .store()
         .when_durable(Box::new(move |last, result| {

@@ -1,4 +1,4 @@
-//! One report from its JSON: the plain form, or a GeoJSON Feature.
+//! Parses one report from JSON: the plain form, or a GeoJSON Feature.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,14 +11,14 @@ use super::problem::text;
 use crate::files::{geojson, json};
 use crate::model::report::Report;
 
-/// A report, and the names of its tags, whose bits it does not have yet.
+/// A report, and the names of its tags; their bits are not set yet.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) report: Report,
     pub(crate) tags: Vec<String>,
 }
 
-/// Text that is borrowed where it has no escapes.
+/// Text that is borrowed if it has no escapes.
 #[derive(Debug, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -28,13 +28,13 @@ struct Typed<'a> {
     kind: Option<Text<'a>>,
 }
 
-/// The value of the member `type` of a JSON object.
+/// The member `type` of a JSON object.
 pub(crate) fn type_of(bytes: &[u8]) -> Option<String> {
     let typed: Typed<'_> = serde_json::from_slice(bytes).ok()?;
     typed.kind.map(|kind| kind.0.into_owned())
 }
 
-/// A report from its JSON. Errors say what is wrong with it.
+/// Parses a report. Errors say what is wrong with it.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
     let json = str::from_utf8(bytes).map_err(|e| format!("not JSON: {e}"))?;
     let found = json::report(json).or_else(|e| match type_of(bytes).as_deref() {
@@ -48,9 +48,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
     Ok(Parsed { report, tags })
 }
 
-/// Reads a JSON object. Errors name the member that is wrong.
+/// Parses a JSON object. Errors name the invalid member.
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
-    // An array would be taken as the members in their order.
+    // Serde would accept an array with the members in order.
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err("an array, and not a JSON object".to_owned());
     }
@@ -67,7 +67,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String>
     Ok(value)
 }
 
-/// An error of JSON, on one line or more.
+/// The text of a JSON error, with the line only if there are several.
 pub(crate) fn said(e: &serde_json::Error) -> String {
     let text = e.to_string();
     let place = format!(" at line {} column {}", e.line(), e.column());
@@ -81,7 +81,7 @@ pub(crate) fn said(e: &serde_json::Error) -> String {
     }
 }
 
-/// A problem in a document that is not a report's.
+/// An error in a document other than a report.
 pub(crate) fn custom(text: impl fmt::Display) -> serde_json::Error {
     serde_json::Error::custom(text)
 }

@@ -1,5 +1,5 @@
-//! Limits: how much memory bodies and answers may have, how many questions and reports a token may send, when to come
-//! again.
+//! Limits: memory for bodies and answers, places for queries, rates of reports, and the time after
+//! which to try again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -8,22 +8,22 @@ use base::sync::{Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-/// Memory is counted in pieces of so many bytes.
+/// Memory is counted in pieces of this many bytes.
 const PIECE: usize = 1024;
 const NANOS: u64 = 1_000_000_000;
 
-/// Bytes that bodies and answers of all calls may have together. An eighth of them is for small ones alone, so that large
-/// ones that come slowly do not keep single reports away.
+/// The memory for bodies and answers of all calls. An eighth of it is reserved for small ones, so
+/// that large bodies that arrive slowly do not block single reports.
 #[derive(Debug)]
 pub(crate) struct Memory {
     all: Arc<Semaphore>,
     reserve: usize,
 }
 
-/// What has so many bytes is small.
+/// Up to this many bytes are small.
 const SMALL: usize = 64 * 1024;
 
-/// Bytes that are given back when this is dropped.
+/// Memory that is given back when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     permit: Option<OwnedSemaphorePermit>,
@@ -39,13 +39,13 @@ impl Memory {
         }
     }
 
-    /// Lets `held` have so many bytes in all. Returns whether there are as many.
+    /// Grows `held` to this many bytes. Returns `false` if there is not enough memory.
     pub(crate) fn grow(&self, held: &mut Held, bytes: usize) -> bool {
         if bytes <= held.bytes {
             return true;
         }
         let pieces = (bytes - held.bytes).div_ceil(PIECE);
-        // Between this look and the taking others may take some: the reserve is as good as that.
+        // Not atomic: others may take some in between, but the reserve need not be exact.
         let is_kept = bytes > SMALL && self.all.available_permits() < self.reserve + pieces;
         let taken = u32::try_from(pieces)
             .ok()
@@ -64,7 +64,7 @@ impl Memory {
 }
 
 impl Held {
-    /// Gives back what is more than so many bytes.
+    /// Gives back the memory beyond this many bytes.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let pieces = self.bytes.saturating_sub(bytes) / PIECE;
         if let Some(permit) = &mut self.permit
@@ -76,13 +76,13 @@ impl Held {
     }
 }
 
-/// Places for questions, exports or streams. Who has a token has half of them at most where others have tokens too, so that its
-/// slow ones keep nobody else's away.
+/// Places for queries, exports or streams. If there are several tokens, each has at most half of
+/// the places, so that slow calls with one token do not block the others.
 #[derive(Debug)]
 pub(crate) struct Places {
     all: Arc<Semaphore>,
     count: usize,
-    /// Of each token that has some, or waits for one.
+    /// The shares of tokens that have places or wait for one.
     shares: Mutex<BTreeMap<String, Weak<Semaphore>>>,
 }
 
@@ -93,12 +93,12 @@ pub(crate) struct Place {
     _of_share: Option<OwnedSemaphorePermit>,
 }
 
-/// Why there was no place in time: so many were taken.
+/// Why there was no place in time; with the number of taken places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
-    /// By all calls.
+    /// All places are taken.
     All(usize),
-    /// By the token's.
+    /// All places of the token's share are taken.
     Share(usize),
 }
 
@@ -111,7 +111,7 @@ impl Places {
         }
     }
 
-    /// Waits for a place, until a moment; with a token: for one of its share.
+    /// Waits for a place until `end`; with a token, for one of its share.
     pub(crate) async fn take(&self, token: Option<&str>, end: Instant) -> Result<Place, NoPlace> {
         let share = (self.count / 2).max(1);
         let of_share = match token {
@@ -147,7 +147,7 @@ impl Places {
         })
     }
 
-    /// How many are taken.
+    /// The number of taken places.
     pub(crate) fn taken(&self) -> usize {
         self.count.saturating_sub(self.all.available_permits())
     }
@@ -164,8 +164,8 @@ impl Places {
     }
 }
 
-/// A rate: so many a second. What is taken at once may be more; then nothing is given until the rate has made up for
-/// it.
+/// A rate limit per second. A single take may exceed it; then nothing is given until the rate has
+/// made up for it.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: f64,
@@ -173,7 +173,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// One that is full.
+    /// A full bucket.
     pub(crate) fn new(rate: f64, now: u64) -> Self {
         Self {
             rate,
@@ -181,7 +181,7 @@ impl Bucket {
         }
     }
 
-    /// Errors: nothing is left, and after so many seconds there is something.
+    /// Errors: nothing is left; the error is the number of seconds until there is something.
     pub(crate) fn check(&self, now: u64) -> Result<(), u64> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, since) = *inner;
@@ -194,21 +194,21 @@ impl Bucket {
         Err((-left / self.rate).ceil().clamp(1.0, 3600.0) as u64)
     }
 
-    /// Takes some, if there are as many or not.
+    /// Takes `count`, even if less is left.
     pub(crate) fn take(&self, count: usize) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.0 -= count as f64;
     }
 }
 
-/// How many reports are answered a second, of the last seconds.
+/// The rate of answered reports in the last seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Drain(Mutex<[(u64, u64); Drain::SECONDS]>);
 
 impl Drain {
     const SECONDS: usize = 5;
 
-    /// Some were answered.
+    /// Counts answered reports.
     pub(crate) fn add(&self, now: u64, count: usize) {
         let second = now / NANOS;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,7 +220,7 @@ impl Drain {
         }
     }
 
-    /// In how many seconds so many are answered, 1 to 60.
+    /// The time in which this many reports are answered, 1 to 60 seconds.
     pub(crate) fn seconds_for(&self, now: u64, count: usize) -> u64 {
         let second = now / NANOS;
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What is counted of calls, for Prometheus.
+//! Counters of calls, for Prometheus.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -8,12 +8,12 @@ use base::sync::{Mutex, PoisonError};
 
 use super::App;
 
-/// Upper bounds of the times until reports are answered, seconds.
+/// Upper bounds of the histogram of report latencies, seconds.
 const BOUNDS: [f64; 12] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
 ];
 
-/// What became of reports.
+/// The number of reports with each result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcomes {
     /// They moved their entity.
@@ -21,7 +21,7 @@ pub(crate) struct Outcomes {
     pub(crate) late: usize,
     pub(crate) same: usize,
     pub(crate) refused: usize,
-    /// The store did not take them.
+    /// Reports that the store did not take.
     pub(crate) failed: usize,
 }
 
@@ -58,7 +58,7 @@ impl Histogram {
     }
 }
 
-/// See the module.
+/// The counters of all calls.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     requests: Mutex<BTreeMap<(&'static str, u16), u64>>,
@@ -99,7 +99,7 @@ impl Counts {
         self.hits.fetch_add(hits, Relaxed);
     }
 
-    /// All of it, with the reports that are on their way.
+    /// All counters in the text format of Prometheus, with the number of reports in progress.
     pub(crate) fn text(&self, reports_in_flight: usize) -> String {
         let mut m = Metrics::default();
         m.family("tracks_requests_total", Kind::Counter, "Answered requests");
@@ -171,7 +171,7 @@ impl Counts {
     }
 }
 
-/// What is counted of fences and of who is told of them.
+/// The metrics of fences, streams and webhooks.
 pub(crate) fn of_fences(app: &App) -> String {
     let mut m = Metrics::default();
     let events = app.tracks.events();

@@ -3,13 +3,12 @@
 //! ```text
 //!   server ─ socket     connections, their limits and their end
 //!     └ mod ─ guard     routes; tokens, scopes and rates
-//!         ├ devices     what phones and trackers send
+//!         ├ devices     messages of phones and trackers
 //!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
-//!         ├ entities, areas, fleets, fences, export, backups, status
-//!         ├ entities, areas, fleets, fences, status
+//!         ├ entities, areas, fleets, fences, export, backups, status, webhook
 //!         ├ web         the map
-//!         ├ events, stream ─ feed, positions, sse     what happens, as it happens
-//!         └ answers     what they answer; problem: errors; openapi: all of it described
+//!         ├ events, stream ─ feed, positions, sse     events and positions as they happen
+//!         └ answers     their answers; problem: errors; openapi: the description of all calls
 //! ```
 
 use std::fmt;
@@ -81,57 +80,61 @@ pub use webhook::{Host, Hosts, Options as WebhookOptions};
 use problem::Problem;
 use tokens::{Scope, Tokens};
 
-/// Limits of the HTTP interface.
+/// The configuration of the HTTP interface.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Bytes of a body, as it is sent.
+    /// The most bytes of a body, as it is sent.
     pub body_max: usize,
-    /// Bytes of a body that was compressed.
+    /// The most bytes of a body after decompression.
     pub inflated_max: usize,
-    /// Bytes that bodies and large answers of all calls may have together; what comes then is answered with 503.
+    /// The memory for bodies and large answers of all calls, bytes; further calls are answered with
+    /// 503.
     pub memory: usize,
-    /// Bytes of a page of a track; a longer one has another page.
+    /// The most bytes of a page of a track; a longer track has further pages.
     pub page_max: usize,
-    /// Open connections; more are answered with 503.
+    /// The most open connections; further ones are answered with 503.
     pub connections: usize,
-    /// Streams at a time; more are answered with 503. Tokens share them as they share exports.
+    /// The most concurrent streams; further ones are answered with 503. Tokens share them like
+    /// exports.
     pub streams: usize,
-    /// Queries at a time; others wait for [`Config::queue_timeout`] at most. Where there are several tokens, each has half of
-    /// them at most, and one at least.
+    /// The most concurrent queries; further ones wait for at most [`Config::queue_timeout`]. If
+    /// there are several tokens, each has at most half of them, and at least one.
     pub queries: usize,
-    /// For so long a query waits for its turn.
+    /// How long a query waits for its turn.
     pub queue_timeout: Duration,
-    /// For so long a query may run.
+    /// How long a query may run.
     pub query_timeout: Duration,
-    /// From its first byte on, the head of a request must be there within this time; and of a new connection that byte.
+    /// The time for the head of a request, from its first byte on; on a new connection, also the
+    /// time for that byte.
     pub head_timeout: Duration,
-    /// From its head on, the body of a request must be there within this time.
+    /// The time for the body of a request, from its head on.
     pub body_timeout: Duration,
-    /// Bytes a second that the body of a request must have on average, and that a client must take of an answer. 0: there
-    /// is no least rate.
+    /// The least average rate, bytes per second, at which a body must arrive and a client must take
+    /// an answer. 0 means no limit.
     pub rate_min: usize,
-    /// For so long a body may lag behind that.
+    /// How far a body may lag behind that rate.
     pub body_lag: Duration,
-    /// A client that takes nothing of an answer for so long is cut off, or lags so far behind the least rate.
+    /// A client that takes nothing of an answer for this time, or lags this far behind the least
+    /// rate, is cut off.
     pub write_timeout: Duration,
-    /// A connection without another request is closed after this time.
+    /// A connection without a further request is closed after this time.
     pub idle_timeout: Duration,
-    /// For so long a call waits for the device.
+    /// How long a call waits for the device.
     pub durable_timeout: Duration,
-    /// For so long calls may go on when the server stops.
+    /// How long calls may go on when the server stops.
     pub drain_timeout: Duration,
-    /// Exports at a time; more are answered with 503. Where there are several tokens, each has half of them at most, and one at
-    /// least.
+    /// The most concurrent exports; further ones are answered with 503. If there are several
+    /// tokens, each has at most half of them, and at least one.
     pub exports: usize,
-    /// For so long an export may go on; then it breaks off.
+    /// How long an export may take before it is aborted.
     pub export_timeout: Duration,
-    /// The folder of backups. `None`: there are none.
+    /// The folder of backups. `None` disables backups.
     pub backups: Option<PathBuf>,
-    /// The fleet of phones and trackers that say no other.
+    /// The fleet of phones and trackers that name no other.
     pub device_fleet: String,
-    /// Who is told what happens.
+    /// Where notices for the operator go.
     pub notices: Notices,
-    /// The certificate, with which all connections have TLS. `None`: none has.
+    /// The certificate for TLS on all connections. `None` disables TLS.
     pub tls: Option<Arc<tls::Tls>>,
     /// What the map shows beneath the objects.
     pub map: Map,
@@ -172,28 +175,29 @@ impl Default for Config {
     }
 }
 
-/// So many bodies are worked with at a time on threads that may block: others are there for questions.
+/// The most bodies that are processed at a time on blocking threads, so that others are left for
+/// queries.
 const BODIES: usize = 16;
 
-/// What all calls have in common.
+/// The state that all calls share.
 pub(crate) struct App {
     tracks: Arc<Tracks>,
-    /// For its metrics.
+    /// For the metrics of the database.
     db: Option<Arc<Db>>,
     config: Config,
     tokens: ArcSwapOption<Tokens>,
-    /// It listens for this machine alone, and has no tokens.
+    /// Whether it listens on this machine only, and has no tokens.
     is_local: bool,
     intake: Arc<Intake>,
     clock: Arc<dyn Clock>,
-    /// This start's, in receipts.
+    /// Identifies this start in receipts.
     start: String,
     memory: limits::Memory,
     queries: limits::Places,
-    /// Places for work with bodies.
+    /// Places for the processing of bodies.
     bodies: Arc<Semaphore>,
     exports: limits::Places,
-    /// One place, for whoever tries whether the store takes writes again.
+    /// One place, for the task that tries whether the store takes writes again.
     trying: Arc<Semaphore>,
     backing_up: Arc<Semaphore>,
     drain: limits::Drain,
@@ -211,13 +215,13 @@ pub(crate) struct App {
 pub(crate) struct Stopping(watch::Receiver<bool>);
 
 impl Stopping {
-    /// Returns when it does.
+    /// Returns when it stops.
     pub(crate) async fn wait(&mut self) {
-        // Errors: it is gone altogether.
+        // An error means that the sender is gone, which is the same.
         drop(self.0.wait_for(|stops| *stops).await);
     }
 
-    /// Whether it does already.
+    /// Whether it stops already.
     pub(crate) fn is_now(&self) -> bool {
         *self.0.borrow()
     }
@@ -272,13 +276,14 @@ impl App {
         self.clock.monotonic_nanos()
     }
 
-    /// Whether more than one token is known.
+    /// Whether there is more than one token.
     fn has_more_tokens(&self) -> bool {
         let tokens = self.tokens.load();
         tokens.as_ref().is_some_and(|tokens| tokens.count() > 1)
     }
 
-    /// Whose share of places a call has. `None`: it has no token, or there is no other one.
+    /// The token whose share of places a call uses. `None` if the call has no token, or there is no
+    /// other one.
     fn sharer(&self) -> Option<Arc<tokens::Token>> {
         guard::caller().filter(|_| self.has_more_tokens())
     }
@@ -300,11 +305,11 @@ impl App {
     }
 }
 
-/// A call.
+/// A route.
 struct Route {
     method: &'static str,
     path: &'static str,
-    /// What a token needs for it. `None`: everybody may.
+    /// The scope that a token needs. `None` if no token is needed.
     scope: Option<Scope>,
     handler: MethodRouter<Arc<App>>,
 }
@@ -377,7 +382,7 @@ pub fn routes() -> Vec<(&'static str, &'static str)> {
     all.map(|route| (route.method, route.path)).collect()
 }
 
-/// For metrics, whose labels must not be whatever clients ask for.
+/// For metrics, whose labels must not be arbitrary paths from clients.
 static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     routes()
         .into_iter()
@@ -398,13 +403,13 @@ fn router(app: &Arc<App>) -> Router {
     guard::counted(app, router).with_state(Arc::clone(app))
 }
 
-/// An answer as JSON.
+/// A JSON response.
 fn answer_of(app: &App, answer: &impl Serialize) -> std::result::Result<Response, Problem> {
     let json = serde_json::to_vec(answer).map_err(Problem::internal)?;
     typed_answer(app, "application/json", json)
 }
 
-/// A body as an answer. A large one has its memory counted until it is sent.
+/// A response with a body. The memory of a large one is counted until it is sent.
 fn typed_answer(
     app: &App,
     content_type: &'static str,
@@ -413,7 +418,7 @@ fn typed_answer(
     held_answer(app, content_type, body, limits::Held::default())
 }
 
-/// The same, where memory is held for it already.
+/// Like [`typed_answer`], with memory that is already reserved.
 fn held_answer(
     app: &App,
     content_type: &'static str,

@@ -1,4 +1,4 @@
-//! The description of all calls: OpenAPI 3.1.
+//! The OpenAPI 3.1 description of all calls.
 
 use utoipa::openapi::RefOr;
 use utoipa::openapi::path::{Operation, Parameter, ParameterIn, PathItem};
@@ -59,7 +59,7 @@ pub(crate) enum BodyErrors {
     Rate(#[to_schema] ProblemBody),
 }
 
-/// No results are both of its forms: `oneOf` would say that they are none.
+/// An empty result matches both forms, so that `oneOf` would reject it.
 struct AnyWithin;
 
 impl Modify for AnyWithin {
@@ -77,7 +77,7 @@ impl Modify for AnyWithin {
     }
 }
 
-/// Names in paths: what can be said of them in a schema.
+/// Adds constraints to the schemas of names in paths.
 struct Names;
 
 impl Modify for Names {
@@ -135,7 +135,7 @@ impl Modify for Bearer {
     }
 }
 
-/// See the module.
+/// The description of all calls.
 #[derive(OpenApi)]
 #[openapi(
     info(

@@ -1,16 +1,19 @@
-//! Pages of other sites: a browser lets them send requests to any address that it reaches, also to a server of the same
-//! machine that has no tokens. What they would change is refused; what they would read, browsers keep from them, but where a name
-//! of theirs leads to this machine. So a server for this machine alone answers to names of this machine alone.
+//! Protection against pages of other sites: a browser lets them send requests to any address that
+//! it can reach, also to a server on the same machine that has no tokens. Requests that change
+//! something are refused. Browsers do not let such pages read answers, unless a host name of the
+//! page resolves to this machine. So a server that listens on this machine only answers only to
+//! names of this machine.
 //!
-//! Browsers say where a request is from: `Sec-Fetch-Site` (<https://www.w3.org/TR/fetch-metadata/>), and `Origin`. Other
-//! clients say neither.
+//! Browsers send the origin of a request in `Sec-Fetch-Site`
+//! (<https://www.w3.org/TR/fetch-metadata/>) and `Origin`. Other clients send neither.
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, Method};
 
 use super::problem::{Kind, Problem};
 
-/// Errors: `Forbidden`, where a page of another site sends it, or it is meant for another host.
+/// Errors: `Forbidden` if a page of another site sends the request, or it is meant for another
+/// host.
 pub(crate) fn check(method: &Method, headers: &HeaderMap, is_local: bool) -> Result<(), Problem> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let host = text(HOST.as_str());
@@ -42,7 +45,7 @@ pub(crate) fn check(method: &Method, headers: &HeaderMap, is_local: bool) -> Res
     Ok(())
 }
 
-/// Whether a `Host` is a name or an address of the machine itself.
+/// Whether a `Host` is a name or an address of this machine.
 fn is_of_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

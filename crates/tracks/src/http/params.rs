@@ -1,5 +1,5 @@
-//! Parameters of a call, from its path and its query. Each error names the parameter; one that a call does not have is
-//! refused, as a typo would change the answer silently.
+//! Parameters of a call, from its path and its query. Each error names the parameter. Unknown
+//! parameters are refused, because a typo would silently change the answer.
 
 use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::Uri;
@@ -14,11 +14,11 @@ use crate::geo::surface::Surface;
 use crate::model::name::Name;
 use crate::model::time::Time;
 
-/// Names in the path.
+/// The names in the path.
 #[derive(Debug)]
 pub(crate) struct Path(Vec<(String, String)>);
 
-/// Parameters in the query.
+/// The parameters in the query.
 #[derive(Debug)]
 pub(crate) struct Params {
     left: Vec<(String, String)>,
@@ -68,7 +68,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
 }
 
 impl Params {
-    /// Of the query of an address. Errors: it is none.
+    /// Parses the query of a URI. Errors: it is malformed.
     pub(crate) fn of_uri(uri: &Uri) -> Result<Self, Problem> {
         let all = Query::<Vec<(String, String)>>::try_from_uri(uri);
         let all = all.map_err(|e| Problem::parameter(format!("the query: {}", e.body_text())))?;
@@ -82,7 +82,7 @@ impl Params {
 /// The id of an event.
 pub(crate) fn event_id(text: &str) -> Option<u64> {
     let is_number = text.bytes().all(|b| b.is_ascii_digit());
-    // As the description says: a whole number of 63 bits.
+    // As in the OpenAPI description: a whole number of 63 bits.
     let number = text.parse().ok().filter(|_| is_number);
     number.filter(|id| i64::try_from(*id).is_ok())
 }
@@ -103,7 +103,7 @@ impl Params {
         of_name.map(|(_, value)| value).collect()
     }
 
-    /// A parameter, which may be given once.
+    /// A parameter that may be given at most once.
     pub(crate) fn text(&mut self, name: &'static str) -> Result<Option<String>, Problem> {
         let mut all = self.all(name);
         let one = all.pop();
@@ -135,7 +135,7 @@ impl Params {
         Err(wrong(name, &value, &what))
     }
 
-    /// A whole number within bounds, or what it is if it is not given.
+    /// A whole number within bounds, or the default.
     pub(crate) fn count(
         &mut self,
         name: &'static str,
@@ -155,7 +155,7 @@ impl Params {
         Err(wrong(name, &value, &what))
     }
 
-    /// Yes or no, or what it is if it is not given.
+    /// A yes or no, or the default.
     pub(crate) fn flag(&mut self, name: &'static str, or: bool) -> Result<bool, Problem> {
         let Some(value) = self.text(name)? else {
             return Ok(or);
@@ -177,7 +177,7 @@ impl Params {
             .ok_or_else(|| wrong(name, &value, "it is no id of an event"))
     }
 
-    /// A moment.
+    /// A time.
     pub(crate) fn time(&mut self, name: &'static str) -> Result<Option<Time>, Problem> {
         let Some(value) = self.text(name)? else {
             return Ok(None);
@@ -192,7 +192,7 @@ impl Params {
         Ok(seconds.map(|s| (s * 1e6).round() as i64))
     }
 
-    /// From when to when, both included.
+    /// The times `from` and `to`, both included.
     pub(crate) fn times(&mut self) -> Result<Option<(Time, Time)>, Problem> {
         let (from, to) = (self.time("from")?, self.time("to")?);
         if from.is_none() && to.is_none() {
@@ -211,7 +211,7 @@ impl Params {
         numbers.ok_or_else(|| wrong(name, value, &format!("it is {what}")))
     }
 
-    /// Whether `geodesic` is asked for.
+    /// The surface, by the parameter `geodesic`.
     pub(crate) fn surface(&mut self) -> Result<Surface, Problem> {
         match self.text("geodesic")?.as_deref() {
             None | Some("false") => Ok(Surface::Sphere),
@@ -220,12 +220,12 @@ impl Params {
         }
     }
 
-    /// The area of `bbox` or `circle`, of which exactly one is given.
+    /// The area of `bbox` or `circle`, exactly one of which must be given.
     pub(crate) fn area(&mut self) -> Result<Box<dyn Shape + Send + Sync>, Problem> {
         self.maybe_area()?.ok_or_else(no_area)
     }
 
-    /// The same, where none may be given.
+    /// Like [`Params::area`], but both may be missing.
     pub(crate) fn maybe_area(&mut self) -> Result<Option<Box<dyn Shape + Send + Sync>>, Problem> {
         let (bbox, circle) = (self.text("bbox")?, self.text("circle")?);
         let surface = self.surface()?;
@@ -253,7 +253,7 @@ impl Params {
         }
     }
 
-    /// Errors: there is a parameter that was not asked for.
+    /// Errors: there is an unknown parameter.
     pub(crate) fn end(self) -> Result<(), Problem> {
         let Some((name, _)) = self.left.first() else {
             return Ok(());

@@ -1,16 +1,17 @@
-//! Who listens to positions: what each has not taken yet, the newest of each entity.
+//! Listeners to positions: for each, the newest position of each entity that it has not taken yet.
 //!
 //! ```text
-//!   Live ─> pump: one task ─> each listener of the fleet: is it in the area, has it the tags? ─> what waits for the listener
+//!   Live ─> pump: one task ─> each listener of the fleet: is it in the area, has it the tags? ─> the listener's queue
 //! ```
 //!
-//! What waits is bounded: where a listener has too many entities to take, others are left out until it has taken some, and counted.
-//! Whether an entity was in the area is remembered of so many; of others the cell says it where they were before. So one that
-//! leaves is told of at least once, and once where it is remembered.
+//! The queue is bounded: if it is full, further entities are dropped and counted until the listener has taken some. A
+//! listener remembers for a limited number of entities whether they were in its area; for others it uses the cell of
+//! their former position. So a `gone` is sent at least once for an entity that leaves, and exactly once if the entity
+//! is remembered.
 //!
-//! An erasure takes what waits of its entity away, wherever it is: pending, in the pump's hands, or with a listener. The pump takes
-//! and gives under one lock, so none slips through between these. Who was given a position of it, and has not been told since that
-//! it has left, is told that: otherwise it would show the entity at its last place for ever.
+//! An erasure removes the positions of its entity wherever they are: pending, with the pump, or in a queue. The pump
+//! takes and gives positions under one lock, so that none slips through. A listener that was given a position of the
+//! entity, and no `gone` since, is sent a `gone`: otherwise it would show the entity at its last place for ever.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -27,21 +28,21 @@ use crate::live::{Listening, Live, Moved};
 use crate::model::key::{Entity, Fleet};
 use crate::model::name::Name;
 
-/// So many entities wait for a listener.
+/// The most entities in a listener's queue.
 const WAITING_MAX: usize = 16_384;
-/// Of so many entities a listener remembers whether they are in its area.
+/// The most entities that a listener remembers.
 const SEEN_MAX: usize = 65_536;
-/// Between two rounds of the pump.
+/// The pause between two rounds of the pump.
 const PACE: Duration = Duration::from_millis(20);
-/// After so many looks the pump lets others run.
+/// After this many positions the pump yields to other tasks.
 const TURN: usize = 1024;
 
-/// What a listener is told of an entity.
+/// A message to a listener.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// It is in the area.
+    /// The entity is in the area.
     Here(Arc<Moved>),
-    /// It is no longer, or it was erased.
+    /// The entity has left the area, or was erased.
     Gone(Name),
 }
 
@@ -54,11 +55,11 @@ impl Told {
     }
 }
 
-/// Which entities a listener means.
+/// Which entities a listener wants.
 pub(crate) struct Wanted {
-    /// `None`: everywhere.
+    /// `None` means everywhere.
     pub(crate) area: Option<Box<dyn Shape + Send + Sync>>,
-    /// It has all these.
+    /// Only entities with all these tags.
     pub(crate) tags: u32,
 }
 
@@ -69,8 +70,8 @@ impl Wanted {
         has_tags && area.is_none_or(|area| area.has(moved.position))
     }
 
-    /// Whether it may have been in the area before, by its cell. Without an area it may have had the tags, which no cell says, if
-    /// it is one of those that were forgotten.
+    /// Whether a forgotten entity may have been in the area before, by its former cell. Without an area, it may have
+    /// had the tags, which no cell tells: then it counts if it is in `forgotten`.
     fn had(&self, moved: &Moved, forgotten: &Forgotten) -> bool {
         let Some(area) = &self.area else {
             return forgotten.may_have(moved.entity);
@@ -80,12 +81,12 @@ impl Wanted {
     }
 }
 
-/// What is remembered of an entity.
+/// What a listener remembers of an entity.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// It is in the area.
+    /// Whether it is in the area.
     is_in: bool,
-    /// Whoever listens was given a position of it, and not that it has left.
+    /// Whether the listener was given a position of it, and no `gone` since.
     is_given: bool,
 }
 
@@ -93,21 +94,21 @@ struct Seen {
 struct Inner {
     seen: HashMap<Entity, Seen>,
     told: HashMap<Entity, Told>,
-    /// In the order in which they came.
+    /// In the order of arrival.
     order: VecDeque<Entity>,
     forgotten: Forgotten,
 }
 
-/// Who was given, or was in the area, when there were too many to remember: a bit for each, which others may have too, as many as
-/// are given.
+/// Entities that were in the area or given to the listener when there were too many to remember. A bitmap by hash:
+/// other entities may share a bit.
 #[derive(Debug, Default)]
 struct Forgotten(Vec<u64>);
 
 impl Forgotten {
-    /// Words of 64 bits.
+    /// The number of 64-bit words.
     const WORDS: usize = 1 << 15;
 
-    /// Entities' numbers are hashes of their names.
+    /// Numbers of entities are hashes already.
     fn place(entity: Entity) -> (usize, u64) {
         let word = (entity.0 >> 6) as usize % Self::WORDS;
         (word, 1 << (entity.0 & 63))
@@ -131,7 +132,7 @@ impl Forgotten {
     }
 }
 
-/// Somebody who listens, until this is dropped.
+/// A listener, until this is dropped.
 pub(crate) struct Listener {
     wanted: Wanted,
     inner: Mutex<Inner>,
@@ -155,7 +156,7 @@ impl Listener {
         }
     }
 
-    /// Looks at some that have moved. Returns how many replaced another one, and how many were left out.
+    /// Adds positions. Returns how many replaced an older one, and how many were dropped.
     fn look(&self, all: &[Arc<Moved>]) -> (u64, u64) {
         let (mut coalesced, mut dropped) = (0, 0);
         let mut is_told = false;
@@ -172,7 +173,7 @@ impl Listener {
                 }
                 (false, _) => continue,
             };
-            // One that may never have been given keeps no position from its place.
+            // A `gone` for an entity that was perhaps never given must not displace positions.
             let is_guess = !is_in && was_in.is_none();
             let room = if is_guess {
                 WAITING_MAX / 2
@@ -184,7 +185,7 @@ impl Listener {
                 *old = told;
                 coalesced += 1;
             } else if is_full {
-                // As if nobody had seen it: what it was before still holds.
+                // Not remembered, so that the former state still holds.
                 dropped += 1;
                 continue;
             } else {
@@ -201,7 +202,7 @@ impl Listener {
         (coalesced, dropped)
     }
 
-    /// What waits, the oldest first, so many at most.
+    /// Takes up to `most` messages, the oldest first.
     pub(crate) fn take(&self, most: usize) -> Vec<Told> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let count = inner.order.len().min(most);
@@ -219,7 +220,7 @@ impl Listener {
         out
     }
 
-    /// What waits of this name is taken away, but for that it has left, and who was given a position of it is told that.
+    /// Removes the position of this name from the queue. If a position of it was given before, queues a `gone`.
     fn forget(&self, name: &Name) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner {
@@ -230,17 +231,17 @@ impl Listener {
         } = &mut *inner;
         let waits = told.iter().filter(|(_, told)| told.name() == name);
         let mut all: BTreeSet<Entity> = waits.map(|(entity, _)| *entity).collect();
-        // Where nothing waits of it, its number is mostly the first of its name.
+        // If nothing of it is queued, its number is usually the first one of its name.
         all.insert(name.number(0));
         let mut is_told = false;
         for entity in all {
             let known = seen.get_mut(&entity);
-            // One that is remembered may have been forgotten before.
+            // An entity that is remembered now may have been forgotten before.
             let is_given =
                 !forgotten.is_empty() || known.as_ref().is_some_and(|seen| seen.is_given);
             let was_told = told.get(&entity);
             if was_told.is_some_and(|told| told.name() != name) {
-                // It is another one's number.
+                // The number belongs to another entity.
                 continue;
             }
             if is_given {
@@ -265,7 +266,7 @@ impl Listener {
         }
     }
 
-    /// Returns when something may wait.
+    /// Returns when there may be messages.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -276,7 +277,7 @@ impl Inner {
         if self.seen.len() >= SEEN_MAX && !self.seen.contains_key(&entity) {
             self.seen.retain(|_, seen| seen.is_in || seen.is_given);
             if self.seen.len() >= SEEN_MAX {
-                // Cells say where they were.
+                // For these, their former cells tell whether they were in the area.
                 for (entity, _) in self.seen.drain() {
                     self.forgotten.add(entity);
                 }
@@ -286,24 +287,24 @@ impl Inner {
     }
 }
 
-/// What was erased while the pump gives out what it has taken.
+/// Entities that were erased while the pump gives out positions.
 #[derive(Debug, Default)]
 struct Erased {
     gives: bool,
     names: BTreeSet<(Fleet, Name)>,
 }
 
-/// All who listen.
+/// The listeners of all fleets.
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
     all: Mutex<BTreeMap<Fleet, Vec<Arc<Listener>>>>,
-    /// Before the other locks.
+    /// Locked before the other locks.
     erased: Mutex<Erased>,
     coalesced: AtomicU64,
     dropped: AtomicU64,
 }
 
-/// A listener's place, which is given back when this is dropped.
+/// A registered listener, which is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     app: Arc<App>,
@@ -334,7 +335,7 @@ impl Positions {
         all.get(&fleet).cloned().unwrap_or_default()
     }
 
-    /// An entity of this name was erased: none of its positions is given out any more, but for those of reports that come now.
+    /// An entity of this name was erased: none of its earlier positions is given out any more.
     pub(crate) fn forget(&self, live: &Live, fleet: Fleet, name: &Name) {
         let mut erased = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         if erased.gives {
@@ -346,7 +347,7 @@ impl Positions {
         }
     }
 
-    /// What is pending, by fleets.
+    /// Takes all pending positions, by fleet.
     fn take(&self, live: &Live) -> BTreeMap<Fleet, Vec<Arc<Moved>>> {
         let mut erased = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         erased.gives = true;
@@ -358,13 +359,13 @@ impl Positions {
         by_fleet
     }
 
-    /// All that was taken was given.
+    /// Records that all taken positions were given.
     fn given(&self) {
         let mut erased = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         *erased = Erased::default();
     }
 
-    /// Gives a listener some of a fleet, but for what was erased since they were taken.
+    /// Gives positions of a fleet to a listener, except those of entities that were erased since they were taken.
     fn give(&self, fleet: Fleet, listener: &Listener, some: &[Arc<Moved>]) {
         let erased = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         let (coalesced, dropped) = if erased.names.is_empty() {
@@ -379,7 +380,7 @@ impl Positions {
         self.dropped.fetch_add(dropped, Ordering::Relaxed);
     }
 
-    /// Positions that were replaced by newer ones, and that were left out.
+    /// The number of positions that were replaced by newer ones, and of those that were dropped.
     pub(crate) fn lost(&self, live: &Live) -> (u64, u64) {
         let (coalesced, dropped) = live.lost();
         let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
@@ -390,7 +391,7 @@ impl Positions {
     }
 }
 
-/// Listens to a fleet.
+/// Registers a listener of a fleet.
 pub(crate) fn listen(app: &Arc<App>, fleet: Fleet, wanted: Wanted) -> Place {
     let listener = Arc::new(Listener::new(wanted, app.tracks.live().listen(fleet)));
     let added = Arc::clone(&listener);
@@ -402,7 +403,7 @@ pub(crate) fn listen(app: &Arc<App>, fleet: Fleet, wanted: Wanted) -> Place {
     }
 }
 
-/// Gives out what moves, until the server stops.
+/// Gives out positions until the server stops.
 pub(crate) async fn pump(app: Arc<App>) {
     let mut stopping = app.stopping();
     loop {
@@ -446,7 +447,7 @@ mod tests {
         })
     }
 
-    /// One between 10 and 11 degrees east.
+    /// A listener to the area between 10 and 11 degrees east.
     fn listener(live: &Arc<Live>, tags: u32) -> Listener {
         let area = Rectangle::of_degrees(10.0, 49.0, 11.0, 51.0).unwrap();
         let wanted = Wanted {
@@ -475,11 +476,11 @@ mod tests {
         assert_eq!(look(&[moved(1, None, 10.5, 0)]), ["e1 10.5"]);
         assert_eq!(look(&[moved(1, Some(10.5), 12.0, 0)]), ["e1 gone"]);
         assert_eq!(look(&[moved(1, Some(12.0), 13.0, 0)]), [""; 0]);
-        // One that was there before anybody listened.
+        // An entity that was there before the listener came.
         assert_eq!(look(&[moved(2, Some(10.2), 9.0, 0)]), ["e2 gone"]);
         assert_eq!(look(&[moved(2, Some(9.0), 9.1, 0)]), [""; 0]);
         assert_eq!(look(&[moved(3, Some(9.0), 9.1, 0)]), [""; 0]);
-        // In and out before it is taken.
+        // It enters and leaves before the listener takes anything.
         let both = [moved(4, Some(9.0), 10.1, 0), moved(4, Some(10.1), 9.0, 0)];
         assert_eq!(look(&both), ["e4 gone"]);
     }
@@ -494,7 +495,7 @@ mod tests {
         assert_eq!(said(&listener), ["e2 gone"]);
     }
 
-    /// Positions waited for who was slow to take them, and were sent behind the answer to the erasure.
+    /// Positions that wait for a slow listener are not sent after the answer to the erasure of their entity.
     #[test]
     fn what_was_erased_is_not_told_wherever_it_waits() {
         let (live, positions) = (Arc::<Live>::default(), Positions::default());
@@ -509,7 +510,7 @@ mod tests {
             }
             positions.given();
         };
-        // With the listener.
+        // In the queue of the listener.
         [1, 2].into_iter().for_each(publish);
         give();
         forget("e1");
@@ -519,7 +520,7 @@ mod tests {
         forget("e1");
         give();
         assert_eq!(said(&listener), ["e2 10.5"]);
-        // In the hands of the pump.
+        // With the pump.
         [1, 2].into_iter().for_each(publish);
         let taken = positions.take(&live);
         forget("e1");
@@ -528,14 +529,13 @@ mod tests {
         }
         positions.given();
         assert_eq!(said(&listener), ["e2 10.5"]);
-        // It reports anew.
+        // The entity reports anew.
         publish(1);
         give();
         assert_eq!(said(&listener), ["e1 10.5"]);
     }
 
-    /// Who was given a position of an entity that was erased then, showed it there for ever: what told that it had left was taken
-    /// away while it waited, and of one that stood still nothing was told.
+    /// A listener that was given a position of an entity is told when the entity is erased.
     #[test]
     fn who_was_given_a_place_of_what_was_erased_is_told_that_it_is_gone() {
         let (live, positions) = (Arc::<Live>::default(), Positions::default());
@@ -543,7 +543,7 @@ mod tests {
         let added = Arc::clone(&listener);
         positions.change(Fleet(1), |all| all.push(added));
         let forget = |name: &str| positions.forget(&live, Fleet(1), &Name::new(name).unwrap());
-        // As its name says, but for one that has another number.
+        // The number is by the name, except one.
         let number = |name: &str| match name {
             "e4" => 4,
             name => Name::new(name).unwrap().number(0).0,
@@ -559,7 +559,8 @@ mod tests {
         let all = ["e1", "e2", "e3", "e4", "e5"];
         all[..4].iter().for_each(|name| go(name, 10.5));
         assert_eq!(said(&listener).len(), 4);
-        // That it left waits; it has moved in the area; it stood still; it has left, under another number; it came and left.
+        // The entities: a `gone` waits; one moved in the area; one stood still; one has left, under another number;
+        // one came and left.
         go("e1", 12.0);
         go("e2", 10.6);
         go("e4", 12.0);
@@ -570,10 +571,10 @@ mod tests {
             said(&listener),
             ["e1 gone", "e2 gone", "e4 gone", "e5 gone", "e3 gone"]
         );
-        // Once.
+        // Only once.
         all.into_iter().for_each(forget);
         assert_eq!(said(&listener), [""; 0]);
-        // Made anew and erased again before that was taken: it is gone still.
+        // The entity is made and erased again before the message is taken: there is still one `gone`.
         go("e1", 10.5);
         assert_eq!(said(&listener), ["e1 10.5"]);
         forget("e1");
@@ -608,7 +609,7 @@ mod tests {
         assert!(seen <= SEEN_MAX, "{seen}");
     }
 
-    /// What was given before that is not remembered was not told to be gone when it was erased.
+    /// An erased entity that was given but is no longer remembered is reported as gone.
     #[test]
     fn what_is_not_remembered_is_gone_when_it_is_erased() {
         let live = Arc::default();
@@ -625,7 +626,7 @@ mod tests {
         }
         listener.forget(&name(1));
         assert_eq!(said(&listener), ["e1 gone"]);
-        // It was given before, and waits to be given anew.
+        // It was given before, and waits to be given again.
         let mut anew = Arc::into_inner(moved(2, None, 10.5, 0)).unwrap();
         anew.entity = name(2).number(0);
         listener.look(&[Arc::new(anew)]);
@@ -633,7 +634,8 @@ mod tests {
         assert_eq!(said(&listener), ["e2 gone"]);
     }
 
-    /// Cells know no tags: who lost one was shown for ever.
+    /// An entity that loses a tag and is no longer remembered is reported as gone, although cells tell nothing about
+    /// tags.
     #[test]
     fn who_loses_a_tag_and_is_not_remembered_is_gone() {
         let live = Arc::default();
@@ -655,7 +657,7 @@ mod tests {
         assert_eq!(said(&listener), ["e1 gone"]);
         listener.look(&[moved(1, Some(10.5), 10.6, 0)]);
         assert_eq!(said(&listener), [""; 0]);
-        // Who was never given is told of by few, and keeps no position from its place.
+        // Few messages are about entities that were never given, and they displace no positions.
         let strangers = (1_000_000..1_040_000).map(|n| moved(n, None, 10.5, 0));
         let strangers: Vec<_> = strangers.collect();
         listener.look(&strangers);

@@ -1,4 +1,4 @@
-//! Errors as answers: RFC 9457, `application/problem+json`. A type never changes its meaning.
+//! Errors as responses: RFC 9457, `application/problem+json`. A type never changes its meaning.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use super::tokens;
 use crate::store::Stall;
 
-/// What went wrong.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     InvalidParameter,
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The end of its type, its title, and its status.
+    /// The last part of its type, its title, and its status.
     fn parts(self) -> (&'static str, &'static str, StatusCode) {
         use StatusCode as S;
         match self {
@@ -118,12 +118,12 @@ impl Kind {
     }
 }
 
-/// An error as an answer.
+/// An error as a response.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) kind: Kind,
     pub(crate) detail: String,
-    /// Seconds.
+    /// In seconds.
     pub(crate) retry_after: Option<u64>,
     /// Further members of the answer.
     pub(crate) more: Map<String, Value>,
@@ -174,7 +174,7 @@ impl Problem {
         self
     }
 
-    /// With why the engine is what others wait for, if it is.
+    /// Adds the cause of a write stall, if there is one.
     #[must_use]
     pub(crate) fn stalled(mut self, stall: Option<Stall>) -> Self {
         let Some(stall) = stall else {
@@ -202,7 +202,7 @@ impl Problem {
         self
     }
 
-    /// What is too large, and what the limit is.
+    /// The problem for a body that is too large, with the limit.
     pub(crate) fn too_large(what: &str, limit: usize) -> Self {
         let detail = format!("{what} has more than {limit} bytes, which is the limit");
         let mut problem = Self::new(Kind::TooLarge, detail);
@@ -210,7 +210,7 @@ impl Problem {
         problem
     }
 
-    /// An error of a part that does not return.
+    /// The problem for a part of the server that has ended.
     pub(crate) fn internal(e: impl std::fmt::Display) -> Self {
         Self::new(Kind::Internal, format!("a part of the server ended: {e}"))
     }
@@ -219,7 +219,7 @@ impl Problem {
         serde_json::to_vec(&self.hidden().body_of()).unwrap_or_default()
     }
 
-    /// What failed here is no matter of the client's: it is logged, and the client gets an id to ask about.
+    /// Details of a server error are logged, not sent: the client gets an id to ask about.
     fn hidden(mut self) -> Self {
         let (_, _, status) = self.kind.parts();
         if status != StatusCode::INTERNAL_SERVER_ERROR {
@@ -232,14 +232,14 @@ impl Problem {
         self
     }
 
-    /// Says on stderr what failed, and returns what it is called there.
+    /// Writes an error to stderr, and returns its id.
     pub(crate) fn log(&self, what: &str) -> String {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let (slug, _, _) = self.kind.parts();
         let random = tokens::random::<4>().map_or_else(|_| "-".to_owned(), |r| tokens::hex(&r));
         let id = format!("{random}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let line = format!("error {id}: {what}: {slug}: {}", self.detail);
-        // Where nobody reads it, there is nobody to tell.
+        // A failure to write is ignored.
         writeln!(std::io::stderr(), "{line}").unwrap_or_default();
         id
     }

@@ -1,4 +1,4 @@
-//! Connections: how many there are, and how all of it ends.
+//! The server: accepts connections, limits their number, and shuts down in order.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -36,31 +36,32 @@ use crate::service::Tracks;
 
 /// The most bytes of a request's head.
 const HEAD_MAX: usize = 32 * 1024;
-/// So many connections at a time are told that there are too many; others are closed at once.
+/// How many surplus connections at a time get a 503; others are closed at once.
 const REFUSED_MAX: usize = 64;
-/// Connections that wait to be accepted. One that finds no room tries again a second later.
+/// The backlog of connections to be accepted. A client that finds it full tries again a second
+/// later.
 const BACKLOG: u32 = 4096;
-/// More bytes of an answer are handed to the system when fewer than these are unsent.
+/// More of an answer is handed to the system only while fewer bytes than this are unsent.
 const UNSENT: u32 = 16 * 1024;
-/// A backup, and what is done once or in turn.
+/// Blocking threads for a backup, and for tasks that run once or in turn.
 const OTHER_THREADS: usize = 8;
-/// For so long webhooks' deliveries may go on at the end, behind the second that each gives its own.
+/// How long deliveries of webhooks may go on at the end, after the second that each gives its own.
 const TASKS_TIMEOUT: Duration = Duration::from_secs(2);
-/// For so long the device is waited for at the end.
+/// How long to wait for the device at the end.
 const DURABLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is served.
+/// The parts of the service that the server uses.
 #[derive(Debug)]
 pub struct Service {
     /// The tracks.
     pub tracks: Arc<Tracks>,
-    /// Their database, for its metrics.
+    /// The database of the tracks, for its metrics.
     pub db: Option<Arc<Db>>,
-    /// Who may do what. `None`: everybody may do everything.
+    /// The tokens. `None` allows everything to everybody.
     pub tokens: Option<Tokens>,
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct Server {
     app: Arc<App>,
@@ -71,7 +72,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves from now on. Errors: nothing can listen on the address; there can be no more threads.
+    /// Starts serving. Errors: the address cannot be listened on; no more threads can be started.
     pub fn start(listen: SocketAddr, service: Service, config: Config) -> Result<Self> {
         let failed = |what: &str, e: std::io::Error| {
             Error::new(ErrorKind::IoError, format!("cannot {what} {listen}: {e}")).because(e)
@@ -108,28 +109,29 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Other tokens from now on. Calls that were let in go on. Without tokens at the start there are none later.
+    /// Replaces the tokens. Calls in progress go on. A server that was started without tokens stays
+    /// without.
     pub fn set_tokens(&self, tokens: Tokens) {
         if self.app.tokens.load().is_some() {
             self.app.tokens.store(Some(Arc::new(tokens)));
         }
     }
 
-    /// What takes the messages of phones and trackers, for other ways than HTTP.
+    /// The intake of phones and trackers, for protocols other than HTTP.
     pub fn intake(&self) -> &Arc<Intake> {
         &self.app.intake
     }
 
-    /// Takes no more calls, ends those that were taken, and waits until their reports are durable. Errors: they may not
-    /// be.
+    /// Stops taking calls, finishes those in progress, and waits until their reports are durable.
+    /// Errors: they may not be.
     pub fn stop(self) -> Result<()> {
         self.app.stop();
-        // Who listens for it may have ended already.
+        // The receiver may be gone already.
         self.stop.send(()).unwrap_or_default();
         let (accepting, webhooks) = (self.accepting, &self.app.webhooks);
         self.runtime.block_on(async {
@@ -144,7 +146,7 @@ impl Server {
         }
         let (sender, receiver) = mpsc::channel();
         app.tracks.store().when_durable(Box::new(move |_, result| {
-            // Nobody waits any more: it has taken too long.
+            // If nobody waits any more, it has taken too long.
             drop(sender.send(result));
         }));
         let told = receiver.recv_timeout(DURABLE_TIMEOUT);
@@ -155,14 +157,15 @@ impl Server {
     }
 }
 
-/// All that may be on a thread that blocks at a time, so that nothing waits for another kind of work: each kind has its places.
+/// The most concurrent blocking tasks of all kinds, so that no kind has to wait for another: each
+/// kind has its places.
 fn blocking_threads(config: &Config) -> usize {
     let reads = super::feed::READS + 1;
     let webhooks = super::webhook::THREADS;
     config.queries + config.exports + super::BODIES + reads + webhooks + OTHER_THREADS
 }
 
-/// Listens with room for many that come at once.
+/// Listens with a large backlog.
 fn bound(listen: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = match listen {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -173,7 +176,7 @@ fn bound(listen: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Accepts connections until it is stopped, and then waits for those that there are.
+/// Accepts connections until it is stopped, and then waits for those that are open.
 async fn accept(listener: TcpListener, app: Arc<App>, mut stopped: oneshot::Receiver<()>) {
     let router = super::router(&app);
     let graceful = GracefulShutdown::new();
@@ -190,7 +193,7 @@ async fn accept(listener: TcpListener, app: Arc<App>, mut stopped: oneshot::Rece
             None => break,
             Some(Ok((stream, _))) => stream,
             Some(Err(_)) => {
-                // There are no more descriptors, for example.
+                // For example, no more file descriptors are available.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;
             }
@@ -201,7 +204,7 @@ async fn accept(listener: TcpListener, app: Arc<App>, mut stopped: oneshot::Rece
             continue;
         }
         app.counts.connections_refused.fetch_add(1, Relaxed);
-        // With TLS nothing can be said before a handshake.
+        // With TLS, no answer is possible before a handshake.
         if app.config.tls.is_none()
             && let Ok(place) = Arc::clone(&refused).try_acquire_owned()
         {
@@ -212,7 +215,7 @@ async fn accept(listener: TcpListener, app: Arc<App>, mut stopped: oneshot::Rece
     drop(tokio::time::timeout(app.config.drain_timeout, graceful.shutdown()).await);
 }
 
-/// An open connection, until this is dropped.
+/// Counts an open connection, until this is dropped.
 struct Open(Arc<App>);
 
 impl Open {
@@ -236,10 +239,11 @@ async fn serve(
     place: OwnedSemaphorePermit,
 ) {
     let open = Open::new(&app);
-    // Without it answers may be some milliseconds later.
+    // If this fails, answers may be some milliseconds later.
     stream.set_nodelay(true).unwrap_or_default();
-    // Whoever takes slowly takes some all the time: a socket tells of room once a third of its buffer is free, and that may
-    // have megabytes. Where the system has no such limit, it is as it was.
+    // With this limit, a slow client takes bytes steadily: otherwise a socket becomes writable only
+    // once a third of its buffer is free, and that buffer may have megabytes. Systems without this
+    // option work as before.
     let socket = SockRef::from(&stream);
     socket.set_tcp_notsent_lowat(UNSENT).unwrap_or_default();
     let phase = Phase::default();
@@ -251,10 +255,10 @@ async fn serve(
             let socket = Socket::new(stream, phase.clone(), &app.config);
             tls.acceptor().accept(socket).await.map(Some)
         };
-        // Who is slow, or speaks something else, is cut off: nobody else waits for that.
+        // Slow clients, and those that do not speak TLS, are cut off without delaying others.
         let shaken = until_stop(&app, tokio::time::timeout(app.config.head_timeout, shake)).await;
         if let Some(Ok(Ok(Some(socket)))) = shaken {
-            // What was read so far is of no head.
+            // The bytes of the handshake do not count as a part of a head.
             phase.next();
             phase.next();
             drive(socket, phase, router, watcher).await;
@@ -268,7 +272,7 @@ async fn serve(
     drop((open, place));
 }
 
-/// What comes of something, unless the server stops before. `None`: it does.
+/// The result of `done`. `None` if the server stops before.
 async fn until_stop<T>(app: &App, done: impl Future<Output = T>) -> Option<T> {
     let mut stopping = app.stopping();
     tokio::select! {
@@ -277,7 +281,7 @@ async fn until_stop<T>(app: &App, done: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Answers the calls of a connection, until it ends.
+/// Serves the calls of a connection until it ends.
 async fn drive(
     socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
     phase: Phase,
@@ -304,13 +308,13 @@ async fn drive(
         .max_buf_size(HEAD_MAX)
         .serve_connection(TokioIo::new(socket), service);
     tokio::select! {
-        // Errors of a connection are its client's.
+        // Errors of a connection concern its client only.
         done = watcher.watch(connection) => drop(done),
         () = cut.wait() => {}
     }
 }
 
-/// Says that there are too many connections.
+/// Answers that there are too many connections.
 async fn refuse(mut stream: TcpStream, place: OwnedSemaphorePermit) {
     let problem = Problem::new(
         Kind::Busy,
@@ -326,7 +330,7 @@ async fn refuse(mut stream: TcpStream, place: OwnedSemaphorePermit) {
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(&body).await?;
         stream.shutdown().await?;
-        // What was sent is read, as closing would take the answer away otherwise.
+        // Reads what was sent, because otherwise closing would discard the answer.
         let mut rest = [0; 4096];
         for _ in 0..16 {
             if stream.read(&mut rest).await? == 0 {

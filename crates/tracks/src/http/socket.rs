@@ -1,8 +1,8 @@
-//! A connection that does not wait for ever: for the first request and its head, for the next one, or for a client that
-//! takes nothing of its answer, or too little.
+//! A connection with timeouts: for the first request and its head, for the next request, and for a
+//! client that takes nothing of its answer, or takes it too slowly.
 //!
-//! What counts of an answer is the time for which nothing could be written, as the client took nothing. So streams with
-//! nothing to say may go on for ever.
+//! Only the time counts for which nothing could be written because the client took nothing. So idle
+//! streams may go on for ever.
 
 use std::future::Future;
 use std::io::{ErrorKind, IoSlice, Result};
@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::Config;
 
-/// Whether a call of the connection is being done. Then its time is bounded by the call.
+/// Whether the connection has a call in progress, whose time is limited elsewhere.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Phase(Arc<Calls>);
 
@@ -28,11 +28,11 @@ struct Calls {
     number: AtomicU64,
     /// Whether there was a call.
     has_called: AtomicBool,
-    /// Answers that are on their way behind their calls.
+    /// The number of answers that are still being sent after their calls have returned.
     streams: AtomicU64,
 }
 
-/// An answer of the connection is on its way, until this is dropped: the next call is not waited for meanwhile.
+/// An answer that is being sent, until this is dropped: the idle timeout does not run meanwhile.
 #[derive(Debug)]
 pub(crate) struct Streaming(Arc<Calls>);
 
@@ -49,12 +49,12 @@ impl Phase {
         self.next();
     }
 
-    /// A call begins, or ends; or what is no call, as a handshake.
+    /// A call, or a handshake, begins or ends.
     pub(crate) fn next(&self) {
         self.0.number.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An answer begins that is on its way for longer.
+    /// An answer begins that takes longer than its call.
     pub(crate) fn streams(&self) -> Streaming {
         self.0.streams.fetch_add(1, Ordering::Relaxed);
         Streaming(Arc::clone(&self.0))
@@ -73,12 +73,12 @@ impl Phase {
     }
 }
 
-/// Lets a call cut its connection off.
+/// Lets a call close its connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cut(Arc<Notify>);
 
 impl Cut {
-    /// Cuts the connection off when so much time has passed, whatever it is doing, unless it has ended before.
+    /// Closes the connection after this time, whatever it is doing, unless it has ended before.
     pub(crate) fn after(self, time: Duration) {
         tokio::spawn(async move {
             tokio::time::sleep(time).await;
@@ -86,13 +86,13 @@ impl Cut {
         });
     }
 
-    /// Returns when the connection is to be cut off.
+    /// Returns when the connection is to be closed.
     pub(crate) async fn wait(&self) {
         self.0.notified().await;
     }
 }
 
-/// A wait that may have begun.
+/// A timeout that may be running.
 #[derive(Debug, Default)]
 struct Wait(Option<Pin<Box<Sleep>>>);
 
@@ -102,7 +102,7 @@ impl Wait {
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
     }
 
-    /// Errors: it is over.
+    /// Errors: the time is up.
     fn check(&mut self, cx: &mut Context<'_>) -> Result<()> {
         let Some(sleep) = &mut self.0 else {
             return Ok(());
@@ -118,22 +118,23 @@ impl Wait {
     }
 }
 
-/// How far a client lags behind the least rate in taking what is written.
+/// How far a client lags behind the least rate in taking an answer.
 #[derive(Debug, Default)]
 struct Lag {
-    /// For so long nothing could be written; less what was taken, at the least rate, and what else passed.
+    /// The time for which nothing could be written, minus the other time, and minus the time that
+    /// the taken bytes need at the least rate.
     lag: Duration,
-    /// The last write, and whether it could not be done.
+    /// The time of the last write, and whether it was blocked.
     last: Option<(Instant, bool)>,
 }
 
 impl Lag {
-    /// Whether the last write could not be done.
+    /// Whether the last write was blocked.
     fn is_blocked(&self) -> bool {
         self.last.is_some_and(|(_, was_blocked)| was_blocked)
     }
 
-    /// A write came to so many bytes, or could not be done. A rate of 0: none is asked for.
+    /// Records a write of this many bytes, or a blocked one. A rate of 0 means no limit.
     fn written(&mut self, now: Instant, bytes: Option<usize>, rate: usize) {
         if let Some((at, was_blocked)) = self.last.replace((now, bytes.is_none())) {
             let passed = now.saturating_duration_since(at);
@@ -144,7 +145,7 @@ impl Lag {
             };
         }
         if let Some(bytes) = bytes {
-            // Of one byte a rate of 0 takes all lag away.
+            // With a rate of 0, a single byte removes all lag.
             let nanos = (bytes as u64).saturating_mul(1_000_000_000);
             let made_up = nanos.checked_div(rate as u64).unwrap_or(u64::MAX);
             self.lag = self.lag.saturating_sub(Duration::from_nanos(made_up));
@@ -152,14 +153,14 @@ impl Lag {
     }
 }
 
-/// See the module.
+/// A connection with timeouts.
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: TcpStream,
     phase: Phase,
     /// The phase in which `read` and `has_begun` were set.
     seen: u64,
-    /// Some of a head is there.
+    /// Whether a part of a head has arrived.
     has_begun: bool,
     read: Wait,
     write: Wait,
@@ -187,7 +188,7 @@ impl Socket {
         }
     }
 
-    /// What a write came to, within its time.
+    /// Records the result of a write, and checks its timeout.
     fn written(&mut self, cx: &mut Context<'_>, done: Poll<Result<usize>>) -> Poll<Result<usize>> {
         let bytes = match &done {
             Poll::Ready(Ok(bytes)) => Some(*bytes),
@@ -197,7 +198,7 @@ impl Socket {
         self.lag.written(Instant::now(), bytes, self.rate_min);
         if done.is_ready() {
             self.write.end();
-            // Who takes an answer is not idle.
+            // A client that takes an answer is not idle.
             self.read.end();
             return done;
         }
@@ -223,7 +224,7 @@ impl AsyncRead for Socket {
             this.has_begun = false;
             this.read.end();
         }
-        // What is to be written still is of a call, too.
+        // An answer that is not written completely belongs to a call, too.
         let is_in_call = this.phase.is_busy() || this.lag.is_blocked();
         let before = buf.filled().len();
         let done = Pin::new(&mut this.stream).poll_read(cx, buf);
@@ -236,7 +237,7 @@ impl AsyncRead for Socket {
             this.has_begun = true;
             this.read.end();
         }
-        // Who connects has something to ask; who has asked may have more to ask later.
+        // A new connection must send a head soon; later ones may be idle for longer.
         let time = if this.has_begun || !this.phase.has_called() {
             this.head_timeout
         } else {
@@ -289,25 +290,25 @@ mod tests {
         let seconds = |n: u64| Duration::from_secs(n);
         let (begin, mut lag) = (Instant::now(), Lag::default());
         let at = |n: u64| begin + seconds(n);
-        // Ten seconds for each 4,000 bytes, of 1,000 a second.
+        // Ten seconds for each 4,000 bytes, at 1,000 bytes per second.
         lag.written(at(0), None, 1000);
         for n in 1..=4 {
             lag.written(at(10 * n), Some(4000), 1000);
             lag.written(at(10 * n), None, 1000);
             assert_eq!(lag.lag, seconds(6 * n));
         }
-        // One that takes much is not in credit for later.
+        // A client that takes much at once gets no credit for later.
         lag.written(at(50), Some(1 << 20), 1000);
         lag.written(at(50), None, 1000);
         lag.written(at(60), None, 1000);
         assert_eq!(lag.lag, seconds(10));
-        // Nothing is to be written for a while.
+        // There is nothing to write for a while.
         lag.written(at(60), Some(1000), 1000);
         lag.written(at(64), Some(1000), 1000);
         assert_eq!(lag.lag, seconds(4));
         lag.written(at(1000), None, 1000);
         assert_eq!(lag.lag, seconds(0));
-        // Any byte will do without a rate.
+        // Without a least rate any byte suffices.
         lag.written(at(1020), Some(1), 0);
         assert_eq!(lag.lag, seconds(0));
     }

@@ -1,5 +1,6 @@
-//! The reports of a body: one, an array, one in each line, or a GeoJSON FeatureCollection. They are read a part at
-//! a time, so that memory is needed for a part only, whatever the body's size is.
+//! The reports of a body: a single one, an array, one in each line, or a GeoJSON FeatureCollection.
+//! They are parsed in parts, so that memory is needed for one part only, whatever the size of the
+//! body.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -15,24 +16,24 @@ pub(crate) const LINE_MAX: usize = 64 * 1024;
 /// A report, or what is wrong with it.
 #[derive(Debug)]
 pub(crate) struct Item {
-    /// Its place among the reports, from 0.
+    /// Its index among the reports, from 0.
     pub(crate) index: usize,
-    /// Its line, from 1, where there is one for each.
+    /// Its line, from 1, if each report has a line.
     pub(crate) line: Option<usize>,
     pub(crate) parsed: Result<Parsed, String>,
 }
 
-/// How a body is to be read, by its `Content-Type`.
+/// The form of a body, by its `Content-Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// By what it looks like.
+    /// To be guessed from its beginning.
     Any,
-    /// A report in each line.
+    /// One report in each line.
     Lines,
 }
 
 impl Form {
-    /// Of a `Content-Type`. Errors: it is of something else.
+    /// The form for a `Content-Type`. Errors: it is another type.
     pub(crate) fn of(content_type: &str) -> Result<Self, Problem> {
         let essence = content_type.split(';').next().unwrap_or_default();
         match essence.trim().to_ascii_lowercase().as_str() {
@@ -40,7 +41,7 @@ impl Form {
             | "application/ndjson"
             | "application/jsonl"
             | "application/x-jsonlines" => Ok(Self::Lines),
-            // The last of these is what curl says unless it is told.
+            // The last of these is curl's default.
             ""
             | "application/json"
             | "application/geo+json"
@@ -61,14 +62,14 @@ impl Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     One,
-    /// In an array, before its first element, or behind another one.
+    /// In an array: before its first element, or after another one.
     First,
     Next,
     Lines,
     End,
 }
 
-/// See the module.
+/// Splits a body into reports.
 #[derive(Debug)]
 pub(crate) struct Source {
     bytes: Bytes,
@@ -86,7 +87,7 @@ struct Collection<'a> {
 }
 
 impl Source {
-    /// Errors: it is nothing that has reports; it has a line that is too long.
+    /// Errors: the body has no form with reports; it has a line that is too long.
     pub(crate) fn new(bytes: Bytes, form: Form) -> Result<Self, Problem> {
         let mut source = Self {
             at: if bytes.starts_with(b"\xef\xbb\xbf") {
@@ -141,7 +142,7 @@ impl Source {
         self.at += self.rest().iter().take_while(is_space).count();
     }
 
-    /// Whether more follows behind the first object, or its line.
+    /// Whether anything follows the first object, or its line.
     fn has_lines(&self) -> bool {
         let rest = self.rest();
         let is_there = |rest: &[u8]| !rest.trim_ascii().is_empty();
@@ -157,7 +158,7 @@ impl Source {
         }
     }
 
-    /// Goes to the features, where it is a collection of them.
+    /// If the body is a collection, goes to its features.
     fn open_collection(&mut self) -> Result<(), Problem> {
         let rest = self.rest();
         if json::type_of(rest).as_deref() != Some("FeatureCollection") {
@@ -186,7 +187,7 @@ impl Source {
         Ok(())
     }
 
-    /// The next reports, `most` at most; none behind the last.
+    /// The next reports, at most `most`; empty at the end.
     pub(crate) fn part(&mut self, most: usize) -> Vec<Item> {
         let mut items = Vec::new();
         while items.len() < most
@@ -266,7 +267,7 @@ impl Source {
         }
     }
 
-    /// What follows cannot be read.
+    /// Ends the source: the rest cannot be read.
     fn broken(&mut self, what: &str) -> Result<Parsed, String> {
         self.state = State::End;
         let text = format!(
@@ -284,7 +285,7 @@ fn one(bytes: &[u8]) -> Result<Parsed, String> {
     json::parse(bytes)
 }
 
-/// The length of the JSON value at the beginning. It is not recursive.
+/// The length of the JSON value at the beginning, without recursion.
 fn value(bytes: &[u8]) -> Result<usize, serde_json::Error> {
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<IgnoredAny>();
     match values.next() {

@@ -1,4 +1,4 @@
-//! Server-sent events: messages as text, and a body that is made as it is sent.
+//! Server-sent events: messages as text, and a response body that is produced while it is sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use hyper::body::Frame;
 use serde::Serialize;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Asks proxies not to keep what they get.
+/// Asks proxies not to buffer the response.
 const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Messages that are sent together.
@@ -24,13 +24,13 @@ impl Messages {
         self.0.is_empty()
     }
 
-    /// After so many milliseconds a client comes again.
+    /// Sets the time, ms, after which a client reconnects.
     pub(crate) fn retry(&mut self, millis: u64) {
         self.0
             .extend_from_slice(format!("retry: {millis}\n").as_bytes());
     }
 
-    /// A message. JSON has no line breaks, so its data is one line.
+    /// Adds a message. Compact JSON has no line breaks, so that its data is one line.
     pub(crate) fn add(&mut self, event: &str, id: Option<u64>, data: &impl Serialize) {
         let mut text = format!("event: {event}\n");
         if let Some(id) = id {
@@ -38,12 +38,12 @@ impl Messages {
         }
         text.push_str("data: ");
         self.0.extend_from_slice(text.as_bytes());
-        // What is sent has numbers and texts only, which JSON has.
+        // Never fails: messages consist of numbers and strings.
         serde_json::to_writer(&mut self.0, data).unwrap_or_default();
         self.0.extend_from_slice(b"\n\n");
     }
 
-    /// What says that the connection is alive, and nothing else.
+    /// Adds a comment that keeps the connection alive.
     pub(crate) fn alive(&mut self) {
         self.0.extend_from_slice(b": \n\n");
     }
@@ -53,7 +53,7 @@ impl Messages {
     }
 }
 
-/// A body whose parts are sent by somebody else. It ends when that one is gone.
+/// A body whose parts come from a channel. It ends when the sender is gone.
 struct Parts(Receiver<Bytes>);
 
 impl HttpBody for Parts {
@@ -69,7 +69,7 @@ impl HttpBody for Parts {
     }
 }
 
-/// An answer, and where its parts go: one waits at most.
+/// A response, and the sender of its parts; at most one part waits.
 pub(crate) fn answer() -> (Response, Sender<Bytes>) {
     let (sender, receiver) = channel(1);
     let mut response = Response::new(Body::new(Parts(receiver)));

@@ -1,4 +1,4 @@
-//! What the server says of itself.
+//! Calls about the server: health, readiness, metrics, and the description.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::openapi::Api;
 use super::problem::{Kind, Problem};
 use super::{App, ask, metrics};
 
-/// So long after one write that was tried, another one is.
+/// The pause after a write that was tried, before another one is.
 const TRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Say whether the process runs.
@@ -53,7 +53,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
     if let Some(e) = refuses_writes(&app) {
         let text = format!("the store takes no writes: {e}");
         app.config.notices.say("refuses writes", app.now(), &text);
-        // What else there is to say is no matter of whoever asks.
+        // Other details are not for arbitrary clients.
         let detail = if e.kind() == ErrorKind::NoSpace {
             "the device is full: writes go on by themselves when there is room"
         } else {
@@ -64,13 +64,14 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
     super::answer_of(&app, &Health { status: "ok" })
 }
 
-/// Why the store takes no writes. Then one is tried, so that the next answer may be another one.
+/// Why the store refuses writes. If it does, a write is tried in the background, so that the next
+/// answer may differ.
 fn refuses_writes(app: &Arc<App>) -> Option<Error> {
     let e = app.tracks.store().refuses_writes()?;
     if let Ok(turn) = Arc::clone(&app.trying).try_acquire_owned() {
         let app = Arc::clone(app);
         tokio::spawn(async move {
-            // The store knows what became of it.
+            // The store itself records the result.
             drop(app.intake.check_store().await);
             tokio::time::sleep(TRY_PAUSE).await;
             drop(turn);

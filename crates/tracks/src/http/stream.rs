@@ -1,8 +1,8 @@
-//! What happens, as it happens: server-sent events.
+//! Streams: events and positions as they happen, as server-sent events.
 //!
-//! A stream has a place in the events of its fleet, and takes them at its client's pace; a client that takes nothing for
-//! [`Config::write_timeout`](super::Config) is cut off, and goes on behind the last id that it has. Positions wait in a
-//! [`Listener`], the newest of each entity.
+//! A stream has a place in the events of its fleet, and takes them at its client's pace; a client
+//! that takes nothing for [`Config::write_timeout`](super::Config) is cut off, and goes on after
+//! the last id that it has. Positions wait in a [`Listener`], the newest one of each entity.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,18 +34,18 @@ use crate::fleets::{Info, Settings};
 use crate::live::Moved;
 use crate::model::name::Name;
 
-/// After so many milliseconds a client that was cut off comes again.
+/// The time, ms, after which a client that was cut off reconnects.
 const RETRY: u64 = 2000;
-/// What says that the connection is alive comes so often.
+/// How often a keep-alive comment is sent.
 const ALIVE: Duration = Duration::from_secs(15);
-/// Between two messages of positions.
+/// The pause between two messages with positions.
 const PACE: Duration = Duration::from_millis(100);
-/// So many events, or positions, are taken together.
+/// The most events, and positions, that are taken at once.
 const EVENTS: usize = 128;
 const POSITIONS: usize = 1024;
-/// For so long a client has to take the end, when the server stops.
+/// How long a client may take to receive the end when the server stops.
 const END: Duration = Duration::from_millis(500);
-/// Until reading events is tried again when it failed.
+/// The pause before a failed read of events is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is wanted.
@@ -222,15 +222,15 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     })
 }
 
-/// See the module.
+/// A stream of one client.
 struct Stream {
     app: Arc<App>,
     name: Name,
     info: Arc<Info>,
     feed: Arc<Feed>,
-    /// `None`: no events are wanted.
+    /// `None` if no events are wanted.
     news: Option<watch::Receiver<u64>>,
-    /// Events up to this id were given.
+    /// The id up to which events were given.
     after: u64,
     listening: Option<Place>,
     sender: Sender<Bytes>,
@@ -259,7 +259,7 @@ impl Stream {
         if matches!(end, Err(End::Stop)) {
             let mut bye = Messages::default();
             bye.add("bye", None, &self.message());
-            // Who does not take it is cut off.
+            // A client that does not take it is cut off.
             drop(tokio::time::timeout(END, self.sender.send(bye.take())).await);
             drop(self);
             cut.after(END);
@@ -272,7 +272,7 @@ impl Stream {
 
     /// Waits until there is something, and sends it.
     async fn turn(&mut self) -> Result<(), End> {
-        // First, so that nothing waits here that is erased meanwhile.
+        // First of all, so that no message waits here whose entity is erased meanwhile.
         let room = self.room().await?;
         let mut messages = Messages::default();
         let (events, next) = self.events(&mut messages).await;
@@ -283,7 +283,7 @@ impl Stream {
         } else {
             drop(room.send(messages.take()));
             if positions > 0 && events == 0 {
-                // More of the same entity may come meanwhile.
+                // Newer positions of the same entities may come meanwhile.
                 return self.wait(Some(PACE)).await;
             }
             return Ok(());
@@ -291,12 +291,12 @@ impl Stream {
         self.wait(None).await
     }
 
-    /// Puts the next events in. Returns how many there are, and the next place.
+    /// Adds the next events. Returns their number, and the next place.
     async fn events(&mut self, messages: &mut Messages) -> (usize, u64) {
         let Some(news) = &mut self.news else {
             return (0, self.after);
         };
-        // First: what comes behind this is told.
+        // First of all: later events trigger another turn.
         news.borrow_and_update();
         let given = match feed::page(&self.app, &self.feed, self.after, EVENTS).await {
             Ok(given) => given,
@@ -318,7 +318,7 @@ impl Stream {
         (given.events.len(), given.next)
     }
 
-    /// Puts the next positions in. Returns how many there are.
+    /// Adds the next positions. Returns their number.
     fn positions(&mut self, messages: &mut Messages) -> usize {
         let Some(place) = &self.listening else {
             return 0;
@@ -327,7 +327,7 @@ impl Stream {
         for one in &told {
             match one {
                 Told::Here(moved) => {
-                    // It may have a tag that is newer than what is known of the fleet.
+                    // A position may have a tag that is newer than the known settings.
                     let known = self.info.settings.tags.len();
                     if u64::from(moved.tags) >> known != 0
                         && let Ok(info) = self.app.tracks.fleet(&self.name)
@@ -362,7 +362,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until there may be something. With a pace: events are waited for, and positions no sooner than that.
+    /// Waits until there may be something to send. With a pace, positions are not sent before it
+    /// has passed, but events are.
     async fn wait(&mut self, pace: Option<Duration>) -> Result<(), End> {
         let begin = Instant::now();
         let not_before = begin + pace.unwrap_or_default();
@@ -389,13 +390,13 @@ impl Stream {
 /// Returns when there are new events.
 async fn changed(news: &mut Option<watch::Receiver<u64>>) {
     match news {
-        // Errors: the feed is ours, so it is there.
+        // Never fails, because the stream holds the feed.
         Some(news) => drop(news.changed().await),
         None => std::future::pending().await,
     }
 }
 
-/// Returns when positions may wait.
+/// Returns when positions may be waiting.
 async fn waits(listener: Option<&Listener>) {
     match listener {
         Some(listener) => listener.changed().await,

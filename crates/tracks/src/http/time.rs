@@ -3,8 +3,8 @@
 use crate::files::times;
 use crate::model::time::{SECOND, Time};
 
-/// Of either, in a query, where a plus sign may have become a space; as in reports, so that what was reported is found by
-/// the same text. Errors: it is none, or it cannot be stored.
+/// Parses either form in a query, where a plus sign may have become a space; with the same rules as
+/// reports, so that a report is found by its own text. Errors: it is neither, or cannot be stored.
 pub(crate) fn of_text(text: &str) -> Result<Time, String> {
     let text = match text.rsplit_once(' ') {
         Some((time, zone)) if zone.len() == 5 && time.len() > 10 => format!("{time}+{zone}"),
@@ -13,7 +13,7 @@ pub(crate) fn of_text(text: &str) -> Result<Time, String> {
     times::seconds_or_rfc3339(&text, None).map_err(|e| super::problem::text(&e))
 }
 
-/// As seconds since 1970.
+/// Converts to seconds since 1970.
 pub(crate) fn seconds(time: Time) -> f64 {
     time.0 as f64 / SECOND as f64
 }

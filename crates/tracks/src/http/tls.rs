@@ -1,4 +1,4 @@
-//! TLS by rustls: 1.2 and 1.3, with a certificate that can be read again while connections go on.
+//! TLS by rustls: 1.2 and 1.3, with a certificate that can be reloaded while connections are open.
 
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::problem::{Kind, Problem};
 
-/// What the record of a handshake begins with.
+/// The first byte of a handshake record.
 const HANDSHAKE: u8 = 22;
 
 /// A certificate with its key, from files.
@@ -28,15 +28,16 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the files: certificates in PEM, the server's first, and its key in PEM. Errors: one of them cannot be
-    /// read, or they do not belong together; it names the file.
+    /// Reads the files: certificates in PEM, the server's first, and its key in PEM. Errors: a file
+    /// cannot be read, which the error names; the key does not match.
     pub fn open(cert: &Path, key: &Path) -> Result<Self> {
         let now = ArcSwap::new(config(cert, key)?);
         let (cert, key) = (cert.to_owned(), key.to_owned());
         Ok(Self { cert, key, now })
     }
 
-    /// Reads the files again, for connections from now on. Errors: as before; the old ones stay.
+    /// Reads the files again, for later connections. Errors: as for [`Tls::open`]; the old ones
+    /// stay.
     pub fn reload(&self) -> Result<()> {
         self.now.store(config(&self.cert, &self.key)?);
         Ok(())
@@ -51,7 +52,7 @@ fn wrong(file: &Path, text: impl std::fmt::Display) -> Error {
     Error::invalid_argument(text.to_string()).file(file)
 }
 
-/// The certificates of a file, in their order. Errors: there is none.
+/// The certificates of a file, in order. Errors: there are none.
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let pem = std::fs::read(file).map_err(|e| Error::io("read", file, e))?;
     let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
@@ -80,7 +81,7 @@ fn config(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
     Ok(Arc::new(config))
 }
 
-/// The certificates that a client trusts in. Errors: the file cannot be read, or has none that can be used.
+/// The certificates that a client trusts. Errors: the file cannot be read, or has no usable one.
 pub(crate) fn roots(file: &Path) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(certificates(file)?);
@@ -93,7 +94,8 @@ pub(crate) fn roots(file: &Path) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// Waits for a first byte. Returns whether a handshake begins; who speaks HTTP instead is told to use TLS.
+/// Waits for the first byte. Returns whether a handshake begins; a client that speaks plain HTTP is
+/// told to use TLS.
 pub(crate) async fn begins(stream: &mut TcpStream) -> std::io::Result<bool> {
     let mut first = [0];
     match stream.peek(&mut first).await? {
@@ -110,7 +112,7 @@ pub(crate) async fn begins(stream: &mut TcpStream) -> std::io::Result<bool> {
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(&body).await?;
     stream.shutdown().await?;
-    // What was sent is read, as closing would take the answer away otherwise.
+    // Reads what was sent, because otherwise closing would discard the answer.
     let mut rest = [0; 4096];
     for _ in 0..16 {
         if stream.read(&mut rest).await? == 0 {

@@ -1,4 +1,4 @@
-//! Tokens: who may do what. The file has their hashes only.
+//! Tokens, and what they allow. The file has only their hashes.
 //!
 //! ```toml
 //! [[tokens]]
@@ -6,7 +6,7 @@
 //! sha256 = "…"                  # hexadecimal, of the token
 //! scopes = ["ingest", "read"]   # ingest, read, fences, admin
 //! fleets = ["taxis"]            # or "*"
-//! reports_per_second = 1000     # none: as many as come
+//! reports_per_second = 1000     # optional; without it there is no limit
 //! ```
 
 use std::path::Path;
@@ -24,13 +24,13 @@ const PREFIX: &str = "istk_";
 /// Random bytes of a token.
 const RANDOM_BYTES: usize = 32;
 
-/// What a token allows.
+/// A permission of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// Sending reports.
     Ingest,
-    /// All questions.
+    /// All queries.
     Read,
     /// Changing fences.
     Fences,
@@ -38,7 +38,7 @@ pub enum Scope {
     Admin,
 }
 
-/// Fleets of a token.
+/// The fleets of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Fleets {
@@ -46,7 +46,7 @@ enum Fleets {
     Some(Vec<String>),
 }
 
-/// A token as the file has it.
+/// A token in the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -70,7 +70,7 @@ pub(crate) struct Token {
     name: String,
     hash: [u8; 32],
     scopes: Vec<Scope>,
-    /// `None`: all.
+    /// `None` means all fleets.
     fleets: Option<Vec<String>>,
     pub(crate) rate: Option<Bucket>,
 }
@@ -89,7 +89,7 @@ impl Token {
         self.fleets.is_none()
     }
 
-    /// The fleet, where it is for one alone.
+    /// The fleet, if the token is for a single one.
     pub(crate) fn only_fleet(&self) -> Option<&str> {
         match self.fleets.as_deref() {
             Some([one]) => Some(one),
@@ -107,13 +107,13 @@ impl Token {
 pub struct Tokens(Vec<Arc<Token>>);
 
 impl Tokens {
-    /// Reads a file. Errors: it cannot be read; it says line and column of what is wrong.
+    /// Reads a file. Errors: it cannot be read; it is invalid, with line and column.
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).map_err(|e| Error::io("read", file, e))?;
         Self::parse(&text).map_err(|e| e.or_file(file))
     }
 
-    /// The tokens of a file's text. Errors: `InvalidArgument` says what is wrong.
+    /// Parses the text of a file. Errors: `InvalidArgument` says what is wrong.
     pub fn parse(text: &str) -> Result<Self> {
         let wrong = |text: String| Error::invalid_argument(text);
         let file: File = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
@@ -154,12 +154,12 @@ impl Tokens {
         Ok(Self(all))
     }
 
-    /// How many there are.
+    /// The number of tokens.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The token with this text. All are compared, and each in full.
+    /// The token with this text. All hashes are compared in full, so that the time reveals nothing.
     pub(crate) fn find(&self, text: &str) -> Option<Arc<Token>> {
         let hash = hash(text);
         let mut found = None;
@@ -172,20 +172,20 @@ impl Tokens {
     }
 }
 
-/// What a new token is to allow.
+/// The properties of a new token.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// What it is called in the file.
+    /// Its name in the file.
     pub name: String,
-    /// What it allows.
+    /// Its scopes.
     pub scopes: Vec<Scope>,
-    /// For which fleets. Empty: for all.
+    /// Its fleets. Empty means all.
     pub fleets: Vec<String>,
-    /// How many reports a second. `None`: as many as come.
+    /// The most reports per second. `None` means no limit.
     pub reports_per_second: Option<u32>,
 }
 
-/// A new token, and its entry for the file. Errors: the system has no random numbers.
+/// Makes a token, and its entry for the file. Errors: the system has no random numbers.
 pub fn make(wanted: Wanted) -> Result<(String, String)> {
     let token = format!("{PREFIX}{}", hex(&random::<RANDOM_BYTES>()?));
     let entry = Entry {
@@ -206,7 +206,7 @@ pub fn make(wanted: Wanted) -> Result<(String, String)> {
     Ok((token, text))
 }
 
-/// Random bytes of the system, fit for secrets.
+/// Random bytes of the system, suitable for secrets.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

@@ -1,14 +1,15 @@
-//! The map: a page and what it loads.
+//! The map: a page and the files that it loads.
 //!
-//! `cargo xtask web` bundles it into `web/dist`, compressed, and the build embeds it. Without that everything else works,
-//! and the page says how to make it. Nothing is fetched from elsewhere, which the page's policy has browsers check; a
-//! server of tiles is the one exception, and only where it is asked for.
+//! `cargo xtask web` bundles it into `web/dist`, compressed, and the build embeds it. Without the
+//! bundle everything else works, and the page says how to make it. The page loads nothing from
+//! other servers, which its content security policy makes browsers enforce; a server of tiles is
+//! the only exception, and only if it is configured.
 //!
 //! ```text
-//!   /map                 the page, asked for again each time (ETag)
+//!   /map                 the page, revalidated each time (ETag)
 //!   /map/config.json     what lies beneath the objects
-//!   /map/base.geojson    a file of one's own
-//!   /map/NAME-HASH.js    kept by browsers for a year: another content has another name
+//!   /map/base.geojson    the configured file
+//!   /map/NAME-HASH.js    cached by browsers for a year: other content has another name
 //! ```
 
 use std::hash::Hasher as _;
@@ -33,21 +34,21 @@ use twox_hash::XxHash64;
 use super::problem::Problem;
 use super::{App, status};
 
-/// Names and compressed contents.
+/// The names and compressed contents.
 static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/map.rs"));
 
 /// The paths, for metrics.
 pub(crate) const PATHS: [&str; 3] = ["/map", "/map/", "/map/{*file}"];
 
 const PAGE: &str = "index.html";
-/// The most bytes of a base.
+/// The most bytes of the base file.
 const BASE_MAX: usize = 64 << 20;
 const YEAR: &str = "public, max-age=31536000, immutable";
 const ASK_AGAIN: &str = "no-cache";
 const JSON: &str = "application/json";
 const GEOJSON: &str = "application/geo+json";
 
-/// What it says where it was not bundled.
+/// The page if the map was not bundled.
 const MISSING: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
     <meta name=\"viewport\" content=\"width=device-width\">\n<title>Tracks: no map yet</title>\n\
     <h1>The map is not in this build</h1>\n\
@@ -62,16 +63,17 @@ pub struct Map {
     tiles: Option<Tiles>,
 }
 
-/// Where tiles come from.
+/// A server of tiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Tiles {
     url: String,
-    /// Its scheme, host and port.
+    /// The scheme, host and port of the URL.
     origin: String,
 }
 
 impl Map {
-    /// Shows GeoJSON beneath the objects. Errors: `InvalidArgument`, where it is none, or too large.
+    /// Shows GeoJSON beneath the objects. Errors: `InvalidArgument` if it is not GeoJSON, or too
+    /// large.
     pub fn with_base(mut self, geojson: Vec<u8>) -> Result<Self> {
         if geojson.len() > BASE_MAX {
             let text = format!(
@@ -92,14 +94,14 @@ impl Map {
         Ok(self)
     }
 
-    /// The same from a file. Errors: as before; it cannot be read.
+    /// Like [`Map::with_base`], from a file. Errors: as there; the file cannot be read.
     pub fn with_base_of(self, file: &Path) -> Result<Self> {
         let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, e))?;
         self.with_base(bytes).map_err(|e| e.or_file(file))
     }
 
-    /// Shows tiles beneath the objects. Browsers fetch them from there. Errors: `InvalidArgument`, where it is no URL of
-    /// tiles.
+    /// Shows tiles beneath the objects, which browsers load from this URL. Errors:
+    /// `InvalidArgument` if it is not a URL of tiles.
     pub fn with_tiles(mut self, url: &str) -> Result<Self> {
         let origin = origin(url).ok_or_else(|| {
             let text = format!("{url:.100?} is no URL of tiles");
@@ -116,7 +118,7 @@ impl Map {
             .to_string()
     }
 
-    /// What the page may load. Scripts are files of ours alone.
+    /// The content security policy of the page. Only embedded scripts are allowed.
     fn policy(&self) -> String {
         let mut policy = String::from(
             "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; manifest-src 'self'; \
@@ -132,7 +134,8 @@ impl Map {
     }
 }
 
-/// Scheme, host and port of a URL of tiles, if it is one: what stands in a header must not be able to end it.
+/// The scheme, host and port of a URL of tiles. `None` if it is invalid: a value in a header must
+/// not be able to end the header.
 fn origin(url: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_graphic() && !"\"'<>\\^`|,;".contains(c);
     let rest = url
@@ -149,7 +152,7 @@ fn origin(url: &str) -> Option<String> {
     (is_host && has_all && fits).then(|| url.get(..end).map(str::to_owned))?
 }
 
-/// The routes of the map. Everybody may load it; what it shows it asks for with a token.
+/// The routes of the map. No token is needed to load it; the calls that it makes may need one.
 pub(crate) fn routes(router: Router<Arc<App>>) -> Router<Arc<App>> {
     router
         .route("/map", get(page))
@@ -166,7 +169,7 @@ async fn page(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
         ),
     };
     let policy = HeaderValue::from_str(&app.config.map.policy());
-    // Without its policy there is no page.
+    // The page is not served without its policy.
     let Ok(policy) = policy else {
         return Problem::internal("the map's policy is no header").into_response();
     };
@@ -177,7 +180,7 @@ async fn page(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     response
 }
 
-/// The page's addresses are relative to `/map`.
+/// Redirects, because the page's addresses are relative to `/map`.
 async fn aside() -> Response {
     let mut response = StatusCode::PERMANENT_REDIRECT.into_response();
     set(&mut response, LOCATION, "../map");
@@ -205,7 +208,7 @@ fn find(name: &str) -> Option<&'static [u8]> {
     FILES.get(place).map(|(_, bytes)| *bytes)
 }
 
-/// A file that was embedded.
+/// A response with an embedded file.
 fn embedded(name: &str, bytes: &'static [u8], asked: &HeaderMap) -> Response {
     let etag = etag(bytes);
     let has = asked
@@ -270,7 +273,7 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
     })
 }
 
-/// Whether the bundler named the file by its content: eight capitals and digits behind a hyphen.
+/// Whether the bundler put a content hash into the name: eight capitals and digits after a hyphen.
 fn has_hash(name: &str) -> bool {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let hash = stem.rsplit_once('-').map_or("", |(_, hash)| hash);

@@ -1,4 +1,4 @@
-//! Events that are written, read, erased and damaged in drawn orders.
+//! Events that are written, read, erased and damaged in random orders.
 
 use base::clock::Clock;
 use base::rng::Rng;
@@ -30,7 +30,7 @@ fn put(store: &Engine, fleet: Fleet, ids: impl Iterator<Item = u64>) {
     batch.write(None).unwrap();
 }
 
-/// Somebody who waits, and what it was given.
+/// A waiter, and the events that it was given.
 struct Reader {
     feed: Arc<Feed>,
     start: u64,
@@ -39,7 +39,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Takes a page, as [`page`] does.
+    /// Takes a page, like [`page`].
     fn take(&mut self, events: &Events, store: &Engine, limit: usize) {
         let given = self.feed.recent(self.at, limit).unwrap_or_else(|erased| {
             let (fleet, at) = (self.feed.fleet, self.at);
@@ -51,7 +51,7 @@ impl Reader {
         self.at = given.next;
     }
 
-    /// Takes all that is left.
+    /// Takes all remaining events.
     fn end(&mut self, events: &Events, store: &Engine) {
         self.feed.read(events, &|| store.view()).unwrap();
         let mut before = None;
@@ -62,8 +62,8 @@ impl Reader {
     }
 }
 
-/// Shards take ids, write and become durable in any order; the pump reads now and then; readers begin anywhere, and take
-/// pages when they like: each gets exactly the events behind its start.
+/// Shards take ids, write and become durable in any order; the pump reads now and then; readers
+/// begin anywhere, and take pages at any time: each gets exactly the events after its start.
 #[test]
 fn any_interleaving_gives_exactly_the_events_behind_the_start() {
     for seed in 0..60 {
@@ -136,20 +136,20 @@ fn any_interleaving_gives_exactly_the_events_behind_the_start() {
     }
 }
 
-/// A reading that has begun.
+/// A read in progress.
 enum Reading {
-    /// Behind which id, and how often events were erased.
+    /// The id after which it reads, and the number of erasures when it began.
     Begun(u64, u64),
     Read(u64, Page),
 }
 
-/// Who waits, whose readings take a while.
+/// A waiter whose reads take a while.
 struct Slow {
     reader: Reader,
     reading: Option<Reading>,
 }
 
-/// What is erased, and whether that is answered.
+/// The ids of erased events, and whether the erasure was answered.
 #[derive(Default)]
 struct Erased {
     begun: Vec<u64>,
@@ -157,7 +157,7 @@ struct Erased {
 }
 
 impl Slow {
-    /// Does one step of [`page`]. What it is given is sent.
+    /// Does one step of [`page`]. The events that it is given count as sent.
     fn step(&mut self, events: &Events, store: &Engine, erased: &Erased) {
         let Reader { feed, at, .. } = &self.reader;
         let given = match self.reading.take() {
@@ -184,7 +184,7 @@ impl Slow {
     }
 }
 
-/// An event that was being read while it was erased was kept, and sent behind the answer to the erasure.
+/// An event that is erased while it is being read is not sent after the answer to the erasure.
 #[test]
 fn no_event_is_sent_behind_the_answer_to_its_erasure() {
     let fleet = Fleet(1);
@@ -257,7 +257,7 @@ fn no_event_is_sent_behind_the_answer_to_its_erasure() {
     }
 }
 
-/// A fleet whose entities were erased all the time gave webhooks nothing: each erasure made void what was read meanwhile.
+/// Erasures of other entities do not invalidate a read, also if there are many.
 #[test]
 fn erasures_of_others_void_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -277,14 +277,14 @@ fn erasures_of_others_void_nothing() {
     assert_eq!(given.events.len(), 2);
     assert!(feed.add(erased, page()));
     assert!(feed.is_so(&given));
-    // Of whom it is not known any more may have been any of them.
+    // Erasures whose names are forgotten may have concerned any entity.
     forget("another");
     assert!(!feed.is_so(&given) && feed.given(erased, page()).is_none());
     let given = feed.given(feed.erased(), page()).unwrap();
     assert_eq!(feed.recent(all[0] - 1, 10).unwrap().events.len(), 2);
     forget(&all[1].to_string());
     assert!(!feed.is_so(&given));
-    // What is kept is read again.
+    // Kept events are read again.
     let mut batch = Batch::new(&store);
     batch
         .delete(Family::Events, &key(Fleet(1), all[1]))
@@ -296,8 +296,8 @@ fn erasures_of_others_void_nothing() {
     assert_eq!(left, all[..1]);
 }
 
-/// An erasure that failed, or during which its entity reported anew, took events from whoever had not been given them yet, and they
-/// are in the store.
+/// An erasure that fails, or during which its entity reports anew, takes no event from waiters that
+/// is still in the store.
 #[test]
 fn what_an_erasure_leaves_is_given() {
     let dir = tempfile::tempdir().unwrap();
@@ -323,7 +323,7 @@ fn what_an_erasure_leaves_is_given() {
     assert_eq!(reader.seen, all);
 }
 
-/// One damaged event kept the listeners of all fleets waiting, and so did a panic.
+/// A damaged event or a panic of one fleet does not delay the waiters of other fleets.
 #[test]
 fn what_is_wrong_with_one_fleet_keeps_no_other_waiting() {
     let dir = tempfile::tempdir().unwrap();
@@ -364,7 +364,7 @@ fn what_is_wrong_with_one_fleet_keeps_no_other_waiting() {
     assert!(told(0) && !told(1) && !told(2) && told(3));
     let count = |nth: usize| all[nth].recent(0, 10).unwrap().events.len();
     assert_eq!((count(0), count(3)), (1, 1));
-    // Nothing is lost of those that failed.
+    // No event of the failed fleets is lost.
     is_damaged.store(true, Ordering::Relaxed);
     let mut batch = Batch::new(&*store);
     batch.delete(Family::Events, &damaged).unwrap();
@@ -374,7 +374,7 @@ fn what_is_wrong_with_one_fleet_keeps_no_other_waiting() {
     assert_eq!((count(1), count(2)), (1, 1));
 }
 
-/// Its wall clock goes on when a test says so.
+/// A wall clock that a test moves.
 #[derive(Debug)]
 struct Wall(AtomicU64);
 
@@ -388,7 +388,7 @@ impl Clock for Wall {
     }
 }
 
-/// What is kept here for who waits was given out however old it was.
+/// Events that are kept for waiters are hidden once they are too old.
 #[test]
 fn what_is_kept_for_long_is_hidden_when_it_is_too_old() {
     let dir = tempfile::tempdir().unwrap();
@@ -424,7 +424,7 @@ fn what_is_kept_for_long_is_hidden_when_it_is_too_old() {
     let old = happens();
     clock.0.fetch_add(2 * day, Ordering::Relaxed);
     let new = happens();
-    // As `page` does.
+    // As `page` does it.
     let from = |after| {
         feed.hide(&tracks);
         let given = feed.recent(after, 10).unwrap_or_else(|erased| {

@@ -1,4 +1,4 @@
-//! The calls about webhooks.
+//! Calls about webhooks.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ use crate::model::name::Name;
 
 /// The most bytes of a webhook's body.
 const BYTES_MAX: usize = 64 * 1024;
-/// The most fences that it may name.
+/// The most fences that a webhook may name.
 const FENCES_MAX: usize = 256;
-/// The bytes of a secret.
+/// The allowed lengths of a secret, bytes.
 const SECRET: std::ops::RangeInclusive<usize> = 16..=128;
 
 /// A webhook that is to be.
@@ -143,7 +143,7 @@ impl WebhookAnswer {
 }
 
 impl WebhookBody {
-    /// Errors: it cannot be, or may not.
+    /// Errors: the webhook is invalid, or not allowed.
     pub(super) fn wanted(self, hosts: &Hosts) -> Result<Wanted, Problem> {
         let target = Target::new(&self.url).map_err(|e| Problem::body(format!("url: {e}")))?;
         let may = hosts.check(&target);
@@ -190,7 +190,7 @@ fn fleet(app: &App, path: &Path) -> Result<Arc<Info>, Problem> {
     app.tracks.fleet(&path.fleet()?).map_err(no_such_fleet)
 }
 
-/// Starts a webhook's task.
+/// Starts the task of a webhook.
 pub(crate) fn start(app: &Arc<App>, hook: &Arc<Hook>) {
     let task = tokio::spawn(deliver::run(Arc::clone(app), Arc::clone(hook)));
     app.webhooks.started(task);
@@ -289,7 +289,7 @@ pub(crate) async fn put(
         let now = app.tracks.events().given_out();
         let store = app.tracks.store();
         let hook = app.webhooks.put(&**store, (info, name), wanted, now)?;
-        // Here, as this is done to its end whether or not somebody waits for the answer.
+        // Started here, because this is finished even if the caller goes away.
         start(&shared, &hook);
         store.wait_durable(store.last_number())?;
         Ok(hook)

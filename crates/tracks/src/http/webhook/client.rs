@@ -1,5 +1,5 @@
-//! One POST to a host: its name is resolved, its addresses are checked, and nothing but these is connected to. Redirects are
-//! answers like others, and no proxy is asked.
+//! Sends one POST to a host: resolves its name, checks the addresses, and connects only to these.
+//! Redirects are not followed, and no proxy is used.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,32 +20,33 @@ use tokio_rustls::TlsConnector;
 
 use super::hosts::{Target, is_public};
 
-/// Names that are resolved at a time, each once. The system has no time limit of ours for it, so whoever waits for a name that
-/// hangs has no place that another name needs.
+/// The most names that are resolved at a time, each only once. The system's resolver has no timeout
+/// that we control; callers that wait for a name share one look-up, so that they do not take places
+/// from other names.
 pub(super) const LOOKUPS: usize = 8;
 /// The most bytes of an answer's head.
 const HEAD_MAX: usize = 16 * 1024;
 
-/// See the module.
+/// The HTTP client of webhooks.
 #[derive(Debug)]
 pub(super) struct Client {
     lookups: Arc<Semaphore>,
-    /// The names that are being resolved, or wait for that.
+    /// The names that are being resolved, or wait for a place.
     names: Arc<Names>,
     resolver: Resolver,
     tls: OnceLock<Result<Arc<ClientConfig>, String>>,
 }
 
-/// Finds the addresses of a name.
+/// Resolves a name.
 type Resolver = fn(&str, u16) -> std::io::Result<Vec<SocketAddr>>;
 
-/// What a name leads to, on no port.
+/// The addresses of a name, without ports.
 type Found = Result<Vec<SocketAddr>, String>;
-/// Tells who waits for a name what was found.
+/// Sends the result to the callers that wait for a name.
 type Lookup = watch::Sender<Option<Found>>;
 type Names = Mutex<BTreeMap<String, Weak<Lookup>>>;
 
-/// As the system does it.
+/// The system's resolver.
 fn system(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
     std::net::ToSocketAddrs::to_socket_addrs(&(host, port)).map(Iterator::collect)
 }
@@ -64,8 +65,8 @@ impl Client {
         }
     }
 
-    /// Sends a body, if it may be sent once all is ready for that, and returns the status of the answer; `None`: it was not
-    /// sent. Errors: there is no answer.
+    /// Sends a body, unless `may_send` forbids it once the connection is ready, and returns the
+    /// status of the answer; `None` if it was not sent. Errors: there is no answer.
     pub(super) async fn post(
         &self,
         target: &Target,
@@ -94,7 +95,7 @@ impl Client {
         send(TokioIo::new(stream), request, may_send).await
     }
 
-    /// The addresses of a host that may be connected to.
+    /// The addresses of a host that are allowed.
     async fn addresses(
         &self,
         target: &Target,
@@ -119,7 +120,7 @@ impl Client {
     async fn resolve(&self, host: String, port: u16) -> Result<Vec<SocketAddr>, String> {
         let mut found = self.lookup(&host);
         let found = found.wait_for(Option::is_some).await;
-        // Nothing is found where the server stops.
+        // Nothing is found if the server stops.
         let found = found.ok().and_then(|found| Option::clone(&found));
         let mut all = found.unwrap_or_else(|| Err(format!("cannot resolve {host}: stopped")))?;
         for address in &mut all {
@@ -128,7 +129,7 @@ impl Client {
         Ok(all)
     }
 
-    /// What the look-up of a name finds that goes on, or else a new one: all who wait for a name meanwhile share it.
+    /// Joins the look-up of a name that is in progress, or starts one.
     fn lookup(&self, host: &str) -> watch::Receiver<Option<Found>> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(name) = names.get(host).and_then(Weak::upgrade) {
@@ -153,7 +154,7 @@ impl Client {
     }
 }
 
-/// Resolves a name, once there is a place for that, and tells who waits.
+/// Resolves a name once there is a place, and wakes the callers that wait for it.
 async fn look_up(
     (names, lookups): (Arc<Names>, Arc<Semaphore>),
     name: Arc<Lookup>,
@@ -163,7 +164,7 @@ async fn look_up(
     let lock = || names.lock().unwrap_or_else(PoisonError::into_inner);
     let place = lookups.acquire_owned().await;
     {
-        // Nobody begins to wait meanwhile.
+        // The lock keeps callers from joining meanwhile.
         let mut names = lock();
         if name.receiver_count() == 0 {
             names.remove(&host);
@@ -171,19 +172,19 @@ async fn look_up(
         }
     }
     let its = host.clone();
-    // It goes on when nobody waits any more, so it keeps its place.
+    // The look-up continues even if nobody waits any more, so that it keeps its place.
     let found = tokio::task::spawn_blocking(move || {
         let found = resolver(&its, 0);
         drop(place);
         found.map_err(|e| format!("cannot resolve {its}: {e}"))
     });
     let found = found.await.unwrap_or_else(|e| Err(e.to_string()));
-    // Before it is told: who comes behind that has another one.
+    // Removed first, so that later callers start a new look-up.
     lock().remove(&host);
     name.send_replace(Some(found));
 }
 
-/// Trusts whom the system trusts.
+/// Trusts the certificates of the system.
 fn config() -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
@@ -208,7 +209,7 @@ async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
     for address in addresses {
         match TcpStream::connect(address).await {
             Ok(stream) => {
-                // Without it the end of a body may wait.
+                // Without it, the end of a body may be delayed.
                 stream.set_nodelay(true).unwrap_or_default();
                 return Ok(stream);
             }
@@ -240,7 +241,7 @@ async fn send<I: Read + Write + Unpin>(
             biased;
             answer = &mut answer => return answer.map(|a| Some(a.status())).map_err(failed),
             ended = &mut connection, if is_open => {
-                // The answer says how.
+                // The response itself tells the result.
                 is_open = false;
                 drop(ended);
             }
@@ -254,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever resolves a name that hangs waits until this is there, and ends when it is dropped.
+    /// Look-ups of a hanging name wait until their sender is dropped from this list.
     static HANGING: Mutex<Vec<Sender<()>>> = Mutex::new(Vec::new());
 
     fn resolver(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
@@ -267,8 +268,7 @@ mod tests {
         system("127.0.0.1", port)
     }
 
-    /// Webhooks on one name whose servers did not answer had all places for look-ups, and others none. Then each waited for the
-    /// look-ups of all before it.
+    /// A name that hangs does not block the look-ups of other names, and is resolved only once.
     #[test]
     fn a_name_that_hangs_keeps_no_other_waiting_and_is_resolved_once() {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -300,7 +300,7 @@ mod tests {
             }
             assert_eq!((count, is_found), (1, true));
             assert_eq!(client.names.lock().unwrap().len(), 0);
-            // What nobody waits for any more is not resolved.
+            // A name for which nobody waits any more is not resolved.
             let places = Arc::clone(&client.lookups).acquire_many_owned(LOOKUPS as u32);
             let places = places.await.unwrap();
             let alone = resolve("hangs.example", 80);

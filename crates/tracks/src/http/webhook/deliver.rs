@@ -1,4 +1,5 @@
-//! One webhook's task: batch after batch, until it is deleted or the server stops.
+//! The task of one webhook: sends batch after batch until the webhook is deleted or the server
+//! stops.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,22 +22,22 @@ use crate::http::problem::Problem;
 use crate::http::{App, Stopping};
 use crate::model::time::Time;
 
-/// Events of a delivery, at most.
+/// The most events in a delivery.
 const BATCH: usize = 100;
-/// So many events are looked at together.
+/// How many events are read at a time.
 const PAGE: usize = 256;
-/// The cursor is stored once so many microseconds' events were passed over that are not wanted.
+/// If no event matches, the cursor is stored once it has advanced by this many microseconds.
 const PASSED: u64 = 60_000_000;
-/// For so long a delivery may go on when the server stops.
+/// How long a delivery may go on when the server stops.
 const GRACE: Duration = Duration::from_secs(1);
-/// Until the store is asked again when it failed.
+/// The pause after a failure of the store.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Until another batch is made where some of it was erased.
+/// The pause before a batch is made again because some of it was erased.
 const VOID: Duration = Duration::from_millis(50);
 const SIGNATURE: HeaderName = HeaderName::from_static("x-ironstone-signature");
 const DELIVERY: HeaderName = HeaderName::from_static("x-ironstone-delivery");
 
-/// A delivery's body.
+/// The body of a delivery.
 #[derive(Serialize)]
 struct Body<'a> {
     fleet: &'a str,
@@ -44,28 +45,28 @@ struct Body<'a> {
     events: Vec<EventBody<'a>>,
 }
 
-/// What is sent together.
+/// The events of one delivery.
 struct Batch {
     events: Vec<Arc<Event>>,
-    /// Behind which id to go on.
+    /// The id after which to go on.
     next: u64,
-    /// How often events of the fleet had been erased.
+    /// The number of erasures in the fleet when the events were read.
     erased: u64,
 }
 
-/// What became of a delivery.
+/// The result of a delivery.
 enum Outcome {
     Taken,
-    /// It asks for no more.
+    /// The receiver wants no more deliveries.
     Gone,
     Failed(String),
-    /// Some of it was erased before it was sent.
+    /// Some of its events were erased before it was sent.
     Erased,
-    /// The webhook is gone, or the server stops.
+    /// The webhook is deleted, or the server stops.
     Ended,
 }
 
-/// It is gone, or the server stops.
+/// The webhook is deleted, or the server stops.
 struct Ended;
 
 struct Task {
@@ -77,7 +78,7 @@ struct Task {
     stopping: Stopping,
 }
 
-/// Sends a webhook's events, until it is gone or the server stops.
+/// Sends a webhook's events until it is deleted or the server stops.
 pub(crate) async fn run(app: Arc<App>, hook: Arc<Hook>) {
     let feed = app.feeds.of(app.tracks.events(), hook.info.fleet);
     let mut task = Task {
@@ -96,7 +97,7 @@ impl Task {
         if self.hook.state().disabled.is_some() {
             return Err(Ended);
         }
-        // Before the look, so that nothing comes between unseen.
+        // Before the look, so that no event is missed in between.
         self.news.borrow_and_update();
         let batch = match self.batch().await {
             Ok(batch) => batch,
@@ -106,7 +107,7 @@ impl Task {
             }
         };
         if batch.events.is_empty() {
-            // What waited may have been erased.
+            // Reset, because the waiting event may have been erased.
             {
                 let mut state = self.hook.lock();
                 (state.first_waiting, state.next_attempt) = (None, None);
@@ -123,14 +124,14 @@ impl Task {
                 self.taken(batch.next).await
             }
             Outcome::Gone => self.gone().await,
-            // The next batch is without them.
+            // The next batch is made without them.
             Outcome::Erased => self.pause(sleep(VOID)).await,
             Outcome::Failed(why) => self.failed(why).await,
             Outcome::Ended => Err(Ended),
         }
     }
 
-    /// Waits. Errors: it is to end.
+    /// Waits. Errors: the task is to end.
     async fn pause(&mut self, until: impl Future<Output = ()>) -> Result<(), Ended> {
         tokio::select! {
             () = until => Ok(()),
@@ -139,7 +140,7 @@ impl Task {
         }
     }
 
-    /// The next events that are wanted.
+    /// The next events that match.
     async fn batch(&self) -> Result<Batch, Problem> {
         let filter = self.hook.filter();
         let mut batch = Batch {
@@ -160,7 +161,7 @@ impl Task {
                 }
             }
             let is_end = count < PAGE || batch.next == before;
-            // What is wanted is not held back by a long way through what is not.
+            // Events that match are sent without first reading through many that do not.
             if is_end || (count == PAGE && !batch.events.is_empty()) {
                 return Ok(batch);
             }
@@ -170,14 +171,14 @@ impl Task {
         }
     }
 
-    /// Nothing up to an id is wanted.
+    /// Advances the cursor to an id: no event up to it matches.
     async fn pass(&self, next: u64) {
         let is_far = {
             let mut state = self.hook.lock();
             state.cursor = state.cursor.max(next);
             state.cursor - state.stored.min(state.cursor) > PASSED
         };
-        // Where that fails it is passed over again after a restart.
+        // If storing fails, these events are skipped again after a restart.
         if is_far && let Err(problem) = self.store((next, None)).await {
             problem.log("a webhook's cursor");
         }
@@ -198,7 +199,7 @@ impl Task {
         let is_failing = hook.state().failures > 0;
         let post = async {
             let hooks = &app.webhooks;
-            // Nobody closes these.
+            // These semaphores are never closed.
             let _failing = if is_failing {
                 hooks.failing.acquire().await.ok()
             } else {
@@ -262,7 +263,7 @@ impl Task {
         self.app.tracks.now()
     }
 
-    /// The next batch goes once it is durable that this one is there.
+    /// Records that a batch was taken. The next one is sent only once this is durable.
     async fn taken(&mut self, next: u64) -> Result<(), Ended> {
         loop {
             let Err(problem) = self.store((next, None)).await else {
@@ -310,7 +311,7 @@ impl Task {
         self.pause(sleep(wait)).await
     }
 
-    /// Stores the cursor, or that there is no more to come. Errors: the store's.
+    /// Stores the cursor, and whether the webhook is disabled. Errors: the store's.
     async fn store(&self, to: (u64, Option<String>)) -> Result<(), Problem> {
         let (app, hook) = (Arc::clone(&self.app), Arc::clone(&self.hook));
         let place = Arc::clone(&app.webhooks.stores).acquire_owned().await;
@@ -321,15 +322,15 @@ impl Task {
             done
         });
         match done.await.map_err(Problem::internal)? {
-            // It was deleted or replaced meanwhile, which ends this.
+            // The webhook was deleted or replaced meanwhile, which ends the task.
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             done => Ok(done?),
         }
     }
 }
 
-/// Until the next attempt: twice as long each time, and up to a quarter more, so that those who failed together do not come
-/// together again.
+/// The pause before the next attempt: twice as long each time, and up to a quarter longer at
+/// random, so that webhooks that failed together are not tried again together.
 fn delay(failures: u32, (first, most): (Duration, Duration), random: f64) -> Duration {
     let twice = 2_u32.saturating_pow(failures);
     let wait = first.saturating_mul(twice).min(most.mul_f64(0.8));

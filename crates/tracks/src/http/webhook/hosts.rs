@@ -1,34 +1,36 @@
-//! Where webhooks may go: pure.
+//! The hosts that webhooks may go to. Nothing here does I/O.
 //!
-//! A server that sends what it is told to, where it is told to, can be made to ask machines that only it reaches. So hosts are
-//! listed by who runs it, and a name may not lead to a private address, unless it is listed for that. What is checked is the
-//! address that is connected to, each time: a name may lead elsewhere later.
+//! A server that sends requests to addresses of its users could be abused to reach machines that
+//! only it can reach. So the operator lists the allowed hosts, and a name may not resolve to a
+//! private address unless it is listed for that. The check is on the address of each connection,
+//! because a name may resolve to another address later.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use axum::http::Uri;
 use base::{Error, Result};
 
-/// The most bytes of an address.
+/// The most bytes of a URL.
 const URL_BYTES_MAX: usize = 2048;
 
 /// A host that webhooks may go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Lower case, an address in its shortest form, without brackets.
+    /// In lower case; an address is in its shortest form, without brackets.
     name: String,
-    /// `None`: any.
+    /// `None` allows any port.
     port: Option<u16>,
     is_private: bool,
 }
 
-/// All of them.
+/// All allowed hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts(Vec<Host>);
 
 impl Host {
-    /// Of `HOST` or `HOST:PORT`; a host is a name or an address. Private: its name may lead to addresses of private networks and of
-    /// this machine. Errors: `InvalidArgument`, where it is none.
+    /// Parses `HOST` or `HOST:PORT`; a host is a name or an address. If `is_private`, a name may
+    /// resolve to addresses of private networks and of this machine. Errors: `InvalidArgument` if
+    /// it is invalid.
     ///
     /// ```
     /// use tracks::http::Host;
@@ -63,7 +65,7 @@ impl Host {
     }
 }
 
-/// A host's name in its only form. `None`: it is none.
+/// The canonical form of a host's name. `None` if it is invalid.
 fn name_of(text: &str) -> Option<String> {
     let inner = text
         .strip_prefix('[')
@@ -77,12 +79,13 @@ fn name_of(text: &str) -> Option<String> {
 }
 
 impl Hosts {
-    /// These.
+    /// A list of these hosts.
     pub fn new(hosts: Vec<Host>) -> Self {
         Self(hosts)
     }
 
-    /// Whether webhooks may go there, and then whether to private addresses. Errors: they may not, and what to do.
+    /// Whether webhooks may go to this host, and then whether to private addresses. Errors: they
+    /// may not, and what to do.
     pub(super) fn check(&self, target: &Target) -> std::result::Result<bool, String> {
         if self.0.is_empty() {
             let text = "no host is allowed: start the server with --webhook-host HOST";
@@ -103,19 +106,19 @@ impl Hosts {
     }
 }
 
-/// Where a webhook goes.
+/// The destination of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) is_https: bool,
-    /// In the form of [`Host`].
+    /// In the canonical form, as in [`Host`].
     pub(super) host: String,
     pub(super) port: u16,
-    /// Path and query.
+    /// The path with the query.
     pub(super) path: String,
 }
 
 impl Target {
-    /// Of a URL. Errors: what is wrong with it.
+    /// Parses a URL. Errors: what is wrong with it.
     pub(super) fn new(url: &str) -> std::result::Result<Self, String> {
         if url.len() > URL_BYTES_MAX {
             let len = url.len();
@@ -144,7 +147,7 @@ impl Target {
         }
         let host = uri.host().and_then(name_of);
         let host = host.ok_or_else(|| "its host is no name and no address".to_owned())?;
-        // A port that is no number, or too great, is none.
+        // Port 0, and a port that is not a number or too large, are refused.
         let has_port = authority
             .rsplit(']')
             .next()
@@ -164,7 +167,7 @@ impl Target {
         })
     }
 
-    /// As the header `Host` has it.
+    /// The value of the header `Host`.
     pub(super) fn authority(&self) -> String {
         let host = if self.host.contains(':') {
             format!("[{}]", self.host)
@@ -178,7 +181,7 @@ impl Target {
     }
 }
 
-/// Whether an address is one of the public Internet, and of a single machine.
+/// Whether an address is a public unicast address of the Internet.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -188,7 +191,8 @@ pub(super) fn is_public(address: IpAddr) -> bool {
 
 fn is_public_v4(v4: Ipv4Addr) -> bool {
     let [a, b, c, _] = v4.octets();
-    // This network, loopback, and all from multicast on; of carriers (RFC 6598), protocol assignments, benchmarks.
+    // This network, loopback, and everything from multicast on; carrier-grade NAT (RFC 6598),
+    // protocol assignments, benchmarks.
     let is_special = matches!(
         (a, b, c),
         (0 | 127 | 224.., ..) | (100, 64..=127, _) | (192, 0, 0) | (198, 18..=19, _)
@@ -203,12 +207,12 @@ fn is_public_v6(v6: Ipv6Addr) -> bool {
         is_public_v4(Ipv4Addr::new(a, b, c, d))
     };
     match (a, b, c, d, e, f) {
-        // Addresses of version 4 in another form: mapped, compatible, through NAT64 or 6to4.
+        // IPv4 addresses in other forms: mapped, compatible, through NAT64 or 6to4.
         (0, 0, 0, 0, 0, 0 | 0xffff) | (0x64, 0xff9b, 0, 0, 0, 0) => v4(g, h),
         (0x2002, ..) => v4(b, c),
         // Teredo, documentation.
         (0x2001, 0 | 0xdb8, ..) | (0x3fff, 0..=0xfff, ..) => false,
-        // All that is given out of the global unicast range.
+        // All assigned global unicast addresses.
         (0x2000..=0x3fff, ..) => true,
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! Webhooks: events are sent to whoever asked for them, in their order, at least once.
+//! Webhooks: events are sent to HTTP servers, in order, at least once.
 //!
 //! ```text
 //!   calls ─> registry: rows in `meta`, one task for each webhook
@@ -6,8 +6,9 @@
 //!                                                         └─ anything else: again, later and later
 //! ```
 //!
-//! Row: `meta`, key `webhook/`, the fleet's number, `/`, the name; JSON. A webhook's task holds back nobody but itself: so many
-//! deliveries are on their way at a time, and those of webhooks that failed last have half of the places.
+//! Row: `meta`, key `webhook/`, the fleet's number, `/`, the name; JSON. A slow webhook delays no
+//! other: the number of concurrent deliveries is limited, and webhooks whose last delivery failed
+//! share half of the places.
 
 mod calls;
 mod client;
@@ -25,17 +26,17 @@ pub(crate) use calls::{
 pub use hosts::{Host, Hosts};
 pub(crate) use registry::Webhooks;
 
-/// All that webhooks may have on threads that block at a time.
+/// The most blocking threads that webhooks use.
 pub(crate) const THREADS: usize = client::LOOKUPS + registry::STORES;
 
-/// How webhooks are sent.
+/// The options of webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where they may go. None: nowhere.
+    /// The hosts that they may go to; empty allows none.
     pub hosts: Hosts,
-    /// From its connection to its answer, a delivery has so much time.
+    /// The time for a delivery, from connecting to the answer.
     pub timeout: Duration,
-    /// Until a delivery that failed is tried again, at first and at most.
+    /// The pauses before a failed delivery is tried again: the first one and the longest.
     pub retry: (Duration, Duration),
 }
 

@@ -1,4 +1,4 @@
-//! All webhooks: their rows, and how far each has come.
+//! All webhooks: their rows, and their cursors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,42 +22,42 @@ use crate::model::name::Name;
 use crate::model::time::Time;
 use crate::store::{Batch, Family, Store, damaged};
 
-/// In `meta`: what their keys begin with.
+/// The prefix of their keys in `meta`.
 const KEY: &[u8] = b"webhook/";
 /// The most webhooks of a fleet.
 const OF_FLEET_MAX: usize = 100;
-/// The most webhooks.
+/// The most webhooks of all fleets.
 const ALL_MAX: usize = 1000;
-/// Deliveries at a time, and those of webhooks whose last one failed.
+/// The most concurrent deliveries, and those of webhooks whose last delivery failed.
 const DELIVERIES: usize = 64;
 const FAILING: usize = DELIVERIES / 2;
-/// Cursors that are stored at a time.
+/// The most cursors that are stored at a time.
 pub(super) const STORES: usize = 4;
 
-/// A webhook as it is stored.
+/// The row of a webhook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Stored {
-    /// Another one for each that is made, or made anew.
+    /// Differs each time that a webhook is made or replaced.
     id: u64,
     pub(super) url: String,
     pub(super) secret: String,
     pub(super) events: Vec<KindBody>,
     pub(super) fences: Vec<String>,
-    /// Events up to this id were taken, or are not wanted.
+    /// Events up to this id were taken, or do not match.
     cursor: u64,
-    /// Why it gets nothing any more.
+    /// Why it is disabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<String>,
 }
 
-/// How far a webhook has come.
+/// The progress of a webhook.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     pub(super) cursor: u64,
-    /// The cursor that is stored.
+    /// The stored cursor.
     pub(super) stored: u64,
     pub(super) disabled: Option<String>,
-    /// In turn.
+    /// The number of failures in a row.
     pub(super) failures: u32,
     pub(super) last_failure: Option<(Time, String)>,
     pub(super) next_attempt: Option<Time>,
@@ -72,10 +72,10 @@ pub(crate) struct Hook {
     pub(super) info: Arc<Info>,
     pub(super) name: Name,
     pub(super) target: Target,
-    /// As it was made: its state is beside it.
+    /// As it was made; its progress is in `state`.
     pub(super) stored: Stored,
     state: Mutex<State>,
-    /// Another one has its place, or none.
+    /// Set once it is deleted or replaced.
     ended: watch::Sender<bool>,
 }
 
@@ -112,12 +112,12 @@ impl Hook {
         }
     }
 
-    /// Tells when another one has its place, or none.
+    /// Tells when it is deleted or replaced.
     pub(super) fn ended(&self) -> Stopping {
         Stopping(self.ended.subscribe())
     }
 
-    /// For metrics.
+    /// Its state for metrics.
     pub(crate) fn health(&self) -> Health {
         let state = self.lock();
         Health {
@@ -134,39 +134,39 @@ impl Hook {
     }
 }
 
-/// How a webhook does.
+/// The state of a webhook for metrics.
 #[derive(Debug)]
 pub(crate) struct Health {
     pub(crate) fleet: String,
     pub(crate) name: String,
-    /// The id of the first event that it has not taken.
+    /// The id of the first event that was not taken.
     pub(crate) first_waiting: Option<u64>,
-    /// In turn.
+    /// The number of failures in a row.
     pub(crate) failures: u32,
     pub(crate) is_disabled: bool,
 }
 
 type Place = (Fleet, Name);
 
-/// See the module.
+/// The webhooks of all fleets.
 #[derive(Debug)]
 pub(crate) struct Webhooks {
     pub(super) hosts: Hosts,
     all: Mutex<BTreeMap<Place, Arc<Hook>>>,
-    /// Held by who changes a row.
+    /// Locked while a row is changed.
     changes: Mutex<()>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     pub(super) client: Client,
     pub(super) deliveries: Arc<Semaphore>,
     pub(super) failing: Arc<Semaphore>,
-    /// For cursors that are being stored: each waits for the device on a thread.
+    /// Places for storing cursors: each waits for the device on a blocking thread.
     pub(super) stores: Arc<Semaphore>,
     rng: Mutex<Rng>,
     pub(super) delivered: AtomicU64,
     pub(super) failed: AtomicU64,
 }
 
-/// What is asked for.
+/// The properties of a new webhook.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) url: String,
@@ -176,7 +176,7 @@ pub(super) struct Wanted {
 }
 
 impl Webhooks {
-    /// Reads them, but for those of fleets that are refused. Errors: the store's; Corruption.
+    /// Reads all webhooks, except those of refused fleets. Errors: the store's; Corruption.
     pub(crate) fn open(
         store: &dyn Store,
         fleets: &Fleets,
@@ -221,15 +221,16 @@ impl Webhooks {
         self.lock().get(&(fleet, name.clone())).cloned()
     }
 
-    /// A number below 1 and not below 0.
+    /// A random number, at least 0 and less than 1.
     pub(super) fn random(&self) -> f64 {
         let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
         rng.below(1 << 32) as f64 / f64::from(1 << 16) / f64::from(1 << 16)
     }
 
-    /// Makes a webhook, or another one in the place of one, which goes on where that was. It is not durable yet, and has no task.
+    /// Makes a webhook, or replaces one, whose cursor it keeps. It is not durable yet, and has no
+    /// task.
     ///
-    /// Errors: `InvalidArgument`, where there are too many, or the URL is none; the store's.
+    /// Errors: `InvalidArgument` if there are too many, or the URL is invalid; the store's.
     pub(super) fn put(
         &self,
         store: &dyn Store,
@@ -275,7 +276,7 @@ impl Webhooks {
         )))
     }
 
-    /// Errors: `NotFound`, where there is none; the store's.
+    /// Deletes a webhook. Errors: `NotFound` if there is none; the store's.
     pub(super) fn delete(&self, store: &dyn Store, fleet: Fleet, name: &Name) -> Result<()> {
         {
             let _one = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -291,9 +292,9 @@ impl Webhooks {
         store.wait_durable(store.last_number())
     }
 
-    /// Stores how far a webhook has come, and whether it is to get nothing any more. It is durable when this returns.
+    /// Stores the cursor of a webhook, and whether it is disabled. It is durable when this returns.
     ///
-    /// Errors: `NotFound`, where another one has its place, or none; the store's.
+    /// Errors: `NotFound` if the webhook was deleted or replaced; the store's.
     pub(super) fn store(
         &self,
         store: &dyn Store,
@@ -321,26 +322,26 @@ impl Webhooks {
         Ok(())
     }
 
-    /// Remembers a webhook's task, until it ends.
+    /// Remembers the task of a webhook until it ends.
     pub(super) fn started(&self, task: JoinHandle<()>) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.retain(|task| !task.is_finished());
         tasks.push(task);
     }
 
-    /// Waits until all tasks have ended, as they do when the server stops.
+    /// Waits until all tasks have ended, which happens when the server stops.
     pub(crate) async fn end(&self) {
         let tasks = {
             let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *tasks)
         };
         for task in tasks {
-            // One that panicked has ended, too.
+            // A task that panicked has ended, too.
             drop(task.await);
         }
     }
 
-    /// Deliveries that were taken, and that failed.
+    /// The number of deliveries that were taken, and of those that failed.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
         (load(&self.delivered), load(&self.failed))
@@ -359,7 +360,7 @@ fn write(store: &dyn Store, place: &Place, stored: &Stored) -> Result<u64> {
     batch.write(None)
 }
 
-/// `None`: nobody can tell whose it is.
+/// `None` if two fleets have the number of the row. Errors: the row is invalid.
 fn decode(fleets: &Fleets, key: &[u8], value: &[u8]) -> Result<Option<Hook>> {
     let wrong = |text: &str| Error::new(ErrorKind::Corruption, text.to_owned());
     let rest = key.strip_prefix(KEY).and_then(|k| str::from_utf8(k).ok());
@@ -430,7 +431,7 @@ mod tests {
         let state = all[0].state();
         assert_eq!((all.len(), all[0].stored.url.as_str()), (1, "http://b/"));
         assert_eq!((state.cursor, state.disabled.as_deref()), (12, Some("410")));
-        // A fleet that is refused keeps no server from starting.
+        // A refused fleet does not keep the server from starting.
         let twin = Info {
             name: Name::new("twin").unwrap(),
             ..Info::clone(&all[0].info)

@@ -1,17 +1,19 @@
-//! Signatures of deliveries: who has the secret can tell that a delivery is ours, and when it was sent.
+//! Signatures of deliveries: with the secret, a receiver can verify that a delivery is genuine, and
+//! when it was sent.
 //!
-//! `X-Ironstone-Signature: t=UNIX,v1=HEX`, where HEX is HMAC-SHA256 with the secret as key over UNIX, a full stop and the
-//! body, byte for byte as it came. A receiver compares in constant time, and refuses what is older than some minutes.
+//! `X-Ironstone-Signature: t=UNIX,v1=HEX`, where HEX is HMAC-SHA256 with the secret as key over
+//! UNIX, a full stop and the body, byte for byte. A receiver should compare in constant time, and
+//! refuse signatures that are older than some minutes.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::super::tokens::hex;
 
-/// The header's value of a body that is sent at `seconds` since 1970.
+/// The header's value for a body that is sent at `seconds` since 1970.
 pub(super) fn signature(secret: &str, seconds: u64, body: &[u8]) -> String {
     let key = Hmac::<Sha256>::new_from_slice(secret.as_bytes());
-    // A key of any length is one.
+    // HMAC accepts keys of any length.
     let Ok(mut mac) = key else {
         return String::new();
     };
@@ -24,7 +26,7 @@ pub(super) fn signature(secret: &str, seconds: u64, body: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// As `printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac key` says it.
+    /// Like `printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac key`.
     #[test]
     fn signatures_are_those_of_others() {
         let made = signature("key", 1_700_000_000, br#"{"a":1}"#);
