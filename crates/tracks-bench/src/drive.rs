@@ -1,4 +1,4 @@
-//! Threads that report, each waiting for its answer, and what was seen meanwhile.
+//! Threads that report, each waiting for its answer, and what is measured meanwhile.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tracks::write::{Ack, Ticket};
 use crate::places::{self, Place};
 use crate::target::{self, Opened};
 
-/// Looks at the database in a second.
+/// Samples of the database per second.
 const LOOKS: u64 = 10;
 
 /// How it is driven.
@@ -62,13 +62,13 @@ enum When {
     Durable,
 }
 
-/// What was seen in a second.
+/// The measurements of one second.
 #[derive(Debug, Serialize)]
 struct Second {
     reports: u64,
-    /// How long it was: what is looked at takes time, too.
+    /// Its actual length: sampling takes time, too.
     seconds: f64,
-    /// Looks at which writes were stopped.
+    /// The number of samples at which writes were stopped.
     stopped: u64,
     level0: u64,
     debt: u64,
@@ -85,14 +85,14 @@ struct Results {
     p99_9_micros: f64,
     longest_micros: f64,
     worst_second: f64,
-    /// How long writes were stopped, as far as a look each tenth of a second sees it.
+    /// How long writes were stopped, by samples each tenth of a second.
     stopped_seconds: f64,
-    /// Puts and deletes that the database has counted.
+    /// Puts and deletes that the database counted, per report.
     operations_per_report: f64,
-    /// How many of the reports are in another cell than the one before of their object.
+    /// The share of reports whose cell differs from that of their object's report before.
     changes: f64,
     level0_max: u64,
-    /// Bytes that wait for compaction at the end, and at half time.
+    /// Pending compaction bytes at the end, and at half time.
     debt_end: u64,
     debt_half: u64,
     bytes_written: u64,
@@ -113,7 +113,7 @@ struct Driver<'a> {
     count: &'a AtomicU64,
 }
 
-/// Runs it; the results as JSON.
+/// Runs the benchmark. Returns the results as JSON.
 pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
     let clock = SystemClock::shared();
     let all = places::read(&args.places, args.threads)?;
@@ -179,7 +179,8 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
 }
 
 impl Driver<'_> {
-    /// Each object's last place of the recording, as the first one follows it in each later round.
+    /// Loads each object's last place of the recording, because the first one follows it in each
+    /// later round.
     fn load(&self, all: &[Vec<Place>]) -> Result<()> {
         let mut seen = std::collections::HashSet::new();
         let mut tickets: Vec<Ticket> = Vec::new();
@@ -234,7 +235,7 @@ impl Driver<'_> {
         };
         let mut latencies = Histogram::new();
         let mut on_their_way = std::collections::VecDeque::new();
-        // Times go on through all rounds, so that each report is its object's newest.
+        // Times rise through all rounds, so that each report is its object's newest.
         for (nth, place) in (self.args.behind..).zip(places.iter().cycle()) {
             if self.ends.load(Ordering::Relaxed) {
                 break;
@@ -278,16 +279,16 @@ impl Driver<'_> {
     }
 }
 
-/// Waits for an answer. Errors: the first report that was not taken.
+/// Waits for an answer. Errors: that of the first report that was not taken.
 pub(crate) fn all_taken(ticket: Ticket) -> Result<()> {
     let mut outcomes = ticket.wait().outcomes.into_iter();
     outcomes.try_for_each(|outcome| outcome.map(drop))
 }
 
-/// When all reports arrive: their times lie before.
+/// The arrival of all reports; their own times are earlier.
 pub(crate) const NOW: Time = Time(1_700_000_000 * SECOND);
 
-/// A report of a place, the nth of all.
+/// The report of a place; `nth` is its number among all.
 pub(crate) fn report(place: &Place, nth: i64) -> Result<Report> {
     let mut point = Point::at(place.position);
     point.speed = Some(place.speed);
@@ -310,7 +311,7 @@ fn bytes_written() -> u64 {
     field("/proc/self/io", "write_bytes:")
 }
 
-/// Writes that block devices have done; partitions and what lies on other devices are left out.
+/// Completed writes of block devices; partitions and stacked devices are left out.
 fn device_writes() -> u64 {
     let text = std::fs::read_to_string("/proc/diskstats").unwrap_or_default();
     let writes = |line: &str| {

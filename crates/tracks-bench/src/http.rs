@@ -1,4 +1,4 @@
-//! Reports over HTTP on loopback, from this process, and the same without HTTP.
+//! Reports over HTTP on loopback, from this process, and the same reports without HTTP.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -60,7 +60,7 @@ struct Results {
     reports: u64,
 }
 
-/// Runs it; the results as JSON.
+/// Runs the benchmark. Returns the results as JSON.
 pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
     let clock = SystemClock::shared();
     let connections = args.connections.max(1);
@@ -125,7 +125,7 @@ struct Driver<'a> {
 
 impl Driver<'_> {
     fn measure(&self, all: &[Vec<Place>], address: Option<SocketAddr>) -> Result<(Histogram, f64)> {
-        // What is sent is made before, so that the time is the service's.
+        // Requests are built before, so that only the service is measured.
         let calls: Result<Vec<Calls>> = all.iter().map(|places| self.calls(places)).collect();
         let calls = calls?;
         let start = self.clock.monotonic_nanos();
@@ -166,7 +166,8 @@ impl Driver<'_> {
         Ok(Calls::Reports(chunks.map(reports).collect::<Result<_>>()?))
     }
 
-    /// A whole request. Reports have no time: it is that of their arrival, so each is its object's newest.
+    /// A whole request. Reports have no time, so that it is their arrival, and each is its object's
+    /// newest.
     fn request(&self, places: &[Place]) -> Vec<u8> {
         let mut body = String::new();
         for place in places {
@@ -225,7 +226,7 @@ impl Driver<'_> {
     }
 }
 
-/// What a thread sends, again and again.
+/// The requests that a thread sends repeatedly.
 enum Calls {
     Bodies(Vec<Vec<u8>>),
     Reports(Vec<Vec<Report>>),
@@ -247,7 +248,7 @@ impl Talk {
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// Sends a request and takes its answer. Errors: it is not 200.
+    /// Sends a request, and reads its answer. Errors: the status is not 200.
     fn ask(&mut self, request: &[u8]) -> Result<()> {
         let failed = |e| Error::io("cannot talk to", "the server", e);
         self.0.get_mut().write_all(request).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Reports before the questions, and beside them.
+//! Reports before the queries, and beside them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use crate::places::Place;
 /// The time of the first report.
 pub(crate) const BEGIN: Time = Time(NOW.0 - 1_000_000 * SECOND);
 
-/// Who reports.
+/// Reports for the service.
 #[derive(Clone, Copy)]
 pub(crate) struct Load<'a> {
     pub(crate) tracks: &'a Tracks,
@@ -29,12 +29,12 @@ pub(crate) struct Load<'a> {
     pub(crate) clock: &'a dyn Clock,
 }
 
-/// The name of one that has a day's track.
+/// The name of an object with a day's track.
 pub(crate) fn day_name(nth: u32) -> Result<Name> {
     Name::new(&format!("day-{nth:04}"))
 }
 
-/// Calls that are on their way, some at a time.
+/// Calls in progress, a limited number at a time.
 #[derive(Default)]
 struct Calls(VecDeque<Ticket>);
 
@@ -73,12 +73,12 @@ impl Load<'_> {
         calls.end()
     }
 
-    /// Places, in their order.
+    /// Reports places, in order.
     pub(crate) fn all(self, places: impl Iterator<Item = Place>) -> Result<()> {
         self.many(places.zip(0..).map(|(place, nth)| report(&place, nth)))
     }
 
-    /// Some that report each ten seconds, and drive around in circles.
+    /// Reports of some objects that report every ten seconds and drive in circles.
     pub(crate) fn days(self, places: &[Place], objects: u32, reports: usize) -> Result<()> {
         self.many((0..reports).flat_map(|nth| {
             (0..objects).filter_map(move |object| {
@@ -88,7 +88,7 @@ impl Load<'_> {
         }))
     }
 
-    /// Reports so many a second, until it ends; how many it were.
+    /// Reports at a fixed rate until it is told to stop. Returns the number of reports.
     pub(crate) fn on(
         self,
         places: &[Place],

@@ -1,6 +1,8 @@
-//! One run of a benchmark of the tracking service, in a process of its own, so that its memory is its own.
+//! One run of a benchmark of the tracking service, in a separate process, so that its memory can be
+//! measured.
 //!
-//! `cargo xtask bench-tracks` starts it, in turns on Ironstone and on RocksDB, and makes tables of what it prints: JSON.
+//! `cargo xtask bench-tracks` starts it, alternating between Ironstone and RocksDB, and makes
+//! tables of its output, which is JSON.
 
 mod drive;
 mod http;

@@ -1,11 +1,11 @@
-//! A store that does nothing: what is left is the service and what carries it.
+//! A store that does nothing, to measure the service itself.
 
 use base::Result;
 use base::sync::atomic::{AtomicU64, Ordering};
 use ironstone::WriteBatch;
 use tracks::store::{Family, Rows, Store, Told, View};
 
-/// Keeps nothing.
+/// A store that keeps nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Null {
     last: AtomicU64,

@@ -1,5 +1,5 @@
-//! Where objects go: a file of places, made once, so that both engines get the same; of the simulator, or of a file of
-//! real reports.
+//! Places of objects: a file that is made once, so that both engines get the same; from the
+//! simulator, or from a file of real reports.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     format: Option<Format>,
 }
 
-/// Where an object goes.
+/// A place of an object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) object: u32,
@@ -69,7 +69,7 @@ impl Place {
     }
 }
 
-/// Makes the file.
+/// Makes the file of places.
 pub(crate) fn make(args: &Args) -> Result<PathBuf> {
     let bytes = match &args.reports {
         Some(file) => recorded(file, args)?,
@@ -79,7 +79,7 @@ pub(crate) fn make(args: &Args) -> Result<PathBuf> {
     Ok(args.out.clone())
 }
 
-/// What a file says, in the order of time. Errors: it cannot be read; none of its records is a report.
+/// The places of a file, in the order of time. Errors: it cannot be read; it has no report.
 fn recorded(file: &Path, args: &Args) -> Result<Vec<u8>> {
     let format = args.format.map_or_else(|| Format::of_path(file), Ok)?;
     let text = std::fs::read(file).map_err(|e| Error::io("cannot read", file, e))?;
@@ -121,7 +121,7 @@ fn recorded(file: &Path, args: &Args) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Drivers in a city, each report in another cell than the one before.
+/// Drivers in a city; each report has a different cell from the one before.
 fn simulated(args: &Args) -> Result<Vec<u8>> {
     let mut traffic = Traffic::new(&Options {
         seed: args.seed,
@@ -145,8 +145,9 @@ fn simulated(args: &Args) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a file of places: for each of so many threads those of its objects, in their order. They are gone through again and
-/// again: where an object's last place is in the cell of its first one, it is left out, unless there are no others.
+/// Reads a file of places: for each thread those of its objects, in order. They are used in a
+/// cycle: if an object's last place is in the cell of its first one, it is left out, unless there
+/// are no others.
 pub(crate) fn read(path: &PathBuf, threads: usize) -> Result<Vec<Vec<Place>>> {
     let bytes = std::fs::read(path).map_err(|e| {
         Error::io("cannot read", path, e).hint("`tracks_bench places` makes such a file")
@@ -168,7 +169,7 @@ pub(crate) fn read(path: &PathBuf, threads: usize) -> Result<Vec<Vec<Place>>> {
     Ok(all)
 }
 
-/// Leaves out what ends where it began.
+/// Leaves out places at the end that are in the cell of the first one.
 fn close(places: &mut Vec<Place>) {
     let mut first: HashMap<u32, (usize, Cell)> = HashMap::new();
     for (nth, place) in places.iter().enumerate() {
@@ -192,7 +193,8 @@ fn close(places: &mut Vec<Place>) {
     places.retain(|_| stays.next().unwrap_or(true));
 }
 
-/// How many of the places are in another cell than the one before of their object, the first one behind the last.
+/// The share of places whose cell differs from that of their object's place before; the first one
+/// follows the last.
 pub(crate) fn changes(all: &[Vec<Place>]) -> f64 {
     let (mut changes, mut count) = (0_u64, 0_u64);
     for places in all {
@@ -224,7 +226,8 @@ mod tests {
 
     #[test]
     fn what_ends_where_it_began_is_left_out() {
-        // Of the first object the last two, of the second none, of the third none, as it has but one cell.
+        // Of the first object the last two are left out; of the second none; of the third none,
+        // because it has only one cell.
         let mut places = vec![
             place(0, 59.0),
             place(1, 59.0),
@@ -242,7 +245,7 @@ mod tests {
         assert!((share - 0.8).abs() < 1e-9, "{share}");
     }
 
-    /// Files of users' own, one of each kind.
+    /// Files of users, one of each format.
     #[test]
     fn files_of_real_reports_are_read() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Questions, quiet and beside reports.
+//! Queries, alone and beside reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,11 +26,11 @@ use crate::redis::{self, Redis};
 use crate::target;
 use crate::tile38::{self, Tile38};
 
-/// So many are in the squares that are asked for, in the mean.
+/// The mean number of entities in the squares of queries.
 const SQUARE_HITS: f64 = 100.0;
-/// So many are where Redis looks for the nearest.
+/// The mean number of entities in the circles in which Redis searches for the nearest.
 const CIRCLE_HITS: f64 = 1000.0;
-/// Reports of an object a day.
+/// Reports of an object per day.
 const DAY: usize = 8640;
 
 /// What is asked.
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     tile38: Option<std::path::PathBuf>,
 }
 
-/// What a kind of question took.
+/// The measurements of one kind of query.
 #[derive(Debug, Serialize)]
 struct Asked {
     count: u64,
@@ -71,7 +71,7 @@ struct Asked {
     mean_micros: f64,
     hits: f64,
     rows_per_hit: f64,
-    /// Deletions and what they hide, for each hit.
+    /// Tombstones and the entries they hide, per hit.
     dead_per_hit: f64,
 }
 
@@ -84,7 +84,7 @@ struct Results {
     nearest: Asked,
     hour: Asked,
     day: Asked,
-    /// One scan of `latest`, each point tested.
+    /// A scan of `latest` that tests each point.
     scan_micros: f64,
     reports_per_second: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,13 +101,13 @@ struct Service<'a> {
     args: &'a Args,
 }
 
-/// What a question found.
+/// The result of a query.
 struct Found {
     hits: usize,
     patience: Patience,
 }
 
-/// Loads, asks, and says what it took as JSON.
+/// Loads the database and runs the queries. Returns the measurements as JSON.
 pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
     let clock = SystemClock::shared();
     let read = places::read(&args.places, 1)?;
@@ -124,7 +124,7 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
     let fleet = tracks.fleets().get_or_make(&*opened.store, &name)?;
     let objects = places.iter().map(|place| place.object).max().unwrap_or(0) as usize + 1;
     let count = objects.saturating_mul(args.rounds);
-    // Others get what fits the file once.
+    // The other engines load as many objects as the file has in one cycle.
     let others = places.get(..count.min(places.len())).unwrap_or_default();
     let load = Load {
         tracks: &tracks,
@@ -223,7 +223,7 @@ impl Service<'_> {
         place.ok_or_else(|| Error::invalid_argument("a file without places"))
     }
 
-    /// Who is in a square around a place, of so many degrees of latitude to each side.
+    /// Entities in a square around a place, of `half` degrees of latitude to each side.
     fn rectangle(&self, place: Place, half: f64) -> Result<Found> {
         let (view, patience) = (self.tracks.view(), self.tracks.patience());
         let area = square(place.position, half)?;
@@ -248,7 +248,7 @@ impl Service<'_> {
         Ok(Found { hits, patience })
     }
 
-    /// Who was in a square in the first hour of the reports.
+    /// Entities that were in a square in the first hour of the reports.
     fn hour(&self, place: Place, half: f64) -> Result<Found> {
         let (view, patience) = (self.tracks.view(), self.tracks.patience());
         let area = square(place.position, half)?;
@@ -264,7 +264,7 @@ impl Service<'_> {
         Ok(Found { hits, patience })
     }
 
-    /// A day's track of one of those that have one.
+    /// The track of a day.
     fn day(&self, place: Place) -> Result<Found> {
         let (view, patience) = (self.tracks.view(), self.tracks.patience());
         let name = load::day_name(place.object % self.args.days.max(1))?;
@@ -277,7 +277,8 @@ impl Service<'_> {
         Ok(Found { hits, patience })
     }
 
-    /// The size of a square with so many in it, in the mean: doubled until it has them, then halved between.
+    /// The size of a square that has this many entities in the mean, by doubling and then
+    /// bisection.
     fn size_for(&self, hits: f64) -> Result<f64> {
         const ASKED: u32 = 50;
         let has_more = |half: f64| -> Result<bool> {
@@ -304,7 +305,7 @@ impl Service<'_> {
         Ok(low)
     }
 
-    /// Looks at each entity's newest point.
+    /// Reads each entity's newest point.
     fn scan(&self, half: f64) -> Result<f64> {
         let area = square(self.some_place(&mut Rng::new(5))?.position, half)?;
         let start = self.clock.monotonic_nanos();
@@ -321,7 +322,7 @@ impl Service<'_> {
         Ok((self.clock.monotonic_nanos() - start) as f64 / 1000.0)
     }
 
-    /// The same questions, of Redis, whose time is what it says of itself.
+    /// The same queries with Redis, whose times are its own figures.
     fn ask_redis(&self, path: &std::path::Path, places: &[Place]) -> Result<redis::Results> {
         let (square, circle) = (self.size_for(SQUARE_HITS)?, self.size_for(CIRCLE_HITS)?);
         let mut redis = Redis::start(path, self.clock)?;
@@ -329,14 +330,14 @@ impl Service<'_> {
         redis.ask(&self.asked()?, (square, circle))
     }
 
-    /// The same questions, of Tile38, whose time is what it says of itself.
+    /// The same queries with Tile38, whose times are its own figures.
     fn ask_tile38(&self, path: &std::path::Path, places: &[Place]) -> Result<tile38::Results> {
         let mut tile38 = Tile38::start(path, self.clock)?;
         tile38.load(places)?;
         tile38.ask(&self.asked()?, self.size_for(SQUARE_HITS)?)
     }
 
-    /// The places around which others are asked.
+    /// The places around which the other engines are queried.
     fn asked(&self) -> Result<Vec<Place>> {
         let mut rng = Rng::new(7);
         (0..20_000).map(|_| self.some_place(&mut rng)).collect()

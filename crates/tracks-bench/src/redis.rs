@@ -1,6 +1,6 @@
-//! Redis with the same objects in a geo set: what its own figures say of the same questions.
+//! Redis with the same objects in a geo set, measured by its own figures.
 //!
-//! Its time for a call is `usec_per_call` of `INFO commandstats`, without the way there and back.
+//! Its time for a call is `usec_per_call` of `INFO commandstats`, without the round trip.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -16,11 +16,11 @@ use crate::places::Place;
 use crate::resp::{self, Reply, Talk};
 use crate::server::Server;
 
-/// Requests that are sent before their answers are read.
+/// Requests in a pipeline.
 const AT_ONCE: usize = 1000;
 const SOCKET: &str = "socket";
 
-/// What Redis takes.
+/// The measurements of Redis.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results {
     version: String,
@@ -28,14 +28,14 @@ pub(crate) struct Results {
     rectangle_hits: f64,
     nearest_micros: f64,
     nearest_hits: f64,
-    /// One connection, many requests at once, nothing durable.
+    /// One connection, pipelined, not durable.
     adds_per_second: f64,
-    /// 80 connections, each of which waits, with `appendfsync always`.
+    /// 80 connections without pipelining, with `appendfsync always`.
     durable_adds_per_second: f64,
     memory: u64,
 }
 
-/// A server of our own; it ends when this is dropped.
+/// A Redis server of this benchmark; it ends when this is dropped.
 pub(crate) struct Redis<'a> {
     server: Server,
     talk: Talk<UnixStream>,
@@ -48,7 +48,7 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
 }
 
 impl<'a> Redis<'a> {
-    /// Starts one in a folder of its own. Errors: it does not start within ten seconds.
+    /// Starts a server in a temporary folder. Errors: it does not start within ten seconds.
     pub(crate) fn start(program: &Path, clock: &'a dyn Clock) -> Result<Self> {
         let arguments = |command: &mut Command, folder: &Path| {
             command.args(["--port", "0", "--save", "", "--daemonize", "no"]);
@@ -74,7 +74,7 @@ impl<'a> Redis<'a> {
             .ok_or_else(|| Error::not_found(format!("redis says no {name}")))
     }
 
-    /// Each object's last place.
+    /// Loads each object's last place.
     pub(crate) fn load(&mut self, places: &[Place]) -> Result<()> {
         let start = self.clock.monotonic_nanos();
         for some in places.chunks(AT_ONCE) {
@@ -98,8 +98,8 @@ impl<'a> Redis<'a> {
         Ok(())
     }
 
-    /// Asks for squares of so many degrees of latitude to each side, and for the nearest ten in circles of the area of
-    /// others.
+    /// Searches squares of `half` degrees of latitude to each side, and the nearest ten in circles
+    /// with the area of larger squares.
     pub(crate) fn ask(
         &mut self,
         places: &[Place],
@@ -126,7 +126,7 @@ impl<'a> Redis<'a> {
         })
     }
 
-    /// Its microseconds for a search, and what one finds in the mean.
+    /// The microseconds per search, and the mean number of results.
     fn search(&mut self, places: &[Place], shape: &[&str]) -> Result<(f64, f64)> {
         self.talk.ask(&["CONFIG", "RESETSTAT"])?;
         let mut found = 0;
@@ -151,11 +151,11 @@ impl<'a> Redis<'a> {
         Ok((micros, found as f64 / places.len().max(1) as f64))
     }
 
-    /// `redis-benchmark` on 80 connections, each write synced before it is answered.
+    /// Runs `redis-benchmark` on 80 connections; each write is synced before it is answered.
     fn durable_adds(&mut self) -> Result<f64> {
         self.talk.ask(&["CONFIG", "SET", "appendonly", "yes"])?;
         self.talk.ask(&["CONFIG", "SET", "appendfsync", "always"])?;
-        // It writes down what it has first.
+        // Waits until it has written its existing data.
         for _ in 0..600 {
             if self.info("persistence", "aof_rewrite_in_progress:")? == "0" {
                 break;

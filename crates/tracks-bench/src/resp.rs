@@ -1,4 +1,5 @@
-//! The protocol of Redis, RESP2 (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), which Tile38 has too.
+//! The protocol of Redis, RESP2 (<https://redis.io/docs/latest/develop/reference/protocol-spec/>),
+//! which Tile38 speaks, too.
 
 use std::io::{BufRead, BufReader, Read, Write};
 
@@ -15,12 +16,12 @@ pub(crate) enum Reply {
 /// A connection to a server.
 #[derive(Debug)]
 pub(crate) struct Talk<S> {
-    /// Whose errors it says.
+    /// The name of the server, for errors.
     server: &'static str,
     stream: BufReader<S>,
 }
 
-/// An error of the system's, with what was done.
+/// A system error, with the failed operation.
 pub(crate) fn failed(server: &str, what: &str) -> impl Fn(std::io::Error) -> Error {
     move |e| Error::aborted(format!("{server}: {what}: {e}"))
 }
@@ -31,7 +32,7 @@ impl<S: Read + Write> Talk<S> {
         Self { server, stream }
     }
 
-    /// Sends a request, whose answer is to be read.
+    /// Sends a request without reading the answer.
     pub(crate) fn send(&mut self, words: &[&str]) -> Result<()> {
         let mut out = format!("*{}\r\n", words.len());
         for word in words {
@@ -49,7 +50,7 @@ impl<S: Read + Write> Talk<S> {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Reads an answer. Errors: what the server says is wrong.
+    /// Reads an answer. Errors: an error reply of the server.
     pub(crate) fn reply(&mut self) -> Result<Reply> {
         let (line, server) = (self.line()?, self.server);
         let rest = line.get(1..).unwrap_or_default();

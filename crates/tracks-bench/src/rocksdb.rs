@@ -1,4 +1,4 @@
-//! The rows in RocksDB.
+//! The store on RocksDB.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -21,7 +21,7 @@ pub(crate) enum Sync {
     Flusher,
 }
 
-/// An open database of RocksDB's.
+/// An open RocksDB database.
 pub(crate) struct Rocks {
     inner: Arc<Inner>,
     waiting: Option<Sender<Told>>,
@@ -81,7 +81,7 @@ fn flusher(inner: &Arc<Inner>) -> Result<Sender<Told>> {
 
 impl Store for Rocks {
     fn id(&self, family: Family) -> u32 {
-        // As they are created, which is how RocksDB numbers them.
+        // In the order of creation, which is how RocksDB numbers families.
         family as u32
     }
 

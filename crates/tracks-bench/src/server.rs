@@ -1,4 +1,4 @@
-//! A server that speaks RESP, in a folder of its own.
+//! A server that speaks RESP, in a temporary folder.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use base::{Error, Result};
 
 use crate::resp::{Talk, failed};
 
-/// It is asked so often whether it takes connections.
+/// How often it is tried whether the server accepts connections.
 const TRIES: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Dropping it ends the server and removes its folder.
+/// A server process. Dropping it ends the process and removes the folder.
 #[derive(Debug)]
 pub(crate) struct Server {
     name: &'static str,
@@ -23,8 +23,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a program with what `arguments` adds for its folder, and connects. Errors: it ends, or takes no connection within
-    /// ten seconds.
+    /// Starts a program with the arguments that `arguments` adds for its folder, and connects.
+    /// Errors: it ends, or accepts no connection within ten seconds.
     pub(crate) fn start<S: Read + Write>(
         (name, program): (&'static str, &Path),
         arguments: impl FnOnce(&mut Command, &Path),

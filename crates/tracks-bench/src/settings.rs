@@ -1,4 +1,4 @@
-//! The rows of the table: what each sets, in RocksDB's names, for both engines.
+//! The rows of the table: the settings of each, under RocksDB's names, for both engines.
 
 /// A row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -39,7 +39,7 @@ pub(crate) type Settings = &'static [(&'static str, &'static str)];
 pub(crate) type Threads = Option<(i32, i32)>;
 
 impl Row {
-    /// What it sets: of a database, and of a family.
+    /// The settings of the database, and of a family.
     pub(crate) fn settings(self) -> (Settings, Settings) {
         match self {
             Self::Point | Self::Defaults | Self::FourCalls => (&[], &[]),
@@ -112,7 +112,7 @@ impl Row {
         }
     }
 
-    /// The threads that RocksDB's environment has then.
+    /// The threads of RocksDB's environment for this row.
     pub(crate) fn threads(self) -> Threads {
         match self {
             Self::Parallel400 | Self::Parallel200 => Some((10, 4)),
@@ -123,7 +123,7 @@ impl Row {
     }
 }
 
-/// As text that both engines read.
+/// As text that both engines parse.
 pub(crate) fn text(settings: Settings) -> String {
     let text = |(name, value): &(&str, &str)| format!("{name}={value};");
     let all: Vec<String> = settings.iter().map(text).collect();

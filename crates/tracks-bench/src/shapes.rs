@@ -1,4 +1,4 @@
-//! Other shapes of the same writes: the point alone, and each operation as a call of its own.
+//! Other shapes of the same writes: only the point, or each operation as a separate call.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use ironstone::WriteBatch;
 use ironstone::batch::Record;
 use tracks::store::{Family, Store, Told, View};
 
-/// What is written of a batch.
+/// The part of a batch that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// The puts in `default`.
+    /// Only the puts in `default`.
     Points,
-    /// All, each by itself.
+    /// All operations, each in a batch of its own.
     Single,
 }
 
-/// A store whose writes have another shape.
+/// A store that reshapes the writes of another one.
 pub(crate) struct Shaped {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) shape: Shape,

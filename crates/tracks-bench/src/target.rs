@@ -1,4 +1,4 @@
-//! What is measured: an engine with the settings of a row.
+//! The target of a measurement: an engine with the settings of a row.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Args {
 }
 
 impl Opened {
-    /// A number that the database says of a family.
+    /// An integer property of a family.
     fn property(&self, family: Family, name: &str) -> Result<u64> {
         let found = match &self.inside {
             Inside::Ironstone(db) => {
@@ -110,7 +110,7 @@ impl Opened {
         number.ok_or_else(|| Error::not_found(format!("no property {name}")))
     }
 
-    /// Compacts all of it.
+    /// Compacts all families.
     pub(crate) fn compact(&self) -> Result<()> {
         for family in Family::ALL {
             match &self.inside {
@@ -128,19 +128,19 @@ impl Opened {
         Ok(())
     }
 
-    /// The most files in level 0 of a family.
+    /// The greatest number of level-0 files of a family.
     pub(crate) fn level0(&self) -> Result<u64> {
         let files = |family| self.property(family, "rocksdb.num-files-at-level0");
         let all: Result<Vec<u64>> = Family::ALL.into_iter().map(files).collect();
         Ok(all?.into_iter().max().unwrap_or(0))
     }
 
-    /// 1 where writes are stopped now, else 0.
+    /// 1 if writes are stopped now, otherwise 0.
     pub(crate) fn is_stopped(&self) -> Result<u64> {
         self.property(Family::Default, "rocksdb.is-write-stopped")
     }
 
-    /// How many puts and deletes there were, from the beginning.
+    /// The number of puts and deletes since the start.
     pub(crate) fn operations(&self) -> u64 {
         match &self.inside {
             Inside::Ironstone(db) => db.latest_sequence_number(),
@@ -148,7 +148,7 @@ impl Opened {
         }
     }
 
-    /// Bytes that wait for compaction.
+    /// The pending compaction bytes.
     pub(crate) fn debt(&self) -> Result<u64> {
         let bytes = |family| self.property(family, "rocksdb.estimate-pending-compaction-bytes");
         let all: Result<Vec<u64>> = Family::ALL.into_iter().map(bytes).collect();

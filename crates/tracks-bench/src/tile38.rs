@@ -1,6 +1,7 @@
-//! Tile38 with the same objects: what its own figures say of the same questions.
+//! Tile38 with the same objects, measured by its own figures.
 //!
-//! Its time for a call is `elapsed` of its answer in JSON (<https://tile38.com/commands/output>), without the way there and back.
+//! Its time for a call is `elapsed` of its JSON answer (<https://tile38.com/commands/output>),
+//! without the round trip.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -14,10 +15,10 @@ use crate::places::Place;
 use crate::resp::{self, Reply, Talk};
 use crate::server::Server;
 
-/// Requests that are sent before their answers are read.
+/// Requests in a pipeline.
 const AT_ONCE: usize = 1000;
 
-/// What Tile38 takes.
+/// The measurements of Tile38.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results {
     version: String,
@@ -25,21 +26,21 @@ pub(crate) struct Results {
     rectangle_hits: f64,
     nearest_micros: f64,
     nearest_hits: f64,
-    /// One connection, many requests at once.
+    /// One connection, pipelined.
     sets_per_second: f64,
     memory: u64,
 }
 
-/// A server of our own; it ends when this is dropped.
+/// A Tile38 server of this benchmark; it ends when this is dropped.
 pub(crate) struct Tile38<'a> {
-    /// Ends it when it is dropped.
+    /// Ends the server when it is dropped.
     _server: Server,
     talk: Talk<TcpStream>,
     clock: &'a dyn Clock,
     sets_per_second: f64,
 }
 
-/// What is read of an answer.
+/// The parts of an answer that are read.
 #[derive(Debug, Deserialize)]
 struct Answer {
     ok: bool,
@@ -62,7 +63,7 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
 }
 
 impl<'a> Tile38<'a> {
-    /// Starts one in a folder of its own. Errors: it does not start within ten seconds.
+    /// Starts a server in a temporary folder. Errors: it does not start within ten seconds.
     pub(crate) fn start(program: &Path, clock: &'a dyn Clock) -> Result<Self> {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let address = free.map_err(failed("a free port"))?;
@@ -98,7 +99,7 @@ impl<'a> Tile38<'a> {
         Err(Error::aborted(format!("tile38: {text:.200}")))
     }
 
-    /// Each object's last place.
+    /// Loads each object's last place.
     pub(crate) fn load(&mut self, places: &[Place]) -> Result<()> {
         let start = self.clock.monotonic_nanos();
         for some in places.chunks(AT_ONCE) {
@@ -117,7 +118,7 @@ impl<'a> Tile38<'a> {
         Ok(())
     }
 
-    /// Asks for squares of so many degrees of latitude to each side, and for the nearest ten.
+    /// Searches squares of `half` degrees of latitude to each side, and the nearest ten.
     pub(crate) fn ask(&mut self, places: &[Place], half: f64) -> Result<Results> {
         let (rectangle_micros, rectangle_hits) = self.search(places, &|place| {
             let (lat, lon) = place.position.degrees();
@@ -146,7 +147,7 @@ impl<'a> Tile38<'a> {
         })
     }
 
-    /// Its microseconds for a search, and what one finds in the mean.
+    /// The microseconds per search, and the mean number of results.
     fn search(
         &mut self,
         places: &[Place],
@@ -177,7 +178,7 @@ fn degrees(place: &Place) -> (String, String) {
     (format!("{lat:.7}"), format!("{lon:.7}"))
 }
 
-/// A time as Go writes it, in microseconds.
+/// Parses a duration as Go writes it, in microseconds.
 fn span(text: &str) -> Option<f64> {
     let units = [("ns", 1e-3), ("µs", 1.0), ("ms", 1e3), ("s", 1e6)];
     let number = |(unit, micros): (&str, f64)| {

@@ -1,4 +1,5 @@
-//! `check` finds what is wrong: for each of its rules a store in which one row breaks it, looked at by the binary.
+//! `check` finds faults: for each of its rules, the binary checks a store in which one row breaks
+//! it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -15,7 +16,7 @@ use tracks::store::{Engine, Family, Store};
 
 use crate::world::{NOW, World, at, report};
 
-/// A store of two entities, and what is there of the first one.
+/// A store with two entities, and the rows of the first one.
 struct Broken {
     dir: tempfile::TempDir,
     engine: Engine,
@@ -32,7 +33,7 @@ fn old_home() -> Position {
 }
 
 impl Broken {
-    /// The first entity has been somewhere else before, and then twice at the same place.
+    /// The first entity was elsewhere at first, and then twice at the same place.
     fn new() -> Self {
         let world = World::new();
         let fleet = world.fleet().fleet;
@@ -117,7 +118,7 @@ impl Broken {
         self.engine.write(batch, None).unwrap();
     }
 
-    /// What is deleted is there.
+    /// Deletes a row, which must exist.
     fn delete(&self, family: Family, key: &[u8]) {
         self.get(family, key);
         let mut batch = WriteBatch::new();
@@ -125,7 +126,7 @@ impl Broken {
         self.engine.write(batch, None).unwrap();
     }
 
-    /// The newest point of the first entity, with another one of its time, in a cell.
+    /// Writes the newest point of the first entity, with this time, place and content.
     fn put_newest(&self, time: Time, place: Position, point: &[u8]) {
         let value = Newest::encode(time, Cell::of(place), point);
         self.put(Family::Latest, &self.key().to_bytes(), &value);
@@ -145,7 +146,7 @@ fn run(dir: &Path, args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What the binary says is wrong: families and problems. Its exit code says whether there is something.
+/// The problems that the binary reports: families and texts. Checks that the exit code agrees.
 fn wrong(dir: &Path, args: &[&str]) -> Vec<(String, String)> {
     let out = run(dir, &[args, &["--json"]].concat());
     let json: Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -174,7 +175,7 @@ type Case = (
     &'static [(&'static str, &'static str)],
 );
 
-/// What is done to one row, and all that is then wrong.
+/// A change of one row, and all problems that it causes.
 const CASES: &[Case] = &[
     ("nothing", |_| (), &[]),
     (
@@ -361,7 +362,8 @@ fn each_rule_finds_the_row_that_breaks_it() {
     }
 }
 
-/// What is not asked for is no problem; without the marks of what may be gone there is an error, and no list of problems.
+/// Checks that were not requested report nothing. Without readable marks there is an error instead
+/// of a list of problems.
 #[test]
 fn visits_may_be_left_out_and_more_than_a_hundred_are_counted() {
     let broken = Broken::new();

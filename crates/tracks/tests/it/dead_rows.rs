@@ -1,5 +1,5 @@
-//! Where entities move, the index has a deletion for each cell that one has left. A reader that passes over many says so,
-//! and they go.
+//! The index has a tombstone for each cell that an entity has left. A reader that skips many of
+//! them reports this, and they are removed by a compaction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,8 @@ fn dead_rows_that_readers_meet_are_cleaned_up() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(dir.path()).unwrap();
     let world = over(&engine);
-    // Each move in a file of its own: in one, the deletion would go when it is written.
+    // Each move is in a separate table: within one, the tombstone would be dropped when the table
+    // is written.
     for step in 0..3 {
         let reports = (0..1000).map(|n| {
             let lat = 59.0 + f64::from(n % 30) * 0.001 + f64::from(step) * 0.05;
@@ -31,7 +32,7 @@ fn dead_rows_that_readers_meet_are_cleaned_up() {
         world.send(reports.collect());
         engine.db().flush().unwrap();
     }
-    // Where they were, and nobody is.
+    // The area of their former positions, which is empty.
     let area = Rectangle::of_degrees(17.9, 58.99, 18.1, 59.09).unwrap();
     let (before, hits) = world.skipped(&area);
     assert!(before >= 2000, "{before} dead rows were passed over");
@@ -39,7 +40,8 @@ fn dead_rows_that_readers_meet_are_cleaned_up() {
     world.is_soon_clean(&area);
 }
 
-/// What was written last is in no table. A small fleet that reports often has most of its dead rows there.
+/// The newest rows are in no table: a small fleet that reports often has most of its dead rows in
+/// memory.
 #[test]
 fn dead_rows_in_memory_are_cleaned_up() {
     let dir = tempfile::tempdir().unwrap();
@@ -53,7 +55,7 @@ fn dead_rows_in_memory_are_cleaned_up() {
         }
     };
     let area = Rectangle::of_degrees(17.9, 58.9, 18.1, 59.5).unwrap();
-    // A few are left where they are.
+    // A few dead rows are left alone.
     moves(0..20);
     let (few, hits) = world.skipped(&area);
     assert_eq!(hits, 200);
@@ -65,7 +67,8 @@ fn dead_rows_in_memory_are_cleaned_up() {
     assert!(many >= 12_000, "{many} dead rows were passed over");
     engine.tidy().unwrap();
     engine.db().wait_for_compact().unwrap();
-    // The new table is moved to the lowest level as it is. Its deletions go when something was written behind them.
+    // The new table moves to the lowest level as it is. Its tombstones go once something was
+    // written after them.
     world.skipped(&area);
     engine.db().wait_for_compact().unwrap();
     world.send(vec![report("elsewhere", 0, at(10.0, 10.0))]);
@@ -101,7 +104,7 @@ impl World {
         assert!(outcomes.iter().all(Result::is_ok));
     }
 
-    /// How many dead rows a reader passes over, and how many objects it finds.
+    /// The number of dead rows that a reader skips, and of objects that it finds.
     fn skipped(&self, area: &Rectangle) -> (u64, usize) {
         let patience = self.tracks.patience();
         let view = self.tracks.view();

@@ -36,7 +36,7 @@ fn events(world: &World) -> Vec<Event> {
     let store = world.tracks.store();
     let number = last_number(world);
     store.wait_durable(number).unwrap();
-    // What is called when it is durable may come a little later.
+    // The callback for durability may come a little later.
     let fleet = world.fleet().fleet;
     for _ in 0..2000 {
         let view = world.tracks.view();
@@ -83,7 +83,7 @@ fn who_goes_in_and_out_makes_events_that_stay() {
         report("a", -600, at(59.1, 18.0)),
         report("b", -600, at(59.0, 18.0)),
     ]);
-    // The first report of an entity that is inside enters.
+    // The first report of an entity that is inside makes an `enter` event.
     assert_eq!(said(&world), ["Enter depot b"]);
     world.send(vec![
         report("a", -300, at(59.0, 18.0)),
@@ -129,7 +129,7 @@ fn fences_are_for_tags_and_bad_ones_are_refused() {
         inside.point.tags = tags;
         world.send(vec![inside]);
     }
-    // Who loses its tag is no longer meant.
+    // An entity that loses the tag is outside of the fence.
     world.send(vec![report("b", -30, at(59.0, 18.0))]);
     assert_eq!(
         said(&world),
@@ -161,7 +161,8 @@ fn fences_are_for_tags_and_bad_ones_are_refused() {
     assert_eq!(said(&world).len(), 3);
 }
 
-/// Walks among many fences, with batches and shards: the events are those of looking at each report and each fence.
+/// The events of walks among many fences, with batches and shards, are those of testing each report
+/// against each fence.
 #[test]
 fn events_are_those_of_brute_force() {
     for seed in 0..3 {
@@ -217,7 +218,7 @@ fn events_are_those_of_brute_force() {
     }
 }
 
-/// A late point of the same round stood for the entity's newest: it seemed to have been elsewhere.
+/// A late point in the same round does not count as the entity's former position.
 #[test]
 fn late_points_of_a_round_are_not_where_an_entity_was() {
     let dir = tempfile::tempdir().unwrap();
@@ -240,7 +241,7 @@ fn late_points_of_a_round_are_not_where_an_entity_was() {
     assert_eq!(said(&world), Vec::<String>::new());
 }
 
-/// What was passed over stayed in the row while there were no fences, and was believed when there were new ones.
+/// The state of an entity at fences is ignored if it is older than all fences.
 #[test]
 fn rows_of_a_time_before_all_fences_say_nothing() {
     let world = World::new();
@@ -263,7 +264,7 @@ fn rows_of_a_time_before_all_fences_say_nothing() {
     assert_eq!(said(&world), Vec::<String>::new());
 }
 
-/// A phone's first fix is poor: it was taken for where the entity had been.
+/// An inexact first report does not count as a position of the entity.
 #[test]
 fn a_poor_first_report_is_nowhere() {
     let world = World::new();
@@ -277,7 +278,8 @@ fn a_poor_first_report_is_nowhere() {
     assert_eq!(said(&world), ["Enter f b"]);
 }
 
-/// However many there are, an entity is inside of the oldest 128, and making a thousand takes no minutes.
+/// However many fences there are, an entity is inside of the oldest 128, and making a thousand does
+/// not take minutes.
 #[test]
 fn many_fences_over_one_place_are_bounded() {
     let world = World::new();

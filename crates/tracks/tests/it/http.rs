@@ -1,4 +1,4 @@
-//! The service over HTTP: calls, errors, limits, tokens, and how it ends.
+//! The service over HTTP: calls, errors, limits, tokens, and shutdown.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -38,7 +38,7 @@ mod whole;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A server in this process, in a folder of its own.
+/// A server in this process, with a temporary folder.
 pub(crate) struct World {
     pub(crate) server: Option<Server>,
     dir: tempfile::TempDir,
@@ -56,7 +56,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
     }
 
-    /// The status and the end of the type of a problem.
+    /// The status of a problem, and the last part of its type.
     fn problem(&self) -> (u16, String) {
         assert_eq!(self.header("content-type"), "application/problem+json");
         let json = self.json();
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// The same over a store, whose folder may be this one.
+    /// A server over a store, whose folder may be `dir`.
     pub(crate) fn over(
         dir: tempfile::TempDir,
         store: Arc<dyn Store>,
@@ -177,7 +177,7 @@ impl World {
         answer(self.agent.delete(self.url(path)).call())
     }
 
-    /// A circle of 500 m at latitude 59, or what else is asked for.
+    /// A circle of 500 m at latitude 59, or the given area.
     fn fence(&self, name: &str, lon: f64) -> Value {
         let area = json!({"type": "Circle", "center": [lon, 59.0], "radius": 500});
         let body = json!({ "area": area }).to_string();
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Reports that are all taken.
+    /// Posts reports that must all be taken.
     fn report(&self, body: &str) -> Value {
         let answer = self.post("/v1/fleets/f/reports", body);
         assert_eq!(answer.status, 200, "{}", answer.text);
@@ -226,7 +226,7 @@ fn answer(done: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answer
     }
 }
 
-/// Waits until something holds. It is asked often.
+/// Waits until a condition holds, by polling.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let clock = SystemClock::shared();
     let end = clock.monotonic_nanos() + TIMEOUT.as_nanos() as u64;
@@ -236,7 +236,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// How long something takes.
+/// Measures how long something takes.
 fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
     let clock = SystemClock::shared();
     let begin = clock.monotonic_nanos();

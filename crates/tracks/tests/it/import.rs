@@ -1,4 +1,4 @@
-//! Files that become rows: the same as the reports would give one by one, all of them or none.
+//! Imports make the same rows as the reports would one by one, all of them or none.
 
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -36,7 +36,7 @@ fn all_of(view: &dyn View) -> All {
     out
 }
 
-/// All rows of a folder, which agree.
+/// All rows of a folder, which must be consistent.
 pub(crate) fn rows(dir: &Path) -> All {
     let engine = Engine::open(dir).unwrap();
     let found = crate::world::check(&engine);
@@ -53,7 +53,7 @@ fn options(format: Format) -> files::Options {
     }
 }
 
-/// Sends the reports of a file, as HTTP does; how many were bad.
+/// Reports the content of a file, as over HTTP; returns how many records were bad.
 fn by_service(dir: &Path, format: Format, file: &[u8]) -> u64 {
     let tracks = Tracks::open(dir, &service::Options::default()).unwrap();
     let mut bad = 0;
@@ -134,7 +134,7 @@ pub(crate) fn some(rng: &mut Rng, format: Format, count: u64) -> String {
         if rng.one_in(50) {
             lat = 91.0;
         }
-        // Few moments, so that many are there twice; one in a while is too far ahead.
+        // Few different times, so that many repeat; some are too far ahead.
         let seconds = NOW.0 / 1_000_000 - 60 * rng.below(40) as i64;
         let seconds = seconds + i64::from(rng.one_in(60)) * 1000;
         let car = rng.below(6);
@@ -209,21 +209,21 @@ fn an_import_is_what_the_same_reports_are() {
             assert_eq!(done.bad, bad, "{format}");
             let right = rows(dirs[0].path());
             let found = rows(dirs[1].path());
-            // GeoLife has one entity: a point and a visit for each of 40 moments, and its other rows.
+            // GeoLife has one entity: a point and a visit for each of 40 times, and its other rows.
             assert!(right.len() > 80, "{format}: {}", right.len());
             assert!(found == right, "{format} behind {before}: {done:?}");
-            // Once more changes nothing.
+            // Importing it again changes nothing.
             by_import(dirs[1].path(), format, file.as_bytes(), 1 << 20);
             assert_eq!(rows(dirs[1].path()).len(), right.len());
         }
     }
 }
 
-/// What is known of the cells of a bucket took memory without a bound.
+/// The memory for the cells of a bucket is bounded.
 #[test]
 fn a_bucket_of_many_cells_is_as_reports_make_it() {
     let dirs = [0; 2].map(|_| tempfile::tempdir().unwrap());
-    // A hundred a second, three one behind the other in one cell.
+    // A hundred reports per second; three consecutive ones share a cell.
     let line = |n: u64, cell: u64| {
         let (minute, second, part) = (11 + n / 6000, n / 100 % 60, n % 100);
         let time = format!("2023-11-14T22:{minute}:{second:02}.{part:02}Z");
@@ -235,7 +235,8 @@ fn a_bucket_of_many_cells_is_as_reports_make_it() {
     for dir in &dirs {
         by_service(dir.path(), Format::Csv, first.as_bytes());
     }
-    // Of some cells all points move, of others one, and some come back to where others were.
+    // In some cells all points move, in others one, and some points return to former places of
+    // others.
     let moves = (0..9000).filter(|n| n % 9 < 4 || n % 1000 == 8);
     let moves = moves.map(|n| line(n, if n % 2 == 0 { n + 4000 } else { 8999 - n }));
     let file: String = head().chain(moves).collect();
@@ -345,11 +346,11 @@ fn what_cannot_be_imported_is_said_and_changes_nothing() {
         let done = import_into(&engine, Format::Ndjson, file.as_bytes(), 0).unwrap();
         assert_eq!(done.bad, bad, "{name}");
     }
-    // A GPX file that is cut off: what was read of it is there, and that is said.
+    // A truncated GPX file: the points before its end are imported, and the error is reported.
     let gpx = "<gpx><trk><name>g</name><trkseg><trkpt lat=\"1\" lon=\"1\"><time>2020-01-01T00:00:00Z</time></trkpt><trkpt";
     let done = import_into(&engine, Format::Gpx, gpx.as_bytes(), 0).unwrap();
     assert_eq!((done.stored, done.bad), (1, 1));
-    // A line of a GiB is read past.
+    // A line of 1 GiB is skipped.
     let long = std::io::repeat(b'x').take(1 << 30);
     let file = long.chain(&b"\n{\"entity\":\"l\",\"lat\":1,\"lon\":1,\"time\":1}\n"[..]);
     let done = import_into(&engine, Format::Ndjson, file, 0).unwrap();
@@ -375,7 +376,7 @@ fn command(dir: &Path, file: &Path) -> Command {
     command
 }
 
-/// A database in which some entities are elsewhere already.
+/// A database in which some entities already have other positions.
 fn begun(rng: &mut Rng) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     by_service(
@@ -397,7 +398,7 @@ fn an_import_that_is_killed_is_there_or_not() {
     let since = std::time::Duration::from_millis;
     let mut ends = [0; 2];
     let mut longest = 200;
-    // Until it was killed at both sides of the moment at which all is there.
+    // Until kills have hit both before and after the ingestion.
     for round in 0..100 {
         if round >= 24 && ends.iter().all(|n| *n > 0) {
             break;

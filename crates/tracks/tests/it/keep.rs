@@ -1,4 +1,4 @@
-//! What is too old, what is erased, and what goes out and comes in again.
+//! Retention, erasure, and export followed by import.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -80,7 +80,8 @@ impl Fleet1 {
         assert!(ticket.unwrap().wait().outcomes[0].is_ok());
     }
 
-    /// Points that are seen, and entities in the index.
+    /// The number of visible points, whether there is a newest one, and the number of entities in
+    /// the index.
     fn seen(&self, entity: &str) -> (usize, bool, usize) {
         let view = self.tracks.view();
         let name = Name::new(entity).unwrap();
@@ -98,7 +99,7 @@ impl Fleet1 {
         (count, latest.is_some(), page.hits.len())
     }
 
-    /// The oldest point that is stored, in days, and how many there are.
+    /// The age of the oldest stored point in days, and the number of points.
     fn stored(&self) -> (i64, usize) {
         let view = self.engine.view();
         let mut rows = view.rows(Family::Default, &[], None).unwrap();
@@ -159,7 +160,7 @@ fn what_is_too_old_is_hidden_at_once_and_dropped_later() {
     db.compact_range(&points, None, None).unwrap();
     assert_eq!(kept.stored(), (-10, 12));
     assert_eq!(check(&kept.engine).problems, []);
-    // It comes back into the index with its next report.
+    // Its next report brings it back into the index.
     kept.send("c", 0);
     assert_eq!(kept.seen("c"), (2, true, 2));
     clock.go_on(8);
@@ -171,7 +172,7 @@ fn what_is_too_old_is_hidden_at_once_and_dropped_later() {
     kept.tracks.keep_house().unwrap();
     assert_eq!(check(&kept.engine).problems, []);
     drop(kept);
-    // What was dropped stays hidden, also where more is kept from now on.
+    // Dropped points stay hidden even if more is kept from now on.
     let kept = open(dir.path(), &clock, (0, 0));
     assert_eq!(kept.seen("a"), (4, true, 1));
     assert_eq!(check(&kept.engine).problems, []);
@@ -179,7 +180,7 @@ fn what_is_too_old_is_hidden_at_once_and_dropped_later() {
     assert!(visits < 10, "{visits}");
 }
 
-/// A day on the road: it drives straight on, stands still for a while, and turns.
+/// A day of driving: straight on, a stop, and a turn.
 fn drive(day: i64) -> Vec<Report> {
     let place = |minute: i64| match minute {
         0..400 => at(59.0 + minute as f64 / 1000.0, 18.0),
@@ -210,7 +211,7 @@ fn of_what_is_old_the_points_stay_that_others_do_not_say() {
     for day in -12..-8 {
         send(&kept, drive(day));
     }
-    // Two that are silent since, and one with a single point.
+    // Two entities that have been silent since, and one with a single point.
     kept.send("b", -11);
     kept.send("b", -10);
     kept.send("c", -11);
@@ -227,25 +228,26 @@ fn of_what_is_old_the_points_stay_that_others_do_not_say() {
     assert_eq!(count(&kept), 4 * 1440 + 3);
     assert_eq!(kept.tracks.keep_house().unwrap().thinned, 0);
     thin(&kept, 10, 10);
-    // Of each of the two days that are over before: where it begins, stands, goes on, and ends.
+    // Of each of the two completed days, four points are kept: the begin and the end, and both ends
+    // of the stop.
     assert_eq!(kept.tracks.keep_house().unwrap().thinned, 2 * (1440 - 4));
     assert_eq!(count(&kept), 2 * 1440 + 2 * 4 + 3);
     assert_eq!(kept.tracks.keep_house().unwrap(), Kept::default());
     assert_eq!((kept.seen("b").0, kept.seen("c").0), (2, 1));
     assert_eq!(check(&kept.engine).problems, []);
-    // What comes late stays, also after a start; the next day has its turn.
+    // Late points stay, also after a restart; the next day is thinned in its turn.
     send(&kept, drive(-12)[100..101].to_vec());
     drop(kept);
     clock.go_on(1);
     let kept = open(dir.path(), &clock, (0, 0));
     assert_eq!(kept.tracks.keep_house().unwrap().thinned, 1440 - 4);
     assert_eq!(count(&kept), 1440 + 3 * 4 + 1 + 3);
-    // The one that is left is the newest of its entity.
+    // The remaining point is the newest of its entity.
     clock.go_on(30);
     assert_eq!(kept.tracks.keep_house().unwrap().thinned, 1440 - 4);
     assert_eq!(kept.seen("a"), (4 * 4 + 1, true, 3));
     assert_eq!(check(&kept.engine).problems, []);
-    // Nothing says where it was once it is erased.
+    // After the erasure, nothing tells where the entity was.
     for name in ["a", "b", "c"] {
         let name = Name::new(name).unwrap();
         assert!(kept.tracks.erase(&kept.info, &name).unwrap());
@@ -276,7 +278,7 @@ fn an_erased_entity_leaves_nothing_and_comes_anew() {
     let world = World::new();
     fenced(&world);
     let positions = [at(59.0, 18.0), at(59.1, 18.1)];
-    // Every 20 seconds: more than one part, which end with a bucket.
+    // One point each 20 seconds: more than one part; parts end with a bucket.
     let all: Vec<_> = (0..25_000)
         .map(|n| {
             report(
@@ -299,7 +301,7 @@ fn an_erased_entity_leaves_nothing_and_comes_anew() {
     };
     assert!(events(&world) > 20);
     assert!(world.tracks.erase(&fleet, &name).unwrap());
-    // Once its tables are merged, no row says that they are to be.
+    // Once its tables are compacted, the row that asks for that is gone.
     let is_rest =
         |row: &(Family, Vec<u8>, Vec<u8>)| row.0 == Family::Meta && row.1.starts_with(b"purge/");
     let rows = (0..3000).find_map(|_| {
@@ -318,7 +320,7 @@ fn an_erased_entity_leaves_nothing_and_comes_anew() {
     assert!(found == alone);
     assert!(!world.tracks.erase(&fleet, &name).unwrap());
     world.check();
-    // Any number of times.
+    // Erasing works any number of times.
     for _ in 0..10 {
         world.send(vec![report("secret", 0, positions[0])]);
         let view = world.tracks.view();
@@ -404,7 +406,7 @@ fn what_is_exported_is_imported_as_it_was() {
         }
         report
     });
-    // The first has all tags, so that these have the same order.
+    // The first report has all tags, so that the tags get the same order.
     let mut reports: Vec<_> = reports.collect();
     for report in &mut reports {
         report.point.tags |= 3;
@@ -446,7 +448,7 @@ fn what_is_exported_is_imported_as_it_was() {
     }
 }
 
-/// Nobody was told of an export that found nothing, so that neither its time nor the end of its client ended it.
+/// An export that finds no points can be stopped, too.
 #[test]
 fn an_export_that_finds_nothing_can_be_ended() {
     let world = World::new();

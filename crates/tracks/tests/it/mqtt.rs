@@ -1,4 +1,5 @@
-//! A real broker, Debian's mosquitto: what was published with QoS 1 is there, though the service is killed meanwhile.
+//! With a real broker, Debian's mosquitto: messages with QoS 1 are stored, even if the service is
+//! killed meanwhile.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +17,7 @@ use tracks::service::Options;
 
 use crate::http::World;
 
-/// A process that is killed where a test leaves it.
+/// A process that is killed when this is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -26,7 +27,7 @@ impl Drop for Process {
     }
 }
 
-/// A tool, if it is there; says what is skipped otherwise.
+/// Finds a tool; if it is missing, prints that the test is skipped.
 fn find(tool: &str, package: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/usr/local/sbin";
     let found = std::env::split_paths(&path)
@@ -46,7 +47,7 @@ fn pause(millis: u64) {
     SystemClock::shared().sleep(Duration::from_millis(millis));
 }
 
-/// Waits until something is so, for half a minute at most.
+/// Waits until a condition holds, for at most half a minute.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..600 {
         if is_so() {
@@ -57,7 +58,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what}: not within 30 s");
 }
 
-/// A port that nobody has, or had a moment ago.
+/// A port that was free a moment ago.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
@@ -102,7 +103,7 @@ fn get(address: SocketAddr, path: &str) -> Option<String> {
     answer.body_mut().read_to_string().ok()
 }
 
-/// Publishes lines with QoS 1, and returns when the broker has them.
+/// Publishes lines with QoS 1, and returns once the broker has them.
 fn publish(tool: &Path, port: u16, topic: &str, lines: &[String]) {
     let port = port.to_string();
     let child = Command::new(tool)
@@ -175,7 +176,7 @@ fn what_was_published_is_there_though_the_service_is_killed() {
         let name = format!("phone{n}");
         until(&name, || points(address, &name) == 1000);
     }
-    // Nothing is left to be acknowledged, and what is no position is.
+    // All messages are acknowledged, also those without a position.
     publish(
         &sender,
         port,
@@ -253,7 +254,7 @@ fn a_broker_that_goes_is_found_again_with_a_password() {
         value.map_or(-1, |value| value.parse::<i64>().unwrap())
     };
     assert_eq!(metric("tracks_mqtt_connected"), -1);
-    // Nobody is there yet.
+    // Nobody is subscribed yet.
     let of = |password: &str| Settings {
         user: Some("tracks".to_owned()),
         password: Some(password.to_owned()),
@@ -315,7 +316,7 @@ fn back_pressure_reaches_the_broker_and_all_is_taken_in_the_end() {
     until("all", || points(world.address(), "phone") == 300);
 }
 
-/// Something that is no broker: the client goes on trying, and nothing else is disturbed.
+/// If the server is not a broker, the client keeps trying, and nothing else is affected.
 #[test]
 fn what_is_no_broker_is_said_and_left_again() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -371,7 +372,7 @@ fn a_broker_with_tls_is_trusted_by_its_certificate_alone() {
         ca: ca.to_owned(),
         ..settings(port)
     };
-    // Another name, and another certificate.
+    // A certificate for another name, and another certificate.
     let other = tempfile::tempdir().unwrap();
     crate::http::tls::write_certificate(other.path());
     for settings in [

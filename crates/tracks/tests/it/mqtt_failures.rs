@@ -1,4 +1,4 @@
-//! A broker that says what it is told to say, and stores that fail: one report for itself, or all of them.
+//! A scripted broker, and stores that fail: for one report, or for all of them.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,15 +19,15 @@ use tracks::store::{Engine, Store, Told, View};
 
 use crate::http::{World, eventually};
 
-/// What is wrong with a store.
+/// The fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ill {
     No,
     /// The rows of one entity are damaged.
     Damaged,
-    /// Whoever reads them panics.
+    /// Reading them panics.
     Panics,
-    /// Whoever reads them next panics, and nobody behind.
+    /// Reading them panics once.
     PanicsOnce,
     /// No write is taken.
     Writes(ErrorKind),
@@ -85,7 +85,7 @@ impl Store for Sick {
     }
 }
 
-/// A service whose store fails on demand, and what it says.
+/// A service whose store fails on demand, and its notices.
 struct Patient {
     world: World,
     ill: Arc<Mutex<Ill>>,
@@ -128,7 +128,7 @@ impl Patient {
         *self.ill.lock().unwrap() = ill;
     }
 
-    /// The next connection, let in.
+    /// The next connection, accepted.
     fn connected(&self) -> Peer {
         let (stream, _) = self.broker.accept().unwrap();
         let timeout = Some(Duration::from_secs(15));
@@ -141,7 +141,7 @@ impl Patient {
         peer
     }
 
-    /// And subscribed.
+    /// The next connection, accepted and subscribed.
     fn subscribed(&self) -> Peer {
         let mut peer = self.connected();
         peer.send(&SUBACK);
@@ -164,14 +164,14 @@ impl Patient {
 
 impl Drop for Patient {
     fn drop(&mut self) {
-        // First, as the service waits for nobody else.
+        // Dropped first, so that the client has ended before the service does.
         drop(self.client.take());
     }
 }
 
 const SUBACK: [u8; 5] = [0x90, 3, 0, 1, 1];
 
-/// The client, as the broker sees it.
+/// The client, as seen by the broker.
 struct Peer(TcpStream);
 
 impl Peer {
@@ -179,7 +179,7 @@ impl Peer {
         self.0.write_all(bytes).unwrap();
     }
 
-    /// The next packet's type and body; `None`: the connection has ended.
+    /// The type and the body of the next packet; `None` if the connection has ended.
     fn packet(&mut self) -> Option<(u8, Vec<u8>)> {
         let mut head = [0; 2];
         self.0.read_exact(&mut head).ok()?;
@@ -189,7 +189,7 @@ impl Peer {
         Some((head[0], body))
     }
 
-    /// A position of an entity, with QoS 1.
+    /// Publishes a position of an entity with QoS 1.
     fn publish(&mut self, id: u16, entity: &str) {
         let topic = format!("owntracks/jane/{entity}");
         let time = 1_700_000_000 + u32::from(id);
@@ -203,7 +203,7 @@ impl Peer {
         self.send(&[&[0x32][..], &len, &body].concat());
     }
 
-    /// The next ids that are acknowledged, so many at most.
+    /// The next acknowledged ids, at most `most`.
     fn acknowledged(&mut self, most: usize) -> Vec<u16> {
         let mut all = Vec::new();
         while all.len() < most
@@ -217,11 +217,11 @@ impl Peer {
     }
 }
 
-/// A report that failed for itself ended the session, and came again for ever: nothing else came any more.
+/// A report that always fails is given up and reported, and the session goes on.
 #[test]
 fn a_report_that_always_fails_is_said_and_the_others_flow() {
     let mut options = Options::default();
-    // All are neighbours, so that one that panics takes the others along.
+    // One shard, so that a report that panics makes its neighbours fail, too.
     options.write.shards = 1;
     for ill in [Ill::Damaged, Ill::Panics] {
         let patient = Patient::new(&options, |_| ());
@@ -258,8 +258,8 @@ fn a_report_that_always_fails_is_said_and_the_others_flow() {
     }
 }
 
-/// A good report of an entity of which one was given up before was given up as well, without one try alone, where something else
-/// made it fail.
+/// A report of an entity of which one was given up before is still tried once alone, so that it is
+/// not lost because of another report.
 #[test]
 fn who_was_given_up_has_one_try_alone() {
     let mut options = Options::default();
@@ -277,7 +277,7 @@ fn who_was_given_up_has_one_try_alone() {
     assert_eq!(patient.metric("tracks_mqtt_given_up_total"), 1);
 }
 
-/// Whatever the store says when it takes no writes at all, the broker keeps the messages.
+/// Whatever error the store returns, the broker keeps the messages while no write is taken.
 #[test]
 fn nothing_is_acknowledged_while_the_store_takes_no_writes() {
     let patient = Patient::new(&Options::default(), |_| ());
@@ -307,8 +307,8 @@ fn nothing_is_acknowledged_while_the_store_takes_no_writes() {
     });
 }
 
-/// What a broker has kept comes before its answer to the subscription. It was not acknowledged then, and where it was more
-/// than 1,024 messages, or the service had no room, the connection was given up, each time.
+/// The broker may send stored messages before it answers the subscription: they are acknowledged
+/// meanwhile, also if there are more than `IN_FLIGHT_MAX`.
 #[test]
 fn a_backlog_before_the_answer_to_the_subscription_is_acknowledged() {
     let mut options = Options::default();
@@ -344,7 +344,7 @@ fn a_broker_that_does_not_answer_the_subscription_is_left() {
         settings.answer_timeout = Duration::from_millis(300);
     });
     let mut peer = patient.connected();
-    // It is there, and does all else.
+    // The session works otherwise.
     peer.publish(1, "phone");
     assert_eq!(peer.acknowledged(2), [1]);
     let mut peer = patient.subscribed();

@@ -1,5 +1,5 @@
-//! Objects that are all at one place: there is one cell for all of them, which cannot be cut any more, and still each question
-//! reads no more rows than it must, and ends in time.
+//! Many objects at one place: they share one cell, which cannot be halved, and still each query
+//! reads no more rows than necessary, and ends in time.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tracks::read::{self, Cursor, Filter};
 
 use crate::world::{World, at, report};
 
-/// How many there are; `IRONSTONE_TRACKS_AT_ONE_PLACE` says more, as 1000000.
+/// The number of objects; `IRONSTONE_TRACKS_AT_ONE_PLACE` overrides it, for example with 1000000.
 fn objects() -> u64 {
     let more = std::env::var("IRONSTONE_TRACKS_AT_ONE_PLACE");
     more.map_or(100_000, |n| n.parse().unwrap())
 }
 
-/// How long something may take: a millisecond for a hundred rows is far more than it needs in any build.
+/// Checks the time of a run: a millisecond for a hundred rows is far more than any build needs.
 fn in_time<T>(what: &str, rows: u64, run: impl FnOnce() -> T) -> T {
     let clock = SystemClock::shared();
     let since = clock.monotonic_nanos();
@@ -45,7 +45,8 @@ fn a_crowd_at_one_place_is_asked_about_in_bounded_work() {
     let (view, fleet) = (world.tracks.view(), world.fleet().fleet);
     let all = Filter::default();
 
-    // Page by page each is found once, and read once, but for the one behind each page.
+    // Page by page, each object is found once, and read once, except the first one of the next
+    // page.
     let circle = Circle::new(place, 10.0).unwrap();
     let patience = world.tracks.patience();
     let (mut found, mut pages, mut from) = (0, 0, None);
@@ -74,7 +75,7 @@ fn a_crowd_at_one_place_is_asked_about_in_bounded_work() {
     assert_eq!((page.hits.len(), page.next.is_some()), (100, true));
     assert!(patience.rows() <= 110, "{} rows", patience.rows());
 
-    // Beside the crowd nobody pays for it.
+    // A search beside the crowd does not read it.
     let patience = world.tracks.patience();
     let beside = Rectangle::of_degrees(0.009, -0.01, 0.02, 0.01).unwrap();
     let page = in_time("beside it", 100, || {
@@ -83,7 +84,8 @@ fn a_crowd_at_one_place_is_asked_about_in_bounded_work() {
     assert_eq!(page.hits.len(), 1);
     assert!(patience.rows() <= 10, "{} rows", patience.rows());
 
-    // Of those that are equally near the first ones are given: the crowd is read, and not twice.
+    // Among equally near objects, those with the lowest numbers are returned: the crowd is read,
+    // but only once.
     let patience = world.tracks.patience();
     let hits = in_time("nearest", count, || {
         let how = (10, f64::MAX, Surface::Sphere);

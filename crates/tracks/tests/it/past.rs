@@ -1,4 +1,4 @@
-//! Who was where, compared with looking at everything.
+//! Queries about the past, compared with brute force.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::queries::{Counts, is_in, questions};
 use crate::shapes::{Place, some_shape};
 use crate::world::{NOW, World, around, at, near, report};
 
-/// Some entities that walk, with all their points.
+/// Some walking entities, with all their points.
 fn walks(world: &World, rng: &mut Rng) -> Vec<Report> {
     let mut reports = Vec::new();
     for n in 0..20 {
@@ -155,7 +155,7 @@ fn tracks_have_the_points_that_are_wanted() {
     }
 }
 
-/// What is simplified in pieces has the ends of the pieces, and none is twice.
+/// A track that is simplified in pieces keeps the ends of the pieces, without duplicates.
 #[test]
 fn long_tracks_are_simplified_in_pieces() {
     let world = World::new();

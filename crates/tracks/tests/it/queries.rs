@@ -1,4 +1,4 @@
-//! Who is where now, compared with looking at everything.
+//! Queries about the present, compared with brute force.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,14 @@ use tracks::store::View;
 use crate::shapes::{Drawn, HALF_AROUND, Has, Place, circle, some_shape};
 use crate::world::{NOW, World, around, at, near, part, report};
 
-/// How many questions each test asks; `IRONSTONE_TRACKS_SHAPES` asks more.
+/// The number of queries of each test; `IRONSTONE_TRACKS_SHAPES` overrides it.
 pub(crate) fn questions() -> u64 {
     let more = std::env::var("IRONSTONE_TRACKS_SHAPES");
     more.map_or(20_000, |n| n.parse().unwrap())
 }
 
-/// Entities, some at one place, at a pole, on the antimeridian, or anywhere, and where each is.
+/// Entities, some at the same place, at a pole, on the antimeridian, or anywhere, with their
+/// positions.
 fn scattered(world: &World, rng: &mut Rng, count: usize) -> Vec<(Report, Place)> {
     let mut reports: Vec<Report> = Vec::new();
     for n in 0..count {
@@ -63,7 +64,7 @@ fn is_meant(filter: Filter, report: &Report) -> bool {
     report.point.tags & filter.tags == filter.tags && report.time.unwrap() >= filter.since
 }
 
-/// Seldom the one that takes long.
+/// Mostly the sphere, because the ellipsoid is slow.
 fn some_surface(rng: &mut Rng) -> Surface {
     if rng.one_in(16) {
         Surface::Ellipsoid
@@ -94,7 +95,7 @@ fn all_within(
     names
 }
 
-/// What the questions were, and what came of them.
+/// Statistics of the queries and their results.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     questions: u64,
@@ -104,13 +105,13 @@ pub(crate) struct Counts {
     large: u64,
     /// Places in a hole.
     in_holes: u64,
-    /// Answers with places on both sides of the antimeridian, near or far.
+    /// Answers with places on both sides of the antimeridian, near it or not.
     on_both_sides: u64,
-    /// Places so near to an edge that rounding decides: there the service's own opinion counts.
+    /// Places so near to an edge that rounding decides: there the service's own result is taken.
     doubts: u64,
 }
 
-/// Whether a place is in an area, by the second opinion.
+/// Whether a place is in an area, by independent formulas.
 pub(crate) fn is_in(drawn: &Drawn, place: &Place, counts: &mut Counts) -> bool {
     match drawn.has(place) {
         Has::Yes => true,
@@ -127,7 +128,7 @@ pub(crate) fn is_in(drawn: &Drawn, place: &Place, counts: &mut Counts) -> bool {
 }
 
 impl Counts {
-    /// How long it took is said, for long runs.
+    /// Prints how long it took, for long runs.
     fn said(&self, clock: &dyn Clock) {
         let seconds = clock.monotonic_nanos() / 1_000_000_000;
         eprintln!("{self:?}, 0 differences, {seconds} s");
@@ -180,7 +181,8 @@ fn areas_have_what_brute_force_finds() {
     );
 }
 
-/// Circles of 20,000 km and around it, whose edge is a small ring on the other side of the Earth: also of the nearest, and counts.
+/// Circles of about 20,000 km, whose edge is a small ring around the antipode; also in nearest and
+/// density queries.
 #[test]
 fn circles_around_half_of_the_earth_are_exact() {
     let world = World::new();
@@ -189,7 +191,7 @@ fn circles_around_half_of_the_earth_are_exact() {
     let (view, fleet) = (world.tracks.view(), world.fleet().fleet);
     let (mut counts, mut left_out) = (Counts::default(), 0);
     for n in 0..questions() / 20 {
-        // The other side of the Earth is near some of them.
+        // The antipodes of some entities.
         let (lat, lon) = reports[rng.below(400) as usize].1.position.degrees();
         let opposite = (-lat, (lon + 360.0).rem_euclid(360.0) - 180.0);
         let width = [0.0, 0.1, 1.0, 5.0][rng.below(4) as usize];
@@ -229,7 +231,8 @@ fn circles_around_half_of_the_earth_are_exact() {
     );
 }
 
-/// Where the nearest are asked for: a third so that the answer goes over the antimeridian or a pole.
+/// The place of a nearest query: for a third of them, the answer crosses the antimeridian or a
+/// pole.
 fn some_from(rng: &mut Rng, must_cross: bool, reports: &[(Report, Place)]) -> Position {
     let (centre, line) = (near(rng), (part(rng, 4.0) - 18.0, 180.0));
     match rng.below(4) {
@@ -241,8 +244,9 @@ fn some_from(rng: &mut Rng, must_cross: bool, reports: &[(Report, Place)]) -> Po
     }
 }
 
-/// A distance that another formula says as well; rounding is a part in 10⁹, and half a millimetre on the ellipsoid. Within a
-/// kilometre of the other side of the Earth the haversine formula is decimetres off, as is said where it is used.
+/// Whether two formulas agree: rounding is a part in 10⁹, and half a millimetre on the ellipsoid.
+/// Within a kilometre of the antipode the haversine formula is off by decimetres; see
+/// [`HALF_AROUND`].
 fn is_near(a: f64, b: f64) -> bool {
     let most = if b > HALF_AROUND - 1000.0 {
         0.5
@@ -252,7 +256,8 @@ fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() <= most
 }
 
-/// The nearest are right, where distances are those of the second opinion, in order, and nobody left out is nearer.
+/// Checks nearest hits: distances agree with the independent formulas, are in order, and no entity
+/// that was left out is nearer.
 fn assert_nearest(
     hits: &[read::Hit],
     right: &[(Option<f64>, &Report)],
@@ -270,7 +275,7 @@ fn assert_nearest(
         a.total_cmp(&b).then(x.cmp(&y)).is_lt()
     };
     assert!(hits.is_sorted_by(is_sorted));
-    // Nobody behind this is missed.
+    // No entity nearer than this may be missing.
     let reach = match hits.last() {
         Some(hit) if hits.len() == k => hit.distance.unwrap(),
         _ if k == 0 => -1.0,
@@ -284,7 +289,7 @@ fn assert_nearest(
             .last()
             .filter(|last| last.position == report.point.position);
         match (distance, found) {
-            // At one place the numbers say who comes first.
+            // At equal distances, lower numbers come first.
             (Some(_), None) if hits.len() == k && last.is_some() => {
                 assert!(last.unwrap().entity < report.entity.number(0));
             }
@@ -299,7 +304,7 @@ fn assert_nearest(
             (Some(d), None) => assert!(*d > reach, "{report:?} at {d}"),
         }
     }
-    // What is found is of those that were asked for.
+    // All results are among the entities of the query.
     assert_eq!(seen, hits.len());
 }
 
@@ -349,7 +354,7 @@ fn the_nearest_are_those_of_brute_force() {
     assert!(e.to_string().contains("10000 at most"), "{e}");
 }
 
-/// A million at one place is as good as one cell: it cannot be cut any more.
+/// A million entities at one place are found, although their cell cannot be halved.
 #[test]
 fn many_at_one_place_are_found() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! Points that are replaced: a phone corrects where it was at a moment, in another place. The visit of the first place stayed
-//! behind, no point led to it any more, and so an erasure answered 204 and left where its number had been.
+//! Replaced points: a phone corrects its position at a time. The visit of the former position must
+//! go with it; otherwise no point leads to the visit, and an erasure would leave it.
 
 use base::rng::Rng;
 use tracks::model::name::Name;
@@ -23,7 +23,7 @@ fn an_erasure_leaves_no_visit_of_a_point_that_was_replaced() {
     let world = World::new();
     world.send(vec![report("car", 0, at(59.0, 18.0))]);
     world.send(vec![report("car", 0, at(59.1, 18.0))]);
-    // In one round, and behind a newer one.
+    // In one round, and after a newer point.
     let late = [(50, 59.2), (60, 59.3), (50, 59.4), (50, 59.2), (50, 59.5)];
     world.send(
         late.map(|(time, lat)| report("car", time, at(lat, 18.0)))
@@ -47,7 +47,7 @@ fn a_visit_stays_while_another_point_has_it() {
     world.send(vec![report("car", 1, there)]);
     assert_eq!(visits(&world), 1);
     world.check();
-    // Back again: its visit is written anew.
+    // Back again: the visit is written again.
     world.send(vec![report("car", 2, there), report("car", 1, here)]);
     world.send(vec![report("car", 3, here), report("car", 2, here)]);
     world.check();

@@ -1,4 +1,4 @@
-//! What reports do to the rows.
+//! The effect of reports on the rows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,7 +31,7 @@ fn newer_reports_move_late_ones_are_history_and_equal_ones_change_nothing() {
     assert_eq!(outcome(&world, report("a", -60, there)), Outcome::Same);
     assert_eq!(world.rows(), rows);
     assert_eq!(outcome(&world, report("a", 60, there)), Outcome::Moved);
-    // The same time, another place: the later arrival is right, and moves the entity back to where it was.
+    // The same time, but another place: the later arrival replaces the point, and moves the entity.
     assert_eq!(outcome(&world, report("a", 60, here)), Outcome::Moved);
     assert_eq!(outcome(&world, report("a", -60, here)), Outcome::Late);
     let findings = world.check();
@@ -48,7 +48,7 @@ fn newer_reports_move_late_ones_are_history_and_equal_ones_change_nothing() {
     assert_eq!(read::find(&*view, fleet, &other).unwrap(), None);
 }
 
-/// Reports of some entities, each with another time.
+/// Reports of some entities, each with a different time.
 fn some(rng: &mut Rng, count: i64) -> Vec<Report> {
     let mut centres: Vec<_> = (0..20).map(|_| near(rng)).collect();
     (0..count)
@@ -116,7 +116,8 @@ fn each_report_stands_for_itself() {
     assert_eq!(world.check().entities, 2);
 }
 
-/// Another name has the number already, and an erased one is used again.
+/// If another name has the number already, the next one is used; the number of an erased name is
+/// used again.
 #[test]
 fn names_with_one_hash_are_different_entities() {
     let world = World::new();
@@ -182,7 +183,7 @@ fn answers_come_when_it_is_durable_also_for_what_was_there() {
         let ticket = world.tracks.report_at(&fleet, one(), ack, NOW).unwrap();
         let answer = ticket.wait();
         assert_eq!(*answer.outcomes[0].as_ref().unwrap(), outcome);
-        // What was there already has a number to wait for, too.
+        // Reports that were stored already have a number to wait for, too.
         assert!(answer.number > 0);
         if ack == Ack::Durable {
             world.tracks.store().wait_durable(answer.number).unwrap();

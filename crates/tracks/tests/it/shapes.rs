@@ -1,6 +1,6 @@
-//! Areas that are drawn, each with a second opinion of what is in it: by other formulas than the service's own, from the numbers
-//! that it was drawn from. Distances are chords of unit vectors and Vincenty's, rectangles are intervals of whole numbers, polygons
-//! are winding numbers.
+//! Random areas, with an independent test of which places are inside, by other formulas than the service's, from the
+//! numbers that the area was made of. Distances are chords of unit vectors and Vincenty's, rectangles are intervals
+//! of whole numbers, polygons are winding numbers.
 
 use base::rng::Rng;
 use tracks::geo::polygon::{Corner, Polygon};
@@ -21,7 +21,7 @@ const RADIUS: f64 = 6_371_008.8;
 /// Half of the way around the Earth, rounded up: the greatest radius.
 pub(crate) const HALF_AROUND: f64 = 20_015_115.0;
 
-/// A position, with what is computed once.
+/// A position, with precomputed values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) position: Position,
@@ -45,7 +45,7 @@ impl From<Position> for Place {
 }
 
 impl Place {
-    /// Metres on a surface. `None`: Vincenty's formula does not say.
+    /// The distance in metres on a surface. `None` if Vincenty's formula does not converge.
     pub(crate) fn distance(&self, other: &Self, surface: Surface) -> Option<f64> {
         match surface {
             Surface::Sphere => Some(RADIUS * self.angle(other)),
@@ -53,7 +53,7 @@ impl Place {
         }
     }
 
-    /// Between the vectors, exact for small and great ones.
+    /// The angle between the vectors, exact for small and large ones.
     fn angle(&self, other: &Self) -> f64 {
         let ([a, b, c], [x, y, z]) = (self.unit, other.unit);
         let cross = [b * z - c * y, c * x - a * z, a * y - b * x];
@@ -61,7 +61,8 @@ impl Place {
         sin.atan2(a * x + b * y + c * z)
     }
 
-    /// T. Vincenty's inverse formula (1975), half a millimetre off at most; between nearly opposite places it does not end.
+    /// T. Vincenty's inverse formula (1975), with an error of at most half a millimetre; it does not converge between
+    /// nearly opposite places.
     fn vincenty(&self, other: &Self) -> Option<f64> {
         if (self.lat, self.lon) == (other.lat, other.lon) {
             return Some(0.0);
@@ -80,7 +81,7 @@ impl Place {
             let sigma = sin_sigma.atan2(cos_sigma);
             let sin_alpha = c1 * c2 * sin / sin_sigma;
             let squared = 1.0 - sin_alpha * sin_alpha;
-            // Along the equator there is none.
+            // Along the equator it is undefined.
             let middle = if squared > 1e-15 {
                 cos_sigma - 2.0 * s1 * s2 / squared
             } else {
@@ -107,12 +108,12 @@ impl Place {
         None
     }
 
-    /// Whether the circle goes over the antimeridian or a pole.
+    /// Whether the circle crosses the antimeridian or contains a pole.
     pub(crate) fn crosses_within(&self, metres: f64) -> bool {
         let angle = metres / RADIUS;
         let to_pole = ((POLE - self.lat.abs()) as f64 / DEGREE as f64).to_radians();
         let from_line = ((TURN / 2 - self.lon.abs()) as f64 / DEGREE as f64).to_radians();
-        // The nearest place of a meridian that is a quarter away or more is a pole.
+        // On a meridian that is at least a quarter turn away, the nearest place is a pole.
         let is_quarter = from_line >= std::f64::consts::FRAC_PI_2;
         let to_line = (from_line.sin() * to_pole.sin()).asin();
         angle > to_pole || (!is_quarter && angle > to_line)
@@ -123,12 +124,12 @@ impl Place {
     }
 }
 
-/// Corners as they go on over the antimeridian: longitude, latitude.
+/// Corners, continued over the antimeridian: longitude, latitude.
 type Ring = Vec<(i64, i64)>;
 
 #[derive(Debug)]
 enum Truth {
-    /// From its west edge so far eastwards.
+    /// From the west edge, this far eastwards.
     Rectangle {
         west: i64,
         width: i64,
@@ -146,7 +147,7 @@ enum Truth {
     },
 }
 
-/// What there is to say of a place.
+/// The result of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Has {
     Yes,
@@ -157,7 +158,7 @@ pub(crate) enum Has {
     Doubt,
 }
 
-/// An area, for the service and for the second opinion.
+/// An area, for the service and for the independent test.
 pub(crate) struct Drawn {
     pub(crate) shape: Box<dyn Shape>,
     truth: Truth,
@@ -170,7 +171,7 @@ impl std::fmt::Debug for Drawn {
 }
 
 impl Drawn {
-    /// Of the numbers that it was drawn from.
+    /// The independent test.
     pub(crate) fn has(&self, place: &Place) -> Has {
         let of = |is_in| if is_in { Has::Yes } else { Has::No };
         match &self.truth {
@@ -193,9 +194,9 @@ impl Drawn {
         }
     }
 
-    /// Whether it has places on both sides of the antimeridian, or a pole.
+    /// Whether it has places on both sides of the antimeridian, or contains a pole.
     pub(crate) fn crosses(&self) -> bool {
-        // An odd multiple of 180 degrees between both.
+        // An odd multiple of 180 degrees is between both.
         let is_over =
             |west: i64, east: i64| (east - 1 + TURN / 2) / TURN > (west + TURN / 2) / TURN;
         match &self.truth {
@@ -205,7 +206,7 @@ impl Drawn {
                 south,
                 north,
             } => {
-                // Whole numbers are divided towards 0: from above it.
+                // Made positive, because integer division rounds towards 0.
                 let west = west + 4 * TURN;
                 *north == POLE || *south == -POLE || is_over(west, west + width)
             }
@@ -222,7 +223,7 @@ impl Drawn {
         matches!(self.truth, Truth::Polygon { .. })
     }
 
-    /// Whether it is higher than a quarter of the Earth, or wider.
+    /// Whether it is more than a quarter of the Earth high or wide.
     pub(crate) fn is_large(&self) -> bool {
         match &self.truth {
             Truth::Rectangle {
@@ -251,7 +252,7 @@ fn in_circle(centre: &Place, radius: f64, surface: Surface, place: &Place) -> Ha
             _ => Has::Doubt,
         };
     }
-    // Squares of chords: no formula of distances is needed.
+    // Squares of chords: no formula for distances is needed.
     let pairs = centre.unit.iter().zip(place.unit);
     let squared: f64 = pairs.map(|(a, b)| (a - b) * (a - b)).sum();
     let chord = 2.0
@@ -283,7 +284,8 @@ fn in_polygon(outer: &Ring, hole: &Ring, place: &Place) -> Has {
     if is_hole { Has::Hole } else { Has::No }
 }
 
-/// How often a ring goes around a place, by its edges over the latitude of the place; `None`: the place is on an edge.
+/// The winding number of a ring around a place, by the edges that cross the place's latitude; `None` if the place is
+/// on an edge.
 fn winding(ring: &Ring, (x, y): (i64, i64)) -> Option<i32> {
     let mut winding = 0;
     for (&(ax, ay), &(bx, by)) in ring.iter().zip(ring.iter().cycle().skip(1)) {
@@ -308,7 +310,7 @@ fn units(degrees: f64) -> i64 {
     (degrees * DEGREE as f64).round() as i64
 }
 
-/// At least −180 and below 180 degrees.
+/// At least −180 and less than 180 degrees.
 fn wrapped(lon: i64) -> i64 {
     (lon + TURN / 2).rem_euclid(TURN) - TURN / 2
 }
@@ -317,13 +319,13 @@ fn degrees(units: i64) -> f64 {
     units as f64 / DEGREE as f64
 }
 
-/// Where one is and how wide, degrees.
+/// The centre and the width of an area, degrees.
 struct Where {
     lat: f64,
     lon: f64,
     width: f64,
     is_large: bool,
-    /// Over which line, where it must be over one.
+    /// The line that it must cross, if any.
     over: Option<Line>,
 }
 
@@ -380,10 +382,11 @@ fn some_where(rng: &mut Rng, must_cross: bool) -> Where {
     }
 }
 
-/// One; over the antimeridian or a pole, where it must be. Some have edges, corners or centres that are places.
+/// A random area; with `must_cross`, it crosses the antimeridian or a pole. Some have edges, corners or centres at
+/// places.
 pub(crate) fn some_shape(rng: &mut Rng, places: &[Place], must_cross: bool) -> Drawn {
     let kind = rng.below(3);
-    // As often as each kind is meant, however seldom one of it can be made.
+    // Retried, so that each kind is as frequent as intended, however rarely it can be made.
     for _ in 0..1000 {
         let of = some_where(rng, must_cross);
         let place = (rng.one_in(8) && !places.is_empty())
@@ -419,7 +422,7 @@ fn some_rectangle(rng: &mut Rng, of: &Where, place: Option<Place>) -> Drawn {
     }
     let from = wrapped(west);
     let mut to = wrapped(west + width);
-    // 180 and −180 are the same, where there is something between.
+    // 180 and −180 are the same, unless the width is 0.
     if to == -TURN / 2 && width > 0 && rng.one_in(2) {
         to = TURN / 2;
     }
@@ -464,14 +467,15 @@ pub(crate) fn circle(centre: Position, radius: f64, surface: Surface) -> Drawn {
     }
 }
 
-/// With a hole, always. `None`: it would go over a pole, which only a wedge does as polygons do.
+/// A polygon, always with a hole. `None` if it would contain a pole, which only a wedge does as polygons must.
 fn some_polygon(rng: &mut Rng, of: &Where, place: Option<Place>) -> Option<Drawn> {
     let (mut outer, mut hole) = if of.over == Some(Line::Pole) {
         wedge(rng, of)
     } else {
         let width = of.width.min(85.0);
         let corners = 5 + rng.below(12);
-        // No edge is nearer to the centre: corners are so far from it at least, and two next to each other at most so far apart.
+        // No edge is nearer to the centre than this: corners have a least distance from it, and neighbouring corners
+        // a largest angle.
         let inner = 0.4 * (std::f64::consts::PI * 1.8 / corners as f64).cos();
         let count = 3 + rng.below(6);
         (
@@ -515,7 +519,7 @@ fn star(rng: &mut Rng, (lat, lon): (f64, f64), width: f64, corners: u64) -> Ring
     (0..corners).map(|n| corner(n, rng)).collect()
 }
 
-/// From somewhere up to a pole, and along it; between longitudes −180 and 180, as they are written there.
+/// A polygon from somewhere up to a pole and along it, between longitudes −180 and 180, as it must be written there.
 fn wedge(rng: &mut Rng, of: &Where) -> (Ring, Ring) {
     let height = of.width.min(80.0);
     let span = if rng.one_in(4) {
@@ -531,7 +535,7 @@ fn wedge(rng: &mut Rng, of: &Where) -> (Ring, Ring) {
             (units(lon), units(90.0 - height * (0.5 + part(rng, 0.5))))
         })
         .collect();
-    // Around the pole it ends where it begins.
+    // Around the pole, it ends where it begins.
     let (first, last) = (outer[0], outer.len() - 1);
     if span >= 360.0 {
         outer[last].1 = first.1;
@@ -549,7 +553,7 @@ fn wedge(rng: &mut Rng, of: &Where) -> (Ring, Ring) {
     (outer, hole)
 }
 
-/// The second opinion has its own mistakes to fear: known distances.
+/// Checks the independent formulas with known distances.
 #[test]
 fn the_second_opinion_knows_its_distances() {
     let of = |lat, lon| Place::from(at(lat, lon));

@@ -1,4 +1,4 @@
-//! What the tests share: a service in a folder of its own, and places to be.
+//! Shared helpers: a service with a temporary folder, and places.
 
 use base::rng::Rng;
 use tracks::check;
@@ -12,7 +12,7 @@ use tracks::service::{Options, Tracks};
 use tracks::store::{Family, Store};
 use tracks::write::{Ack, Outcome};
 
-/// When reports arrive.
+/// The arrival of reports.
 pub(crate) const NOW: Time = Time(1_700_000_000 * SECOND);
 
 pub(crate) struct World {
@@ -33,7 +33,7 @@ impl World {
         self.tracks.fleets().get_or_make(&**store, &name).unwrap()
     }
 
-    /// Reports, answered.
+    /// Sends reports, and waits for the answer.
     pub(crate) fn send(&self, reports: Vec<Report>) -> Vec<base::Result<Outcome>> {
         let fleet = self.fleet();
         let ticket = self.tracks.report_at(&fleet, reports, Ack::Visible, NOW);
@@ -46,7 +46,7 @@ impl World {
         findings
     }
 
-    /// All rows, but for the fleets.
+    /// All rows, except those of fleets.
     pub(crate) fn rows(&self) -> Vec<(Family, Vec<u8>, Vec<u8>)> {
         let view = self.tracks.view();
         let mut out = Vec::new();
@@ -79,12 +79,12 @@ pub(crate) fn report(entity: &str, seconds: i64, position: Position) -> Report {
     }
 }
 
-/// From 0 to a width.
+/// A random number from 0 to `width`.
 pub(crate) fn part(rng: &mut Rng, width: f64) -> f64 {
     rng.below(1_000_001) as f64 / 1e6 * width
 }
 
-/// Where most tests happen: near the antimeridian, near a pole, and in Europe.
+/// The centres of most tests: near the antimeridian, near a pole, and in Europe.
 pub(crate) fn near(rng: &mut Rng) -> (f64, f64) {
     match rng.below(3) {
         0 => (part(rng, 4.0) - 18.0, part(rng, 4.0) - 182.0),
@@ -93,7 +93,7 @@ pub(crate) fn near(rng: &mut Rng) -> (f64, f64) {
     }
 }
 
-/// A place up to so many degrees from another one.
+/// A place up to `width` degrees from another one.
 pub(crate) fn around(rng: &mut Rng, (lat, lon): (f64, f64), width: f64) -> Position {
     let part = |rng: &mut Rng| (rng.below(2_000_001) as f64 / 1e6 - 1.0) * width;
     let lat = (lat + part(rng)).clamp(-90.0, 90.0);

@@ -1,4 +1,4 @@
-//! What calls answer.
+//! The answers of calls.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use tracks::service::Options;
 
 use super::{T, World, line, start};
 
-/// The names of the results, in their order.
+/// The names of the results, in order.
 fn names(world: &World, path: &str) -> Vec<String> {
     let json = world.get(path).json();
     let all = json["results"]
@@ -272,7 +272,7 @@ fn fleets_tags_and_times() {
     let refused = world.post("/v1/fleets/f/reports", &report(json!(many)));
     assert_eq!(refused.problem(), (400, "reports-refused".to_owned()));
     assert!(refused.detail().contains("33 tags"), "{}", refused.text);
-    // A time too far ahead is clamped here, and refused elsewhere.
+    // A time too far ahead is clamped in this fleet, and refused in others.
     let ahead = line("late", 4e9, 1.0, 2.0);
     assert_eq!(world.report(&ahead)["stored"], 1);
     let refused = world.post("/v1/fleets/other/reports", &ahead);
@@ -337,7 +337,7 @@ fn receipts_tell_when_reports_are_durable_and_end_with_the_start() {
     let gone = world.get(&path);
     assert_eq!(gone.problem(), (410, "receipt-expired".to_owned()));
     assert!(gone.detail().contains("again"));
-    // What was there when it started is durable.
+    // Reports that were stored when it started are durable.
     let again = world.post(visible, &report).json();
     assert_eq!(again["same"], 1);
     let path = format!("/v1/durable/{}", again["receipt"].as_str().unwrap());
@@ -382,7 +382,7 @@ fn the_description_has_all_calls() {
     routes.sort();
     assert_eq!(described, routes);
     assert!(api["components"]["schemas"]["Within"]["anyOf"].is_array());
-    // Each schema that is meant is there.
+    // Each referenced schema exists.
     let text = api.to_string();
     for part in text.split("#/components/schemas/").skip(1) {
         let name = part.split('"').next().unwrap();
@@ -413,7 +413,8 @@ fn distances_are_geodesic_where_that_is_asked_for() {
     };
     assert!((near("") - 63_630.0).abs() < 1.0);
     assert!((near("&geodesic=true") - 63_766.0).abs() < 1.0);
-    // Between both radii it is in the one, and not in the other.
+    // The distance is between both radii, so that one circle contains the place and the other does
+    // not.
     let circle = "/v1/fleets/f/within?circle=59.3293,18.0686,63700";
     let count = |path: &str| world.get(path).json()["results"].as_array().unwrap().len();
     assert_eq!(count(circle), 1);

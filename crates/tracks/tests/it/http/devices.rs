@@ -17,7 +17,7 @@ fn entity(world: &World, fleet: &str, name: &str) -> Value {
     answer.json()
 }
 
-/// A line of metrics.
+/// The value of a counter in the metrics.
 fn count(world: &World, protocol: &str, outcome: &str) -> u64 {
     let text = world.get("/metrics").text;
     let name =
@@ -48,7 +48,7 @@ fn owntracks_reports_are_taken() {
         (&json!(10.0), &json!(80), &json!(1_700_000_000.0))
     );
     assert_eq!(at["attributes"], json!({"tid": "JP"}));
-    // Again, with the fleet and the names in the address.
+    // Again, with the fleet and the names in the URL.
     is_empty_list(&world.post("/owntracks?fleet=family&u=joe&d=watch", OWNTRACKS));
     entity(&world, "family", "joe/watch");
     let basic = [("authorization", "Basic amFuZTpzZWNyZXQ=")];
@@ -75,7 +75,7 @@ fn owntracks_reports_are_taken() {
             "{outcome}: {body}"
         );
     }
-    // What a change of the app's settings can help is an error.
+    // A fault that a change of the app's settings can fix is an error.
     let encrypted = world.send(
         "/owntracks",
         &headers,
@@ -150,7 +150,7 @@ fn osmand_reports_are_taken() {
         world.get("/osmand?id=1&lat=1&lon=2&fleet=..").problem(),
         (400, "invalid-parameter".to_owned())
     );
-    // One that is too large for ever is not sent for ever.
+    // A message that is too large is acknowledged, so that it is not sent for ever.
     let large = format!("id=1&lat=1&lon=2&x={}", "x".repeat(1_100_000));
     assert_eq!(world.send("/osmand", &form, large.as_bytes()).status, 200);
     assert_eq!(count(&world, "osmand", "refused"), 1);
@@ -223,7 +223,7 @@ fn tokens_come_in_the_way_that_a_device_can() {
         world.get(&format!("{path}&token=istk_wrong")).problem().0,
         401
     );
-    // The token's only fleet is the device's.
+    // The device's fleet is the token's only one.
     assert_eq!(world.get(&format!("{path}&token={one}")).status, 200);
     assert_eq!(
         world.get(&format!("{path}&token={one}&fleet=taxis")).status,
@@ -252,7 +252,7 @@ fn tokens_come_in_the_way_that_a_device_can() {
         .find(|answer| answer.status != 200)
         .unwrap();
     assert_eq!(over.problem(), (429, "rate-exceeded".to_owned()));
-    // A token in the address is for devices alone.
+    // A token in the URL is only for devices.
     assert_eq!(
         world.get(&format!("/v1/fleets?token={one}")).problem().0,
         401

@@ -1,4 +1,4 @@
-//! The calls of docs/tracks.md, as they stand there, by curl.
+//! Runs the calls of docs/tracks.md, as they are written there, with curl.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::World;
 
 const TEXT: &str = include_str!("../../../../../docs/tracks.md");
 
-/// The lines of its shell blocks that call something.
+/// The lines of its shell blocks that make calls.
 fn calls() -> Vec<&'static str> {
     let mut in_shell = false;
     let mut out = Vec::new();
@@ -24,7 +24,7 @@ fn calls() -> Vec<&'static str> {
     out
 }
 
-/// Method and path of a call, as routes have them.
+/// The method and the path of a call, in the form of routes.
 fn route(call: &str) -> (&'static str, &'static str) {
     let method = match call.split_once(" -X ") {
         Some((_, rest)) => rest.split(' ').next().unwrap().to_lowercase(),
@@ -60,7 +60,7 @@ fn documented_calls_work() {
         return;
     }
     let backups = tempfile::tempdir().unwrap();
-    // Nothing goes there: no event is made between the call that makes the webhook and that which deletes it.
+    // Nothing is sent there: no event is made between making and deleting the webhook.
     let hosts = vec![Host::new("hooks.example.org", false).unwrap()];
     let config = Config {
         backups: Some(backups.path().to_owned()),
@@ -89,7 +89,7 @@ fn documented_calls_work() {
         );
         let output = Command::new("sh").arg("-c").arg(&line).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        // 28: the time is over, which ends a stream.
+        // 28 is curl's timeout, which ends a stream.
         let is_right = output.status.code() == Some(if is_endless { 28 } else { 0 });
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(is_right, "{call}\n{text:.500}\n{said}");

@@ -1,5 +1,6 @@
-//! The same reports, by another way or in another order, are the same rows: posted and imported, and posted in any order where the
-//! fleet's tags are there already. The clock stands still, so that all arrive at one time.
+//! The same reports make the same rows, whether they are posted or imported, and in any order of
+//! posting if the fleet's tags are declared. The clock stands still, so that all reports arrive at
+//! the same time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::{agent, answer};
 use crate::import::{by_import, rows, some};
 use crate::world::{NOW, around, near};
 
-/// It is always [`NOW`]; what waits goes on.
+/// A clock that always shows [`NOW`]; waits take real time.
 #[derive(Debug)]
 struct Still;
 
@@ -31,7 +32,7 @@ impl Clock for Still {
     }
 }
 
-/// A server that is stopped in the end.
+/// A server that is stopped when this is dropped.
 struct Served(Option<Server>);
 
 impl Served {
@@ -59,7 +60,7 @@ impl Served {
         assert_eq!(done.status, 200, "{}", done.text);
     }
 
-    /// Posts reports; how many were refused.
+    /// Posts reports; returns how many were refused.
     fn post(&self, kind: &str, body: &str) -> u64 {
         let request = agent()
             .post(self.url("/reports"))
@@ -77,7 +78,7 @@ impl Drop for Served {
     }
 }
 
-/// Posts a file as its lines, some at a time, or whole; how many reports were refused.
+/// Posts a file as lines, some at a time, or as a whole; returns how many reports were refused.
 fn by_http(dir: &Path, format: Format, file: &str) -> u64 {
     let server = Served::new(dir);
     if format == Format::GeoJson {
@@ -110,7 +111,7 @@ fn an_import_is_what_posting_the_same_file_is() {
     }
 }
 
-/// Lines of walks, each at another time, with tags.
+/// Reports of walks as lines, each with a different time, with tags.
 fn walks(rng: &mut Rng, count: i64) -> Vec<String> {
     let mut centres: Vec<_> = (0..12).map(|_| near(rng)).collect();
     let line = |n: i64| {
@@ -125,7 +126,7 @@ fn walks(rng: &mut Rng, count: i64) -> Vec<String> {
     (0..count).map(line).collect()
 }
 
-/// With fences: what they make of reports depends on the order, as it is documented, and nothing else does.
+/// With fences: only their state and events depend on the order of reports, as documented.
 #[test]
 fn neither_order_nor_repetition_of_posts_matters_where_tags_are_declared() {
     let mut rng = Rng::new(44);

@@ -1,4 +1,4 @@
-//! What is refused, and how that is said.
+//! Refused calls, and their errors.
 
 use super::{T, World, line};
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ fn good_reports_are_kept_beside_bad_ones() {
         assert_eq!(answer.problem(), (400, kind.to_owned()), "{body:.20}");
     }
     assert_eq!(world.report("[]")["stored"], 0);
-    // A fleet is not made by what is refused.
+    // A refused report does not make a fleet.
     let refused = world.post("/v1/fleets/none/reports", "{}");
     assert_eq!(refused.status, 400);
     assert_eq!(
@@ -86,14 +86,14 @@ fn good_reports_are_kept_beside_bad_ones() {
     );
 }
 
-/// A report that is refused for its time made its fleet and its tags all the same, and a fleet has 32 tags for ever.
+/// A report that is refused for its time makes neither its fleet nor its tags.
 #[test]
 fn what_is_refused_makes_neither_fleets_nor_tags() {
     let world = World::new();
     let report = |entity: &str, time: f64, tag: &str| {
         json!({"entity": entity, "lat": 1, "lon": 2, "time": time, "tags": [tag]}).to_string()
     };
-    // 2100: behind the clock of whoever runs this.
+    // The year 2100, which is ahead of the real clock.
     let ahead = 4_102_444_800.0;
     let post = |fleet: &str, body: &str| world.post(&format!("/v1/fleets/{fleet}/reports"), body);
     let is_there = |fleet: &str| world.get(&format!("/v1/fleets/{fleet}")).status == 200;
@@ -109,7 +109,7 @@ fn what_is_refused_makes_neither_fleets_nor_tags() {
         "reports-refused"
     );
     assert_eq!(tags(), json!(["bus"]));
-    // Beside good ones, in the order of the call.
+    // Beside valid ones, in the order of the call.
     let all = format!(
         "[{},{{}},{},{},{}]",
         report("a", ahead, "ghost"),
@@ -127,7 +127,8 @@ fn what_is_refused_makes_neither_fleets_nor_tags() {
         .collect();
     assert_eq!(indexes, [0, 1, 3]);
     assert_eq!(tags(), json!(["bus", "taxi"]));
-    // Where there would be too many tags, the reports that have them are refused, and the others are not.
+    // If there would be too many tags, the reports with new tags are refused, and the others are
+    // not.
     let many: Vec<String> = (0..31)
         .map(|n| report("e", T + f64::from(n), &format!("t{n}")))
         .collect();
@@ -136,7 +137,7 @@ fn what_is_refused_makes_neither_fleets_nor_tags() {
         (&answer["stored"], &answer["refused"][0]["index"]),
         (&json!(30), &json!(30))
     );
-    // Devices are answered with 200, and make no fleets so either.
+    // Devices are answered with 200, but make no fleets in this case either.
     let query = format!("/osmand?fleet=none&id=b&lat=1&lon=2&timestamp={ahead}");
     assert_eq!(world.get(&query).status, 200);
     let body = json!({"_type": "location", "lat": 1, "lon": 2, "tst": ahead}).to_string();
@@ -147,7 +148,7 @@ fn what_is_refused_makes_neither_fleets_nor_tags() {
     assert!(!is_there("none"));
 }
 
-/// Paths, statuses, types, and what the detail has.
+/// Paths, statuses, types, and a part of the detail.
 const CALLS: &[(&str, u16, &str, &str)] = &[
     ("/v1/fleets/g/entities/a", 404, "no-such-fleet", "g"),
     ("/v1/fleets/f/entities/b", 404, "no-such-entity", "b"),
@@ -317,7 +318,7 @@ fn bad_bodies_are_refused_by_name() {
     );
     let ack = world.post("/v1/fleets/f/reports?ack=soon", "{}");
     assert_eq!(ack.problem(), (400, "invalid-parameter".to_owned()));
-    // An array is not an object whose members have no names.
+    // An array is not accepted in place of an object.
     for body in [r#"[true,["bus"]]"#, "[null,null]"] {
         let refused = world.put("/v1/fleets/f", body);
         assert_eq!(refused.problem(), (400, "invalid-body".to_owned()));

@@ -1,4 +1,4 @@
-//! Fences and their events: made, shown, deleted, asked for.
+//! Fences and their events: making, showing, deleting and querying them.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ fn fences_are_made_shown_and_deleted() {
     }
 }
 
-/// Bodies that are no fences, and what is said of them.
+/// Bodies that are not valid fences, and a part of the error.
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn bad_fences() -> Vec<(String, &'static str)> {
     let circle = json!({"type": "Circle", "center": [18.0, 59.0], "radius": 500});
@@ -219,7 +219,7 @@ fn fixed_fleets_and_too_many_are_named() {
         assert_eq!(answer.problem(), (403, "too-many-fleets".to_owned()));
         assert!(answer.detail().contains("--max-fleets"), "{}", answer.text);
     }
-    // Who runs it may make more.
+    // A fleet can still be made explicitly.
     assert_eq!(world.put("/v1/fleets/h", "{}").status, 200);
     world.report(&line("a", T + 1.0, 1.0, 2.0));
 
@@ -264,7 +264,7 @@ fn a_fence_makes_the_kinds_of_events_that_it_is_to() {
         let there = [
             17.9, 18.0, 18.05, 18.1, 18.15, 18.2, 18.25, 18.3, 18.3, 18.4,
         ];
-        // Once through all, and once over all.
+        // First through all fences, then across all of them.
         let places = if round == 0 {
             &there[..]
         } else {
@@ -396,7 +396,7 @@ fn who_waits_for_events_gets_them_when_they_come() {
             .json()["events"],
         json!([])
     );
-    // Who still waits when it stops is answered.
+    // A call that still waits when the server stops is answered.
     let last = wait(next(&json), "");
     eventually("it waits", || {
         let text = world.get("/metrics").text;

@@ -1,4 +1,5 @@
-//! Hostile numbers, times, areas and bodies over HTTP: each is refused by name, or answered in time.
+//! Hostile numbers, times, areas and bodies over HTTP: each is refused by name, or answered in
+//! time.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{T, TIMEOUT, World, line, thread, timed};
 
-/// Positions of a polygon that nobody needs.
+/// More positions than any real polygon has.
 const MILLION: usize = 1_000_000;
 
 /// Posts a body, a piece so many times, that the server may not take to its end: what it answers is read meanwhile.
@@ -18,7 +19,8 @@ pub(super) fn post_large(
     (piece, times): (Vec<u8>, usize),
 ) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    // Many at once take their time where tests share few cores; what is bounded is what a neighbour waits for.
+    // Many calls at once take long if tests share few cores; the time of the neighbour is what is
+    // bounded.
     stream.set_read_timeout(Some(TIMEOUT * 4)).unwrap();
     let mut writing = stream.try_clone().unwrap();
     let len = piece.len() * times;
@@ -26,7 +28,7 @@ pub(super) fn post_large(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {len}\r\n\r\n"
     );
     let writer = thread(move || {
-        // The server may be gone by then.
+        // The server may have closed the connection.
         drop(writing.write_all(head.as_bytes()));
         for _ in 0..times {
             if writing.write_all(&piece).is_err() {
@@ -56,7 +58,7 @@ pub(super) fn post_large(
     answer
 }
 
-/// A ring of so many positions on a circle around 10, 10.
+/// A ring with this many positions on a circle around 10, 10.
 fn ring(count: usize) -> Value {
     let at = |n: usize| {
         let turn = n as f64 / count as f64 * std::f64::consts::TAU;
@@ -69,7 +71,8 @@ pub(super) fn polygon(rings: &[Value]) -> String {
     json!({ "type": "Polygon", "coordinates": rings }).to_string()
 }
 
-/// A comb of so many teeth: each edge is as long as all of it, so that each has to be compared with each.
+/// A comb with this many teeth: each edge is as long as the whole comb, so that all pairs have to
+/// be compared.
 pub(super) fn comb(teeth: usize) -> Value {
     let tooth = |n: usize| {
         let lat = n as f64 / teeth as f64;
@@ -79,7 +82,7 @@ pub(super) fn comb(teeth: usize) -> Value {
     (0..teeth).flat_map(tooth).chain(last).collect()
 }
 
-/// A polygon of so many positions, in few bytes.
+/// A polygon with this many positions, in few bytes.
 pub(super) fn flat_polygon(count: usize) -> String {
     let ring = vec!["[0,0]"; count].join(",");
     format!(r#"{{"type":"Polygon","coordinates":[[{ring}]]}}"#)
@@ -91,9 +94,9 @@ pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-/// What follows a fleet, and what the detail says.
+/// The rest of the path after the fleet, and a part of the detail.
 const REFUSED: &[(&str, &str)] = &[
-    // No numbers, and none that are too large.
+    // Texts that are not numbers, and numbers that are too large.
     ("within?bbox=inf,2,3,4", "longitude inf"),
     ("within?bbox=1,2,3,-Infinity", "latitude -inf"),
     ("within?bbox=1,2,1e400,4", "longitude inf"),
@@ -131,7 +134,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     ("events?wait=inf", "wait=inf"),
     ("events?after=99999999999999999999", "no id"),
-    // Years that clocks say which were never set, and that no calendar has.
+    // Years of clocks that were never set, and years that no calendar has.
     (
         "within?bbox=1,2,3,4&from=0001-01-01T00:00:00Z",
         "the year 1 ",
@@ -145,7 +148,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("entities/a/track?to=inf", "to=inf"),
     ("entities/a/track?to=1e300", "to=1e300"),
     ("entities/a/track?from=NaN", "from=NaN"),
-    // Times that go back.
+    // Times in the wrong order.
     ("within?bbox=1,2,3,4&from=2&to=1", "from is later than to"),
     ("entities/a/track?from=2&to=1", "from is later than to"),
     (
@@ -170,7 +173,7 @@ fn hostile_numbers_and_times_are_refused_by_name() {
         assert_eq!(answer.problem().1, "invalid-parameter", "{path}");
         assert!(answer.detail().contains(why), "{path}: {}", answer.text);
     }
-    // The last year is one, and has no reports yet.
+    // The greatest year is valid, and has no reports.
     let last = "from=1900-01-01T00:00:00Z&to=9999-12-31T23:59:59.999999Z";
     for (path, has) in [
         (format!("within?bbox=1,0,3,4&{last}"), "\"a\""),
@@ -216,7 +219,7 @@ fn reports_of_the_years_1_and_9999_are_refused_by_name() {
         );
         assert!(answer.detail().contains(why), "{body}: {}", answer.text);
     }
-    // Beside a good one each is counted by its place, and the good one is stored.
+    // Beside a valid report, each is refused with its index, and the valid one is stored.
     let bodies: Vec<&str> = cases.iter().map(|(body, _)| body.as_str()).collect();
     let answer = world.report(&format!(
         "{}\n{}",
@@ -235,14 +238,14 @@ fn reports_of_the_years_1_and_9999_are_refused_by_name() {
     );
 }
 
-/// The same areas are asked about, and made fences of.
+/// The same areas are used in queries and in fences.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn hostile_areas_are_refused_by_name() {
     let world = World::new();
     world.report(&line("a", T, 10.0, 10.0));
     let cases = [
-        // A bow, a line there and back, a place, a spike, two rings that cross, a hole outside.
+        // A bow, a line there and back, a point, a spike, two rings that cross, a hole outside.
         (
             vec![json!([[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]])],
             "cross",
@@ -327,7 +330,7 @@ fn hostile_areas_are_refused_by_name() {
         assert!(made.detail().contains(why), "{area}: {}", made.text);
     }
     assert_eq!(world.get("/v1/fleets/f/fences").json()["fences"], json!([]));
-    // As many as are allowed are a polygon, of which there is an answer soon.
+    // A polygon with the most positions is accepted, and answered soon.
     world.report(&line("b", T, 0.5, -0.5));
     for most in [ring(9_999), comb(4_998)] {
         let most = polygon(&[most]);
@@ -342,7 +345,8 @@ fn hostile_areas_are_refused_by_name() {
     }
 }
 
-/// Compressed, such a body was inflated to 64 MiB and read to numbers, whose memory nobody counted.
+/// A large compressed body is refused at the limit of a polygon's body, before it is decompressed
+/// as a whole.
 #[test]
 fn polygons_of_a_million_positions_are_refused_at_the_limit_of_their_bodies() {
     let world = World::new();
@@ -366,7 +370,7 @@ fn polygons_of_a_million_positions_are_refused_at_the_limit_of_their_bodies() {
         );
         assert_eq!(json["limit"], 1 << 20, "{text}");
     }
-    // Of empty positions there are even more in as many bytes; and other calls have limits of their own.
+    // Empty positions take even fewer bytes each; and other calls have limits of their own.
     let nothing = format!(
         "{{\"area\":{{\"type\":\"Polygon\",\"coordinates\":[[{}]]}}}}",
         "[],".repeat(20 << 20)
@@ -393,7 +397,8 @@ fn polygons_of_a_million_positions_are_refused_at_the_limit_of_their_bodies() {
     assert_eq!(world.get("/v1/fleets/f/entities/a").status, 200);
 }
 
-/// 20,000 km are nearly half of the way around the Earth: all but what is close to the other side.
+/// 20,000 km are nearly half of the way around the Earth: the circle contains everything except the
+/// surroundings of the antipode.
 #[test]
 fn circles_of_20_000_km_are_answered_in_time() {
     let world = World::new();
@@ -434,7 +439,7 @@ fn circles_of_20_000_km_are_answered_in_time() {
     assert_eq!(names(&all.json()).len(), 4);
     let density = world.get("/v1/fleets/f/density?circle=1,2,20000000&precision=8");
     assert_eq!(density.status, 200, "{}", density.text);
-    // As a fence, too: it has one event when somebody comes from the other side.
+    // As a fence, too: it makes one event when an entity comes from the other side.
     let area = json!({"type": "Circle", "center": [2, 1], "radius": 20_000_000});
     let fence = world.put(
         "/v1/fleets/f/fences/x",

@@ -1,5 +1,6 @@
-//! The real binary, killed again and again while all goes on: what was answered is there, its rows agree, each crossing has one
-//! event, whoever comes again with the last id misses none, and a webhook gets each.
+//! The real binary is killed repeatedly while it is used: answered reports are there, the rows are
+//! consistent, each crossing has one event, a stream that resumes with the last id misses none, and
+//! a webhook gets each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -25,26 +26,26 @@ use super::receiver::{Came, Receiver};
 use super::{Joined, T, agent, eventually, line, thread};
 use crate::world::check;
 
-/// Who writes, and how many entities each has.
+/// The number of writers, and of entities of each.
 const WRITERS: u32 = 4;
 const EACH: u32 = 5;
-/// West of the fences, in them, and east of them.
+/// West of the fences, inside, and east of them.
 const LONS: [f64; 3] = [17.9, 18.0, 18.1];
 const DWELL: i64 = 150;
 
 type Seen = Vec<(u64, String)>;
 
-/// What all threads know.
+/// The state that all threads share.
 #[derive(Default)]
 struct Shared {
-    /// Where the server is; none where it was killed.
+    /// The address of the server; `None` after it was killed.
     address: Mutex<Option<SocketAddr>>,
     ended: AtomicBool,
-    /// Reports that were answered: whose, and the second.
+    /// Answered reports: the entity and the second.
     answered: Mutex<Vec<(String, i64)>>,
     /// Entities whose erasure was answered.
     erased: Mutex<Vec<String>>,
-    /// Ids that a stream has given, in their order, and whose events they are.
+    /// The ids that streams have given, in order, with their entities.
     seen: Mutex<Seen>,
     streams: Mutex<u32>,
 }
@@ -63,7 +64,8 @@ impl Shared {
         *self.address.lock().unwrap()
     }
 
-    /// Calls until it is answered with one of these; how many calls that took. `None`: all is over.
+    /// Repeats a call until it is answered with one of these statuses; returns the number of calls.
+    /// `None` if the test is over.
     fn call(&self, method: &str, path: &str, body: &str, taken: &[u16]) -> Option<(u16, u32)> {
         for calls in 1.. {
             if let Some(address) = self.address() {
@@ -93,7 +95,8 @@ fn pause(millis: u64) {
     SystemClock::shared().sleep(Duration::from_millis(millis));
 }
 
-/// Reports of some entities, each behind the one before. What was not answered is sent again.
+/// Sends reports of some entities, each newer than the one before. Unanswered reports are sent
+/// again.
 fn write(shared: &Shared, seed: u32) {
     let mut rng = Rng::new(u64::from(seed));
     for nth in 0_u32.. {
@@ -115,7 +118,7 @@ fn write(shared: &Shared, seed: u32) {
     }
 }
 
-/// Makes entities that go in and out, and erases them; makes fences, and takes them away.
+/// Makes entities that enter and leave, and erases them; makes fences, and deletes them.
 fn erase(shared: &Shared) {
     for nth in 0_u32.. {
         let (name, entity) = (format!("gone{nth}"), format!("/entities/gone{nth}"));
@@ -141,7 +144,7 @@ fn erase(shared: &Shared) {
             let Some((status, calls)) = shared.call(method, path, &body, taken) else {
                 return;
             };
-            // What was answered before it is there.
+            // Answered reports are there before the erasure.
             assert!(status != 404 || calls > 1, "{path} is lost");
         }
         shared.erased.lock().unwrap().push(name);
@@ -151,7 +154,7 @@ fn erase(shared: &Shared) {
     }
 }
 
-/// One stream behind an id, until it ends: each event that came whole.
+/// Reads one stream after an id until it ends: each event that arrives whole.
 fn follow(address: SocketAddr, after: u64, seen: &Mutex<Seen>) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
@@ -185,13 +188,13 @@ fn follow(address: SocketAddr, after: u64, seen: &Mutex<Seen>) -> std::io::Resul
     }
 }
 
-/// Whoever comes again with the last id that was seen, as a browser does.
+/// Resumes with the last id that was seen, as a browser does.
 fn listen(shared: &Shared) {
     while !shared.is_over() {
         if let Some(address) = shared.address() {
             let after = shared.newest();
             *shared.streams.lock().unwrap() += 1;
-            // It was killed, or says nothing for a while.
+            // The server was killed, or was silent for a while.
             drop(follow(address, after, &shared.seen));
         }
         pause(5);
@@ -204,7 +207,7 @@ fn start(dir: &Path) -> (Process, SocketAddr) {
     serve_with(dir, command)
 }
 
-/// All points, by whose they are: the second, and the longitude.
+/// All points by entity: the second, and the longitude.
 fn points(view: &dyn View) -> BTreeMap<(Fleet, Entity), BTreeMap<i64, f64>> {
     let mut out: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     let mut rows = view.rows(Family::Default, &[], None).unwrap();
@@ -222,7 +225,8 @@ fn points(view: &dyn View) -> BTreeMap<(Fleet, Entity), BTreeMap<i64, f64>> {
     out
 }
 
-/// What was answered before it was killed is there, and its rows agree, as another process sees them and this one.
+/// Reports that were answered before the kill are there, and the rows are consistent, as seen by
+/// another process and by this one.
 fn assert_there(dir: &Path, shared: &Shared) {
     let checked = binary()
         .args(["check", "--json", "--dir"])
@@ -266,7 +270,7 @@ fn assert_there(dir: &Path, shared: &Shared) {
     }
 }
 
-/// The events of one entity's points, at one fence.
+/// The expected events of one entity's points at one fence.
 fn right_events(points: &BTreeMap<i64, f64>, dwell: i64) -> Vec<(&'static str, i64)> {
     let mut out = Vec::new();
     let mut since: Option<(i64, bool)> = None;
@@ -299,7 +303,7 @@ fn right_events(points: &BTreeMap<i64, f64>, dwell: i64) -> Vec<(&'static str, i
     out
 }
 
-/// Each crossing of what is stored has one event. Returns all ids.
+/// Checks that each crossing of the stored points has exactly one event. Returns all ids.
 fn assert_events(dir: &Path) -> Vec<u64> {
     let tracks = Tracks::open(dir, &Options::default()).unwrap();
     let of = |fleet| {
@@ -341,7 +345,8 @@ fn assert_events(dir: &Path) -> Vec<u64> {
     ids
 }
 
-/// Each event was seen, once and in order, and came to the webhook; what was seen is there, but for those of who was erased.
+/// Each event was seen, once and in order, and was sent to the webhook; all seen events are stored,
+/// except those of erased entities.
 fn assert_seen(shared: &Shared, ids: &[u64], hooked: &BTreeSet<u64>) {
     let seen = shared.seen.lock().unwrap();
     assert!(
@@ -380,7 +385,7 @@ fn make_fences(shared: &Shared, receiver: &Receiver) {
     }
 }
 
-/// `IRONSTONE_TRACKS_KILLS` asks for more.
+/// `IRONSTONE_TRACKS_KILLS` sets the number of kills.
 #[test]
 fn what_was_answered_survives_sigkill_and_who_listens_misses_nothing() {
     let kills = std::env::var("IRONSTONE_TRACKS_KILLS").map_or(6, |n| n.parse().unwrap());
@@ -419,10 +424,10 @@ fn what_was_answered_survives_sigkill_and_who_listens_misses_nothing() {
     assert_there(dir.path(), &shared);
     let ids = assert_events(dir.path());
 
-    // What is not seen yet comes behind the last id, and to the webhook.
+    // The remaining events are delivered after the last id, and to the webhook.
     let (process, address) = start(dir.path());
     let last = *ids.last().unwrap();
-    // Each ends two seconds after all has come, or where the machine stands still for so long.
+    // A stream ends two seconds after the last event, or earlier if the machine stalls.
     for _ in 0..10 {
         if shared.newest() < last {
             drop(follow(address, shared.newest(), &shared.seen));

@@ -1,4 +1,4 @@
-//! Sizes, times, connections, memory, tokens.
+//! Limits: sizes, times, connections, memory, tokens.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -40,13 +40,14 @@ fn what_is_too_large_is_refused_with_the_limit() {
     assert_eq!(world.report(&report)["stored"], 1);
 }
 
-/// With the limits that a server has: 64 MiB. Six times that is more memory than bodies have: each gives its own back.
+/// With the default limit of 64 MiB. Six such bodies exceed the memory for bodies, so that each
+/// must give its own back.
 #[test]
 fn what_inflates_a_thousand_times_is_refused_at_the_limit() {
     let world = World::new();
     let report = line("a", T, 1.0, 2.0);
     let good = format!("{report}\n");
-    // Lines that would be read, too: nothing of them is taken.
+    // Lines that could be parsed, too: none of them is taken.
     let bombs = [
         vec![b' '; 80 << 20],
         vec![b'['; 80 << 20],
@@ -144,7 +145,7 @@ fn tokens_allow_what_they_say() {
     assert_eq!(world.get_as("/metrics", &reader).problem().0, 403);
     assert_eq!(world.get_as("/metrics", &admin).status, 200);
     assert_eq!(world.get("/healthz").status, 200);
-    // Over the rate: the whole of a call is taken, and the next ones wait.
+    // Above the rate, a whole call is taken, and the next ones are refused.
     let lines: Vec<String> = (0..100)
         .map(|n| line("a", T + f64::from(n), 1.0, 2.0))
         .collect();
@@ -155,7 +156,7 @@ fn tokens_allow_what_they_say() {
     assert!((5..=10).contains(&seconds), "{seconds}");
 }
 
-/// What is read until the other side closes, or for a second.
+/// Reads until the other side closes, or for a second.
 fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     stream
@@ -199,11 +200,11 @@ fn idle_and_slow_connections_hold_nobody_up() {
         answer.starts_with("HTTP/1.1 408") && answer.contains("slow-body"),
         "{answer}"
     );
-    // Those that have never asked for anything are closed by now.
+    // Idle connections that have never sent a request are closed by now.
     for stream in &mut idle {
         assert_eq!(rest(stream), "");
     }
-    // One too many is told so.
+    // A surplus connection gets an error.
     let more: Vec<TcpStream> = (0..220).map(|_| connect()).collect();
     let mut refused = connect();
     let answer = rest(&mut refused);
@@ -213,7 +214,7 @@ fn idle_and_slow_connections_hold_nobody_up() {
     );
     drop(more);
     idle = (0..20).map(|_| connect()).collect();
-    // Stopping does not wait for those that are idle.
+    // Stopping does not wait for idle connections.
     let clock = SystemClock::shared();
     let before = clock.monotonic_nanos();
     world.server.take().unwrap().stop().unwrap();
@@ -221,7 +222,7 @@ fn idle_and_slow_connections_hold_nobody_up() {
     drop(idle);
 }
 
-/// Each byte comes in time, and the body never does. It had its place for a minute.
+/// A body whose bytes trickle in is refused, although each arrives in time.
 #[test]
 fn a_body_that_trickles_in_is_refused() {
     let config = Config {
@@ -252,7 +253,7 @@ fn a_body_that_trickles_in_is_refused() {
         answer.starts_with("HTTP/1.1 408") && answer.contains("1000 a second"),
         "{answer}"
     );
-    // One that is faster may take longer than that.
+    // A faster body may take longer than that.
     let mut fast = connect();
     fast.write_all(head.as_bytes()).unwrap();
     for piece in body.as_bytes().chunks(100) {

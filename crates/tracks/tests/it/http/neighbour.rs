@@ -1,5 +1,6 @@
-//! All that is hostile, sent to one real server at once, while a neighbour asks simple questions: the server says what is wrong
-//! with each, needs no more memory than it may, and the neighbour is answered in time.
+//! All hostile calls are sent to one real server at once, while a neighbour makes simple calls:
+//! each hostile call is answered with its error, the server's memory is bounded, and the neighbour
+//! is answered in time.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -13,13 +14,13 @@ use super::hostile::{comb, flat_polygon, gzip, polygon, post_large};
 use super::process::{binary, memory_of, serve, terminate};
 use super::{Joined, T, agent, answer, line, thread, timed};
 
-/// Calls, their headers and bodies; how they are answered, and with which type of problem, if with one.
+/// A call with headers and body; the allowed statuses, each with its type of problem, if any.
 struct Call {
     what: &'static str,
     method: &'static str,
     path: &'static str,
     headers: &'static str,
-    /// So many times.
+    /// A piece, and how often it is repeated.
     body: (Vec<u8>, usize),
     answers: &'static [(u16, &'static str)],
 }
@@ -55,11 +56,11 @@ fn get(what: &'static str, path: &'static str, answers: &'static [(u16, &'static
 }
 
 const REFUSED: &[(u16, &str)] = &[(400, "reports-refused")];
-/// Where others have the memory of all bodies, it is said, too.
+/// If other calls use the memory for bodies, that may be the answer.
 const TOO_LARGE: &[(u16, &str)] = &[(413, "too-large"), (503, "busy")];
 const BODY: &[(u16, &str)] = &[(400, "invalid-body")];
 const PARAMETER: &[(u16, &str)] = &[(400, "invalid-parameter")];
-/// Answered, or said to take too long, or that others ask too much.
+/// A result, or a timeout, or that others ask too much.
 const ANSWERED: &[(u16, &str)] = &[(200, ""), (503, "query-timeout"), (503, "busy")];
 
 #[expect(clippy::too_many_lines, reason = "a table")]
@@ -226,7 +227,7 @@ fn calls() -> Vec<Call> {
             TOO_LARGE,
         )
     }));
-    // A line that does not end, as long as it is read, of a client that says so.
+    // A line without an end, whose client announces this length.
     all.push(Call {
         body: (vec![b'x'; 1 << 20], 1 << 10),
         ..post("a line of 1 GiB", REPORTS, Vec::new(), TOO_LARGE)
@@ -235,7 +236,7 @@ fn calls() -> Vec<Call> {
     all
 }
 
-/// Makes a call. Returns what is not as it should be.
+/// Makes a call. Returns a description of anything unexpected.
 fn wrong(address: SocketAddr, call: &Call) -> Option<String> {
     let Call {
         method,
@@ -257,7 +258,7 @@ fn wrong(address: SocketAddr, call: &Call) -> Option<String> {
     (!is_right).then(|| format!("{}: {status} {kind}: {text:.300}", call.what))
 }
 
-/// A neighbour that asks and reports until it is told to end. Returns how long each call took.
+/// Makes calls and reports until it is told to stop. Returns the time of each call.
 fn neighbour(address: SocketAddr, is_over: &Arc<AtomicBool>) -> Joined<Vec<Duration>> {
     let is_over = Arc::clone(is_over);
     thread(move || {
@@ -283,10 +284,12 @@ fn neighbour(address: SocketAddr, is_over: &Arc<AtomicBool>) -> Joined<Vec<Durat
     })
 }
 
-/// The most that all this may add to a server's memory: 256 MiB that all bodies together may have (`--memory`), of which one that
-/// grows is there twice for a moment, and what is made of those that are read: 1 MiB of a polygon is 9 MiB of numbers.
+/// The most that all this may add to the server's memory: 256 MiB for all bodies (`--memory`),
+/// where one that grows is there twice for a moment, and the parsed forms of bodies: 1 MiB of a
+/// polygon becomes 9 MiB of numbers.
 const MEMORY_MAX: u64 = 400 << 20;
-/// The longest that the neighbour may wait for one answer: tests share their cores, and many wait for a sync.
+/// The longest that the neighbour may wait for one answer: tests share their cores, and many wait
+/// for a sync.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 #[test]
@@ -309,7 +312,7 @@ fn hostile_calls_at_once_are_refused_by_name_and_disturb_no_neighbour() {
     let neighbour = neighbour(address, &is_over);
 
     let calls = Arc::new(calls());
-    // Each of them begins elsewhere, so that different ones meet.
+    // Each thread begins with another call, so that different ones coincide.
     let hostile: Vec<_> = (0..3)
         .map(|n| {
             let calls = Arc::clone(&calls);
@@ -344,7 +347,7 @@ fn hostile_calls_at_once_are_refused_by_name_and_disturb_no_neighbour() {
         (most - before) >> 20
     );
 
-    // Nothing of it is stored, and the rows agree with each other.
+    // Nothing of it is stored, and the rows are consistent.
     assert_eq!(terminate(&mut process), Some(0));
     let checked = binary()
         .args(["check", "--json", "--dir"])

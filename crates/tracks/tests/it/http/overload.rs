@@ -1,4 +1,4 @@
-//! More than the service can take, and stores that fail: each is said by name, in bounded time, and others go on.
+//! Overload, and stores that fail: each error is named, in bounded time, and other calls go on.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -20,20 +20,20 @@ use tracks::store::{Engine, Family, Stall, Store, Told, View};
 use super::receiver::Receiver;
 use super::{Answer, T, World, agent, eventually, line};
 
-/// What is wrong with a store.
+/// The fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ill {
     /// Nothing.
     No,
-    /// Writes fail so.
+    /// Writes fail with this kind.
     Writes(ErrorKind),
-    /// Writes are seen, and the device fails behind them.
+    /// Writes become visible, but the device fails afterwards.
     Device,
-    /// Writes wait.
+    /// Writes block.
     Stalled,
-    /// Whoever wants to read waits.
+    /// Reads block.
     Blind,
-    /// Whoever wants to know when something is durable waits.
+    /// Waiting for durability blocks.
     Deaf,
 }
 
@@ -49,7 +49,7 @@ impl State {
         self.changed.notify_all();
     }
 
-    /// Waits while it is ill in this way. Returns how it is.
+    /// Blocks while the store has this fault. Returns the fault afterwards.
     fn wait_while(&self, ill: Ill) -> Ill {
         let mut now = self.ill.lock().unwrap();
         while *now == ill {
@@ -59,7 +59,7 @@ impl State {
     }
 }
 
-/// The engine, which can be made to fail.
+/// An engine with injected faults.
 struct Patient(Engine, Arc<State>);
 
 impl Store for Patient {
@@ -177,20 +177,21 @@ fn a_full_disk_and_a_dead_device_are_said_and_reads_go_on() {
             answer.text
         );
         assert_eq!(answer.header("retry-after"), again);
-        // Why a store failed is in the log: it may say more than callers should know.
+        // The reason of a storage failure is in the log: it may contain more than callers should
+        // know.
         let said = if status == 500 {
             "log says why"
         } else {
             "of this test"
         };
         assert!(answer.detail().contains(said), "{}", answer.text);
-        // A device sends it again, as it is not acknowledged.
+        // The device will send it again, because it is not acknowledged.
         let device = world.get(&format!(
             "/osmand?fleet=f&id=b&lat=1&lon=2&timestamp={}",
             1_700_000_000 + nth
         ));
         assert_eq!(device.problem(), (status, kind.to_owned()));
-        // Nor are new fleets and tags made of what cannot be written.
+        // Reports that cannot be written do not make fleets and tags either.
         if ill != Ill::Device {
             let other = world.post("/v1/fleets/g/reports", &line("a", T, 1.0, 2.0));
             assert_eq!(other.problem(), (status, kind.to_owned()));
@@ -210,12 +211,13 @@ fn a_full_disk_and_a_dead_device_are_said_and_reads_go_on() {
     assert_eq!(track["parts"][0].as_array().unwrap().len(), 4);
 }
 
-/// Whether an answer of a store that is stalled says that there is no room; others have waited in vain.
+/// Whether an answer of a stalled store says that there is no room; otherwise the call has waited
+/// in vain.
 fn is_full(busy: &Answer) -> bool {
     assert_eq!(busy.problem(), (503, "busy".to_owned()), "{}", busy.text);
     let seconds: u64 = busy.header("retry-after").parse().unwrap();
     assert!((1..=60).contains(&seconds));
-    // Whoever runs the server finds what to change.
+    // The operator learns what to change.
     assert_eq!(busy.json()["stall"]["option"], "level0_stop_writes_trigger");
     let detail = busy.detail();
     assert!(detail.contains("geohash is at its l0-file-count-limit"));
@@ -248,7 +250,7 @@ fn a_stalled_store_is_said_and_nothing_piles_up() {
         };
         let asked = Builder::new().spawn(ask).unwrap();
         if nth < 21 {
-            // They wait in vain; those that come behind them are refused at once.
+            // These wait in vain; later ones are refused at once.
             clock.sleep(Duration::from_millis(5));
             drop(asked);
             seen[0] += 1;
@@ -259,7 +261,7 @@ fn a_stalled_store_is_said_and_nothing_piles_up() {
     }
     assert!(seen[1] > 10, "{seen:?}");
     assert!(queue_age(&world) > 0.1);
-    // Of what is refused no fleet is made, which would have to be written, and no tag.
+    // Refused reports make no fleet and no tag, which would have to be written.
     let new = world.post("/v1/fleets/new/reports", &line("a", T, 1.0, 2.0));
     assert_eq!(new.problem(), (503, "busy".to_owned()), "{}", new.text);
     let tagged = json!({"entity": "a", "lat": 1, "lon": 2, "tags": ["new"]}).to_string();
@@ -275,7 +277,7 @@ fn a_stalled_store_is_said_and_nothing_piles_up() {
     assert_eq!(device.problem(), (503, "busy".to_owned()));
     assert!(clock.monotonic_nanos() - since < 10_000_000_000);
     state.set(Ill::No);
-    // All that was taken is there, and what is sent again is.
+    // All reports that were taken are there, and so are those that are sent again.
     let mut done = send(&world, 99);
     for _ in 0..50 {
         if done.status == 200 {
@@ -293,8 +295,7 @@ fn a_stalled_store_is_said_and_nothing_piles_up() {
     assert!((20..=42).contains(&points), "{points}");
 }
 
-/// Each cursor that waited for the device had a thread, and so had each device of a fleet that was to be made: questions had
-/// none any more.
+/// Cursors and devices of new fleets that wait for the device leave blocking threads for queries.
 #[test]
 fn what_waits_for_the_store_leaves_threads_for_questions() {
     const MANY: u32 = 80;
@@ -388,7 +389,7 @@ fn questions_end_in_time_and_wait_for_their_turn_in_vain() {
         busy.text
     );
     assert_eq!(busy.header("retry-after"), "1");
-    // Reports and the state of the server are no questions.
+    // Reports and the state of the server do not count as queries.
     assert_eq!(send(&world, 1).status, 200);
     assert_eq!(world.get("/readyz").status, 200);
     state.set(Ill::No);
@@ -397,7 +398,7 @@ fn questions_end_in_time_and_wait_for_their_turn_in_vain() {
     }
 }
 
-/// Slow questions of one client had all places, and everybody else waited in vain.
+/// Slow queries with one token leave places for others.
 #[test]
 fn slow_questions_of_one_token_leave_places_for_others() {
     let make = |name: &str, scopes: &[Scope]| {
@@ -437,7 +438,7 @@ fn slow_questions_of_one_token_leave_places_for_others() {
         })
         .collect();
     SystemClock::shared().sleep(Duration::from_millis(200));
-    // It needs a place, and nothing of what the others wait for.
+    // It needs a place, but nothing for which the others wait.
     let metrics = world.get_as("/metrics", &other);
     assert_eq!(metrics.status, 200, "{}", metrics.text);
     SystemClock::shared().sleep(Duration::from_millis(700));
@@ -496,7 +497,7 @@ fn who_takes_nothing_of_an_answer_is_cut_off() {
     assert!(gone, "slow readers are still there");
     assert_eq!(world.get("/v1/fleets/f/entities/a").status, 200);
     let mut bytes = Vec::new();
-    // What was sent is a part of it.
+    // Only a part of the answer was sent.
     drop(slow[0].read_to_end(&mut bytes));
     assert!(bytes.len() < 10_000_000, "{}", bytes.len());
 }

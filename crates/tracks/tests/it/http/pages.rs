@@ -1,4 +1,4 @@
-//! Long answers: pages of bounded size, memory that is asked for while they are made, and what is refused.
+//! Long answers: pages of bounded size, memory that is reserved while they are built, and refusals.
 
 use serde_json::{Value, json};
 use tracks::http::Config;
@@ -6,7 +6,7 @@ use tracks::service::Options;
 
 use super::{T, World};
 
-/// Reports of one entity, each second, with a thousand bytes of attributes.
+/// Reports of one entity, one each second, with a thousand bytes of attributes.
 fn heavy(world: &World, count: usize) {
     let text = "x".repeat(980);
     let lines: Vec<String> = (0..count)
@@ -41,7 +41,7 @@ fn times(page: &Value) -> Vec<f64> {
         .collect()
 }
 
-/// A page of many points with many attributes took some 100 MB.
+/// A page of points with many attributes has a bounded size.
 #[test]
 fn a_page_of_a_track_ends_where_its_text_would_be_too_long() {
     const MOST: usize = 100_000;
@@ -73,14 +73,14 @@ fn a_page_of_a_track_ends_where_its_text_would_be_too_long() {
         let step = if query.starts_with("every") { 2 } else { 1 };
         let right: Vec<f64> = (0..1000).step_by(step).map(|n| T + n as f64).collect();
         if query.starts_with("simplify") {
-            // On a line: each piece has its ends.
+            // On a line, each piece keeps its ends.
             assert_eq!((all.first(), all.last()), (right.first(), right.last()));
         } else {
             assert_eq!(all, right, "{query}");
             assert!((5..=30).contains(&pages), "{query} {pages}");
         }
     }
-    // A point that is too long alone is a page of its own.
+    // A point that is too long by itself is a page of its own.
     let config = Config {
         page_max: 1,
         ..Config::default()
@@ -103,7 +103,7 @@ fn memory_is_asked_for_while_an_answer_is_made() {
     let world = World::with(&Options::default(), config, None);
     heavy(&world, 3000);
     let track = "/v1/fleets/f/entities/a/track?max_points=";
-    // It is given back each time.
+    // The memory is given back each time.
     for _ in 0..10 {
         let answer = world.get(&format!("{track}10000"));
         assert_eq!(answer.problem(), (503, "busy".to_owned()));

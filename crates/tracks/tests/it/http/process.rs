@@ -1,4 +1,4 @@
-//! The real binary.
+//! The real binary: start, settings, reload and end.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use tracks::store::{Engine, Family, Store};
 use super::{T, agent, line, tls};
 use crate::world::check;
 
-/// The real binary, which is killed where a test leaves it.
+/// The real binary, which is killed when this is dropped.
 pub(super) struct Process(Child);
 
 impl Drop for Process {
@@ -79,7 +79,7 @@ fn sigterm_ends_in_order_and_what_was_durable_is_there() {
         })
         .collect();
     SystemClock::shared().sleep(Duration::from_millis(500));
-    // Another server, or a check, has nothing to do there meanwhile.
+    // A second server, or a check, cannot open the folder meanwhile.
     for args in [["serve", "--listen=127.0.0.1:0"], ["check", "--json"]] {
         let second = binary()
             .args(args)
@@ -194,7 +194,7 @@ fn settings_come_from_the_command_line_the_environment_and_a_file() {
         err.contains("IRONSTONE_TRACKS_MISTAKE is no setting"),
         "{err}"
     );
-    // What is printed is a file of settings.
+    // The output is a valid file of settings.
     std::fs::write(&file, &out).unwrap();
     let (ok, again, _) = print(&["--max-body=5M"]);
     assert!(ok && again.contains("max_queries = 3"), "{again}");
@@ -232,7 +232,7 @@ fn sighup_reads_certificate_and_tokens_again() {
     };
     let first = make("first");
     let mut command = binary();
-    // From the environment, as `serve_with` says the rest on the command line.
+    // From the environment, because `serve_with` sets the rest on the command line.
     for (name, file) in [
         ("TLS_CERT", "cert.pem"),
         ("TLS_KEY", "key.pem"),
@@ -250,7 +250,7 @@ fn sighup_reads_certificate_and_tokens_again() {
         call.ok().map(|answer| answer.status().as_u16())
     };
     assert_eq!(status(&tls::trusting(&old), &first), Some(200));
-    // Both wrong: nothing changes.
+    // With both files invalid, nothing changes.
     std::fs::write(dir.path().join("cert.pem"), "nothing").unwrap();
     std::fs::write(dir.path().join("tokens.toml"), "nothing").unwrap();
     hup(&process);
@@ -295,7 +295,7 @@ fn memory(process: &Process) -> u64 {
     memory_of(process, "VmRSS:")
 }
 
-/// The same; `VmHWM:` is the most that it ever was.
+/// A line of its status; `VmHWM:` is the peak of its resident memory.
 pub(super) fn memory_of(process: &Process, which: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", process.0.id())).unwrap();
     let line = text

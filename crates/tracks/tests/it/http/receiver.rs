@@ -1,4 +1,4 @@
-//! A server that webhooks go to: it answers as it is told, and remembers what came.
+//! A receiver of webhooks: it answers as it is told, and records the requests.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,21 +13,21 @@ use serde_json::Value;
 
 use super::{Joined, thread};
 
-/// What it does with the next request.
+/// The reaction to a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     Status(u16),
-    /// It answers nothing for so many milliseconds.
+    /// Answers only after this many milliseconds.
     Hang(u64),
-    /// It ends the connection without an answer.
+    /// Closes the connection without an answer.
     Close,
-    /// It answers what is no HTTP.
+    /// Answers something that is not HTTP.
     Rubbish,
-    /// It sends the client back to where it came from.
+    /// Redirects the client to this server.
     Redirect,
 }
 
-/// A request.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub(super) struct Came {
     pub(super) head: String,
@@ -67,7 +67,7 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// One that does these things, and then answers 200.
+    /// A receiver that reacts in these ways, and answers 200 afterwards.
     pub(super) fn new(acts: &[Act]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -97,7 +97,7 @@ impl Receiver {
         format!("http://{}/hook?a=b", self.address)
     }
 
-    /// What it does next.
+    /// Sets the next reactions.
     pub(super) fn acts(&self, acts: &[Act]) {
         *self.inner.acts.lock().unwrap() = acts.iter().copied().collect();
     }
@@ -106,7 +106,7 @@ impl Receiver {
         self.inner.came.lock().unwrap().clone()
     }
 
-    /// Ids in the order in which they came first, if none came before a lesser one that was to come.
+    /// The ids in the order of their first arrival; checks that they rise.
     pub(super) fn ids(&self) -> Vec<u64> {
         let mut ids = Vec::new();
         for id in self.came().iter().flat_map(Came::ids) {

@@ -1,4 +1,4 @@
-//! Who takes much, or slowly, has a share, and keeps nobody else away.
+//! Shares: heavy or slow clients do not block the others.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use tracks::service::Options;
 use super::whole::{many_points, served};
 use super::{T, TIMEOUT, World, line};
 
-/// A call whose answer has begun, and is not read on.
+/// A call whose answer has begun, and is not read further.
 struct Open {
     stream: BufReader<TcpStream>,
     status: u16,
@@ -36,7 +36,7 @@ impl Open {
         Self { stream, status }
     }
 
-    /// The rest of the answer, until it ends or breaks off.
+    /// The rest of the answer, until it ends or is cut off.
     fn rest(mut self) -> usize {
         let mut rest = Vec::new();
         drop(self.stream.read_to_end(&mut rest));
@@ -57,7 +57,7 @@ fn token(name: &str, scopes: &[Scope], fleets: &[&str]) -> (String, String) {
     .unwrap()
 }
 
-/// Each download has a thread for as long as its client takes, and questions had none any more.
+/// Slow downloads leave blocking threads for queries.
 #[test]
 fn downloads_that_wait_leave_threads_for_questions() {
     let config = Config {
@@ -71,7 +71,7 @@ fn downloads_that_wait_leave_threads_for_questions() {
     world.report(&line("another", T, 1.0, 2.0));
 }
 
-/// Slow downloads and streams by one token shut out all others.
+/// Slow downloads and streams with one token leave places for others.
 #[test]
 fn a_token_has_half_of_the_exports_and_streams() {
     let (all, a) = token("a", &[Scope::Read, Scope::Ingest], &[]);
@@ -84,7 +84,7 @@ fn a_token_has_half_of_the_exports_and_streams() {
     };
     let world = World::with(&Options::default(), config, Some(tokens));
     let bearer = format!("Bearer {all}");
-    // Enough that an answer is not all on its way at once.
+    // Enough points that an answer does not fit into the buffers.
     for part in 0..40 {
         let times = (0..1000).map(|n| T + f64::from(part * 1000 + n));
         let lines: Vec<String> = times.map(|time| line("car", time, 1.0, 2.0)).collect();
@@ -105,7 +105,7 @@ fn a_token_has_half_of_the_exports_and_streams() {
     }
 }
 
-/// A download at the least rate held its place, a thread and a state of the store for months.
+/// A download at the least rate ends after the export timeout.
 #[test]
 fn an_export_ends_after_its_time() {
     let short = |millis| Config {
@@ -132,8 +132,8 @@ fn an_export_ends_after_its_time() {
     );
 }
 
-/// A client that took 80 KB a second, and less, was taken for idle: its socket told of room only once a third of a buffer of megabytes was
-/// free.
+/// A client that takes 80 KB per second is not mistaken for an idle one, although a socket becomes
+/// writable only once a third of a large buffer is free.
 #[test]
 fn who_takes_slowly_is_not_taken_for_idle() {
     let config = Config {
@@ -148,18 +148,18 @@ fn who_takes_slowly_is_not_taken_for_idle() {
     let mut slow = Open::over(stream, EXPORT, "");
     assert_eq!(slow.status, 200);
     let (clock, mut piece) = (SystemClock::shared(), [0; 8000]);
-    // Twice as long as one may take nothing.
+    // Twice as long as a client may take nothing.
     for _ in 0..80 {
         slow.stream.read_exact(&mut piece).unwrap();
         clock.sleep(Duration::from_millis(100));
     }
     let socket = socket2::SockRef::from(slow.stream.get_ref());
     socket.set_recv_buffer_size(4 << 20).unwrap();
-    // It is there still, and all of it comes.
+    // The connection is still open, and the whole answer arrives.
     assert!(slow.rest() > 20_000_000);
 }
 
-/// Metrics name all fleets and their webhooks, and were given to who may know of one.
+/// Metrics name all fleets and their webhooks: only tokens for all fleets may read them.
 #[test]
 fn metrics_are_for_who_may_know_of_all_fleets() {
     let (one, a) = token("one", &[Scope::Read, Scope::Admin], &["f"]);

@@ -1,4 +1,5 @@
-//! SIGTERM while streams are open, in the real binary: each ends with its last message, and nobody misses an event.
+//! SIGTERM with open streams, in the real binary: each stream ends with its last message, and no
+//! event is missed.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -12,15 +13,15 @@ use serde_json::{Value, json};
 use super::process::{serve, terminate};
 use super::{Joined, T, TIMEOUT, agent, answer, line, thread, timed};
 
-/// What a stream has said until its end.
+/// The messages of a stream.
 #[derive(Debug, Default)]
 struct Seen {
     events: BTreeSet<u64>,
-    /// The place that its last message names.
+    /// The id in its last message.
     bye: Option<u64>,
 }
 
-/// Reads a stream to its end, and tells of each event.
+/// Reads a stream to its end, and reports each event to `told`.
 fn listen(address: SocketAddr, query: &str, told: Sender<()>) -> Joined<Seen> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -28,7 +29,7 @@ fn listen(address: SocketAddr, query: &str, told: Sender<()>) -> Joined<Seen> {
     stream.write_all(head.as_bytes()).unwrap();
     thread(move || {
         let (mut seen, mut event) = (Seen::default(), String::new());
-        // Lines of an event come in this order: id, event, data.
+        // The lines of an event come in this order: id, event, data.
         for line in BufReader::new(stream).lines() {
             let line = line.expect("a stream ends, and does not break off");
             assert!(
@@ -74,7 +75,7 @@ fn sigterm_says_bye_to_streams_and_who_comes_back_misses_nothing() {
             (listen(address, query, told), telling)
         })
         .collect();
-    // So many messages of each: the first says hello.
+    // Waits for this many messages of each; the first one is `hello`.
     let have_come = |count: usize| {
         for (_, telling) in &listeners {
             for _ in 0..count {
@@ -83,7 +84,7 @@ fn sigterm_says_bye_to_streams_and_who_comes_back_misses_nothing() {
         }
     };
     have_come(1);
-    // Somebody goes in and out all the time.
+    // An entity that enters and leaves all the time.
     let is_over = Arc::new(AtomicBool::new(false));
     let sender = {
         let (is_over, reports) = (Arc::clone(&is_over), url(address, "reports"));
@@ -103,14 +104,15 @@ fn sigterm_says_bye_to_streams_and_who_comes_back_misses_nothing() {
     is_over.store(true, Ordering::SeqCst);
     sender.join().unwrap();
     assert_eq!(code, Some(0));
-    // Far below what calls have to end: streams do not wait for anything.
+    // Far less than the drain timeout of calls: streams are not waited for.
     assert!(time.as_secs() < 8, "{time:?}");
     let seen: Vec<Seen> = listeners
         .into_iter()
         .map(|(seen, _)| seen.join().unwrap())
         .collect();
 
-    // All events are there after a start; what a stream has not said is behind the place that it named.
+    // All events are there after a restart; those that a stream has not sent are after the id in
+    // its last message.
     let (mut process, address) = serve(dir.path());
     let page = answer(
         agent()

@@ -1,5 +1,5 @@
-//! An engine that stops writes of its own: level 0 has as many files as it may have, as nothing is merged. The service says that it
-//! is busy, answers questions, and takes reports again when the engine does.
+//! The engine itself stops writes, because level 0 is full and nothing is compacted. The service
+//! answers that it is busy, answers queries, and takes reports again when the engine does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tracks::store::{Engine, Store};
 use super::{Answer, T, World, eventually, line, timed};
 use crate::world::check;
 
-/// Merges wait while it is closed.
+/// Compactions block while the gate is closed.
 #[derive(Default)]
 struct Gate {
     is_closed: Mutex<bool>,
@@ -38,7 +38,7 @@ impl EventListener for Gate {
     }
 }
 
-/// Opens it again where a test fails, as the engine waits for merges when it is closed.
+/// Opens the gate even if the test fails, because closing the engine waits for compactions.
 struct Closed(Arc<Gate>);
 
 impl Drop for Closed {
@@ -47,7 +47,7 @@ impl Drop for Closed {
     }
 }
 
-/// An engine with small buffers, and few files in level 0.
+/// An engine with small buffers, and few files allowed in level 0.
 fn small(gate: &Arc<Gate>) -> (tempfile::TempDir, Engine) {
     let dir = tempfile::tempdir().unwrap();
     let mut options = EngineOptions::default();
@@ -65,7 +65,7 @@ fn is_stopped(db: &Db) -> bool {
     db.int_property("rocksdb.is-write-stopped") == Some(1)
 }
 
-/// Twenty reports of a kilobyte each.
+/// Sends twenty reports of a kilobyte each.
 fn send(world: &World, nth: u32) -> Answer {
     let report = |n: u32| {
         let (time, attributes) = (T + f64::from(n), json!({ "pad": "x".repeat(1000) }));
@@ -103,7 +103,7 @@ fn an_engine_that_stops_writes_is_said_and_questions_are_answered() {
         } else if is_stopped(&db) && answer.detail().contains("on their way already") {
             break answer;
         } else {
-            // It was taken on its way, and nobody could say that it is durable.
+            // It was accepted, but did not become durable in time.
             waited += 1;
             assert_eq!(
                 answer.problem(),
@@ -116,7 +116,7 @@ fn an_engine_that_stops_writes_is_said_and_questions_are_answered() {
     };
     assert_eq!(busy.problem(), (503, "busy".to_owned()));
     assert!((1..=60).contains(&busy.header("retry-after").parse::<u32>().unwrap()));
-    // No more than may be on their way wait, and all others are refused at once.
+    // At most as many wait as may be in progress, and all others are refused at once.
     assert!((1..=5).contains(&waited), "{waited}");
     for _ in 0..50 {
         let (answer, time) = timed(|| send(&world, sent));
@@ -149,7 +149,7 @@ fn an_engine_that_stops_writes_is_said_and_questions_are_answered() {
     });
     let last = line("a", T + 1e6, 1.0, 2.0);
     assert_eq!(world.report(&last)["stored"], 1);
-    // All that was answered is there, and so is what waited: it was on its way.
+    // All answered reports are there, and so are those that waited: they were in progress.
     let points = world.get("/v1/fleets/f/entities/a/summary").json()["points"]
         .as_u64()
         .unwrap();

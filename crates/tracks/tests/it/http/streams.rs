@@ -17,7 +17,7 @@ use tracks::store::{Engine, Family, Store};
 
 use super::{T, TIMEOUT, World, eventually, line, thread, timed};
 
-/// A message, or a comment, whose event is ":".
+/// A message, or a comment, which has the event ":".
 #[derive(Debug, Default)]
 struct Message {
     event: String,
@@ -25,7 +25,7 @@ struct Message {
     data: Value,
 }
 
-/// A client. It speaks HTTP/1.0, so that the answer is messages and nothing else.
+/// A client. It speaks HTTP/1.0, so that the answer is not chunked.
 struct Client {
     lines: BufReader<TcpStream>,
 }
@@ -57,7 +57,7 @@ impl Client {
         Self::try_new(world.address(), query, headers).unwrap()
     }
 
-    /// The next message. `None`: there are no more.
+    /// The next message. `None` at the end.
     fn next(&mut self) -> Option<Message> {
         let mut message = Message::default();
         loop {
@@ -78,7 +78,7 @@ impl Client {
         }
     }
 
-    /// The first message's place.
+    /// The id in the first message.
     fn hello(&mut self) -> u64 {
         let hello = self.next().unwrap();
         assert_eq!(hello.event, "hello");
@@ -87,7 +87,8 @@ impl Client {
         after
     }
 
-    /// Events until `count` of them are there, or the stream ends; comments and positions are left out.
+    /// Reads events until there are `count`, or the stream ends; comments and positions are
+    /// skipped.
     fn events(&mut self, count: usize) -> Vec<Value> {
         let mut all = Vec::new();
         while all.len() < count {
@@ -107,7 +108,7 @@ impl Client {
     }
 }
 
-/// `position a 18` and the like.
+/// A short form, such as `position a 18`.
 fn said(message: &Message) -> String {
     let data = &message.data;
     let entity = data["entity"].as_str().unwrap();
@@ -144,7 +145,7 @@ fn events_and_positions_come_as_they_happen() {
     for client in [&mut near, &mut free] {
         assert_eq!(said(&client.next().unwrap()), "position a 18.0");
     }
-    // A late report moves nobody, and one far away is no matter of theirs.
+    // A late report does not move an entity, and one far away is not in the area.
     world.report(&line("a", T + 30.0, 59.0, 18.01));
     world.report(&line("b", T, 10.0, 10.0));
     world.report(&line("a", T + 120.0, 59.0, 18.04));
@@ -157,7 +158,8 @@ fn events_and_positions_come_as_they_happen() {
     assert_eq!(said(&near.next().unwrap()), "position a 18.0");
     assert_eq!(said(&only.next().unwrap()), "exit a");
     assert_eq!(said(&only.next().unwrap()), "enter a");
-    // Erased: who has it there is told so, and who was told already is not told anything.
+    // The entity is erased: streams that show it are told so, and those that were told before are
+    // not told again.
     assert_eq!(said(&free.next().unwrap()), "position a 18.0");
     world.report(&line("a", T + 460.0, 59.0, 18.04));
     assert_eq!(said(&free.next().unwrap()), "gone a");
@@ -170,7 +172,7 @@ fn events_and_positions_come_as_they_happen() {
     }
 }
 
-/// Nothing comes for longer than an idle connection may be open, and then something does.
+/// A stream survives a silence longer than the idle timeout, and then delivers an event.
 #[test]
 fn a_quiet_stream_is_not_idle() {
     let config = Config {
@@ -230,11 +232,11 @@ fn streams_are_bounded_and_what_is_wrong_is_named() {
     eventually("places are given back", || {
         Client::try_new(world.address(), "", "").is_ok()
     });
-    // Queries are not held back meanwhile, whatever their number.
+    // Streams do not take places from queries, whatever their number.
     assert_eq!(world.get("/v1/fleets/f/entities/a").status, 200);
 }
 
-/// Reports of some entities that go in and out, until they are told to end.
+/// Sends reports of some entities that enter and leave, until it is told to stop.
 fn drive(
     world: &World,
     ended: &Arc<AtomicBool>,
@@ -258,7 +260,7 @@ fn drive(
     })
 }
 
-/// Clients that come and go at any moment, each behind the last id that it has seen, get each event once.
+/// Clients that come and go, each resuming after the last id it has seen, get each event once.
 #[test]
 #[expect(clippy::too_many_lines, reason = "one story")]
 fn who_comes_again_misses_no_event_and_gets_none_twice() {
@@ -282,7 +284,7 @@ fn who_comes_again_misses_no_event_and_gets_none_twice() {
                     let (query, headers) = match (start, rng.below(2)) {
                         (None, _) => (String::new(), String::new()),
                         (_, 0) => (format!("after={after}"), String::new()),
-                        // The header says more.
+                        // The header has priority.
                         _ => ("after=1".to_owned(), headers),
                     };
                     let mut client = Client::try_new(address, &query, &headers).unwrap();
@@ -306,7 +308,7 @@ fn who_comes_again_misses_no_event_and_gets_none_twice() {
     for writer in writers {
         writer.join().unwrap();
     }
-    // Something to read for those that wait for more.
+    // Events for the clients that still wait.
     for nth in 0..400 {
         let lon = if nth % 2 == 0 { 18.0 } else { 17.9 };
         world.report(&line("last", T + 60.0 * f64::from(nth), 59.0, lon));
@@ -326,7 +328,7 @@ fn who_comes_again_misses_no_event_and_gets_none_twice() {
             seen.len()
         );
     }
-    // Once more, from the beginning, and from within what is kept in memory.
+    // Once more, from the beginning, and from an id whose later events are still in memory.
     let count = all.len();
     for from in [0, all[count - 20], all[count - 400]] {
         let mut client = Client::new(&world, &format!("after={from}&positions=false"), "");
@@ -338,7 +340,7 @@ fn who_comes_again_misses_no_event_and_gets_none_twice() {
     }
 }
 
-/// Long names, and many fences in one place: 1.7 MB of events in each round but the first.
+/// Long names, and many fences in one place: 1.7 MB of events in each round except the first.
 fn many_events(world: &World, rounds: u32) -> usize {
     let (fences, entities) = (40, 100);
     for nth in 0..fences {
@@ -369,12 +371,12 @@ fn a_slow_reader_is_cut_off_and_goes_on() {
     let reader = thread(move || quick.events(36_000).len());
     let count = many_events(&world, 10);
     assert_eq!(count, 36_000);
-    // Others are not held back by it.
+    // The slow client does not hold up the others.
     assert_eq!(reader.join().unwrap(), count);
     eventually("it is cut off", || {
         world.get("/metrics").text.contains("\ntracks_streams 0\n")
     });
-    // What is on its way still comes; the last of it may be half of a message.
+    // Buffered bytes still arrive; the last message may be incomplete.
     let mut seen = slow.events(usize::MAX);
     assert!(!seen.is_empty() && seen.len() < count, "{}", seen.len());
     let last = seen.last().unwrap()["id"].as_u64().unwrap();
@@ -453,20 +455,20 @@ fn streams_end_in_order_when_the_server_stops() {
     SystemClock::shared().sleep(Duration::from_millis(700));
     let (stopped, time) = timed(|| world.server.take().unwrap().stop());
     stopped.unwrap();
-    // Far below what a drain, or a write, may take.
+    // Far less than a drain or a write may take.
     assert!(time < Duration::from_secs(8), "{time:?}");
     for reader in readers {
         let (seen, said) = reader.join().unwrap();
-        // What was not sent yet is behind the place that the last message names.
+        // Events that were not sent are after the id in the last message.
         let between = ids.iter().filter(|id| **id > seen && **id <= said);
         assert!(said >= seen && between.count() == 0, "{seen} {said}");
     }
-    // Who took nothing was cut off.
+    // The client that read nothing was cut off.
     let seen = stuck.events(usize::MAX);
     assert!(after == 0 && seen.len() < ids.len(), "{}", seen.len());
 }
 
-/// Until housekeeping came to them, events that were older than the fleet keeps stayed in answers, up to an hour.
+/// Events that are too old are hidden at once, not only after the next housekeeping.
 #[test]
 fn events_are_hidden_once_they_are_older_than_the_fleet_keeps() {
     let dir = tempfile::tempdir().unwrap();
@@ -492,7 +494,7 @@ fn events_are_hidden_once_they_are_older_than_the_fleet_keeps() {
     let mut client = Client::new(&world, "positions=false", "Last-Event-ID: 0\r\n");
     assert_eq!(client.hello(), 0);
     assert_eq!(whose(&client.events(1)), ["a"]);
-    // What is hidden is passed over, also where nothing else is there.
+    // Hidden events are skipped, also if there are no others.
     assert_eq!(world.put("/v1/fleets/f", r#"{"keep_days":2}"#).status, 200);
     let found = world.get(&format!("/v1/fleets/f/events?after={}&limit=1", old - 1));
     assert_eq!(whose(found.json()["events"].as_array().unwrap()), ["a"]);
@@ -503,14 +505,15 @@ fn whose(events: &[Value]) -> Vec<&str> {
     all.map(|event| event["entity"].as_str().unwrap()).collect()
 }
 
-/// A stream that was read slowly was sent where an erased entity had been, behind the answer to its erasure.
+/// A slow stream is not sent a position of an entity after the answer to its erasure.
 #[test]
 fn no_position_is_sent_behind_the_answer_to_its_erasure() {
     let world = World::new();
     world.report(&line("first", T, 59.0, 17.9));
     let mut slow = Client::new(&world, "events=false", "");
     slow.hello();
-    // More than is on its way to who reads nothing, and less than may wait.
+    // More than the buffers hold for a client that reads nothing, and less than may wait in its
+    // queue.
     let socket = socket2::SockRef::from(slow.lines.get_ref());
     socket.set_recv_buffer_size(16 * 1024).unwrap();
     let long = "x".repeat(110);
@@ -533,7 +536,7 @@ fn no_position_is_sent_behind_the_answer_to_its_erasure() {
             }
         }
     };
-    // What the pump takes together comes in any order; what is reported behind that comes behind it.
+    // Positions that the pump takes together come in any order; later ones come after them.
     until(&["kept", "last"]);
     world.report(&line("end", T, 59.0, 17.9));
     until(&["end"]);

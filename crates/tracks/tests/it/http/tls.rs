@@ -1,4 +1,4 @@
-//! TLS: certificates, reloading them, and who does not shake hands.
+//! TLS: certificates, reloading them, and clients that do not complete a handshake.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use super::{T, TIMEOUT, World, answer, line};
 
-/// Writes a certificate for localhost that signs itself, and its key. Returns the certificate in PEM.
+/// Writes a self-signed certificate for localhost, and its key. Returns the certificate in PEM.
 pub(crate) fn write_certificate(dir: &Path) -> String {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     std::fs::write(dir.join("cert.pem"), made.cert.pem()).unwrap();
@@ -22,7 +22,7 @@ pub(crate) fn write_certificate(dir: &Path) -> String {
     made.cert.pem()
 }
 
-/// A client that trusts in one certificate.
+/// A client that trusts one certificate.
 pub(crate) fn trusting(pem: &str) -> ureq::Agent {
     let root = Certificate::from_pem(pem.as_bytes()).unwrap();
     let tls = TlsConfig::builder()
@@ -37,7 +37,7 @@ pub(crate) fn trusting(pem: &str) -> ureq::Agent {
     ureq::Agent::new_with_config(config)
 }
 
-/// A server with TLS; the folder of its certificate, that, and what reads it again.
+/// A server with TLS; the folder of its certificate, the certificate, and the handle to reload it.
 fn world(config: Config) -> (World, tempfile::TempDir, String, Arc<Tls>) {
     let files = tempfile::tempdir().unwrap();
     let pem = write_certificate(files.path());
@@ -77,7 +77,7 @@ fn calls_work_and_the_certificate_is_changed_while_they_do() {
             .send(line("a", T, 1.0, 2.0)),
     );
     assert_eq!(sent.json()["stored"], 1);
-    // An answer of many pieces.
+    // An answer that takes many pieces.
     let lines: Vec<String> = (0..5000)
         .map(|n| line("a", T + f64::from(n), 1.0, 2.0))
         .collect();
@@ -95,13 +95,13 @@ fn calls_work_and_the_certificate_is_changed_while_they_do() {
             .call(),
     );
     assert_eq!(track.json()["parts"][0].as_array().unwrap().len(), 5000);
-    // A bad file changes nothing, and says so.
+    // A bad file is an error, and changes nothing.
     let cert = files.path().join("cert.pem");
     std::fs::write(&cert, "nothing").unwrap();
     let e = tls.reload().unwrap_err().to_string();
     assert!(e.contains("cert.pem") && e.contains("certificate"), "{e}");
     assert_eq!(health(&world, &trusting(&old)).unwrap(), 200);
-    // The key of another one.
+    // The key of another certificate.
     let other = tempfile::tempdir().unwrap();
     let foreign = write_certificate(other.path());
     std::fs::write(&cert, &foreign).unwrap();
@@ -111,7 +111,7 @@ fn calls_work_and_the_certificate_is_changed_while_they_do() {
     tls.reload().unwrap();
     assert_eq!(health(&world, &trusting(&new)).unwrap(), 200);
     assert!(health(&world, &trusting(&old)).is_err());
-    // The connection that there was goes on.
+    // The existing connection still works.
     assert_eq!(health(&world, &world.agent).unwrap(), 200);
 }
 
@@ -142,7 +142,7 @@ fn who_does_not_shake_hands_is_cut_off_and_disturbs_nobody() {
     let clock = SystemClock::shared();
     let mut silent: Vec<TcpStream> = (0..100).map(|_| connect(world.address())).collect();
     assert_eq!(health(&world, &world.agent).unwrap(), 200);
-    // HTTP without TLS is told so.
+    // A client that speaks plain HTTP gets an error message.
     let mut plain = connect(world.address());
     plain
         .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -152,7 +152,7 @@ fn who_does_not_shake_hands_is_cut_off_and_disturbs_nobody() {
         told.starts_with("HTTP/1.1 400") && told.contains("use https"),
         "{told}"
     );
-    // Something else, and a handshake that never ends.
+    // A client that speaks another protocol, and one that never completes its handshake.
     let mut other = connect(world.address());
     other
         .write_all(&[22, 3, 1, 0, 4, 255, 255, 255, 255])
@@ -171,9 +171,10 @@ fn who_does_not_shake_hands_is_cut_off_and_disturbs_nobody() {
     for stream in &mut silent {
         assert_eq!(rest(stream), "");
     }
-    // A connection that is idle behind its handshake is not one of them.
+    // A connection that is idle after its handshake is not affected.
     assert_eq!(health(&world, &world.agent).unwrap(), 200);
-    // All places are taken: one more is closed, and one of them comes back.
+    // If all places are taken, a further connection is closed; once the others time out, places are
+    // free again.
     let many: Vec<TcpStream> = (0..160).map(|_| connect(world.address())).collect();
     clock.sleep(Duration::from_millis(1200));
     assert_eq!(health(&world, &trusting(&pem)).unwrap(), 200);

@@ -1,4 +1,4 @@
-//! The map's files, whether they are in this build or not, and the demo.
+//! The files of the map, whether or not they are in this build, and the demo.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -61,7 +61,7 @@ fn files_have_names_of_their_contents_or_are_asked_for_again() {
     }
     let page = world.get("/map");
     let Some((_, rest)) = page.text.split_once("src=\"map/map-") else {
-        // It was not bundled before this was built: the page says how that is done.
+        // The map was not bundled before this build: the page says how to do it.
         assert!(page.text.contains("cargo xtask web"));
         return;
     };
@@ -125,7 +125,7 @@ fn a_demo_moves_and_ends() {
             .text
             .contains("\"class\":\"fast\"")
     );
-    // The curl lines are printed, whole.
+    // The curl lines are printed on single lines.
     assert_eq!(
         lines
             .filter(|line| line.contains("curl 'http://127."))

@@ -13,7 +13,7 @@ use tracks::service::Options;
 use super::receiver::{Act, Came, Receiver};
 use super::{Answer, T, World, agent, eventually, line, start, thread, timed};
 
-/// Allows these, and tries again soon.
+/// Allows these hosts, and retries soon.
 pub(super) fn config(hosts: &[&str], private: &[&str]) -> Config {
     let public = hosts.iter().map(|h| Host::new(h, false).unwrap());
     let private = private.iter().map(|h| Host::new(h, true).unwrap());
@@ -44,7 +44,7 @@ impl World {
         answer.json()
     }
 
-    /// An entity goes in, or out, so often.
+    /// Makes an entity enter and leave `count` times.
     fn cross(&self, entity: &str, from: u32, count: u32) {
         let lon = |nth| if nth % 2 == 0 { 18.0 } else { 17.0 };
         let time = |nth| T + 600.0 * f64::from(nth);
@@ -59,7 +59,7 @@ impl World {
             .collect()
     }
 
-    /// Closes it, and opens its folder again.
+    /// Stops the server, and starts another one on its folder.
     fn again(&mut self, config: Config) {
         self.server.take().unwrap().stop().unwrap();
         self.server = Some(again(self.dir.path(), config));
@@ -70,7 +70,7 @@ fn again(dir: &Path, config: Config) -> Server {
     start(dir, &Options::default(), config, None)
 }
 
-/// Checks a signature as a receiver does.
+/// Verifies a signature as a receiver does.
 fn check(came: &Came, secret: &str) {
     let signature = came.header("x-ironstone-signature");
     let (time, hex) = signature
@@ -91,7 +91,8 @@ fn check(came: &Came, secret: &str) {
     assert!(now.abs_diff(time.parse().unwrap()) < 30);
 }
 
-/// What fails, hangs, redirects or says nothing is sent again until it is taken; each batch is signed and in order.
+/// A delivery that fails, hangs, is redirected or not answered is repeated until it is taken; each
+/// batch is signed and in order.
 #[test]
 fn events_are_sent_until_they_are_taken() {
     let world = world();
@@ -137,7 +138,8 @@ fn events_are_sent_until_they_are_taken() {
         let delivery = format!("{}-{}", ids[0], ids[ids.len() - 1]);
         assert_eq!(one.header("x-ironstone-delivery"), delivery);
     }
-    // Those that failed have the first event again; what was taken never comes again.
+    // Failed deliveries are repeated with the same first event; events that were taken are never
+    // sent again.
     assert!(came[..7].iter().all(|one| one.ids()[0] == right[0]));
     assert!(came[7..].iter().all(|one| one.ids()[0] != right[0]));
     assert_eq!(came[0].json()["events"][0], world.events()[0]);
@@ -186,7 +188,7 @@ fn a_webhook_gets_what_it_asked_for_and_no_more_when_it_is_deleted() {
     assert_eq!(right.len(), 3);
     eventually("they are there", || receiver.ids() == right);
     check(&receiver.came()[0], secret);
-    // One that is replaced while a delivery is on its way goes on where it was.
+    // A webhook that is replaced during a delivery keeps its cursor.
     receiver.acts(&[Act::Hang(300)]);
     world.cross("a", 6, 1);
     world.cross("a", 7, 1);
@@ -198,7 +200,7 @@ fn a_webhook_gets_what_it_asked_for_and_no_more_when_it_is_deleted() {
     );
     let last = receiver.ids()[3];
     eventually("the other one gets it", || other.ids() == [last]);
-    // One that is deleted while a delivery is on its way.
+    // A webhook that is deleted during a delivery.
     other.acts(&[Act::Hang(300)]);
     world.cross("a", 8, 2);
     eventually("it hangs", || other.ids().len() == 2);
@@ -300,13 +302,13 @@ fn one_that_hangs_holds_back_neither_others_nor_the_end() {
         world.cross("a", nth * 2, 2);
         let all = world.ids();
         let ((), time) = timed(|| eventually("they are there", || quick.ids() == all));
-        // 64 places are taken by those that hang once, for 400 ms; then by half as many.
+        // The 64 places are first taken by deliveries that hang for 400 ms; later by half as many.
         assert!(time < Duration::from_secs(8), "{time:?}");
     }
     let (stopped, time) = timed(|| world.server.take().unwrap().stop());
     stopped.unwrap();
     assert!(time < Duration::from_secs(8), "{time:?}");
-    // Nothing has the folder any more.
+    // The folder is not open any more.
     world.server = Some(again(world.dir.path(), config(&[], &[])));
     assert_eq!(
         world.get("/v1/fleets/f/webhooks").json()["webhooks"]
@@ -401,7 +403,7 @@ fn webhooks_go_where_they_may_and_nowhere_else() {
         );
         assert!(answer.detail().contains(why), "{why}: {}", answer.text);
     }
-    // The name is allowed, and leads where it may not.
+    // The name is allowed, but resolves to an address that is not.
     world.hook("h", json!({"url": local}));
     world.cross("a", 0, 1);
     eventually("it says why", || {
@@ -413,7 +415,7 @@ fn webhooks_go_where_they_may_and_nowhere_else() {
     let world = World::with(&Options::default(), config(&[], &["localhost"]), None);
     world.fence("depot", 18.0);
     world.hook("h", json!({"url": local}));
-    // TLS that is none fails, and holds back nobody.
+    // A failing TLS handshake delays no other webhook.
     world.hook("tls", json!({"url": format!("https://localhost:{port}/")}));
     world.cross("a", 0, 1);
     eventually("it is there", || receiver.ids() == world.ids());
@@ -426,7 +428,8 @@ fn webhooks_go_where_they_may_and_nowhere_else() {
     });
 }
 
-/// Reports, webhooks that come and go, and pages, all at once: nothing is missed behind the last answer.
+/// Reports, webhooks that come and go, and pages, all at once: no event after the last answer is
+/// missed.
 #[test]
 fn webhooks_may_be_changed_while_events_come() {
     let world = world();

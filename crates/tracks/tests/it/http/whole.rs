@@ -138,7 +138,7 @@ fn backups_are_made_meanwhile_and_brought_back() {
     assert!(!command(&["backup", "--dir", &again, "--to", &backups]).0);
 }
 
-/// A folder with so many points, and nobody who has it open.
+/// A folder with many points, not open.
 pub(super) fn many_points() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open_for_import(dir.path()).unwrap();
@@ -210,7 +210,7 @@ fn who_reads_an_export_too_slowly_is_cut_off() {
     assert!(rest.len() < whole.len());
 }
 
-/// Something is taken always in time, and it is too little. Such a client had its place for as long as it wanted.
+/// A client that takes bytes in time but below the least rate is cut off.
 #[test]
 fn who_takes_less_of_an_answer_than_the_least_rate_is_cut_off() {
     let config = Config {
@@ -223,7 +223,7 @@ fn who_takes_less_of_an_answer_than_the_least_rate_is_cut_off() {
     slow.write_all(b"GET /v1/fleets/f/export HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .unwrap();
     let (mut piece, mut seen) = (vec![0; 40_000], 0);
-    // 2 MB a second of 40 MB.
+    // Reads 2 MB per second of 40 MB.
     while let Ok(len) = slow.read(&mut piece)
         && len > 0
     {
