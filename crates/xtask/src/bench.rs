@@ -1,12 +1,12 @@
-//! `cargo xtask bench`: suites of benchmarks on Ironstone and on RocksDB 11.8.1, in turns, with a report
-//! as JSON, TSV and a page; and two reports side by side.
+//! `cargo xtask bench`: suites of benchmarks on Ironstone and on RocksDB 11.8.1, alternating, with
+//! a report as JSON, TSV and a page; and a comparison of two reports.
 //!
 //! ```text
-//!   suite    which benchmarks, how large       data     what was measured, as it is stored
+//!   suite    which benchmarks, how large       data     the measurements, as they are stored
 //!     │                                          │
 //!   session  pairs in turns ──> run (db_bench) ──┤ ◄── output, log, device, machine
 //!                                                ├──> table, page (HTML and SVG)
-//!   compare  two stored reports <────────────────┘     browser: looks at the page in Chromium
+//!   compare  two stored reports <────────────────┘     browser: checks the page in Chromium
 //! ```
 
 mod browser;
@@ -155,7 +155,7 @@ fn measure(suite: &Suite, arguments: &SuiteArguments) -> Result<(), String> {
         .into_iter()
         .map(Bench::of)
         .collect::<Result<Vec<_>, _>>()?;
-    // A report that cannot be read is found before, not after the work.
+    // An unreadable report is found now, not after the measurements.
     let old = arguments
         .against
         .as_deref()
@@ -190,7 +190,7 @@ fn measure(suite: &Suite, arguments: &SuiteArguments) -> Result<(), String> {
     compared.verdict()
 }
 
-/// A report before anything is measured.
+/// A report without measurements.
 fn empty(suite: &Suite, arguments: &SuiteArguments) -> Report {
     let num = arguments.num.unwrap_or(suite.num);
     let root = crate::root();

@@ -1,18 +1,20 @@
-//! `cargo xtask bench-block`: the block store beside what bounds it and beside a rival, as a client sees
-//! them: fio over NBD.
+//! `cargo xtask bench-block`: the block store beside its lower bounds and a rival, as seen by a
+//! client: fio over NBD.
 //!
 //! ```text
-//!   plan     works in turns, for each task      place    this machine's disk, or loop devices
+//!   plan     the works of each task               place    this machine's disk, or loop devices
 //!     │                                           │
-//!   session ── target: Ironstone, qemu-nbd ───────┤      process  started, counted, ended
+//!   session ── target: Ironstone, qemu-nbd ───────┤      process  starts, measures and ends processes
 //!     │          fio, probe, metrics ─────────────┘
 //!     └──> data ──> claims ──> outputs, page
 //! ```
 //!
-//! Everything is made in one folder, which is removed in the end; what a killed run left there is removed
-//! by the next, loop devices by a process that watches (see `bench_device/watch.rs`).
+//! Everything is made in one folder, which is removed at the end. The leftovers of a killed run are
+//! removed by the next one, and its loop devices by a watcher process (see
+//! `bench_device/watch.rs`).
 //!
-//! Exit status: 0 done; 1 something failed, or with `--check` a claim; 2 this machine lacks what it takes.
+//! Exit status: 0 done; 1 something failed, or with `--check` a claim; 2 this machine lacks a
+//! requirement.
 
 mod claims;
 mod data;
@@ -132,7 +134,7 @@ struct PageArguments {
     out: PathBuf,
 }
 
-/// `4096`, `512M`, `10G`.
+/// Parses `4096`, `512M`, `10G`.
 fn bytes(text: &str) -> Result<u64, String> {
     let (number, shift) = match text.strip_suffix(['K', 'M', 'G']) {
         Some(number) if text.ends_with('K') => (number, 10),
@@ -191,7 +193,7 @@ fn page(arguments: &PageArguments) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Measures between two sweeps.
+/// Measures, and sweeps before and after.
 fn guarded(task: Task, options: &Options) -> Result<(), Stop> {
     let disks = match options.disks.as_slice() {
         [] => task.disks().to_vec(),
@@ -210,7 +212,7 @@ fn guarded(task: Task, options: &Options) -> Result<(), Stop> {
         .clone()
         .unwrap_or_else(|| crate::root().join("target"));
     fs::create_dir_all(&parent).map_err(|e| format!("{}: {e}", parent.display()))?;
-    // The kernel names backing files by their real path.
+    // The kernel names backing files by their canonical path.
     let parent = fs::canonicalize(&parent).map_err(|e| format!("{}: {e}", parent.display()))?;
     let dir = parent.join("bench-block");
     fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -266,8 +268,8 @@ fn verdict(report: &Report, is_checked: bool) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What must be there; the disks that can be made. Loop devices that were not asked for by name are left
-/// out where there can be none.
+/// Checks the requirements; returns the disks that can be made. If loop devices were not requested
+/// by name, they are left out if there can be none.
 fn requirements(disks: &[Disks], is_asked: bool) -> Result<Vec<Disks>, Stop> {
     let missing = |tools: &[(&str, &str)]| -> Vec<String> {
         tools
@@ -340,16 +342,17 @@ fn program(options: &Options) -> Result<PathBuf, String> {
     }
 }
 
-/// MiB of a loop device: a copy of each of Ironstone's volumes, with logs and what a file system takes.
+/// The size of a loop device in MiB: a copy of each of Ironstone's volumes, with logs and the
+/// overhead of a file system.
 fn image_mib(task: Task, options: &Options) -> u64 {
     let asked = |kind: &&Kind| options.targets.is_empty() || options.targets.contains(kind);
     let kinds = task.targets(Disks::LoopVolatile).iter().filter(asked);
     let volume = options.size >> 20;
-    // Each has a log of 1 GiB; the files of other writers are beside them.
+    // Each store has a log of 1 GiB; the files of other writers come in addition.
     kinds.count() as u64 * (volume + volume / 8 + 1280) + 1024
 }
 
-/// Removes what a run has made in its folder, this one or one that crashed.
+/// Removes everything that this run, or one that crashed, has made in its folder.
 fn clear(dir: &Path) -> Result<(), Stop> {
     for left in disk::sweep(dir)? {
         eprintln!("removed {left}, left by a run that crashed");
@@ -363,7 +366,7 @@ fn clear(dir: &Path) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A report before anything is measured.
+/// A report without measurements.
 fn empty(task: Task, options: &Options, dir: &Path) -> Report {
     let root = crate::root();
     let words = std::env::args().skip(1);

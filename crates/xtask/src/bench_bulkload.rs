@@ -1,7 +1,8 @@
-//! `cargo xtask bench-bulkload`: random keys into an empty database that nobody reads yet, then one
-//! compaction of it all, on both engines in turns.
+//! `cargo xtask bench-bulkload`: random keys into an empty database without readers, then one full
+//! compaction; both engines alternate.
 //!
-//! The settings are those of `benchmark.sh bulkload`: no log, vector memtables, no compactions while
+//! The settings are those of `benchmark.sh bulkload`: no log, vector memtables, no compactions
+//! during the load, and no limits for level 0.
 //! the keys come, level 0 without limits.
 
 use std::fs;
@@ -30,7 +31,7 @@ pub(crate) struct Arguments {
     driver: Option<PathBuf>,
 }
 
-/// The settings of a load.
+/// The settings of the load.
 const LOAD: [&str; 10] = [
     "--disable_wal",
     "--memtablerep=vector",
@@ -44,7 +45,7 @@ const LOAD: [&str; 10] = [
     "--level_compaction_dynamic_level_bytes",
 ];
 
-/// What one run gave.
+/// The figures of one run.
 #[derive(Clone, Copy)]
 struct Outcome {
     fill_seconds: f64,
@@ -114,7 +115,7 @@ fn once(arguments: &Arguments, rocksdb: bool, pair: u32, setup: &Setup) -> Resul
     outcome(&printed).ok_or_else(|| format!("no result in:\n{printed}"))
 }
 
-/// The figures in what a run printed.
+/// The figures in the output of a run.
 fn outcome(printed: &str) -> Option<Outcome> {
     let seconds = |benchmark: &str| -> Option<f64> {
         let line = printed

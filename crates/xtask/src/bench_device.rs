@@ -1,21 +1,21 @@
-//! `cargo xtask bench-device`: what a synced put costs the device, beside RocksDB 11.8.1 and
-//! beside the device's own floor.
+//! `cargo xtask bench-device`: the cost of a synced put in device operations, beside RocksDB 11.8.1
+//! and the device's own floor.
 //!
-//! A count does not depend on a machine's mood, so the device's operations per put are counted on
-//! a loop device of our own, on ext4 and xfs, with a volatile cache and with a protected one, and
-//! on one that the kernel limits to as few writes a second as a hard disk does. Times are compared
-//! within a pair only: raw writes, Ironstone, raw writes again, RocksDB, one right after the other.
+//! Counts do not depend on the machine's speed. So the device operations per put are counted on a
+//! separate loop device, on ext4 and xfs, with a volatile cache and with a protected one, and on a
+//! device that the kernel limits to as few writes per second as a hard disk. Times are compared
+//! only within a pair: raw writes, Ironstone, raw writes again, RocksDB, one right after the other.
 //!
 //! ```text
 //!   target/bench-device/lock              one run at a time
-//!   target/bench-device/<fs>.img  <─ loop device <─ mounted at mnt-<fs>/    gone after a run
+//!   target/bench-device/<fs>.img  <─ loop device <─ mounted at mnt-<fs>/    removed after a run
 //!   target/bench-device/report.tsv, report.json
 //!
-//!   run ──starts──> watcher (own process group; waits for the run's end on a pipe)
-//!    └─ ends well: sweeps itself        └─ run died: Ctrl-C, kill, panic: sweeps for it
+//!   run ──starts──> watcher (own process group; waits on a pipe for the end of the run)
+//!    └─ ends well: sweeps itself        └─ run died by Ctrl-C, kill or panic: sweeps for it
 //! ```
 //!
-//! Exit status: 0 done; 1 something failed; 2 this machine lacks what it takes, which is named.
+//! Exit status: 0 done; 1 something failed; 2 this machine lacks a requirement, which is named.
 
 pub(crate) mod disk;
 mod floor;
@@ -39,10 +39,10 @@ use report::{Case, Pair, Report};
 use run::{Engine, Run};
 use throttle::Controller;
 
-/// Writes a second of the slow disk: a hard disk at 14,400 rpm, about.
+/// Writes per second of the slow disk: about those of a hard disk at 14,400 rpm.
 pub(crate) const SLOW: u32 = 240;
 
-/// Puts of the quick check.
+/// The puts of the quick check.
 const COUNT_PUTS: u64 = 2000;
 
 #[derive(clap::Args)]
@@ -110,7 +110,7 @@ pub(crate) struct Arguments {
 
 /// Why there is no result.
 pub(crate) enum Stop {
-    /// The machine lacks this.
+    /// The machine lacks these requirements.
     Needs(Vec<String>),
     Failed(String),
 }
@@ -143,15 +143,15 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Where images, mount points and reports are.
+/// The folder of images, mount points and reports.
 fn folder() -> PathBuf {
     let target = crate::root().join("target");
-    // The kernel names backing files by their real path.
+    // The kernel names backing files by their canonical path.
     let target = fs::canonicalize(&target).unwrap_or(target);
     target.join("bench-device")
 }
 
-/// Measures between two sweeps.
+/// Measures, and sweeps before and after.
 fn guarded(arguments: &Arguments) -> Result<(), Stop> {
     let fs = requirements(&arguments.fs)?;
     let dir = folder();
@@ -186,7 +186,7 @@ fn guarded(arguments: &Arguments) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Checks what must be there; the file systems that can be made.
+/// Checks the requirements; returns the file systems that can be made.
 fn requirements(wanted: &[Fs]) -> Result<Vec<Fs>, Stop> {
     let mut needs = Vec::new();
     if !cfg!(target_os = "linux") {
@@ -246,7 +246,7 @@ pub(crate) fn is_root(status: &str) -> bool {
         == Some("0")
 }
 
-/// Whether a program is in `PATH`, or where Debian keeps those for root.
+/// Whether a program is in `PATH`, or where Debian keeps the programs for root.
 pub(crate) fn is_installed(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -254,7 +254,7 @@ pub(crate) fn is_installed(tool: &str) -> bool {
         .any(|dir| dir.join(tool).is_file())
 }
 
-/// db_bench, and the library of RocksDB; a quick check does without the latter.
+/// db_bench, and RocksDB's library, which a quick check does not need.
 fn programs(arguments: &Arguments) -> Result<(PathBuf, Option<PathBuf>), Stop> {
     let peer = if arguments.count_only {
         let peer = crate::root().join(tools::librocksdb::PEER);
@@ -270,13 +270,13 @@ fn programs(arguments: &Arguments) -> Result<(PathBuf, Option<PathBuf>), Stop> {
         Some(driver) => {
             fs::canonicalize(driver).map_err(|e| format!("--driver {}: {e}", driver.display()))?
         }
-        // Counts are the same without optimisation, and tests have that build already.
+        // Counts do not depend on optimisation, and tests have a debug build already.
         None => crate::driver::build(!arguments.count_only)?,
     };
     Ok((driver, peer))
 }
 
-/// What all runs share.
+/// The state that all runs share.
 struct Session<'a> {
     arguments: &'a Arguments,
     fs: Vec<Fs>,
@@ -287,7 +287,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Everything that the arguments ask for; prints and writes the report.
+    /// Measures everything that the arguments request; prints and writes the report.
     fn measure(&self) -> Result<(), Stop> {
         let mut report = Report::default();
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -332,7 +332,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// What limits the slow disk, if one is asked for and there is something that can.
+    /// The controller that limits the slow disk, if one is requested and available.
     fn slow(&self, report: &mut Report) -> Option<Controller> {
         if !self.arguments.slow {
             return None;
@@ -351,7 +351,7 @@ impl Session<'_> {
         }
     }
 
-    /// All numbers of threads on one device.
+    /// Measures all thread counts on one device.
     fn disk(
         &self,
         disk: &Disk,
@@ -442,7 +442,7 @@ impl Session<'_> {
         }
     }
 
-    /// What both engines get beside the benchmark itself.
+    /// The flags for both engines, in addition to the benchmark.
     fn flags(&self) -> Vec<String> {
         let bytes = u64::from(self.arguments.write_buffer_mib) << 20;
         let mut flags = vec![format!("--write_buffer_size={bytes}")];
@@ -450,8 +450,8 @@ impl Session<'_> {
         flags
     }
 
-    /// The quick check: operations only. Writes show on the write-through device, flushes on the
-    /// write-back one.
+    /// The quick check, which counts only operations: writes on the write-through device, flushes
+    /// on the write-back one.
     fn count(&self) -> Result<(), Stop> {
         let fs = self.fs.first().copied().unwrap_or(Fs::Ext4);
         for cache in [Cache::WriteBack, Cache::WriteThrough] {

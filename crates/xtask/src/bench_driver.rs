@@ -1,9 +1,9 @@
-//! `cargo xtask bench-driver`: whether our db_bench is an honest driver.
+//! `cargo xtask bench-driver`: whether this project's db_bench is a fair driver.
 //!
-//! Two questions. What does it cost itself: the same benchmarks on an engine that does nothing, as a
-//! share of Ironstone's time. And is RocksDB as fast in it, through the C API, as in RocksDB's own
-//! db_bench: both on the same library, Debian's, with the same options on the same database, in pairs of
-//! which each side begins every other one.
+//! It answers two questions. What does the driver itself cost: the same benchmarks on an engine
+//! that does nothing, as a share of Ironstone's time. And is RocksDB as fast in it, through the C
+//! API, as in RocksDB's own db_bench: both on the same library, Debian's, with the same options on
+//! the same database, in pairs that alternate in order.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     driver: Option<PathBuf>,
 }
 
-/// Options of both, which say what differs between the defaults of the versions.
+/// Options of both, which fix the defaults that differ between the versions.
 const COMMON: [&str; 8] = [
     "--threads=1",
     "--compression_type=none",
@@ -40,7 +40,7 @@ const COMMON: [&str; 8] = [
     "--compaction_readahead_size=0",
 ];
 
-/// A benchmark: what is run, whose last line counts, and on what.
+/// A benchmark: what is run, whose last result line counts, and on which database.
 struct Bench {
     name: &'static str,
     run: &'static str,
@@ -49,11 +49,11 @@ struct Bench {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum On {
-    /// A database of its own.
+    /// A new database.
     New,
-    /// The one that is there.
+    /// The existing one.
     Shared,
-    /// A copy of it.
+    /// A copy of the existing one.
     Copy,
 }
 
@@ -61,7 +61,7 @@ const BENCHES: [Bench; 6] = [
     bench("fillseq", "fillseq", On::New),
     bench("fillrandom", "fillrandom", On::New),
     bench("overwrite", "overwrite", On::Copy),
-    // The first scan brings every block into the cache.
+    // The first scan fills the block cache.
     bench("readseq", "readseq,readseq", On::Shared),
     bench("readrandom", "readseq,readrandom", On::Shared),
     bench("seekrandom", "readseq,seekrandom", On::Shared),
@@ -99,7 +99,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Nanoseconds of an operation in the last result line, with so many times the keys.
+    /// Nanoseconds per operation in the last result line, with `times` as many keys.
     fn once(
         &self,
         program: &Path,
@@ -113,7 +113,7 @@ impl Session<'_> {
         command
             .args(engine.map(|engine| format!("--engine={engine}")))
             .args(COMMON)
-            .args(rocksdb.then_some("--cache_type=lru_cache")) // the default of 7.8.3's own
+            .args(rocksdb.then_some("--cache_type=lru_cache")) // the default of RocksDB's own 7.8.3
             .arg(format!("--num={}", self.arguments.num * times))
             .arg("--seed=7")
             .arg(format!("--db={}", db.display()))
@@ -123,7 +123,7 @@ impl Session<'_> {
         nanos(&output).ok_or_else(|| format!("no result in:\n{output}"))
     }
 
-    /// What the driver takes of the time of Ironstone's operations.
+    /// The share of the driver in the time of Ironstone's operations.
     fn own_cost(&self) -> Result<String, String> {
         let mut table = String::from(
             "\n| benchmark | driver alone, ns | Ironstone, ns | share |\n|---|---:|---:|---:|\n",
@@ -132,10 +132,10 @@ impl Session<'_> {
         for bench in &BENCHES {
             let pair = || -> Result<(f64, f64), String> {
                 if bench.on == On::New {
-                    fs::remove_dir_all(&db).ok(); // the first time there is none
+                    fs::remove_dir_all(&db).ok(); // it does not exist the first time
                 }
                 let nothing = self.dir.join("nothing");
-                // The clock of result lines has milliseconds: more operations for more digits.
+                // The clock of result lines has milliseconds: more operations give more digits.
                 let own = self.once(&self.driver, Some("null"), &nothing, bench.name, 20)?;
                 let engine = Some("ironstone");
                 Ok((own, self.once(&self.driver, engine, &db, bench.run, 1)?))
@@ -154,7 +154,7 @@ impl Session<'_> {
         Ok(table)
     }
 
-    /// Our driver beside RocksDB's own, on the library of the latter.
+    /// This project's driver beside RocksDB's own, on the same library.
     fn beside_theirs(&self) -> Result<String, String> {
         let theirs = &self.arguments.theirs;
         let Some(library) = library_of(theirs) else {
@@ -179,7 +179,7 @@ impl Session<'_> {
                     On::New | On::Copy => self.dir.join("own"),
                 };
                 if bench.on != On::Shared {
-                    fs::remove_dir_all(&db).ok(); // the first time there is none
+                    fs::remove_dir_all(&db).ok(); // it does not exist the first time
                 }
                 if bench.on == On::Copy {
                     copy(&shared, &db).map_err(|e| format!("{}: {e}", db.display()))?;
@@ -234,8 +234,8 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of an operation from the last result line, by its seconds and operations, which have
-/// more digits than its microseconds.
+/// Nanoseconds per operation from the last result line, computed from its seconds and operations,
+/// which have more digits than its microseconds.
 fn nanos(output: &str) -> Option<f64> {
     let line = output.lines().rfind(|l| l.contains(" micros/op "))?;
     let (_, rest) = line.split_once(" ops/sec ")?;

@@ -1,10 +1,10 @@
 //! `cargo xtask bench-requests`: the workload of a service that writes three puts and one delete
 //! for each request, in one batch over several column families.
 //!
-//! Both engines run it with their defaults and tuned by hand, in turns. With defaults, RocksDB's
-//! level 0 fills up and writers are held back; the way out that its users know is to let level 0
-//! grow to hundreds of files, which makes opening slow. Printed for each: requests a second, the
-//! files of level 0, how long writers were held back, the time to open afterwards, the memory.
+//! Both engines run it with their defaults and tuned by hand, alternating. With defaults, RocksDB's
+//! level 0 fills up and writers stall; the common remedy is to let level 0 grow to hundreds of
+//! files, which makes opening slow. Printed for each: requests per second, the files of level 0,
+//! the time of stalls, the time to open afterwards, and the memory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use crate::driver::{Setup, output_of};
 
-/// What is set by hand when RocksDB must not stall: more and larger memtables, more threads, and a
+/// The settings with which RocksDB does not stall: more and larger memtables, more threads, and a
 /// level 0 that may grow.
 const TUNED: [&str; 7] = [
     "--write_buffer_size=134217728",
@@ -82,11 +82,11 @@ const CONTESTANTS: [Contestant; 4] = [
     },
 ];
 
-/// What one run gave.
+/// The figures of one run.
 #[derive(Clone, Default)]
 struct Outcome {
     requests_per_second: f64,
-    /// What the driver saw of level 0 and stalls, in its words.
+    /// Level 0 and stalls, in the driver's words.
     seen: String,
     memory_mib: u64,
     written_mib: u64,
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     })
 }
 
-/// Every contestant's outcomes, one for each round.
+/// The outcomes of every contestant, one for each round.
 fn measure(arguments: &Arguments, setup: &Setup) -> Result<Vec<Vec<Outcome>>, String> {
     let mut outcomes = vec![Vec::new(); CONTESTANTS.len()];
     for round in 0..arguments.rounds {
@@ -159,7 +159,7 @@ fn once(
     figures.ok_or_else(|| format!("no result of requests in:\n{written}{opened}"))
 }
 
-/// The figures in what a run and the open behind it printed.
+/// The figures in the output of a run and of the following open.
 fn outcome(written: &str, opened: &str) -> Option<Outcome> {
     let line = written.lines().find(|l| l.starts_with("requests "))?;
     let (_, rest) = line.split_once("micros/op ")?;
@@ -178,7 +178,7 @@ fn outcome(written: &str, opened: &str) -> Option<Outcome> {
     })
 }
 
-/// A Markdown table; the figures of a contestant are those of its median round.
+/// A Markdown table; a contestant's figures are those of its median round.
 fn table(outcomes: &[Vec<Outcome>]) -> String {
     let medians: Vec<Outcome> = outcomes
         .iter()

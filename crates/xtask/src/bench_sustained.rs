@@ -1,9 +1,9 @@
-//! `cargo xtask bench-sustained`: minutes of overwriting, on both engines in turns.
+//! `cargo xtask bench-sustained`: minutes of overwriting, on both engines alternating.
 //!
-//! What a short run hides shows here: writers that stall once compaction lags. Printed for each
-//! run: the rate, its worst second, the tail of the latencies, bytes written for each byte put, and
-//! memory. And the machine's own: the tail of a loop that does nothing, in slices as long as a put, and
-//! the worst second of one that only follows pointers through as much memory as a memtable has.
+//! This shows what short runs hide: writers that stall once compaction lags. Printed for each run:
+//! the rate, its worst second, the tail of the latencies, bytes written per byte put, and memory.
+//! In addition, the machine's own limits: the tail of an idle loop in slices as long as a put, and
+//! the worst second of a loop that only follows pointers through as much memory as a memtable has.
 
 use std::fs;
 use std::path::PathBuf;
@@ -43,15 +43,15 @@ pub(crate) struct Arguments {
 const KEY_SIZE: u64 = 16;
 const VALUE_SIZE: u64 = 100;
 
-/// What one run gave.
+/// The figures of one run.
 #[derive(Clone, Copy)]
 struct Outcome {
     puts_per_second: f64,
-    /// Of the seconds, the worst, over the mean of all.
+    /// The worst second over the mean of all seconds.
     worst_second: f64,
     p999_micros: f64,
     max_micros: f64,
-    /// Bytes written to the device for each byte put.
+    /// Bytes written to the device per byte put.
     write_amplification: f64,
     memory_mib: u64,
 }
@@ -87,8 +87,8 @@ fn measure(arguments: &Arguments, setup: &Setup) -> Result<String, String> {
     Ok(table)
 }
 
-/// The p99.9 of the slices of a loop that does nothing but look at the clock, each of at least
-/// `slice` nanoseconds: what timer interrupts and a host that takes the processor away cost. No
+/// The p99.9 of the slices of a loop that only reads the clock, each of at least `slice`
+/// nanoseconds: the cost of timer interrupts, and of a host that takes the processor away. No
 /// operation of that length can do better on this machine.
 fn idle_p999_micros(slice: u64) -> f64 {
     const LOOP_NANOS: u64 = 4_000_000_000;
@@ -107,13 +107,13 @@ fn idle_p999_micros(slice: u64) -> f64 {
     slices.get(at).map_or(0.0, |&nanos| nanos as f64 / 1000.0)
 }
 
-/// Of the seconds of a loop that follows pointers through as many bytes as a memtable has, the worst
-/// over the mean, in a minute at most. Nothing that looks things up in memory is steadier here.
+/// The worst second over the mean, of a loop that follows pointers through as many bytes as a
+/// memtable has, for at most a minute. No look-up in memory can be steadier on this machine.
 fn own_worst_second(arguments: &Arguments) -> f64 {
     const SECOND: u64 = 1_000_000_000;
     const STEPS: usize = 10_000;
     let len = usize::try_from(arguments.write_buffer_size / 8).unwrap_or(1 << 20);
-    // One cycle through all of it, in no order (Sattolo's shuffle).
+    // One cycle through all of it, in random order (Sattolo's shuffle).
     let mut next: Vec<usize> = (0..len).collect();
     let mut rng = base::rng::Rng::new(1);
     for i in (1..len).rev() {
@@ -191,7 +191,7 @@ fn once(arguments: &Arguments, rocksdb: bool, pair: u32, setup: &Setup) -> Resul
     outcome(&output, &seconds).ok_or_else(|| format!("no result of overwrite in:\n{output}"))
 }
 
-/// The figures in what a run printed and in its rates by the second.
+/// The figures in the output of a run and in its rates per second.
 fn outcome(output: &str, seconds: &str) -> Option<Outcome> {
     let line = output.lines().find(|l| l.starts_with("overwrite "))?;
     let (_, rest) = line.split_once("micros/op ")?;

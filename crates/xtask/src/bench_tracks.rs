@@ -1,6 +1,8 @@
-//! `cargo xtask bench-tracks`: the tracking service on Ironstone and on RocksDB, the same code, in turns.
+//! `cargo xtask bench-tracks`: the tracking service on Ironstone and on RocksDB, with the same
+//! code, alternating.
 //!
-//! A run is a process of its own (`crates/tracks-bench`). Here they are started, killed, and made tables of.
+//! Each run is a separate process (`crates/tracks-bench`). This module starts and kills them, and
+//! makes tables of their figures.
 
 use std::path::PathBuf;
 
@@ -42,7 +44,7 @@ enum Task {
 }
 
 impl Task {
-    /// All, as they are by themselves.
+    /// All tasks, with their default arguments.
     fn all() -> Vec<Self> {
         vec![
             Self::Rows(rows::Arguments::default()),

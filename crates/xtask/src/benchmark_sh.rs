@@ -1,8 +1,9 @@
-//! `cargo xtask benchmark-sh`: RocksDB's own benchmark.sh, unmodified, on our db_bench.
+//! `cargo xtask benchmark-sh`: RocksDB's own benchmark.sh, unmodified, with this project's
+//! db_bench.
 //!
-//! The script comes from the released crate `librocksdb-sys`, which has all of RocksDB's sources, and is
-//! kept beside the other things of RocksDB's under `target/peers/`. It gets a directory with `db_bench`
-//! in it, the environment that it documents, and one job after the other.
+//! The script comes from the published crate `librocksdb-sys`, which has all of RocksDB's sources,
+//! and is kept under `target/peers/`. It gets a directory with `db_bench` in it, the environment
+//! that it documents, and one job after the other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +14,14 @@ use crate::driver;
 /// The crate with RocksDB 11.8.1's sources.
 const CRATE: &str = "librocksdb-sys";
 const CRATE_VERSION: &str = "=0.19.0";
-/// Where the script lies in it.
+/// The path of the script in the crate.
 const MEMBER: &str = "rocksdb/tools/benchmark.sh";
-/// Where it is put.
+/// The path to which the script is copied.
 const SCRIPT: &str = "target/peers/benchmark-11.8.1.sh";
 /// The environment variable with further flags of db_bench.
 const FLAGS_VARIABLE: &str = "DB_BENCH_FLAGS";
-/// The columns of the report, with whether upstream fills each in every job: `rss` is sampled each 10
-/// seconds, and not at all in bulkload; `job_id` is the user's; `w_amp` needs 50 MiB of writes.
+/// The columns of the report, and those that may be empty: `rss` is sampled every 10 seconds, and
+/// never in bulkload; `job_id` is the user's; `w_amp` needs 50 MiB of writes.
 const COLUMNS: usize = 28;
 const MAY_BE_EMPTY: [&str; 3] = ["rss", "job_id", "w_amp"];
 
@@ -74,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// The script's path; fetches it first if it is missing.
+/// The path of the script, which is fetched first if it is missing.
 fn ensure() -> Result<PathBuf, String> {
     let script = crate::root().join(SCRIPT);
     if script.is_file() {
@@ -108,7 +109,7 @@ fn ensure() -> Result<PathBuf, String> {
     fetched.and(removed).map(|()| script)
 }
 
-/// A directory with the script, db_bench, and places for the database and the reports.
+/// Makes a directory with the script, db_bench, and places for the database and the reports.
 fn make_room(dir: &Path, script: &Path, driver: &Path) -> Result<(), String> {
     let failed = |e: std::io::Error| format!("{}: {e}", dir.display());
     for sub in ["db", "out"] {
@@ -119,7 +120,7 @@ fn make_room(dir: &Path, script: &Path, driver: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the jobs; the report without its comments. Errors: a job failed, with what it said.
+/// Runs the jobs. Returns the report without its comments. Errors: a job failed; with its output.
 fn run_jobs(arguments: &Arguments, dir: &Path) -> Result<String, String> {
     for (i, job) in arguments.jobs.iter().enumerate() {
         eprintln!("benchmark.sh {job} ({} of {})", i + 1, arguments.jobs.len());
@@ -139,7 +140,7 @@ fn run_jobs(arguments: &Arguments, dir: &Path) -> Result<String, String> {
             .output()
             .map_err(|e| format!("bash: {e}"))?;
         let said = String::from_utf8_lossy(&output.stdout);
-        // The script's exit code is that of its last command.
+        // The script's exit code is only that of its last command.
         if !said.contains(&format!("Completed {job}")) {
             let errors = String::from_utf8_lossy(&output.stderr);
             return Err(format!("benchmark.sh {job} failed:\n{said}\n{errors}"));
@@ -151,7 +152,7 @@ fn run_jobs(arguments: &Arguments, dir: &Path) -> Result<String, String> {
     Ok(lines.join("\n") + "\n")
 }
 
-/// Whether the report has a line for each job, with all columns.
+/// Checks that the report has a line for each job, with all columns.
 fn check(report: &str, jobs: usize) -> Result<(), String> {
     let mut lines = report.lines().map(|l| l.split('\t').collect::<Vec<_>>());
     let names = lines.next().unwrap_or_default();

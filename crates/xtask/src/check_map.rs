@@ -1,7 +1,8 @@
-//! `cargo xtask check-map`: looks at the map of ironstone-tracks as a user would, in headless Chromium.
+//! `cargo xtask check-map`: checks the map of ironstone-tracks as a user sees it, in headless
+//! Chromium.
 //!
-//! A demo with 10,000 objects runs meanwhile, on a port and in a folder of its own. What is done and compared is in
-//! `crates/tracks/web/check`. The tests of the page's parts that need no browser run first.
+//! Meanwhile a demo with 10,000 objects runs, on a free port and in a temporary folder. The checks
+//! are in `crates/tracks/web/check`. The tests of the page's parts that need no browser run first.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -9,12 +10,13 @@ use std::process::{Child, Command, Stdio};
 
 use crate::web;
 
-/// All of it takes so many seconds at most.
+/// The time limit, seconds.
 const SECONDS: &str = "200";
-/// The demo ends by itself, whatever happens to this process.
+/// The demo ends by itself, even if this process is killed.
 const DEMO_SECONDS: &str = "300";
 const OBJECTS: &str = "10000";
-/// One report of each object in five seconds: browsers that draw by software, and debug builds, keep up.
+/// Reports per second, one of each object in five seconds: slow enough for browsers that render by
+/// software, and for debug builds.
 const REPORTS: &str = "2000";
 
 #[derive(clap::Args)]
@@ -29,7 +31,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let (sources, modules) = web::bundle(false)?;
-    // First what needs no browser.
+    // First the tests without a browser.
     let mut tests = web::node(&sources);
     web::call(tests.args(["--test", "--test-reporter=dot", "test/"]))?;
     let profile = arguments.release.then_some("release");

@@ -1,11 +1,12 @@
-//! `cargo xtask counts`: instructions of the hot leaves, compared with a checked-in baseline.
+//! `cargo xtask counts`: instructions of the hot leaf functions, compared with a checked-in
+//! baseline.
 //!
-//! Instructions are counted by Callgrind, which runs a program on a processor of its own making: the
-//! number is the same in each run and on a busy machine, where times are not. It says nothing about
-//! caches, branches and waiting, so it is a guard for leaves and no measure of speed.
+//! Callgrind counts the instructions on an emulated processor: the number is the same in each run
+//! and on a busy machine, unlike times. It says nothing about caches, branches and waiting, so that
+//! it guards leaf functions, but does not measure speed.
 //!
-//! A plain program under `valgrind`, and no framework: those need a second program of just their version,
-//! installed by compiling it.
+//! This is a plain program under `valgrind`, without a framework: frameworks need a second program
+//! of exactly their version, which has to be compiled.
 
 mod baseline;
 
@@ -30,11 +31,12 @@ pub(crate) struct Arguments {
 }
 
 const BASELINE: &str = "crates/counts/baseline.tsv";
-/// What Callgrind leaves, for callgrind_annotate.
+/// The profiles of Callgrind, for callgrind_annotate.
 const PROFILES: &str = "target/counts-profiles";
-/// glibc copies and fills without `rep movsb` and `rep stosb`, of which Callgrind counts every byte.
+/// Keeps glibc from copying and filling with `rep movsb` and `rep stosb`, of which Callgrind counts
+/// every byte.
 const C_LIBRARY: (&str, &str) = ("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-ERMS,-FSRM");
-/// The function that is counted, in every spelling that compilers give to it.
+/// The function whose instructions are counted, in every mangling.
 const COUNTED: &str = "--toggle-collect=*counts*measured*";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
@@ -83,7 +85,7 @@ fn fail(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// What a program prints, without the line's end.
+/// The output of a program, without the final line break.
 fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("{name}: {e}"))?;
@@ -96,7 +98,7 @@ fn output(command: &mut Command) -> Result<String, String> {
         .to_owned())
 }
 
-/// Names and numbers of operations, as the program lists them.
+/// Names and numbers of operations, from the program's list.
 fn kernels(list: &str) -> Result<Vec<(String, u64)>, String> {
     let kernel = |line: &str| {
         let (name, operations) = line.split_once('\t')?;
@@ -108,7 +110,7 @@ fn kernels(list: &str) -> Result<Vec<(String, u64)>, String> {
         .collect()
 }
 
-/// The instructions that a profile of Callgrind has in all.
+/// The total number of instructions in a profile of Callgrind.
 fn total(profile: &str) -> Result<u64, String> {
     let value = |name: &str| profile.lines().find_map(|line| line.strip_prefix(name));
     if value("events:").map(str::trim) != Some("Ir") {
@@ -129,7 +131,7 @@ struct Counter {
 }
 
 impl Counter {
-    /// Valgrind, to run the program in an environment that is the same everywhere.
+    /// A command that runs the program under Valgrind, in a fixed environment.
     fn valgrind(&self) -> Command {
         let mut command = Command::new("valgrind");
         command.current_dir(&self.profiles);
@@ -140,7 +142,7 @@ impl Counter {
         command
     }
 
-    /// The machine that the program sees, which is the one that Valgrind makes.
+    /// The machine that the program sees, which Valgrind emulates.
     fn machine(&self) -> Result<String, String> {
         let mut valgrind = self.valgrind();
         valgrind.args(["--tool=none", "-q"]).arg(&self.program);
@@ -150,7 +152,7 @@ impl Counter {
         Ok(format!("{features}; {library}"))
     }
 
-    /// Instructions of one kernel.
+    /// The instructions of one kernel.
     fn count(&self, name: &str) -> Result<u64, String> {
         let profile = format!("{name}.out");
         let mut valgrind = self.valgrind();

@@ -1,14 +1,15 @@
-//! `cargo xtask soak drill`: what is promised when processes are killed and the network is cut, with real
-//! processes under load.
+//! `cargo xtask soak drill`: the guarantees when processes are killed and the network is cut, with
+//! real processes under load.
 //!
-//! | part | what is done | what must hold |
+//! | part | action | guarantee |
 //! |---|---|---|
-//! | kills | SIGKILL of the leader's store | the longest gap |
-//! | partitions | the leader is cut off: both ways, or one way | the longest gap; it serves no read |
+//! | kills | SIGKILL of the leader's store | the length of the longest gap |
+//! | partitions | the leader is cut off: both ways, or one way | the length of the longest gap; it serves no read |
 //! | all | SIGKILL of all processes at once | nothing that was answered is lost |
 //!
-//! Clients of the NBD server read and write the same few blocks all the time, and every history must be
-//! linearizable. Each part has a cluster of its own; in the end all blocks are read back, and all stores checked.
+//! Clients of the NBD server read and write the same few blocks all the time, and every history
+//! must be linearizable. Each part has a separate cluster; at the end all blocks are read back, and
+//! all stores are checked.
 
 mod client;
 mod cluster;
@@ -32,13 +33,13 @@ use load::{Gaps, Load};
 use net::{Cut, Net};
 use probe::{Found, Probe};
 
-/// Answers after which service counts as resumed.
+/// The number of answers after which service counts as resumed.
 const RESUMED_ANSWERS: u64 = 50;
-/// How long a store stays cut off: longer than the longest gap may be.
+/// How long a store stays cut off: longer than the longest allowed gap.
 const CUT: Duration = Duration::from_secs(5);
-/// After this no lease is left: the least time of an election. What is asked for later has no answer.
+/// After this time no lease is left: the least time of an election. Later requests have no answer.
 const LEASE: Duration = Duration::from_secs(1);
-/// Failures between two checks of the history.
+/// The number of failures between two checks of the history.
 const CHECK_EVERY: u32 = 20;
 
 /// Kill and cut off processes of a cluster under load, and check what its clients were told.
@@ -85,7 +86,7 @@ struct Part<'a> {
     rng: Rng,
     bar: ProgressBar,
     gaps: Vec<Gaps>,
-    /// What direct clients of leaders that were cut off were told.
+    /// Reads that direct clients sent to leaders that were cut off.
     asked: u64,
     served_early: u64,
 }
@@ -195,7 +196,7 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// Does something as often as was asked for, then looks at everything.
+    /// Repeats an action as often as requested, and then checks everything.
     fn run(
         mut self,
         mut fail: impl FnMut(&mut Self, u32) -> Result<(), String>,
@@ -251,7 +252,7 @@ impl<'a> Part<'a> {
         self.clock.monotonic_nanos()
     }
 
-    /// Lets clients work until they have so many answers more, and a random while.
+    /// Lets clients work until they have this many more answers, and for a random time.
     fn work(&mut self, answers: u64) -> Result<(), String> {
         let goal = self.load.answers()? + answers;
         self.cluster.wait("clients are answered", |_| {
@@ -262,7 +263,7 @@ impl<'a> Part<'a> {
         self.cluster.pause(pause)
     }
 
-    /// Judges what happened since a moment.
+    /// Judges the time since `since`.
     fn judge(&mut self, since: u64) -> Result<(), String> {
         self.load.answers()?;
         let gaps = self.load.gaps(since, self.now());
@@ -293,7 +294,7 @@ impl<'a> Part<'a> {
             self.load.answers().map_or(true, |n| n >= goal)
         })?;
         self.load.answers()?;
-        // How long that takes is told, and nothing is promised of it.
+        // The gap is reported, but its length is not guaranteed.
         self.gaps.push(self.load.gaps(since, self.now()));
         Ok(())
     }
@@ -309,7 +310,7 @@ impl<'a> Part<'a> {
         let (is_ended, last_asked) = (AtomicBool::new(false), AtomicU64::new(0));
         let (shared, seed) = (self.load.shared(), self.rng.next_u64());
         let (cluster, clock) = (&self.cluster, &self.clock);
-        // Until this moment it may serve by its lease.
+        // Until then it may serve by its lease.
         let mut since = 0;
         let mut healed = 0;
         let found: Result<Found, String> = std::thread::scope(|scope| {

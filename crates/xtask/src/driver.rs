@@ -1,15 +1,16 @@
-//! Building programs, and running db_bench, with which the benchmark commands compare engines.
+//! Builds programs, and runs db_bench, with which the benchmark commands compare engines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds db_bench, with optimisation if `release`; the path of the binary.
+/// Builds db_bench, optimised if `release`. Returns the path of the binary.
 pub(crate) fn build(release: bool) -> Result<PathBuf, String> {
     program("ironstone-tools", "db_bench", release.then_some("release"))
 }
 
-/// Builds a program with a profile of its own, or that of development; the path of the binary.
+/// Builds a program with a given profile, or with that of development. Returns the path of the
+/// binary.
 pub(crate) fn program(package: &str, name: &str, profile: Option<&str>) -> Result<PathBuf, String> {
     let mut arguments = vec!["--package", package, "--bin", name];
     if let Some(profile) = profile {
@@ -18,12 +19,12 @@ pub(crate) fn program(package: &str, name: &str, profile: Option<&str>) -> Resul
     built(name, &arguments)
 }
 
-/// Builds a program with these arguments of `cargo build`; the path of the binary.
+/// Builds a program with these arguments of `cargo build`. Returns the path of the binary.
 pub(crate) fn built(name: &str, arguments: &[&str]) -> Result<PathBuf, String> {
     built_with(name, arguments, &[])
 }
 
-/// The same with environment variables for cargo.
+/// Like [`built`], with environment variables for cargo.
 pub(crate) fn built_with(
     name: &str,
     arguments: &[&str],
@@ -51,7 +52,7 @@ pub(crate) fn built_with(
         .ok_or_else(|| format!("cargo did not tell where {name} is"))
 }
 
-/// The platform of this machine, as the compiler calls it.
+/// The target platform of this machine, under the compiler's name.
 pub(crate) fn platform() -> Result<String, String> {
     let said = Command::new("rustc")
         .arg("-vV")
@@ -64,12 +65,13 @@ pub(crate) fn platform() -> Result<String, String> {
         .ok_or_else(|| "rustc -vV does not name a host".to_owned())
 }
 
-/// What a run of db_bench printed as results. Errors: it failed; with what it said.
+/// The standard output of a run of db_bench. Errors: it failed; with its output.
 pub(crate) fn output_of(command: Command) -> Result<String, String> {
     outputs_of(command).map(|(results, _)| results)
 }
 
-/// What a run of db_bench printed as results, and beside them. Errors: it failed; with what it said.
+/// The standard output of a run of db_bench, and its standard error. Errors: it failed; with its
+/// output.
 pub(crate) fn outputs_of(mut command: Command) -> Result<(String, String), String> {
     let output = command.output().map_err(|e| format!("db_bench: {e}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -84,18 +86,18 @@ pub(crate) fn outputs_of(mut command: Command) -> Result<(String, String), Strin
     ))
 }
 
-/// What a comparison runs with.
+/// The setting of a comparison.
 pub(crate) struct Setup {
-    /// The db_bench.
+    /// The path of db_bench.
     pub(crate) driver: PathBuf,
     peer: PathBuf,
-    /// A directory of the comparison's own.
+    /// A temporary directory of the comparison.
     pub(crate) dir: PathBuf,
 }
 
 impl Setup {
-    /// Calls `measure` with everything there: the opponent fetched, db_bench built unless `driver`
-    /// is one, and a directory under `parent` (`target/bench`) that is removed afterwards.
+    /// Calls `measure` after fetching RocksDB, building db_bench unless `driver` is given, and
+    /// making a directory under `parent` (by default `target/bench`), which is removed afterwards.
     pub(crate) fn with<T>(
         name: &str,
         parent: Option<&Path>,
@@ -118,7 +120,7 @@ impl Setup {
         removed.map(|()| measured)
     }
 
-    /// [`Setup::with`], and prints what `measure` returns.
+    /// Like [`Setup::with`]; prints what `measure` returns.
     pub(crate) fn print(
         name: &str,
         parent: Option<&Path>,
@@ -129,7 +131,7 @@ impl Setup {
         Ok(())
     }
 
-    /// `--engine` of db_bench, for Ironstone or for the opponent.
+    /// The value of `--engine` of db_bench, for Ironstone or for RocksDB.
     pub(crate) fn engine(&self, rocksdb: bool) -> String {
         if rocksdb {
             format!("--engine=librocksdb:{}", self.peer.display())
@@ -139,7 +141,7 @@ impl Setup {
     }
 }
 
-/// What `--process_stats` printed: MiB of memory at most, MiB written.
+/// The output of `--process_stats`: peak memory in MiB, and MiB written.
 pub(crate) fn process_stats(output: &str) -> Option<(u64, u64)> {
     let line = output
         .lines()

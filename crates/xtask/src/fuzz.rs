@@ -1,9 +1,9 @@
-//! `cargo xtask fuzz`: builds the targets below `fuzz/` and runs each for a while on seeds from the
-//! corpora.
+//! `cargo xtask fuzz`: builds the targets in `fuzz/`, and runs each for a while, beginning with
+//! seeds from the corpora.
 //!
-//! libFuzzer needs coverage counters, and the address sanitizer's flag is one of nightly's: with
-//! `RUSTC_BOOTSTRAP` the pinned toolchain takes both, so that no second toolchain and no `cargo-fuzz` are
-//! needed. Who has `cargo-fuzz` can use it in the same folder.
+//! libFuzzer needs coverage counters, and the flag of the address sanitizer is unstable. With
+//! `RUSTC_BOOTSTRAP` the pinned toolchain accepts both, so that neither a second toolchain nor
+//! `cargo-fuzz` is needed. `cargo-fuzz` works in the same folder, too.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, IsTerminal as _};
@@ -13,14 +13,14 @@ use std::process::{Command, Stdio};
 use base::clock::SystemClock;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// As cargo-fuzz builds.
+/// The flags of cargo-fuzz.
 const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address \
     -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0";
 
-/// What each target runs with. An input that takes longer, or more memory, is a finding.
+/// The limits of each target. An input that exceeds the time or the memory is a finding.
 const LIMITS: [&str; 6] = [
     "-max_len=45000",
     "-timeout=10",
@@ -30,7 +30,7 @@ const LIMITS: [&str; 6] = [
     "-reload=0",
 ];
 
-/// So many of the last lines are shown if something is found: they hold the stack.
+/// The number of last lines that are shown for a finding: they contain the stack.
 const LINES_KEPT: usize = 60;
 
 #[derive(clap::Args)]
@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     ))
 }
 
-/// The names of the targets: those of the files.
+/// The names of the targets, which are those of their files.
 fn targets(home: &Path) -> Result<Vec<String>, String> {
     let dir = home.join("fuzz_targets");
     let entries = std::fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -96,7 +96,7 @@ fn targets(home: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Builds all targets; the directory where they are.
+/// Builds all targets; returns their directory.
 fn build(home: &Path) -> Result<PathBuf, String> {
     // libFuzzer is C++, and is built with the targets.
     let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
@@ -109,7 +109,7 @@ fn build(home: &Path) -> Result<PathBuf, String> {
                 compiler.display()
             )
         })?;
-    // Code for a platform that is named gets the flags, and what runs while building does not.
+    // With an explicit target platform, build scripts and macros do not get the flags.
     let platform = crate::driver::platform()?;
     eprintln!("building the targets, with the address sanitizer; minutes, if it is the first time");
     let mut cargo = Command::new("cargo");
@@ -135,7 +135,7 @@ fn seeds(home: &Path, built: &Path) -> Result<(), String> {
     call(Command::new(built.join("seeds")).arg(to).args(from)).map_err(|e| format!("no seeds: {e}"))
 }
 
-/// Removes a directory, if it is there.
+/// Removes a directory, if it exists.
 fn empty(dir: &Path) -> Result<(), String> {
     match std::fs::remove_dir_all(dir) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -145,12 +145,12 @@ fn empty(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// What libFuzzer tells of itself: in lines like
-/// `#4096 NEW cov: 812 ft: 1801 corp: 96/12Kb lim: 45000 exec/s: 2048 rss: 71Mb`.
+/// The status that libFuzzer reports in lines like `#4096 NEW cov: 812 ft: 1801 corp: 96/12Kb lim:
+/// 45000 exec/s: 2048 rss: 71Mb`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Status {
     inputs: u64,
-    /// Edges that were taken.
+    /// Covered edges.
     edges: u64,
     corpus: u64,
     megabytes: u64,
@@ -180,15 +180,15 @@ const HEADING: &str = "\
 |---|---:|---:|---:|---:|---:|---:|---|
 ";
 
-/// A target that has run.
+/// A finished run of a target.
 struct Run {
     last: Status,
-    /// Edges that the seeds took.
+    /// Edges that the seeds covered.
     edges_at_first: u64,
     seconds: f64,
-    /// Nothing was found.
+    /// Whether nothing was found.
     clean: bool,
-    /// The last lines.
+    /// The last lines of output.
     said: String,
 }
 
@@ -273,7 +273,7 @@ fn fuzz(home: &Path, built: &Path, target: &str, seconds: u64, place: &str) -> R
             run.last = status;
             continue;
         }
-        // The lines above come when something is new.
+        // The status lines only appear for new coverage; this line has the final number.
         if let Some(units) = line.strip_prefix("stat::number_of_executed_units:") {
             run.last.inputs = units.trim().parse().unwrap_or(run.last.inputs);
         }

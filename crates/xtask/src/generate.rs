@@ -1,8 +1,9 @@
-//! `cargo xtask gen`: the documents that are made from the option tables and the statistics.
+//! `cargo xtask gen`: generates documents from the option tables and the statistics.
 //!
-//! `docs/options.md` and `docs/statistics.md` are generated whole; of `docs/compat.md`, the part between the two marks. An
-//! option counts as having no effect yet if no code outside the option modules reads its field:
-//! what is declared and not acted on shows itself.
+//! `docs/options.md` and `docs/statistics.md` are generated completely; in `docs/compat.md`, only
+//! the part between the two marks is. An option counts as having no effect yet if no code outside
+//! the option modules reads its field, so that options without an implementation are listed
+//! automatically.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -52,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Every generated document, whole.
+/// All generated documents, complete.
 fn documents(tree: &Tree) -> Result<Vec<(&'static str, String)>, String> {
     let used = used_fields(tree);
     let compat = tree.text(COMPAT).ok_or(format!("{COMPAT} is missing"))?;
@@ -76,7 +77,7 @@ fn sections() -> [(&'static str, &'static str, &'static [OptionInfo]); 3] {
     ]
 }
 
-/// Names that product code outside the option modules reads or sets as a field.
+/// The names that product code outside the option modules accesses as fields.
 fn used_fields(tree: &Tree) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     for (path, text) in tree.texts("crates/", ".rs") {
@@ -91,12 +92,12 @@ fn used_fields(tree: &Tree) -> BTreeSet<String> {
         }
         let tokens = without_tests(&tokens(text));
         let fields = tokens.windows(2).filter(|w| {
-            // In cf.rs, `self.name` may be a rule between options, which is no effect.
+            // In cf.rs, `self.name` may be a rule between options, which does not count.
             w[0].is(".") && w[1].kind == Kind::Word && !path.ends_with("/options/cf.rs")
         });
         out.extend(fields.map(|w| w[1].text.to_owned()));
     }
-    // Read through functions of the option modules.
+    // These are read through functions of the option modules.
     for (function, options) in [
         ("compaction_bytes_max", &["max_compaction_bytes"][..]),
         (
@@ -113,12 +114,12 @@ fn used_fields(tree: &Tree) -> BTreeSet<String> {
     out
 }
 
-/// Whether an option's field is among the used ones. Fields have no capitals, names may.
+/// Whether an option's field is among the used ones. Fields have no capitals, but names may.
 fn has_effect(name: &str, used: &BTreeSet<String>) -> bool {
     used.contains(&name.to_ascii_lowercase())
 }
 
-/// The variants of `family` (`Ticker`, `HistogramKind`) that product code names.
+/// The variants of `family` (`Ticker`, `HistogramKind`) that product code uses.
 fn counted(tree: &Tree, family: &str) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     for (path, text) in tree.texts("crates/", ".rs") {
@@ -277,7 +278,7 @@ fn compat_part(used: &BTreeSet<String>) -> String {
     out
 }
 
-/// True if any value that makes sense is accepted and none has an effect.
+/// Whether all sensible values are accepted but have no effect.
 fn is_tuning(key: &rocksdb::Key) -> bool {
     let mut rows = table::options::WITHOUT_EFFECT.iter();
     rocksdb::is_without_effect(key)
@@ -295,7 +296,7 @@ fn code_list(mut names: Vec<&str>) -> String {
     format!("`{}`.", names.join("`, `"))
 }
 
-/// `text` with what is between the marks replaced.
+/// Replaces the part of `text` between the marks.
 fn between_marks(text: &str, part: &str) -> Result<String, String> {
     let missing = || format!("{COMPAT}: the marks around the generated part are missing");
     let (before, rest) = text.split_once(BEGIN).ok_or_else(missing)?;

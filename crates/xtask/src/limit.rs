@@ -1,8 +1,8 @@
-//! Bounds of figures, and claims: what must hold, and whether it does.
+//! Limits of figures, and claims that are judged by them.
 
 use crate::spread::Spread;
 
-/// A bound.
+/// A limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Limit {
     AtLeast(f64),
@@ -25,7 +25,7 @@ impl Limit {
     }
 }
 
-/// A figure of which the median over the rounds is judged.
+/// A figure with a limit; the median over the rounds is judged.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) what: String,
@@ -43,7 +43,7 @@ impl Claim {
         }
     }
 
-    /// Of one figure.
+    /// A claim about a single figure.
     pub(crate) fn of(what: impl Into<String>, limit: Limit, figure: f64) -> Self {
         Self::new(what, limit, Spread::of([figure].into_iter()))
     }
@@ -61,7 +61,7 @@ impl Claim {
     }
 }
 
-/// A table of claims; empty without any.
+/// A table of claims; empty if there are none.
 pub(crate) fn table(claims: &[Claim]) -> String {
     if claims.is_empty() {
         return String::new();
@@ -79,7 +79,7 @@ pub(crate) fn table(claims: &[Claim]) -> String {
     format!("\n| what | limit | figure | holds |\n|---|---|---:|---|\n{lines}")
 }
 
-/// Errors: some do not hold.
+/// Errors: the claims that do not hold.
 pub(crate) fn check(claims: &[Claim]) -> Result<(), String> {
     let failed = claims.iter().filter(|claim| !claim.holds());
     let lines: Vec<String> = failed

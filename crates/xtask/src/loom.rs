@@ -1,6 +1,6 @@
-//! `cargo xtask loom`: the small parts that share memory without locks, in every order of a few threads'
-//! steps, and with every value that a weak memory order lets a thread read. Built with `--cfg loom` in a
-//! target directory of their own.
+//! `cargo xtask loom`: model-checks the small parts that share memory without locks: all
+//! interleavings of a few threads, and all values that a weak memory order lets a thread read.
+//! Built with `--cfg loom` in a separate target directory.
 
 use std::process::Command;
 
@@ -36,9 +36,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Err("a model fails; LOOM_LOG=trace tells what happened in it".to_owned())
 }
 
-/// How packages are built: codecs do not run in models.
+/// How packages are built: codecs do not work in models.
 pub(crate) fn profile() -> Vec<String> {
-    // What the workspace's manifest names has to be named here too.
+    // An override for a package of the workspace's manifest must be repeated here.
     let codecs = [
         "bytes",
         "crc-fast",

@@ -1,13 +1,13 @@
-//! `cargo xtask miri`: the parts that handle memory by hand, and the codecs beside them, interpreted by
-//! Miri, which ends at a data race, at memory that is not there any more, and at a pointer that is used
-//! beyond its rights.
+//! `cargo xtask miri`: runs the parts that manage memory by hand, and the codecs beside them, under
+//! Miri, which stops at data races, at uses of freed memory, and at pointers that are used beyond
+//! their permissions.
 //!
-//! Miri comes with nightly toolchains alone. It interprets, a thousand times slower than a processor: tests
-//! are smaller in it (`cfg!(miri)`), and what calls into C is left out.
+//! Only nightly toolchains have Miri. It interprets, about a thousand times slower than a
+//! processor: tests are smaller in it (`cfg!(miri)`), and code that calls C is left out.
 
 use std::process::Command;
 
-/// A part: what it is, its package, the tests of its library that are run, and those that are not.
+/// A part: a description, its package, the tests of its library to run, and those to skip.
 struct Part {
     name: &'static str,
     package: &'static str,
@@ -15,7 +15,7 @@ struct Part {
     skipped: &'static [&'static str],
 }
 
-/// Miri knows no `openat`, through which files are opened.
+/// Miri does not support `openat`, which opens files.
 const WITH_FILES: &[&str] = &[
     "only_fences_that_are_trusted_count",
     "a_note_counts_where_a_log_has_it_and_nowhere_else",
@@ -113,9 +113,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         );
         let mut cargo = cargo();
         cargo
-            // The real clock, and files of the machine's own.
+            // Allows the real clock, and files of this machine.
             .env("MIRIFLAGS", "-Zmiri-disable-isolation")
-            // proptest's: enough for every branch.
+            // For proptest: enough cases for every branch.
             .env("PROPTEST_CASES", "3")
             .env("CARGO_TARGET_DIR", "target/miri")
             .args(["test", "--quiet", "--lib", "--package", part.package])

@@ -1,8 +1,9 @@
-//! `cargo xtask mutants`: bugs are planted, and a test must find each.
+//! `cargo xtask mutants`: plants bugs, each of which a test must find.
 //!
-//! A mutant is a text file: what is planted, which test must fail, and which lines of which file are
-//! replaced. `PLANTED` in the lines instead is whether this mutant is the one. Those of the engine are in
-//! `mutants/`, those of the block store (`cargo xtask mutants block`) in `mutants/block/`.
+//! A mutant is a text file: a description of the bug, the test that must fail, and the lines of a
+//! file that are replaced. `PLANTED` in the new lines is true if this mutant is active. The mutants
+//! of the engine are in `mutants/`, those of the block store (`cargo xtask mutants block`) in
+//! `mutants/block/`.
 //!
 //! ```text
 //! planted: acknowledged before the sync
@@ -16,14 +17,16 @@
 //!     }
 //! ```
 //!
-//! A bug that takes several places has `file:`, `--- before` and `--- after` for each. One of them has to say
-//! `PLANTED`; the others make room for it, such as a way around a private constructor.
+//! A bug in several places has `file:`, `--- before` and `--- after` for each. At least one of them
+//! must contain `PLANTED`; the others make it possible, for example by a way around a private
+//! constructor.
 //!
-//! A line `cfg: loom` says that the test is built with `--cfg loom`: it runs models of what memory orders allow.
+//! A line `cfg: loom` says that the test is built with `--cfg loom`: it model-checks memory orders.
 //!
-//! All are planted at once in a copy of the tree under `target/mutants`, with a build of its own, and an
-//! environment variable says which is awake: each test is built once. A test that fails or does not end
-//! kills the mutant. One that fails while all sleep is an error: it says nothing.
+//! All mutants are planted at once in a copy of the tree under `target/mutants`, with a separate
+//! target directory, and an environment variable selects the active one: so each test is built only
+//! once. A test that fails or hangs kills the mutant. A test that fails without an active mutant is
+//! an error, because it proves nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -77,15 +80,15 @@ struct Place {
     after: String,
 }
 
-/// A bug to plant.
+/// A mutant.
 struct Mutant {
     set: Set,
-    /// The name of its file, without the ending.
+    /// The name of its file, without the extension.
     name: String,
     planted: String,
-    /// Only `loom`: the test is built with it.
+    /// `loom` if the test is built with `--cfg loom`.
     cfg: Option<String>,
-    /// Arguments for `cargo test`.
+    /// The arguments for `cargo test`.
     killer: Vec<String>,
     places: Vec<Place>,
 }
@@ -112,12 +115,12 @@ impl Mutant {
         })
     }
 
-    /// Where it is told from.
+    /// The path of its file.
     fn path(&self) -> String {
         format!("{}/{}.txt", self.set.dir(), self.name)
     }
 
-    /// The files of the tree with the bug in them.
+    /// Adds the changed files, with the bug in them.
     fn plant(&self, root: &Path, files: &mut BTreeMap<PathBuf, String>) -> Result<(), String> {
         let awake = format!("::base::planted({:?})", self.name);
         for place in &self.places {
@@ -151,7 +154,7 @@ fn field<'t>(head: &'t str, key: &str) -> Result<&'t str, String> {
     optional(head, key).ok_or(format!("there is no line `{key} …`"))
 }
 
-/// The lines of each file that are replaced: `file:` comes before the two of them.
+/// The replaced lines of each file: `file:` precedes the two sections.
 fn places(text: &str) -> Result<Vec<Place>, String> {
     let mut out = Vec::new();
     let mut rest = text;
@@ -171,9 +174,9 @@ fn places(text: &str) -> Result<Vec<Place>, String> {
     Ok(out)
 }
 
-/// Says which mutant is awake.
+/// The variable that selects the active mutant.
 const VARIABLE: &str = "IRONSTONE_PLANTED";
-/// Where the copy of the tree is asked which one that is.
+/// The file that gets the function which reads the variable.
 const HOOK_FILE: &str = "crates/base/src/lib.rs";
 
 fn hook() -> String {
@@ -189,7 +192,7 @@ pub fn planted(name: &str) -> bool {{
     )
 }
 
-/// The files of the tree that have bugs in them, with all bugs.
+/// The changed files of the tree, with all bugs.
 fn plant(root: &Path, mutants: &[Mutant]) -> Result<BTreeMap<PathBuf, String>, String> {
     let mut files = BTreeMap::new();
     let hooked = read(&root.join(HOOK_FILE))? + &hook();
@@ -200,7 +203,7 @@ fn plant(root: &Path, mutants: &[Mutant]) -> Result<BTreeMap<PathBuf, String>, S
     Ok(files)
 }
 
-/// What became of a mutant.
+/// The fate of a mutant.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Failed,
@@ -267,7 +270,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Err(problems.join("\n"))
 }
 
-/// A line of the table.
+/// A row of the table.
 fn row(mutant: &Mutant, fate: &Fate, taken: Duration) -> String {
     let is_awake = |p: &&Place| p.after.contains("PLANTED");
     let place = mutant.places.iter().find(is_awake);
@@ -303,19 +306,19 @@ fn all(root: &Path) -> Result<Vec<Mutant>, String> {
     Ok(all)
 }
 
-/// Beyond its usual time a test may take so much longer before it counts as hanging: more than the tests
+/// How much longer than usual a test may take before it counts as hanging: longer than the tests
 /// themselves wait for something that must happen.
 const GRACE: Duration = Duration::from_secs(40);
 
-/// Where tests run.
+/// The place where tests run.
 struct Bench {
     tree: PathBuf,
-    /// After so long a test hangs, whatever it takes without a bug.
+    /// The most time of a test, whatever it takes without a bug.
     most: Duration,
 }
 
 impl Bench {
-    /// How long each test takes without a bug; `None` if it fails.
+    /// The time of each test without a bug; `None` if it fails.
     fn without_bugs(
         &self,
         mutants: &[Mutant],
@@ -367,7 +370,7 @@ impl Bench {
         cargo
     }
 
-    /// Builds and runs a mutant's test while the bug `awake` is, if there is one. What the test said is
+    /// Builds and runs a mutant's test with the bug `awake` active, if there is one. The output is
     /// in `target/mutants/said`.
     fn test(
         &self,
@@ -409,7 +412,7 @@ impl Bench {
     }
 }
 
-/// Ends cargo and the test that it started.
+/// Stops cargo and the test that it started.
 fn stop(child: &mut std::process::Child) -> Result<(), String> {
     let parent = child.id().to_string();
     output(Command::new("pkill").args(["-KILL", "-P", &parent]))?;
@@ -429,8 +432,8 @@ fn make_dir(path: &Path) -> Result<(), String> {
     fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// What git knows of the tree, as it stands here, but for the files in `planted`. Files that have not
-/// changed keep their times, or everything would be built anew.
+/// Copies the files that git tracks, in their current state, except the files in `planted`.
+/// Unchanged files keep their modification times, so that they are not rebuilt.
 fn copy_of_the_tree(planted: &BTreeMap<PathBuf, String>) -> Result<PathBuf, String> {
     let (from, to) = (root(), root().join("target/mutants/tree"));
     let listed = output(
@@ -454,7 +457,7 @@ fn copy_of_the_tree(planted: &BTreeMap<PathBuf, String>) -> Result<PathBuf, Stri
         make_dir(copy.parent().unwrap_or(&to))?;
         fs::write(&copy, new).map_err(|e| format!("{}: {e}", copy.display()))?;
     }
-    // Real RocksDB, if it is there.
+    // Real RocksDB, if it is available.
     let (peers, link) = (from.join("target/peers"), to.join("target/peers"));
     if peers.exists() && !link.exists() {
         make_dir(&to.join("target"))?;
@@ -464,7 +467,7 @@ fn copy_of_the_tree(planted: &BTreeMap<PathBuf, String>) -> Result<PathBuf, Stri
     Ok(to)
 }
 
-/// A new file, twice.
+/// Creates a file, and returns two handles to it.
 #[expect(clippy::disallowed_methods, reason = "no file of a database")]
 fn said_to(path: &Path) -> std::io::Result<(fs::File, fs::File)> {
     let file = fs::File::create(path)?;

@@ -1,8 +1,8 @@
 //! `cargo xtask peers`: RocksDB 11.8.1 as a shared library under `target/peers/`.
 //!
 //! RocksDB's Java artifact contains an optimised build for Linux that exports the whole C API, so
-//! Maven fetches it and nothing is compiled. The file is put in place by a rename after its exports
-//! were counted: what is there is whole, and a second run does nothing.
+//! that Maven can fetch it and nothing is compiled. The file is put in place by a rename after its
+//! exports were counted: it is always complete, and a second run does nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// The library's path; fetches it first if it is missing.
+/// The path of the library, which is fetched first if it is missing.
 pub(crate) fn ensure(force: bool) -> Result<PathBuf, String> {
     let peer = crate::root().join(PEER);
     if peer.is_file() && !force {
@@ -76,14 +76,14 @@ fn fetch(dir: &Path) -> Result<PathBuf, String> {
     Ok(file)
 }
 
-/// Counts the exported functions, so that a wrong file is not put in place.
+/// Counts the exported functions, so that a wrong file is not installed.
 fn check(file: &Path) -> Result<(), String> {
     let listing = Command::new("nm")
         .args(["-D", "--defined-only"])
         .arg(file)
         .output();
     let Ok(listing) = listing else {
-        return Ok(()); // without binutils, loading it is the check
+        return Ok(()); // without binutils, loading is the only check
     };
     let text = String::from_utf8_lossy(&listing.stdout);
     let functions = text.lines().filter(|l| l.contains(" T rocksdb_")).count();

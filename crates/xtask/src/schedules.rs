@@ -1,7 +1,8 @@
-//! `cargo xtask schedules`: the tests whose threads a scheduler runs, built with `--cfg shuttle` in a
-//! target directory of their own.
+//! `cargo xtask schedules`: runs tests whose threads are controlled by a scheduler, built with
+//! `--cfg shuttle` in a separate target directory.
 //!
-//! Each schedule is drawn from a number; a failure names it, and the command that runs it again.
+//! Each schedule is derived from a seed; a failure prints the seed, and the command that repeats
+//! the run.
 
 use std::process::Command;
 
@@ -21,7 +22,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    // With the checks of debug builds, and twice as fast.
+    // This profile has the checks of debug builds, and is twice as fast.
     let arguments_of_build = [
         ["--profile", "soak"],
         ["--package", "ironstone-sim"],
@@ -43,7 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         command.arg(only).env("IRONSTONE_SCHEDULES_ALONE", "1");
     }
     if arguments.iterations == 1 {
-        // Where each thread stands, if none can go on.
+        // Shows the state of each thread at a deadlock.
         command.env("SHUTTLE_CAPTURE_BACKTRACE", "1");
     }
     let status = command

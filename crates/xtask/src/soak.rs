@@ -1,5 +1,6 @@
 //! `cargo xtask soak`: the long random tests, built with optimisation and with the checks of debug
-//! builds. The arguments are those of the program `soak` of the crate sim; `drill` is run here.
+//! builds. The arguments are passed to the program `soak` of the crate sim, except that `drill` is
+//! run here.
 
 use std::process::Command;
 

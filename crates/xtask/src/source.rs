@@ -1,7 +1,7 @@
-//! Rust source as words: identifiers, literals and punctuation, without comments. Enough to find
-//! `mod`, `unsafe` and paths without being fooled by strings and prose.
+//! Splits Rust source into tokens: identifiers, literals and punctuation, without comments. This is
+//! enough to find `mod`, `unsafe` and paths without being misled by strings and comments.
 
-/// A piece of source.
+/// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     /// The line, from 1.
@@ -10,7 +10,7 @@ pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
 }
 
-/// What kind of piece.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Word,
@@ -174,7 +174,8 @@ fn is_cfg_test(tokens: &[Token<'_>]) -> bool {
         || starts(&["#", "[", "cfg", "(", "all", "(", "test"])
 }
 
-/// Behind the item that begins with attributes at `at`: its `;` or its closing brace.
+/// The index after the item that begins with attributes at `at`: after its `;` or its closing
+/// brace.
 fn item_end(tokens: &[Token<'_>], mut at: usize) -> usize {
     let mut depth = 0usize;
     while at < tokens.len() {
@@ -194,8 +195,8 @@ fn item_end(tokens: &[Token<'_>], mut at: usize) -> usize {
     at
 }
 
-/// The paths that begin with `crate`, `self` or `super`, each as its segments; groups in braces
-/// give one path per entry. With the line of each.
+/// The paths that begin with `crate`, `self` or `super`, each as its segments with its line; a
+/// group in braces gives one path per entry.
 pub(crate) fn paths<'a>(tokens: &[Token<'a>]) -> Vec<(usize, Vec<&'a str>)> {
     let mut out = Vec::new();
     let mut at = 0;
@@ -210,7 +211,7 @@ pub(crate) fn paths<'a>(tokens: &[Token<'a>]) -> Vec<(usize, Vec<&'a str>)> {
     out
 }
 
-/// Collects the path, or group of paths, at `at`, behind the segments `before`.
+/// Collects the path, or group of paths, at `at`, after the segments `before`.
 fn path<'a>(
     tokens: &[Token<'a>],
     mut at: usize,

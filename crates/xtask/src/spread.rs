@@ -1,5 +1,5 @@
-//! Median, smallest and largest of the figures that several runs gave: what every comparison reports,
-//! because one figure of a shared machine says little.
+//! Median, smallest and largest figure of several runs: every comparison reports them, because a
+//! single figure of a shared machine says little.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of nothing, all three are NaN.
+    /// The spread of no values is NaN.
     pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
@@ -29,12 +29,12 @@ impl Spread {
         }
     }
 
-    /// [`Spread::of`]; `None` of nothing.
+    /// Like [`Spread::of`]; `None` for no values.
     pub(crate) fn some(values: impl Iterator<Item = f64>) -> Option<Self> {
         Some(Self::of(values)).filter(|spread| spread.median.is_finite())
     }
 
-    /// How far the figures lie apart: half of the range over the median.
+    /// The relative spread: half of the range over the median.
     pub(crate) fn relative(self) -> f64 {
         (self.high - self.low) / 2.0 / self.median
     }

@@ -1,11 +1,11 @@
-//! The source tree as the checks see it: paths relative to the root, with `/`, and the text of
-//! those files that are text. Tests build small ones in memory.
+//! The source tree for the checks: paths relative to the root, with `/`, and the content of text
+//! files. Tests build small trees in memory.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// What the checks and generators read. Other files are known by name only.
+/// The extensions of text files. Other files are known by name only.
 const TEXT: &[&str] = &["rs", "md", "toml", "yml", "yaml", "sh", "py"];
 
 /// A source tree.
@@ -22,7 +22,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A tree of these files, for tests.
+    /// A tree with these files, for tests.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let own = |&(path, text): &(&str, &str)| (path.to_owned(), Some(text.to_owned()));
@@ -54,12 +54,12 @@ impl Tree {
         Ok(())
     }
 
-    /// The text of a file; `None` if it is missing or no text.
+    /// The text of a file; `None` if it is missing or not a text file.
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path)?.as_deref()
     }
 
-    /// True if there is a file of this name, or a folder.
+    /// Whether there is a file or a folder with this path.
     pub(crate) fn has(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
         self.files.contains_key(path)
@@ -70,7 +70,7 @@ impl Tree {
                 .is_some_and(|(p, _)| p.starts_with(&folder))
     }
 
-    /// Text files whose path begins with `prefix` and ends with `suffix`, in order.
+    /// The text files whose path begins with `prefix` and ends with `suffix`, in order.
     pub(crate) fn texts<'a>(
         &'a self,
         prefix: &'a str,

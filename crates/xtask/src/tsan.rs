@@ -1,15 +1,15 @@
-//! `cargo xtask tsan`: the tests in which threads meet, watched by the thread sanitizer, which tells of two
-//! accesses to the same memory that nothing orders.
+//! `cargo xtask tsan`: runs the tests with concurrent threads under the thread sanitizer, which
+//! reports data races.
 //!
-//! The sanitizer's flag is one of nightly's, and the standard library must be built with it, or its locks
-//! order nothing: `RUSTC_BOOTSTRAP` lets the pinned toolchain do both.
+//! The flag of the sanitizer is unstable, and the standard library must be built with it, because
+//! otherwise its locks are not recognized. `RUSTC_BOOTSTRAP` lets the pinned toolchain do both.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::driver;
 
-/// What is run: a package, which of its tests' programs, and which tests of it.
+/// The tests to run: package, arguments that select its test programs, names of tests.
 const SUITES: &[(&str, &[&str], &[&str])] = &[
     ("ironstone-table", &["--lib"], &["cache::"]),
     ("ironstone-log", &["--lib"], &["pool::", "secret::"]),
@@ -77,7 +77,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     ))
 }
 
-/// A file that says what is not told: what RocksDB's library does, which is built without the sanitizer.
+/// A file of suppressions: reports from RocksDB's library are suppressed, because it is built
+/// without the sanitizer.
 fn suppressions() -> Result<PathBuf, String> {
     let path = crate::root().join("target/tsan/suppressions");
     let dir = path.parent().unwrap_or(&path);

@@ -1,14 +1,15 @@
 //! `cargo xtask web`: bundles the map of ironstone-tracks into `crates/tracks/web/dist`, where the next build embeds it.
 //!
-//! `crates/tracks/web/build.mjs` does it: npm fetches what the map is made of into `target/web`, once for each lock file. It
-//! writes only what has changed, so that nothing is built again for nothing.
+//! `crates/tracks/web/build.mjs` does the work: npm fetches the dependencies of the map into
+//! `target/web`, once for each lock file. Only changed files are written, so that no needless
+//! builds follow.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The sources.
+/// The folder of the sources.
 const SOURCES: &str = "crates/tracks/web";
-/// Where packages are.
+/// The folder of the packages.
 const MODULES: &str = "target/web";
 
 #[derive(clap::Args)]
@@ -24,7 +25,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Bundles the map. The folder of its sources, and that of the packages.
+/// Bundles the map. Returns the folder of its sources, and that of the packages.
 pub(crate) fn bundle(force: bool) -> Result<(PathBuf, PathBuf), String> {
     let sources = crate::root().join(SOURCES);
     let mut command = node(&sources);
@@ -33,14 +34,14 @@ pub(crate) fn bundle(force: bool) -> Result<(PathBuf, PathBuf), String> {
     Ok((sources, crate::root().join(MODULES)))
 }
 
-/// Node, in a folder.
+/// A command that runs Node in a folder.
 pub(crate) fn node(dir: &Path) -> Command {
     let mut command = Command::new("node");
     command.current_dir(dir);
     command
 }
 
-/// Runs a program whose output everybody sees.
+/// Runs a program whose output is shown.
 pub(crate) fn call(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status = command.stdin(Stdio::null()).status();

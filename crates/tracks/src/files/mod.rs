@@ -1,5 +1,4 @@
-//! MiB), features 8 MiB, tags 1 MiB. An invalid record is an error that names the field and the
-//! place, and the next record follows; see [`record`].
+//! Files of positions: read as streams with little memory, and written.
 //!
 //! ```text
 //!   csv, layout   CSV with a map of its columns; GeoLife, T-Drive, Porto

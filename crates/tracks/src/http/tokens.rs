@@ -6,7 +6,7 @@
 //! sha256 = "…"                  # hexadecimal, of the token
 //! scopes = ["ingest", "read"]   # ingest, read, fences, admin
 //! fleets = ["taxis"]            # or "*"
-//! reports_per_second = 1000     # optional; without it there is no limit
+//! reports_per_second = 1000     # none: as many as come
 //! ```
 
 use std::path::Path;

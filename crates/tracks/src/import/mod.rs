@@ -3,6 +3,7 @@
 //! ```text
 //!   records ─> sorted by entity and time, in runs ─> merged with the rows of the database
 //!                 └ names that share a hash             └─> one or more tables for each family ─> one ingestion
+//! ```
 //!
 //! The rows are those that the same reports would make one by one, in the order of the input. An
 //! import that is killed leaves nothing but its scratch folder,

@@ -1,8 +1,9 @@
-//! `cargo xtask bench check-page`: looks at a page as readers do, in headless Chromium.
+//! `cargo xtask bench check-page`: checks a page as readers see it, in headless Chromium.
 //!
-//! The page is opened from its file in three ways: on a light desktop, on a dark one, on a phone. It
-//! fails if the console has an error or a warning, if anything but the file is fetched, if the page is
-//! wider than its window, or if it lacks a title or a language. What was seen is kept as a picture.
+//! The page is opened from its file in three ways: on a light desktop, on a dark one, on a phone.
+//! The check fails if the console has an error or a warning, if anything but the file is loaded, if
+//! the page is wider than its window, or if it lacks a title or a language. Each view is kept as a
+//! screenshot.
 
 mod devtools;
 
@@ -22,13 +23,13 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// A way to look at the page.
+/// A way to open the page.
 struct View {
     name: &'static str,
     width: u32,
     height: u32,
     scheme: &'static str,
-    /// Pixels of the screen for one of the page.
+    /// Device pixels per CSS pixel.
     scale: u32,
 }
 
@@ -56,8 +57,8 @@ const VIEWS: [View; 3] = [
     },
 ];
 
-/// What is wrong with a page beside its console: lines, empty if nothing is. With all that can be
-/// opened open.
+/// A script that opens everything that can be opened, and returns faults of the page other than
+/// those in its console, one per line.
 const INSPECT: &str = r#"(() => {
     const wrong = [];
     document.querySelectorAll('details').forEach(d => { d.open = true; });
@@ -115,7 +116,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Err(format!("{}:\n{}", path.display(), wrong.join("\n")))
 }
 
-/// Opens the page in one way; what is wrong with it.
+/// Opens the page in one view. Returns its faults.
 fn look(
     browser: &mut Browser,
     view: &View,
@@ -157,7 +158,7 @@ fn look(
     Ok(wrong)
 }
 
-/// What an event of the browser says against the page.
+/// The fault that an event of the browser reports, if any.
 fn complaint(event: &Value) -> Option<String> {
     let parameters = &event["params"];
     match event["method"].as_str()? {

@@ -1,16 +1,16 @@
-//! Two stored reports side by side: has Ironstone become slower against RocksDB?
+//! Compares two stored reports: has Ironstone become slower relative to RocksDB?
 //!
-//! What is compared is each benchmark's median ratio over RocksDB, which a faster or slower machine
-//! changes little. A benchmark has become slower where its ratio fell by more than the noise: a stated
-//! band, or else the wider of a tenth and the spreads of the pairs in both reports (half of the range
-//! over the median).
+//! The comparison uses each benchmark's median ratio to RocksDB, which depends little on the speed
+//! of the machine. A benchmark has become slower if its ratio fell by more than the noise: a given
+//! band, or else the wider of a tenth and the spreads of the pairs in both reports (half of the
+//! range over the median).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::data::{Benchmark, Report};
 
-/// The band of benchmarks whose pairs agree better than this.
+/// The default band for benchmarks whose pairs vary less than this.
 const NOISE: f64 = 0.10;
 
 #[derive(clap::Args)]
@@ -32,7 +32,7 @@ pub(crate) struct Band {
     share: Option<f64>,
 }
 
-/// `5%` or `0.05`.
+/// Parses `5%` or `0.05`.
 fn share(text: &str) -> Result<f64, String> {
     let number = |text: &str| text.trim().parse::<f64>().map_err(|e| e.to_string());
     let share = match text.strip_suffix('%') {
@@ -61,7 +61,7 @@ pub(super) fn read(path: &Path) -> Result<Report, String> {
         .map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// What came of it.
+/// The result of a comparison.
 pub(super) struct Comparison {
     /// The table, with remarks.
     pub(super) text: String,
@@ -119,7 +119,7 @@ impl Comparison {
         Ok(Self { text, problems })
     }
 
-    /// Errors: there is something to look at.
+    /// Errors: some benchmarks need attention.
     pub(super) fn verdict(&self) -> Result<(), String> {
         if self.problems.is_empty() {
             return Ok(());
@@ -128,7 +128,7 @@ impl Comparison {
     }
 }
 
-/// Whether two reports can be compared.
+/// Errors: two reports cannot be compared.
 fn alike(old: &Report, new: &Report) -> Result<(), String> {
     let mut differences = Vec::new();
     let mut differ = |what: &str, a: String, b: String| {
@@ -160,7 +160,7 @@ fn alike(old: &Report, new: &Report) -> Result<(), String> {
     ))
 }
 
-/// What became of a benchmark's ratio.
+/// The change of a benchmark's ratio.
 struct Change {
     before: f64,
     now: f64,
@@ -178,7 +178,7 @@ impl Change {
         })
     }
 
-    /// By how much the ratio grew.
+    /// The relative change of the ratio.
     fn change(&self) -> f64 {
         self.now / self.before - 1.0
     }
@@ -211,7 +211,7 @@ mod tests {
     const STEADY: [(f64, f64); 3] = [(1.0, 2.0), (1.0, 2.0), (1.0, 2.0)];
     const BAND: Band = Band { share: None };
 
-    /// A report of one benchmark whose pairs all have this ratio.
+    /// A report with one benchmark whose pairs all have this ratio.
     fn of(ratio: f64) -> Report {
         report(vec![benchmark("fillseq", &[(1.0, ratio); 3])])
     }

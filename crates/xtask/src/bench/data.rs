@@ -1,53 +1,53 @@
-//! What a suite measured, as it is stored in `report.json`, and what follows from it.
+//! The measurements of a suite, as they are stored in `report.json`, and figures derived from them.
 //!
-//! Everything that the other outputs show is computed from this, so that a page can be made again
-//! from a stored report and two stored reports can be compared. What a run could not tell is absent
-//! (`null`), never zero.
+//! All other outputs are computed from this, so that a page can be made again from a stored report
+//! and two stored reports can be compared. A figure that a run does not have is absent (`null`),
+//! never zero.
 
 use serde::{Deserialize, Serialize};
 
 use crate::spread::Spread;
 
-/// The version of the stored form. A change that an older reader would misread gets the next number.
+/// The version of the stored form. It is increased by changes that an older reader would misread.
 pub(crate) const SCHEMA: u64 = 1;
 
-/// A suite's results.
+/// The results of a suite.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) schema: u64,
     pub(crate) suite: String,
-    /// When it began: `2026-11-23T10:20:30Z`.
+    /// When the suite began: `2026-11-23T10:20:30Z`.
     pub(crate) date: String,
-    /// How to run it again.
+    /// The command that runs it again.
     pub(crate) command: String,
-    /// Whether every run came to its end.
+    /// Whether all runs were completed.
     pub(crate) complete: bool,
-    /// Why not.
+    /// Why not all runs were completed.
     pub(crate) problem: Option<String>,
     pub(crate) settings: Settings,
     pub(crate) versions: Versions,
     pub(crate) machine: Vec<Fact>,
     pub(crate) benchmarks: Vec<Benchmark>,
-    /// What other commands of `cargo xtask` measured for this report.
+    /// Measurements of other commands of `cargo xtask` for this report.
     pub(crate) extras: Vec<Extra>,
 }
 
-/// What all runs of a suite had in common.
+/// The settings that all runs of a suite share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Settings {
-    /// Keys of a database.
+    /// The number of keys of a database.
     pub(crate) num: u64,
-    /// Pairs that were asked for.
+    /// The requested number of pairs.
     pub(crate) pairs: u32,
-    /// Synced puts of a run.
+    /// Synced puts per run.
     pub(crate) syncs: u64,
-    /// Seconds of the runs that have a length.
+    /// The length of timed runs, seconds.
     pub(crate) seconds: u32,
-    /// Flags of db_bench that both engines got.
+    /// Flags of db_bench for both engines.
     pub(crate) flags: Vec<String>,
 }
 
-/// What the engines call themselves.
+/// The versions that the engines report.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Versions {
     pub(crate) ironstone: Option<String>,
@@ -89,11 +89,11 @@ impl Engine {
     }
 }
 
-/// A benchmark and its pairs.
+/// A benchmark with its pairs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Benchmark {
     pub(crate) name: String,
-    /// What an operation is.
+    /// A description of one operation.
     pub(crate) about: String,
     /// Whether its operations write.
     pub(crate) writes: bool,
@@ -108,7 +108,7 @@ pub(crate) struct Pair {
     pub(crate) rocksdb: Option<Run>,
 }
 
-/// What one run of db_bench gave.
+/// The figures of one run of db_bench.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) command: String,
@@ -118,22 +118,23 @@ pub(crate) struct Run {
     pub(crate) operations: u64,
     pub(crate) latency: Option<Latency>,
     pub(crate) process: Option<Process>,
-    /// Bytes that the process wrote, of those that users put.
+    /// Bytes written by the process over bytes put by the user.
     pub(crate) write_amplification: Option<f64>,
-    /// What the directory takes on the device afterwards.
+    /// The size of the directory on the device afterwards.
     pub(crate) database_bytes: Option<u64>,
-    /// That over the bytes of the keys that are there with their values.
+    /// That size over the bytes of the live keys and values.
     pub(crate) space_amplification: Option<f64>,
-    /// The whole device's, from before the run until all of it was on the device.
+    /// Operations of the whole device, from before the run until everything written was on the
+    /// device.
     pub(crate) device: Option<Device>,
     pub(crate) stalls: Option<Stalls>,
     pub(crate) rates: Vec<Rate>,
     pub(crate) levels: Vec<Levels>,
-    /// The levels in the end, from level 0.
+    /// The levels at the end, from level 0.
     pub(crate) final_levels: Vec<Level>,
 }
 
-/// Microseconds of an operation.
+/// Latency of an operation, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
@@ -151,7 +152,7 @@ impl Latency {
     }
 }
 
-/// What the process used, warm-up included.
+/// Resources used by the process, including the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub(crate) peak_memory_mib: u64,
@@ -172,31 +173,32 @@ impl Process {
 pub(crate) struct Device {
     pub(crate) reads: u64,
     pub(crate) read_bytes: u64,
-    /// Write requests, and empty flushes.
+    /// Write requests; empty flushes count, too.
     pub(crate) writes: u64,
     pub(crate) written_bytes: u64,
     pub(crate) flushes: u64,
 }
 
-/// Writers that were held back.
+/// Write stalls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Stalls {
-    /// How often they were delayed or stopped.
+    /// How often writers were delayed or stopped.
     pub(crate) count: u64,
-    /// For how long in all; both engines tell thousandths.
+    /// The total time, seconds; both engines report milliseconds.
     pub(crate) seconds: f64,
-    /// When each began, in seconds since the database was opened.
+    /// The begin of each, in seconds since the database was opened.
     pub(crate) at: Vec<f64>,
 }
 
-/// Operations of one second.
+/// The number of operations in one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rate {
     pub(crate) second: u64,
     pub(crate) ops: u64,
 }
 
-/// Files of each level, from level 0 to the last that has some, as a flush or a compaction left them.
+/// The number of files of each level, from level 0 to the last that has any, after a flush or a
+/// compaction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Levels {
     /// Seconds since the database was opened.
@@ -204,14 +206,14 @@ pub(crate) struct Levels {
     pub(crate) files: Vec<u64>,
 }
 
-/// A level in the end.
+/// A level at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Level {
     pub(crate) files: u64,
     pub(crate) mib: u64,
 }
 
-/// What another command printed.
+/// The output of another command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Extra {
     pub(crate) title: String,
@@ -256,7 +258,7 @@ impl Benchmark {
         Spread::some(self.ratios())
     }
 
-    /// A figure over all runs of an engine that have it.
+    /// The spread of a figure over all runs of an engine that have it.
     pub(crate) fn spread(
         &self,
         engine: Engine,
@@ -265,7 +267,7 @@ impl Benchmark {
         Spread::some(self.runs(engine).filter_map(figure))
     }
 
-    /// The pair whose ratio is nearest to the median: what a single course is drawn from.
+    /// The pair whose ratio is nearest to the median, which single-run plots show.
     pub(crate) fn typical(&self) -> Option<&Pair> {
         let median = self.ratio()?.median;
         let distance = |pair: &&Pair| (pair.ratio().unwrap_or(f64::MAX) / median).ln().abs();
@@ -293,7 +295,7 @@ impl Report {
         Ok(text + "\n")
     }
 
-    /// Reads the stored form. Errors: it is not a report, or of another schema.
+    /// Reads the stored form. Errors: it is not a report, or has another schema.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let value: serde_json::Value =
             serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))?;
@@ -315,7 +317,7 @@ impl Report {
 pub(crate) mod tests {
     use super::*;
 
-    /// A run of so many microseconds an operation, with nothing else known.
+    /// A run with this many microseconds per operation, and no other figures.
     pub(crate) fn run(micros: f64) -> Run {
         Run {
             command: "db_bench".to_owned(),
@@ -327,7 +329,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A benchmark of these pairs.
+    /// A benchmark with these pairs.
     pub(crate) fn benchmark(name: &str, pairs: &[(f64, f64)]) -> Benchmark {
         Benchmark {
             name: name.to_owned(),
@@ -344,7 +346,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A report of these benchmarks.
+    /// A report with these benchmarks.
     pub(crate) fn report(benchmarks: Vec<Benchmark>) -> Report {
         Report {
             schema: SCHEMA,

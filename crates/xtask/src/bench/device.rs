@@ -1,8 +1,8 @@
-//! Which block device holds a directory, and what that device has done so far.
+//! The block device that holds a directory, and its counters.
 //!
-//! The counters are the whole device's (`/sys/block/<device>/stat`): what other programs do meanwhile
-//! is in them too. Write requests contain empty flushes; see `bench_device` for exact counting on a
-//! device that nobody else uses.
+//! The counters are those of the whole device (`/sys/block/<device>/stat`), so that other programs
+//! count as well. Write requests include empty flushes; see `bench_device` for exact counts on a
+//! device of its own.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use super::data::Device;
 
-/// Bytes of a sector in the kernel's counters, whatever the device's own block is.
+/// Bytes of a sector in the kernel's counters, whatever the device's block size.
 const SECTOR: u64 = 512;
 
 /// A block device.
@@ -22,7 +22,8 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// The device that holds `dir`; a partition's disk. `None`: the file system has none, as in memory.
+    /// The device that holds `dir`; for a partition, its disk. `None` if the file system has no
+    /// device, such as tmpfs.
     pub(super) fn of(dir: &Path) -> Option<Self> {
         let number = fs::metadata(dir).ok()?.dev();
         // The layout of dev_t on Linux.
@@ -41,19 +42,19 @@ impl Block {
         name.to_string_lossy().into_owned()
     }
 
-    /// A file of the device's description: `queue/rotational`.
+    /// A file that describes the device, such as `queue/rotational`.
     pub(super) fn fact(&self, file: &str) -> Option<String> {
         let text = fs::read_to_string(self.sys.join(file)).ok()?;
         Some(text.trim().to_owned())
     }
 
-    /// Everything so far.
+    /// The counters so far.
     pub(super) fn counters(&self) -> Option<Device> {
         parse(&self.fact("stat")?)
     }
 }
 
-/// The fields of a `stat` file that count; flushes are there since Linux 5.5.
+/// The relevant fields of a `stat` file; flushes are there since Linux 5.5.
 fn parse(stat: &str) -> Option<Device> {
     let fields: Vec<u64> = stat
         .split_whitespace()
@@ -68,7 +69,7 @@ fn parse(stat: &str) -> Option<Device> {
     })
 }
 
-/// What was done between two looks.
+/// The operations between two readings.
 pub(super) fn between(before: Device, after: Device) -> Device {
     Device {
         reads: after.reads.saturating_sub(before.reads),
@@ -79,7 +80,7 @@ pub(super) fn between(before: Device, after: Device) -> Device {
     }
 }
 
-/// Brings to the device what is written to the file system of `dir`, so that no run pays for another.
+/// Syncs the file system of `dir`, so that no run pays for the writes of another.
 pub(super) fn settle(dir: &Path) -> Result<(), String> {
     let done = Command::new("sync").arg("-f").arg(dir).status();
     match done {
@@ -89,7 +90,7 @@ pub(super) fn settle(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// Bytes that the files of a directory take on the device.
+/// The space that the files of a directory take on the device, bytes.
 pub(super) fn size(dir: &Path) -> Option<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(dir).ok()? {
@@ -98,7 +99,7 @@ pub(super) fn size(dir: &Path) -> Option<u64> {
         bytes += if about.is_dir() {
             size(&entry.path())?
         } else {
-            // Blocks of 512 bytes, whatever the file system's are.
+            // In units of 512 bytes, whatever the block size of the file system.
             about.blocks() * 512
         };
     }

@@ -1,5 +1,5 @@
-//! The outputs of a suite in their directory: `report.json`, `report.tsv` and `report.html`, always of
-//! one state, each put in place by a rename so that none is ever half there.
+//! The outputs of a suite in a directory: `report.json`, `report.tsv` and `report.html`. Each is
+//! put in place by a rename, so that it is never incomplete.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,16 +1,16 @@
-//! What an engine's LOG tells of a run: the files of each level over time, and when writers were held
-//! back. Both engines write the same lines: events as JSON with an `lsm_state`, and a warning for each
-//! stall that begins.
+//! The course of a run from an engine's LOG: the files of each level over time, and when write
+//! stalls began. Both engines write the same lines: events as JSON with an `lsm_state`, and a
+//! warning for each stall that begins.
 
 use super::data::Levels;
 
-/// Samples that are kept at most: more would not show.
+/// The most samples that are kept: more would not be visible.
 const SAMPLES: usize = 120;
 
-/// Stalls that are kept at most.
+/// The most stalls that are kept.
 const MARKS: usize = 500;
 
-/// The course of a run, in seconds since the LOG begins.
+/// The course of a run, in seconds since the beginning of the LOG.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Course {
     pub(super) levels: Vec<Levels>,
@@ -25,7 +25,7 @@ pub(super) fn course(log: &str) -> Course {
     };
     let (mut days, mut at) = (0.0, 0.0);
     for line in log.lines() {
-        // Lines of a dump have no time of their own.
+        // Lines of a dump have no timestamp.
         if let Some((date, now)) = time(line) {
             days += f64::from(u8::from(date != today));
             today = date;
@@ -44,7 +44,7 @@ pub(super) fn course(log: &str) -> Course {
     found
 }
 
-/// Leaves at most about `most` samples, evenly, with the last.
+/// Keeps about `most` samples, evenly spaced, and the last one.
 fn thin<T>(samples: &mut Vec<T>, most: usize) {
     let step = samples.len().div_ceil(most).max(1);
     let last = samples.len().saturating_sub(1);
@@ -56,7 +56,7 @@ fn thin<T>(samples: &mut Vec<T>, most: usize) {
     });
 }
 
-/// Thousandths.
+/// Rounds to thousandths.
 fn round(seconds: f64) -> f64 {
     (seconds * 1000.0).round() / 1000.0
 }

@@ -1,4 +1,4 @@
-//! The machine that a suite ran on: what a reader must know to judge the figures.
+//! The machine on which a suite ran: the facts that a reader needs to judge the figures.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use super::data::Fact;
 use super::device::Block;
 
-/// What is known of the machine, and of the device and file system that hold `dir`.
+/// Facts about the machine, and about the device and the file system that hold `dir`.
 pub(crate) fn facts(dir: &Path) -> Vec<Fact> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -62,15 +62,15 @@ pub(crate) fn facts(dir: &Path) -> Vec<Fact> {
         .collect()
 }
 
-/// The value behind `name:` at the start of a line.
+/// The value after `name:` at the start of a line.
 fn field(text: &str, name: &str) -> Option<String> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = lines.find(|(key, _)| key.trim() == name)?;
     Some(value.trim().to_owned())
 }
 
-/// The kind and the options of the file system that holds a directory: of the mounts that it lies
-/// under, the one with the longest path, and of those at one path the last.
+/// The type and the options of the file system that holds a directory: of the mounts above it, the
+/// one with the longest path, and among equal paths the last.
 fn file_system(mounts: &str, dir: &Path) -> Option<(String, String)> {
     let dir = fs::canonicalize(dir).ok()?;
     let mount = mounts
@@ -81,12 +81,13 @@ fn file_system(mounts: &str, dir: &Path) -> Option<(String, String)> {
     Some((mount[2].to_owned(), mount[3].to_owned()))
 }
 
-/// The date and time: `2026-11-23T10:20:30Z`.
+/// The current date and time: `2026-11-23T10:20:30Z`.
 pub(crate) fn date() -> String {
     printed(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"])).unwrap_or_default()
 }
 
-/// The commit of the source tree; `-dirty` behind it if files differ. `None`: no git, or no repository.
+/// The commit of the source tree, with `-dirty` appended if files differ. `None` without git or a
+/// repository.
 pub(crate) fn commit() -> Option<String> {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");

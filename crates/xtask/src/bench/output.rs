@@ -1,9 +1,9 @@
-//! The figures in what db_bench printed, and in the file of `--report_file`.
+//! Parses the output of db_bench, and the file of `--report_file`.
 
 use super::data::{Latency, Level, Process, Rate, Run};
 
 /// A run's figures from its output. `name` is db_bench's name of the benchmark: of several result
-/// lines the last counts, as the ones before it warmed up. `None`: there is no such line.
+/// lines the last counts, because the others are warm-ups. `None` if there is no such line.
 pub(super) fn run(output: &str, name: &str) -> Option<Run> {
     let lines: Vec<&str> = output.lines().collect();
     let is_result = |l: &&str| l.split_once(" : ").is_some_and(|(n, _)| n.trim() == name);
@@ -25,13 +25,13 @@ pub(super) fn run(output: &str, name: &str) -> Option<Run> {
     })
 }
 
-/// The number behind `mark`.
+/// The number after `mark`.
 fn after(text: &str, mark: &str) -> Option<f64> {
     let (_, rest) = text.split_once(mark)?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// The first histogram of the lines behind a result line.
+/// The first histogram after a result line.
 fn latency(lines: &[&str]) -> Option<Latency> {
     let mut lines = lines
         .iter()
@@ -48,7 +48,7 @@ fn latency(lines: &[&str]) -> Option<Latency> {
     })
 }
 
-/// What `--process_stats` printed.
+/// The output of `--process_stats`.
 fn process(output: &str) -> Option<Process> {
     let (peak_memory_mib, _) = crate::driver::process_stats(output)?;
     let line = output.lines().rfind(|l| l.starts_with("Process: "))?;
@@ -62,7 +62,7 @@ fn process(output: &str) -> Option<Process> {
     })
 }
 
-/// What the benchmark `levelstats` printed; without the empty levels at the end.
+/// The output of the benchmark `levelstats`, without empty levels at the end.
 fn levels(output: &str) -> Vec<Level> {
     let mut found: Vec<Level> = output
         .lines()
@@ -83,7 +83,7 @@ fn levels(output: &str) -> Vec<Level> {
     found
 }
 
-/// How long writers were held back, and how often: from the benchmark `stats`.
+/// The duration and the number of write stalls, from the benchmark `stats`.
 pub(super) fn stalls(output: &str) -> Option<(f64, u64)> {
     let line = output
         .lines()
@@ -93,7 +93,8 @@ pub(super) fn stalls(output: &str) -> Option<(f64, u64)> {
     for _ in 0..3 {
         seconds = seconds * 60.0 + parts.next()?.parse::<f64>().ok()?;
     }
-    // Those of a column family, of the database; total-stops and total-delays count the others again.
+    // Counters of a column family and of the database; total-stops and total-delays would count
+    // them twice.
     let count = output
         .lines()
         .filter_map(|l| l.strip_prefix("Write Stall (count): "))
@@ -106,7 +107,7 @@ pub(super) fn stalls(output: &str) -> Option<(f64, u64)> {
     Some((seconds, count))
 }
 
-/// What the engine calls its version: `Ironstone:  version 0.1.0` beside the results.
+/// The version that the engine reports: `Ironstone:  version 0.1.0` beside the results.
 pub(super) fn version(said: &str) -> Option<String> {
     let line = said
         .lines()

@@ -1,9 +1,9 @@
-//! `report.html`: a report as one page that needs nothing else.
+//! `report.html`: a report as one self-contained page.
 //!
-//! No script, no font, no picture from elsewhere: styles and SVG are in the page, and a policy in it
-//! forbids the browser to fetch anything, so that it can be sent around and opened from a file. It
-//! follows the reader's choice of light or dark, and is as wide as its window. Whatever a plot shows
-//! stands also in a table or in the plot's label.
+//! Nothing is loaded: no script, font or picture. Styles and SVG are in the page, and its content
+//! security policy forbids the browser to load anything, so that the page can be sent around and
+//! opened from a file. It follows the reader's choice of light or dark, and is as wide as its
+//! window. Everything that a plot shows is also in a table or in the plot's label.
 
 pub(crate) mod curves;
 pub(crate) mod format;
@@ -18,7 +18,7 @@ use curves::{class, mark};
 
 pub(crate) const STYLE: &str = include_str!("page/style.css");
 
-/// What the browser may fetch: nothing.
+/// The content security policy: nothing may be loaded.
 pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The page of a report.
@@ -118,7 +118,7 @@ fn tiles(report: &Report) -> Markup {
     }
 }
 
-/// The geometric mean over the benchmarks of Ironstone's median figure over RocksDB's.
+/// The geometric mean, over the benchmarks, of Ironstone's median figure over RocksDB's.
 fn mean_ratio(report: &Report, of: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
     let logs: Vec<f64> = report
         .benchmarks
@@ -132,7 +132,7 @@ fn mean_ratio(report: &Report, of: impl Fn(&Run) -> Option<f64>) -> Option<f64> 
     (!logs.is_empty()).then(|| (sum / logs.len() as f64).exp())
 }
 
-/// Which colour and mark is whose.
+/// The colours and marks of the engines.
 fn legend() -> Markup {
     html! {
         p.legend {
@@ -238,7 +238,7 @@ fn levels(report: &Report) -> Markup {
     }
 }
 
-/// A plot of a figure of both engines, with its title.
+/// A plot of a figure for both engines, with a title.
 fn figure_plot(
     report: &Report,
     title: &str,

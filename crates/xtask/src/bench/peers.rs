@@ -1,8 +1,8 @@
 //! `--peers`: other engines written in Rust, beside Ironstone on the same keys.
 //!
-//! Their driver is a workspace of its own, `bench/`, so that nothing else links them. In each round every
-//! engine runs once, one right after the other, beginning with another one each time; what counts
-//! is the ratio to Ironstone within the round.
+//! Their driver is a separate workspace, `bench/`, so that nothing else links these engines. In
+//! each round every engine runs once, one right after the other, each round beginning with another
+//! engine; the result is the ratio to Ironstone within a round.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::output;
 use crate::driver::{Setup, built, outputs_of};
 use crate::spread::Spread;
 
-/// Ironstone first; then what the driver in `bench/` knows.
+/// Ironstone first; then the engines of the driver in `bench/`.
 const ENGINES: [(&str, &str); 5] = [
     ("ironstone", "Ironstone"),
     ("fjall", "fjall 3"),
@@ -22,12 +22,12 @@ const ENGINES: [(&str, &str); 5] = [
     ("surrealkv", "surrealkv 1"),
 ];
 
-/// Keys at most: some engines take long for a put in a transaction of its own.
+/// The most keys: some engines are slow if each put is a separate transaction.
 const NUM_MAX: u64 = 200_000;
 
 const BENCHMARKS: [&str; 4] = ["fillsync", "fillrandom", "readrandom", "readseq"];
 
-/// The driver of the other engines, built.
+/// Builds the driver of the other engines.
 pub(super) fn build() -> Result<PathBuf, String> {
     built(
         "peers",
@@ -39,10 +39,10 @@ pub(super) fn build() -> Result<PathBuf, String> {
     )
 }
 
-/// Microseconds of an operation of each benchmark, for each engine.
+/// Microseconds per operation of each benchmark, for each engine.
 type Round = [[f64; BENCHMARKS.len()]; ENGINES.len()];
 
-/// The other engines beside Ironstone.
+/// Runs the other engines beside Ironstone.
 pub(super) struct Peers<'a> {
     pub(super) driver: &'a Path,
     pub(super) setup: &'a Setup,
@@ -54,7 +54,7 @@ impl Peers<'_> {
         self.settings.num.min(NUM_MAX)
     }
 
-    /// Runs all rounds; `check` between the runs says whether to go on.
+    /// Runs all rounds; `check` is called between runs, and its error ends the measurement.
     pub(super) fn measure(
         &self,
         say: impl Fn(&str),
@@ -84,7 +84,7 @@ impl Peers<'_> {
         })
     }
 
-    /// An engine's figures: synced puts into a database of their own, then the others.
+    /// The figures of one engine: synced puts into a separate database, then the other benchmarks.
     fn once(&self, engine: &str, round: u32) -> Result<[f64; BENCHMARKS.len()], String> {
         let (results, _) =
             outputs_of(self.command(engine, round, "fillsync", self.settings.syncs))?;

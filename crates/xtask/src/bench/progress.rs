@@ -1,4 +1,5 @@
-//! How far a suite is, on standard error: a bar with the remaining time on a terminal, else lines.
+//! The progress of a suite, on standard error: a bar with the remaining time on a terminal,
+//! otherwise lines.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -6,25 +7,25 @@ use std::sync::Arc;
 use base::clock::{Clock, SystemClock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Runs done and to come.
+/// The finished and the remaining runs.
 ///
-/// What is left is told from two kinds of runs: those that last as long as they are told to, and
-/// the others, which take as long as those of them that are done.
+/// The remaining time is estimated for two kinds of runs: timed ones, whose length is known, and
+/// the others, which are expected to take as long as the finished ones of this kind.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     clock: Arc<dyn Clock>,
     runs: u64,
     done: u64,
     timed: Timed,
-    /// Nanoseconds of the others that are done, and their number.
+    /// The time of the finished runs without a given length, nanoseconds, and their number.
     others: (u64, u64),
     begun: u64,
 }
 
-/// Runs that last a given time.
+/// Runs with a given length.
 #[derive(Clone, Copy)]
 pub(crate) struct Timed {
-    /// How many are to come.
+    /// How many remain.
     pub(crate) left: u64,
     pub(crate) seconds: u32,
 }
@@ -50,7 +51,7 @@ impl Progress {
         }
     }
 
-    /// Something begins that is no run of its own.
+    /// Reports the begin of something that does not count as a run.
     pub(crate) fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.set_prefix(text.to_owned()),
@@ -58,7 +59,7 @@ impl Progress {
         }
     }
 
-    /// A run begins.
+    /// Reports the begin of a run.
     pub(crate) fn begin(&mut self, what: &str) {
         self.begun = self.clock.monotonic_nanos();
         if let Some(bar) = &self.bar {
@@ -66,7 +67,7 @@ impl Progress {
         }
     }
 
-    /// A run has ended.
+    /// Records the end of a run.
     pub(crate) fn ran(&mut self, timed: bool) {
         self.done += 1;
         if timed {
@@ -81,7 +82,7 @@ impl Progress {
         }
     }
 
-    /// A pair has ended, with this result.
+    /// Reports the result of a pair.
     pub(crate) fn result(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
@@ -89,7 +90,7 @@ impl Progress {
         }
     }
 
-    /// What is left, if it goes on as it went.
+    /// The estimated remaining time.
     fn left(&self) -> String {
         let (nanos, others) = self.others;
         let each = nanos as f64 * 1e-9 / others.max(1) as f64;

@@ -1,4 +1,4 @@
-//! One run of db_bench: its command, and all that can be known of it afterwards.
+//! One run of db_bench: its command, and its figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use super::suite::{Bench, Database, PREPARATION};
 use super::{log, output};
 use crate::driver::{Setup, outputs_of};
 
-/// What the runs of a suite share.
+/// The settings that all runs of a suite share.
 pub(super) struct Runner<'a> {
     setup: &'a Setup,
     settings: &'a Settings,
     block: Option<Block>,
 }
 
-/// A run, and what the engine calls its version.
+/// A run, and the version that the engine reports.
 pub(super) struct Outcome {
     pub(super) run: Run,
     pub(super) version: Option<String>,
@@ -32,7 +32,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Makes the database that a benchmark's runs work on.
+    /// Makes the database that the runs of a benchmark use.
     pub(super) fn prepare(&self, database: Database, engine: Engine) -> Result<(), String> {
         let mut command = self.command(engine, database);
         command
@@ -105,7 +105,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// A command as one types it at the root of the source tree.
+/// A command as it can be typed at the root of the source tree.
 fn text(command: &Command) -> String {
     let root = crate::root();
     let root = root.to_string_lossy();

@@ -1,10 +1,10 @@
-//! Runs a suite: pairs in turns, everything kept as it comes.
+//! Runs a suite: alternating pairs; results are stored as they come.
 //!
-//! A machine's speed changes while one measures, so a lone time says little. Each measurement is a
-//! pair: the same benchmark with the same seed and options on both engines, one right after the other,
-//! by the same driver; every second pair begins with the other engine, as the first of two finds
-//! another state of caches and device than the second. Results are stored after every run: a suite
-//! that is interrupted leaves what it has measured, marked as incomplete.
+//! The speed of a machine varies over time, so that a single time says little. Each measurement is
+//! a pair: the same benchmark with the same seed and options on both engines, one right after the
+//! other, by the same driver. Every second pair begins with the other engine, because the first run
+//! of a pair finds caches and device in a different state from the second. Results are stored after
+//! every run: a suite that is interrupted leaves its measurements, marked as incomplete.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,8 +19,8 @@ use super::run::{Runner, relative};
 use super::suite::{Bench, Database};
 use crate::driver::Setup;
 
-/// Measurements of `cargo xtask` that a full suite includes: title, arguments, and whether a machine may
-/// lack what it takes, as root.
+/// Measurements of `cargo xtask` that a full suite includes: title, arguments, and whether the
+/// machine may lack a requirement, such as root.
 const EXTRAS: [(&str, &str, bool); 4] = [
     (
         "Ten minutes of overwriting",
@@ -44,10 +44,10 @@ const EXTRAS: [(&str, &str, bool); 4] = [
     ),
 ];
 
-/// The exit status of a command that finds a machine lacking.
+/// The exit status of a command whose requirements are not met.
 const LACKING: i32 = 2;
 
-/// Set by Ctrl-C and by a request to end.
+/// Set by Ctrl-C and by SIGTERM.
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
@@ -67,24 +67,24 @@ impl Interrupt {
         Ok(())
     }
 
-    /// An interrupt ends db_bench too; then that is not what to tell.
+    /// `failed`, unless there was an interrupt, which ends db_bench, too.
     pub(crate) fn or(&self, failed: String) -> String {
         self.check().err().unwrap_or(failed)
     }
 }
 
-/// A suite under way.
+/// A suite in progress.
 pub(super) struct Session<'a> {
     pub(super) setup: &'a Setup,
     pub(super) files: &'a Files,
     pub(super) interrupt: &'a Interrupt,
-    /// The driver of other engines, if they are wanted.
+    /// The driver of other engines, if they are to be measured.
     pub(super) peers: Option<&'a Path>,
 }
 
 impl Session<'_> {
-    /// Measures, filling the report; what came before a failure stays in it. Errors: the outputs cannot
-    /// be written. A run that fails is the report's problem.
+    /// Measures, and fills the report; measurements before a failure stay in it. Errors: the
+    /// outputs cannot be written. A failed run is recorded in the report instead.
     pub(super) fn measure(
         &self,
         benches: &[Bench],
@@ -148,8 +148,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Makes the databases that runs go on with; late, so that what needs none is measured even if
-    /// there is no space for them.
+    /// Makes the databases that later runs need. This is done late, so that the other benchmarks
+    /// are measured even if there is no space for these.
     fn prepare(
         &self,
         database: Database,
@@ -223,7 +223,7 @@ impl Session<'_> {
         self.files.write(report)
     }
 
-    /// Runs the other measurements, each as a command of its own.
+    /// Runs the other measurements, each as a separate command.
     fn extras(&self, report: &mut Report, progress: &Progress) -> Result<(), String> {
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
         for (title, arguments, optional) in EXTRAS {
@@ -252,7 +252,7 @@ impl Session<'_> {
     }
 }
 
-/// A pair's result in a line.
+/// The result of a pair in one line.
 fn told(which: &str, pair: &Pair) -> String {
     let micros = |engine| {
         let run = pair.run(engine)?;

@@ -1,14 +1,14 @@
-//! The suites: which benchmarks, how large, how many pairs; and how each benchmark is run.
+//! The suites: their benchmarks, sizes and pairs; and how each benchmark is run.
 //!
-//! One benchmark has one definition for all suites; a suite chooses names and sizes.
+//! Each benchmark has one definition for all suites; a suite chooses names and sizes.
 
 use super::data::{Run, Settings};
 
-/// Bytes of a key and of a value: db_bench's own defaults.
+/// Bytes of a key and of a value: db_bench's defaults.
 pub(super) const KEY_SIZE: u64 = 16;
 pub(super) const VALUE_SIZE: u64 = 100;
 
-/// Options that both engines get.
+/// Options for both engines.
 const COMMON: [&str; 6] = [
     "--threads=1",
     "--compression_type=none",
@@ -26,7 +26,7 @@ pub(super) struct Suite {
     pub(super) pairs: u32,
     pub(super) syncs: u64,
     pub(super) seconds: u32,
-    /// Whether the other measurements of `cargo xtask` belong to it.
+    /// Whether the other measurements of `cargo xtask` are included.
     pub(super) extras: bool,
 }
 
@@ -82,14 +82,14 @@ pub(super) const FULL: Suite = Suite {
     ..STANDARD
 };
 
-/// Where a benchmark's database comes from.
+/// The database that a benchmark uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Database {
-    /// The run makes it.
+    /// A new one, which the run makes.
     New,
-    /// Made before the first pair, with every key; readers share it.
+    /// One that is made before the first pair, with every key; readers share it.
     Read,
-    /// The same for those that write: each run goes on with what the one before left.
+    /// Like `Read`, for writers: each run continues with the state that the one before left.
     Overwrite,
 }
 
@@ -106,19 +106,19 @@ impl Database {
 /// The benchmarks that prepare a database: each key once, in one sorted run.
 pub(super) const PREPARATION: &str = "filluniquerandom,compact,waitforcompaction";
 
-/// How a benchmark is run.
+/// The definition of a benchmark.
 #[derive(Clone, Copy)]
 pub(super) struct Bench {
     pub(super) name: &'static str,
-    /// What an operation is.
+    /// A description of one operation.
     pub(super) about: &'static str,
-    /// db_bench's name of it.
+    /// db_bench's name of the benchmark.
     pub(super) measured: &'static str,
     pub(super) database: Database,
     pub(super) writes: bool,
-    /// Whether an operation takes long enough to look at the clock for each.
+    /// Whether an operation takes long enough to be timed individually.
     pub(super) histogram: bool,
-    /// Of the keys, how many are there afterwards.
+    /// The number of distinct keys afterwards, as a function of the number of keys.
     live: Option<fn(num: f64) -> f64>,
     flags: fn(&Settings) -> Vec<String>,
 }
@@ -168,7 +168,7 @@ pub(super) const BENCHES: [Bench; 13] = [
         about: "put random keys into a new database",
         measured: "fillrandom",
         database: Database::New,
-        // Of num draws with replacement, this share is different.
+        // The share of distinct keys among num draws with replacement.
         live: Some(|num| num * (1.0 - (-1.0f64).exp())),
         ..WRITE
     },
@@ -193,7 +193,7 @@ pub(super) const BENCHES: [Bench; 13] = [
         name: "sustained",
         about: "put random keys that are there for a time, so that compaction must keep up",
         flags: |settings| {
-            // Smaller memtables: more flushes and compactions in the time.
+            // Smaller memtables cause more flushes and compactions within the time.
             let mut flags = duration(settings);
             flags.push("--write_buffer_size=16777216".to_owned());
             flags.push("--max_bytes_for_level_base=67108864".to_owned());
@@ -255,20 +255,20 @@ impl Bench {
         })
     }
 
-    /// What db_bench runs: the measured benchmark, with what must come before and after.
+    /// The benchmarks that db_bench runs: the measured one, with the steps before and after it.
     pub(super) fn benchmarks(&self) -> String {
         let name = self.measured;
         let measured = match (self.writes, self.database) {
-            // The debt of one run must not slow the next, and is part of what was written.
+            // Pending compactions must not slow the next run, and count as written.
             (true, _) => format!("{name},waitforcompaction"),
-            // The first scan brings every block into the cache.
+            // The first scan fills the block cache.
             (false, Database::Read) => format!("readseq,{name}"),
             (false, _) => name.to_owned(),
         };
         measured + ",stats,levelstats"
     }
 
-    /// The flags beside those that all benchmarks have.
+    /// The flags of this benchmark, in addition to the common ones.
     pub(super) fn flags(&self, settings: &Settings) -> Vec<String> {
         let mut flags = (self.flags)(settings);
         if self.histogram {
@@ -277,13 +277,13 @@ impl Bench {
         flags
     }
 
-    /// Whether a run lasts as long as it is told to.
+    /// Whether a run has a given length.
     pub(super) fn is_timed(&self, settings: &Settings) -> bool {
         let flags = (self.flags)(settings);
         flags.iter().any(|flag| flag.starts_with("--duration="))
     }
 
-    /// Fills in what follows from a run's figures and from what the benchmark does.
+    /// Fills in the figures that follow from a run's figures and from the benchmark's definition.
     pub(super) fn complete(&self, run: &mut Run, settings: &Settings) {
         let entry = (KEY_SIZE + VALUE_SIZE) as f64;
         if self.writes && run.operations > 0 {
@@ -297,7 +297,7 @@ impl Bench {
     }
 }
 
-/// The flags that every run of a suite gets.
+/// The flags of every run of a suite.
 pub(super) fn common_flags(num: u64, more: &[String]) -> Vec<String> {
     let mut flags = COMMON.map(str::to_owned).to_vec();
     flags.push(format!("--num={num}"));

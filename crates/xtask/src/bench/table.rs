@@ -1,4 +1,4 @@
-//! A report for a terminal, and as tab-separated values with a line for each run.
+//! A report for a terminal, and as tab-separated values with one line for each run.
 
 use super::data::{Engine, Latency, Report, Run};
 
@@ -54,7 +54,7 @@ pub(super) fn terminal(report: &Report) -> String {
     lines.join("\n")
 }
 
-/// Names of the columns, and where each is in a run.
+/// A heading, and the figure of a run.
 type Column = (&'static str, fn(&Run) -> Option<f64>);
 
 const COLUMNS: [Column; 22] = [
@@ -97,7 +97,7 @@ const COLUMNS: [Column; 22] = [
     }),
 ];
 
-/// A line for each run; an empty field where a run could not tell.
+/// One line for each run; missing figures are empty.
 pub(super) fn tsv(report: &Report) -> String {
     let mut heads = vec!["benchmark", "pair", "engine", "place", "ratio"];
     heads.extend(COLUMNS.iter().map(|(name, _)| *name));

@@ -1,6 +1,7 @@
-//! What must hold, and whether it does in a report.
+//! The claims that must hold, judged for a report.
 //!
-//! Each figure is taken within a pair, whose runs follow each other; the median over the pairs is judged.
+//! Each figure is computed within a pair, whose runs follow each other; the median over the pairs
+//! is judged.
 
 use super::data::{Claim, Measurement, Report, Verdict};
 use super::place::Disks;
@@ -9,21 +10,22 @@ use super::target::Kind;
 use crate::limit::Limit;
 use crate::spread::Spread;
 
-/// Blocks of a store that may wait to be written back, and what a process may have beside them, in MiB.
+/// Limits in MiB: the dirty blocks of a store, and the memory of its process beyond that.
 const DIRTY_MAX_MIB: f64 = 256.0;
 const MEMORY_BESIDE_MIB: f64 = 200.0;
-/// A write may take so much longer than what it is made of, in microseconds.
+/// The most by which a write may exceed the sum of its parts, in microseconds.
 const SLACK_MICROS: f64 = 60.0;
-/// The longest tail that is always allowed, and how much longer than that of the disk itself it may be.
+/// The tail that is always allowed, and the most by which a tail may exceed that of the disk, as
+/// factors.
 const TAIL: f64 = 3.0;
 const TAIL_OF_DISK: f64 = 1.5;
-/// Checkpoints that a run of `modes` must have gone through.
+/// The least number of checkpoints in a run of `modes`.
 const CHECKPOINTS: f64 = 20.0;
-/// The least volume and the least payload for which what is written in all is judged.
+/// The least volume, and the least payload, for judging the write amplification.
 const VOLUME_BYTES: u64 = 10 << 30;
 const PAYLOAD_BYTES: u64 = 1 << 30;
 
-/// The claims of a task on the disks on which it has measured.
+/// The claims of a task, for the disks on which it was measured.
 pub(super) fn of(task: Task, report: &Report) -> Vec<Claim> {
     let mut disks: Vec<&str> = Vec::new();
     let named = report.measurements.iter().map(|m| m.disks.as_str());
@@ -50,7 +52,7 @@ struct Judge<'a> {
     disks: &'a str,
 }
 
-/// Which figure of which target.
+/// A target, and one of its jobs.
 type Side<'a> = (Kind, &'a str);
 
 impl Judge<'_> {
@@ -278,7 +280,7 @@ impl Judge<'_> {
             .find(|m| m.pair == pair)
     }
 
-    /// Ratios within each pair.
+    /// The ratios within each pair.
     fn ratios(
         &self,
         ours: Side<'_>,
@@ -304,7 +306,7 @@ impl Judge<'_> {
         )
     }
 
-    /// Operations a second over those of another target.
+    /// Operations per second over those of another target.
     fn rate(&self, what: &str, job: &str, other: Kind, bound: f64) -> Claim {
         let ours = (Kind::Background, job);
         let ratios = self.ratios(ours, (other, job), |m| m.per_second);
@@ -331,7 +333,7 @@ impl Judge<'_> {
         )
     }
 
-    /// A sixth of the disk is what three copies leave, each written twice.
+    /// Judged against a sixth of the disk's rate, because there are three copies, each written twice.
     fn sequential(&self, job: &str) -> Claim {
         let sequential = plan::SEQUENTIAL.named().name;
         let ratios = self.ratios((Kind::Background, job), (Kind::Files, &sequential), |m| {

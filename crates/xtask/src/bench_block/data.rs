@@ -1,4 +1,4 @@
-//! What a run measures, as it is stored in `report.json`.
+//! The measurements of a run, as they are stored in `report.json`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use super::target::Kind;
 use crate::bench::data::Fact;
 use crate::spread::Spread;
 
-/// The form of the stored report.
+/// The version of the stored report.
 pub(super) const SCHEMA: u32 = 1;
 
-/// Everything.
+/// A whole report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) schema: u32,
@@ -28,20 +28,20 @@ pub(super) struct Report {
     pub(super) claims: Vec<Claim>,
 }
 
-/// What was asked for.
+/// The requested settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Settings {
-    /// Of each job.
+    /// The length of each job, seconds.
     pub(super) seconds: u32,
     pub(super) pairs: u32,
     pub(super) size_bytes: u64,
-    /// Of the volume, that are written and read.
+    /// The bytes of the volume that are written and read.
     pub(super) range_bytes: u64,
-    /// Written where device operations are counted.
+    /// The bytes that are written if device operations are counted.
     pub(super) count_bytes: u64,
 }
 
-/// A target that is not there.
+/// A target that is not available.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Missing {
     pub(super) disks: String,
@@ -55,7 +55,7 @@ pub(super) struct Measurement {
     pub(super) disks: String,
     pub(super) target: Kind,
     pub(super) job: String,
-    /// From 1.
+    /// The number of the pair, from 1.
     pub(super) pair: u32,
     pub(super) operations: u64,
     pub(super) per_second: f64,
@@ -65,23 +65,23 @@ pub(super) struct Measurement {
     pub(super) p99_micros: f64,
     pub(super) p99_9_micros: f64,
     pub(super) max_micros: f64,
-    /// Operations of each whole second.
+    /// Operations in each whole second.
     pub(super) seconds: Vec<f64>,
-    /// Processor time of all processes of the target for an operation.
+    /// Processor time of all processes of the target, per operation.
     pub(super) cpu_micros: Option<f64>,
-    /// The most that a store's process has had so far.
+    /// The peak memory of a store's process so far.
     pub(super) store_memory_mib: Option<f64>,
-    /// Checkpoints of the store with the fewest, for each of its groups.
+    /// Checkpoints of the store with the fewest, per group.
     pub(super) checkpoints: Option<f64>,
-    /// Writes of the log for an operation and replica.
+    /// Writes of the log, per operation and replica.
     pub(super) log_writes: Option<f64>,
-    /// Bytes of a write of the log.
+    /// Bytes per write of the log.
     pub(super) log_batch_bytes: Option<f64>,
-    /// What the copies' devices did for an operation and copy.
+    /// Operations of the copies' devices, per operation and copy.
     pub(super) device: Option<Device>,
 }
 
-/// What devices did for an operation and copy.
+/// Operations of devices, per operation and copy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Device {
     /// Write requests, and empty flushes.
@@ -118,8 +118,8 @@ impl Measurement {
         }
     }
 
-    /// The worst second over the mean; the first and the last do not count, as they are not whole. `None`
-    /// of fewer than three.
+    /// The worst second over the mean, without the first and the last, which are incomplete. `None`
+    /// for fewer than three seconds.
     pub(super) fn worst_second(&self) -> Option<f64> {
         let inner = self.seconds.get(1..self.seconds.len().checked_sub(1)?)?;
         let mean = inner.iter().sum::<f64>() / inner.len() as f64;
@@ -127,7 +127,7 @@ impl Measurement {
         Some(worst / mean).filter(|share| share.is_finite())
     }
 
-    /// How far the tail is from the middle.
+    /// The 99.9th percentile over the median.
     pub(super) fn tail(&self) -> f64 {
         self.p99_9_micros / self.p50_micros
     }
@@ -154,7 +154,7 @@ impl Report {
         Spread::some(self.of(disks, target, job).filter_map(of))
     }
 
-    /// What was measured where: disks, job and target, in the order in which they came first.
+    /// All combinations of disks, job and target, in the order of their first measurement.
     pub(super) fn cases(&self) -> Vec<(String, String, Kind)> {
         let mut all = Vec::new();
         for m in &self.measurements {
@@ -163,7 +163,7 @@ impl Report {
                 all.push(case);
             }
         }
-        // Those of a job stand together.
+        // Combinations with the same job are adjacent.
         let mut jobs: Vec<(String, String)> = Vec::new();
         for (disks, job, _) in &all {
             let key = (disks.clone(), job.clone());
@@ -183,29 +183,29 @@ impl Report {
     }
 }
 
-/// Something that must hold, and whether it does.
+/// A claim, and its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Claim {
     pub(super) disks: String,
-    /// What is looked at.
+    /// The figure that is judged.
     pub(super) what: String,
-    /// What it must be, in words: `≥ 1.5`.
+    /// The limit, in words: `≥ 1.5`.
     pub(super) limit: String,
-    /// Median over the pairs, the smallest, the largest.
+    /// The median over the pairs, the smallest, the largest.
     pub(super) figure: Option<[f64; 3]>,
     pub(super) pairs: usize,
     pub(super) verdict: Verdict,
-    /// What stands beside it, or why it was not judged.
+    /// A remark, or why it was not judged.
     pub(super) note: String,
 }
 
-/// How a claim came out.
+/// The verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
     Holds,
     Fails,
-    /// Part of it is not in the program yet.
+    /// The program does not implement a part of it yet.
     NotBuilt,
     /// This run has not measured it, or not for long enough.
     NotMeasured,
@@ -226,7 +226,7 @@ impl Verdict {
 pub(super) mod tests {
     use super::*;
 
-    /// A report of one pair each of `(target, job, operations a second, p50)`.
+    /// A report with one pair of each `(target, job, operations per second, p50)`.
     pub(in super::super) fn report(all: &[(Kind, &str, u32, f64, f64)]) -> Report {
         let measurements = all
             .iter()

@@ -1,4 +1,4 @@
-//! A job of fio: its arguments, and the figures in what it reports.
+//! Jobs of fio: the arguments, and the figures of the report.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::process::Process;
 use crate::bench_device::Stop;
 
-/// What a job does, to whatever target.
+/// A job, independent of its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
     /// `4k randwrite QD1`.
@@ -36,9 +36,9 @@ impl Job {
 
 /// Where a job reads and writes.
 pub(super) enum Where<'a> {
-    /// An export.
+    /// The URI of an export.
     Uri(&'a str),
-    /// Files, each by a process of its own, past the page cache; `sync`: each write is durable.
+    /// Files, each by a separate process, past the page cache; `sync`: each write is durable.
     Files { paths: Vec<&'a Path>, sync: bool },
 }
 
@@ -46,23 +46,23 @@ pub(super) enum Where<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     Seconds(u32),
-    /// So much was written or read.
+    /// When this many bytes were written or read.
     Bytes(u64),
 }
 
-/// Figures of a job.
+/// The figures of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Figures {
     pub(super) operations: u64,
     pub(super) per_second: f64,
     pub(super) mib_per_second: f64,
-    /// Of the time from the submission of an operation to its completion, in microseconds.
+    /// Latency from the submission of an operation to its completion, in microseconds.
     pub(super) mean: f64,
     pub(super) p50: f64,
     pub(super) p99: f64,
     pub(super) p99_9: f64,
     pub(super) max: f64,
-    /// Operations of each whole second.
+    /// Operations in each whole second.
     pub(super) seconds: Vec<f64>,
 }
 
@@ -76,12 +76,12 @@ pub(super) fn run(
 ) -> Result<Figures, Stop> {
     let (report, log) = (dir.join("fio.json"), dir.join("fio"));
     for stale in [report.clone(), dir.join("fio_iops.1.log")] {
-        fs::remove_file(stale).ok(); // mostly not there
+        fs::remove_file(stale).ok(); // usually it is not there
     }
     let mut arguments = arguments(job, at, range, until);
     arguments.push(format!("--output={}", report.display()));
     arguments.push(format!("--write_iops_log={}", log.display()));
-    // fio makes files of its own where it stands.
+    // fio creates files in its working directory.
     Process::start(Path::new("fio"), &arguments, &dir.join("fio.log"))?
         .finish(seconds_max(job, until))?;
     let text = fs::read_to_string(&report).map_err(|e| format!("{}: {e}", report.display()))?;
@@ -91,11 +91,11 @@ pub(super) fn run(
     Ok(figures)
 }
 
-/// Seconds after which a job is given up: a target may stand still for ever.
+/// The time limit of a job, in seconds: a target may hang.
 fn seconds_max(job: &Job, until: Until) -> u64 {
     120 + match until {
         Until::Seconds(seconds) => u64::from(seconds),
-        // 4 MiB and 100 operations a second, at the least.
+        // At least 4 MiB and 100 operations per second are expected.
         Until::Bytes(bytes) => bytes / (4 << 20) + bytes / job.block_bytes / 100,
     }
 }
@@ -141,9 +141,9 @@ fn arguments(job: &Job, at: &Where<'_>, range: u64, until: Until) -> Vec<String>
     all
 }
 
-/// The figures in fio's JSON. Errors: it is no such report, or the job had an error.
+/// The figures in fio's JSON. Errors: the text is not such a report, or the job had an error.
 fn parse(text: &str, writes: bool) -> Result<Figures, String> {
-    // Warnings may stand before the report.
+    // Warnings may precede the report.
     let start = text.find('{').ok_or("fio reported nothing")?;
     let report: Value = serde_json::from_str(&text[start..]).map_err(|e| format!("fio: {e}"))?;
     let job = &report["jobs"][0];
@@ -171,8 +171,8 @@ fn parse(text: &str, writes: bool) -> Result<Figures, String> {
     })
 }
 
-/// Operations of each second, of a log whose lines are `milliseconds, rate, …`. A second in which nothing
-/// was completed has no line.
+/// Operations in each second, from a log whose lines are `milliseconds, rate, …`. A second without
+/// completions has no line.
 fn seconds(log: &str) -> Vec<f64> {
     let mut all = Vec::new();
     for line in log.lines() {
@@ -180,7 +180,7 @@ fn seconds(log: &str) -> Vec<f64> {
         let (Some(Ok(millis)), Some(Ok(rate))) = (fields.next(), fields.next()) else {
             continue;
         };
-        // Lines come a little late.
+        // Timestamps are a little late.
         let second = (millis / 1000.0).round() as usize;
         if second == 0 || second > 1_000_000 {
             continue;

@@ -1,4 +1,4 @@
-//! What the stores of an Ironstone cluster count, by their `/metrics`.
+//! The counters of the stores of an Ironstone cluster, from their `/metrics`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The counters of all stores of a cluster at one moment.
+/// The counters of all stores of a cluster at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Counts {
-    /// One text of each process that answered.
+    /// The text of each process that answered.
     texts: Vec<String>,
 }
 
 impl Counts {
-    /// Asks every process that the cluster file names a `metrics` address of. One that does not answer
-    /// counts nothing.
+    /// Reads the metrics of every process that has a `metrics` address in the cluster file. A
+    /// process that does not answer is left out.
     pub(super) fn of(cluster: &str) -> Self {
         let texts = addresses(cluster).into_iter().filter_map(get).collect();
         Self { texts }
     }
 
-    /// A figure's sum over the samples of each process that has it.
+    /// For each process that has a figure, the sum of its samples.
     pub(super) fn each(&self, name: &str) -> Vec<f64> {
         let of = |text: &String| {
             let samples: Vec<f64> = samples(text, name).collect();
@@ -30,13 +30,14 @@ impl Counts {
         self.texts.iter().filter_map(of).collect()
     }
 
-    /// A figure's sum over all processes; `None` if none has it.
+    /// The sum of a figure over all processes; `None` if none has it.
     pub(super) fn sum(&self, name: &str) -> Option<f64> {
         let each = self.each(name);
         (!each.is_empty()).then(|| each.iter().sum())
     }
 
-    /// How often the store that did it least has done it since `earlier`; `None` if it is not counted.
+    /// The smallest increase of a counter among the stores since `earlier`; `None` if no store has
+    /// it.
     pub(super) fn fewest_since(&self, earlier: &Self, name: &str) -> Option<f64> {
         let (now, then) = (self.each(name), earlier.each(name));
         (now.len() == then.len())
@@ -49,13 +50,13 @@ impl Counts {
             .filter(|fewest| fewest.is_finite())
     }
 
-    /// How much a sum has grown since `earlier`.
+    /// The increase of a sum since `earlier`.
     pub(super) fn since(&self, earlier: &Self, name: &str) -> Option<f64> {
         Some(self.sum(name)? - earlier.sum(name)?)
     }
 }
 
-/// The values of a name's samples, whatever their labels.
+/// The values of the samples with a name, whatever their labels.
 fn samples<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = f64> + 'a {
     text.lines().filter_map(move |line| {
         let rest = line.strip_prefix(name)?;

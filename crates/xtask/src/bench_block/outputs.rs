@@ -8,13 +8,13 @@ use crate::bench::files::Files;
 use crate::bench::page::format::{digits, or_dash};
 use crate::bench_device::Stop;
 
-/// Judges the claims anew and writes all outputs.
+/// Judges the claims again, and writes all outputs.
 pub(super) fn write(task: Task, report: &mut Report, files: &Files) -> Result<(), Stop> {
     report.claims = claims::of(task, report);
     put(report, files)
 }
 
-/// Writes all outputs of a report as it is.
+/// Writes all outputs of a report without judging again.
 pub(super) fn put(report: &Report, files: &Files) -> Result<(), Stop> {
     files.put("report.json", &report.json()?)?;
     files.put("report.tsv", &tsv(report))?;
@@ -22,7 +22,7 @@ pub(super) fn put(report: &Report, files: &Files) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A figure of a measurement, for its column.
+/// A column: heading, and the figure of a measurement.
 type Column = (&'static str, fn(&Measurement) -> Option<f64>);
 
 const COLUMNS: [Column; 18] = [
@@ -46,7 +46,7 @@ const COLUMNS: [Column; 18] = [
     ("amplification", |m| Some(m.device?.amplification)),
 ];
 
-/// A line for each measurement; a figure that is not there is empty.
+/// One line for each measurement; missing figures are empty.
 fn tsv(report: &Report) -> String {
     let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
     let mut text = format!("disks\ttarget\tjob\tpair\t{}\n", names.join("\t"));
@@ -118,7 +118,7 @@ pub(super) fn figure(claim: &Claim) -> String {
     }))
 }
 
-/// The claims that fail, a line each.
+/// The failed claims, one line each.
 pub(super) fn failures(report: &Report) -> Vec<String> {
     let failed = report.claims.iter().filter(|c| c.verdict == Verdict::Fails);
     failed

@@ -1,4 +1,4 @@
-//! `report.html`: a report of the block store as one page that needs nothing else, made as that of `bench`.
+//! `report.html`: a report of the block store as one self-contained page, like that of `bench`.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -10,10 +10,10 @@ use crate::bench::page::format::{bytes, digits, micros, or_dash, short, tick};
 use crate::bench::page::tables::{folded, scroll};
 use crate::bench::page::{POLICY, STYLE};
 
-/// Colours of the targets, and marks of verdicts.
+/// The colours of the targets, and the marks of verdicts.
 const OWN_STYLE: &str = include_str!("page.css");
 
-/// The class that gives a target its colour.
+/// The CSS class with a target's colour.
 fn class(kind: Kind) -> &'static str {
     match kind {
         Kind::Background => "iron",
@@ -319,7 +319,7 @@ fn latency(report: &Report, disks: &str, job: &str, kinds: &[Kind]) -> Markup {
     )
 }
 
-/// Operations of each second, a small plot for each job.
+/// Operations per second over time, a small plot for each job.
 fn courses(report: &Report) -> Markup {
     let all = jobs(report);
     let panels: Vec<Markup> = all

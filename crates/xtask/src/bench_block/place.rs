@@ -1,4 +1,4 @@
-//! Where copies are kept: a folder of this machine's disk, or three loop devices of our own.
+//! Where copies are kept: a folder on this machine's disk, or three loop devices of this run.
 
 use std::path::{Path, PathBuf};
 
@@ -31,17 +31,17 @@ impl Disks {
     }
 }
 
-/// Disks for three copies. The folders are the same where there is one disk.
+/// Disks for three copies. If there is only one disk, the folders are the same.
 pub(super) struct Place {
     pub(super) disks: Disks,
     pub(super) copies: [PathBuf; 3],
-    /// Our own devices, one for each copy.
+    /// The loop devices of this run, one for each copy.
     devices: Vec<Disk>,
     limited: Vec<(Controller, String)>,
 }
 
 impl Place {
-    /// Makes it in `dir`. What was made before an error is left to `disk::sweep`.
+    /// Makes the disks in `dir`. On an error, `disk::sweep` has to remove what was made.
     pub(super) fn make(disks: Disks, dir: &Path, mebibytes: u64) -> Result<Self, String> {
         let cache = match disks {
             Disks::Dir => {
@@ -81,7 +81,7 @@ impl Place {
         })
     }
 
-    /// The counters of our own devices together; `None` where there are none.
+    /// The summed counters of the loop devices; `None` if there are none.
     pub(super) fn stat(&self) -> Result<Option<Stat>, String> {
         let mut sum: Option<Stat> = None;
         for device in &self.devices {
@@ -91,7 +91,7 @@ impl Place {
         Ok(sum)
     }
 
-    /// Takes it away again.
+    /// Removes the disks.
     pub(super) fn end(self, dir: &Path) -> Result<(), String> {
         for (controller, number) in &self.limited {
             controller.release(number)?;

@@ -1,4 +1,4 @@
-//! What each task measures, on which disks and beside what.
+//! The plan: what each task measures, on which disks and beside which targets.
 
 use super::data::Settings;
 use super::fio::{Job, Until};
@@ -13,7 +13,7 @@ pub(super) enum Task {
     Modes,
 }
 
-/// `rw`, bytes of a block, depth of the queue.
+/// The shape of a job: `rw`, bytes of a block, queue depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape(&'static str, u64, u32);
 
@@ -25,47 +25,47 @@ impl Shape {
 
 pub(super) const DEEP: Shape = Shape("randwrite", 4096, 128);
 pub(super) const SINGLE: Shape = Shape("randwrite", 4096, 1);
-/// The seed's table.
+/// The jobs of the task `seed`.
 pub(super) const SEED_WRITES: [Shape; 3] = [DEEP, SINGLE, Shape("randwrite", 512 << 10, 128)];
 pub(super) const SEED_READS: [Shape; 2] =
     [Shape("randread", 4096, 1), Shape("randread", 4096, 128)];
-/// A file's writes one after the other, past the page cache.
+/// Sequential writes to a file, past the page cache.
 pub(super) const SEQUENTIAL: Shape = Shape("write", 1 << 20, 4);
-/// Names of what is no job of fio: the `W` and the `P` of the floor.
+/// Names of measurements without fio: `W` and `P` of the floor.
 pub(super) const WRITERS: &str = "W: max(a, min(b, c)) of three writers of a batch";
 pub(super) const PING: &str = "P: 4 KiB to another process";
 
-/// The name of the writes into three files that stand beside a job.
+/// The name of the writes to three files that are the lower bound of a job.
 pub(super) fn pattern(job: &str) -> String {
     format!("the log's writes of {job}")
 }
 
-/// What is done to the targets in turns.
+/// A piece of work, which alternates with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// The job on each of the targets.
+    /// A job on each of the targets.
     Job {
         job: Job,
         until: Until,
     },
-    /// Writes as those of the log under this job.
+    /// Writes like those of the log under this job.
     Pattern(Job),
-    /// A file's writes.
+    /// Sequential writes to a file.
     Sequential,
     Writers,
     Ping,
 }
 
-/// Turns: in each pair the works are done one after the other.
+/// Works that alternate: in each pair they are done one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Turns {
     pub(super) works: Vec<(Work, Kind)>,
-    /// Device operations count until everything is written back.
+    /// Whether device operations are counted until everything is written back.
     pub(super) is_counted: bool,
 }
 
 impl Turns {
-    /// Whether its jobs have one of these depths, or there are none to choose from.
+    /// Whether any of its jobs has one of these depths; true if `depths` is empty.
     pub(super) fn is_of(&self, depths: &[u32]) -> bool {
         let depth = |work: &Work| match work {
             Work::Job { job, .. } => Some(job.depth),
@@ -85,7 +85,7 @@ impl Task {
         }
     }
 
-    /// Where it measures if nothing else is said.
+    /// The disks that are used by default.
     pub(super) fn disks(self) -> &'static [Disks] {
         match self {
             Self::Seed | Self::Modes => &[Disks::Dir],
@@ -104,7 +104,7 @@ impl Task {
         }
     }
 
-    /// What it does on these disks with these targets.
+    /// The works on these disks with these targets.
     pub(super) fn turns(self, disks: Disks, targets: &[Kind], settings: &Settings) -> Vec<Turns> {
         let until = Until::Seconds(settings.seconds);
         let on = |shape: Shape, kinds: &[Kind]| -> Vec<(Work, Kind)> {

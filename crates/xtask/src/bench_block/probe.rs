@@ -1,5 +1,5 @@
-//! The two parts of a write that are not NBD, measured without a store: the log's writes on the copies'
-//! disks, and a message between two processes.
+//! The two parts of a write other than NBD, measured without a store: the log's writes on the
+//! copies' disks, and a message between two processes.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,18 +13,18 @@ use io::{AlignedBuf, OpenHow, SyncKind, WriteSync};
 use super::fio::Figures;
 use super::process::Process;
 
-/// Bytes of a log's batch with one block, where the device's unit is 512.
+/// Bytes of a log's batch with one block, if the device's unit is 512.
 pub(super) const BATCH_BYTES: u32 = 4608;
-/// Batches of each file; the writes go round in it.
+/// Batches in each file; the writes wrap around.
 const BATCHES: u64 = 4096;
-/// Bytes of a message, as of a block, and of its answer, as of a frame's head.
+/// Bytes of a message, like a block, and of its answer, like a frame's header.
 const MESSAGE_BYTES: usize = 4096;
 const ANSWER_BYTES: usize = 64;
-/// Most rounds that are kept.
+/// The most rounds that are kept.
 const ROUNDS_MAX: usize = 10_000_000;
 
-/// Three writers of one batch begin at once, past the page cache and durably. A round takes
-/// `max(a, min(b, c))`: a leader's own write, and one of two followers'.
+/// Three writers of one batch each begin at the same time, past the page cache and durably. A round
+/// takes `max(a, min(b, c))`: the leader's write, and the faster one of two followers.
 pub(super) fn three_writers(copies: &[PathBuf; 3], seconds: u32) -> Result<Figures, String> {
     let clock = SystemClock::shared();
     let writers = copies
@@ -62,7 +62,7 @@ pub(super) fn three_writers(copies: &[PathBuf; 3], seconds: u32) -> Result<Figur
     figures(rounds.map(|((a, b), c)| *a.max(b.min(c))).collect())
 }
 
-/// One file, and what is written to it.
+/// One file, and the data that is written to it.
 struct Writer {
     path: PathBuf,
     file: std::sync::Arc<dyn io::File>,
@@ -70,7 +70,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// A file of zeros, so that nothing is allocated while it is measured.
+    /// Makes a file of zeros, so that nothing is allocated during the measurement.
     fn make(copy: &Path, number: u32) -> base::Result<Self> {
         let path = copy.join(format!("writer-{number}"));
         let fs = io::posix::Posix::shared();
@@ -92,22 +92,23 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        std::fs::remove_file(&self.path).ok(); // or it goes with the folder
+        std::fs::remove_file(&self.path).ok(); // otherwise it is removed with the folder
     }
 }
 
-/// Where the three wait for each other.
+/// A barrier for the three writers.
 struct Gate<'a> {
     clock: &'a dyn Clock,
     barrier: Barrier,
-    /// When the last round has begun.
+    /// The end of the time in which rounds may begin.
     until: u64,
     over: AtomicBool,
 }
 
 impl Gate<'_> {
-    /// Nanoseconds of each round's write. The one that `decides` says whether there is another round; the
-    /// others look at that between two waits, so all do the same number of rounds.
+    /// The time of each round's write, nanoseconds. The writer that `decides` determines whether
+    /// there is another round; the others read this between two barriers, so that all do the same
+    /// number of rounds.
     fn write(&self, writer: &Writer, decides: bool) -> Result<Vec<u64>, String> {
         let mut nanos = Vec::new();
         let mut failed = None;
@@ -133,8 +134,8 @@ impl Gate<'_> {
     }
 }
 
-/// Sends messages to another process for some seconds, one after the other, over TCP on the loopback
-/// interface; each is answered when it is whole.
+/// Sends messages to another process for some seconds, one after the other, over TCP on the
+/// loopback interface; each is answered when it is complete.
 pub(super) fn ping(seconds: u32, dir: &Path) -> Result<Figures, String> {
     let clock = SystemClock::shared();
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
@@ -162,10 +163,10 @@ pub(super) fn ping(seconds: u32, dir: &Path) -> Result<Figures, String> {
     figures(nanos)
 }
 
-/// What the other process says before its port.
+/// The text before the port in the other process's output.
 const PORT: &str = "port ";
 
-/// The other process: answers messages of one connection until it is closed.
+/// The other process: answers the messages of one connection until it is closed.
 pub(super) fn echo() -> Result<(), String> {
     let failed = |e: std::io::Error| format!("echo: {e}");
     let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
@@ -219,7 +220,7 @@ mod tests {
         }
         match three_writers(&copies, 1) {
             Ok(figures) => assert!(figures.operations > 0 && figures.p50 > 0.0),
-            // Of memory, perhaps.
+            // The folder may be on tmpfs.
             Err(e) => assert!(e.contains("O_DIRECT"), "{e}"),
         }
         assert!(!copies[0].join("writer-1").exists());

@@ -1,7 +1,7 @@
-//! Processes that a run starts and ends, and what they and their children cost.
+//! Starts and ends processes, and measures their cost and that of their children.
 //!
-//! Only processes that were started here are ever signalled, by their number. One that is started gets the
-//! request to end if this process dies, whatever the reason.
+//! Only processes that were started here are ever signalled, by their pid. Each of them gets
+//! SIGTERM if this process dies for any reason.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,21 +14,21 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench_device::Stop;
 
-/// How long a process may take to end by itself.
+/// How long a process may take to end after the request.
 const GRACE: Duration = Duration::from_secs(20);
-/// How often is looked whether something has come.
+/// The interval of polling.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// A running program; it is ended when this is dropped.
+/// A running program, which is ended when this is dropped.
 pub(super) struct Process {
     child: Child,
     name: String,
-    /// What it says on both outputs.
+    /// The file with both of its outputs.
     log: PathBuf,
 }
 
 impl Process {
-    /// Starts a program. What it says goes to `log`.
+    /// Starts a program; its output goes to `log`.
     pub(super) fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self, String> {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let made = fs::write(log, "").and_then(|()| {
@@ -52,13 +52,13 @@ impl Process {
         })
     }
 
-    /// What it has said so far.
+    /// Its output so far.
     pub(super) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until `ready` gives something. Errors: the process has ended, or the time is over, with what
-    /// it has said.
+    /// Waits until `ready` returns something. Errors: the process has ended, or the time is up;
+    /// with its output.
     pub(super) fn wait<T>(
         &mut self,
         seconds: u32,
@@ -85,7 +85,7 @@ impl Process {
         ))
     }
 
-    /// Its number and those of all below it.
+    /// Its pid and those of all its descendants.
     pub(super) fn tree(&self) -> Vec<u32> {
         let mut all = vec![self.child.id()];
         let parents = parents();
@@ -102,7 +102,7 @@ impl Process {
         all
     }
 
-    /// Waits for its end. Errors: it has failed, or has not ended by then.
+    /// Waits for its end. Errors: it has failed, or did not end in time.
     pub(super) fn finish(&mut self, seconds: u64) -> Result<(), String> {
         for _ in 0..u128::from(seconds) * 1000 / TICK.as_millis() {
             let status = self.child.try_wait();
@@ -121,7 +121,7 @@ impl Process {
         ))
     }
 
-    /// Asks it to end, and waits; then kills it, and what it has left.
+    /// Asks it to end, and waits; then kills it and its descendants.
     fn end(&mut self) {
         let tree = self.tree();
         if matches!(self.child.try_wait(), Ok(None)) {
@@ -133,7 +133,7 @@ impl Process {
                 std::thread::sleep(TICK);
             }
         }
-        // Its number is its own until it was waited for.
+        // The pid cannot be reused until the process was waited for.
         if matches!(self.child.try_wait(), Ok(None)) {
             self.child.kill().ok();
             self.child.wait().ok();
@@ -151,14 +151,14 @@ impl Drop for Process {
     }
 }
 
-/// An error: it has ended already.
+/// An error means that it has ended already.
 fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         kill_process(pid, signal).ok();
     }
 }
 
-/// Each process's parent.
+/// The parent of each process.
 fn parents() -> BTreeMap<u32, u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -170,16 +170,16 @@ fn parents() -> BTreeMap<u32, u32> {
         .collect()
 }
 
-/// What `/proc/<pid>/stat` says.
+/// The relevant fields of `/proc/<pid>/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Times {
     parent: u32,
-    /// Ticks of the processor, of all its threads.
+    /// Processor time of all its threads, in clock ticks.
     ticks: u64,
 }
 
 impl Times {
-    /// The name in brackets may contain anything, so fields are counted from its end.
+    /// The name in parentheses may contain anything, so that fields are counted from its end.
     fn of(stat: &str) -> Option<Self> {
         let (_, rest) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -191,7 +191,7 @@ impl Times {
     }
 }
 
-/// Processor time of processes so far, in microseconds. One that has ended counts nothing.
+/// The processor time of processes so far, in microseconds. Processes that have ended do not count.
 pub(super) fn cpu_micros(pids: &[u32]) -> f64 {
     let ticks: u64 = pids
         .iter()
@@ -201,7 +201,7 @@ pub(super) fn cpu_micros(pids: &[u32]) -> f64 {
     ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// The most memory that a process ever had, in MiB.
+/// The peak memory of a process, in MiB.
 pub(super) fn peak_memory_mib(pid: u32) -> Option<f64> {
     peak(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
@@ -212,7 +212,7 @@ fn peak(status: &str) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// Whether a process was started with this word as an argument.
+/// Whether a process has this word among its arguments.
 pub(super) fn has_argument(pid: u32, word: &str) -> bool {
     let mut line = Vec::new();
     let path = PathBuf::from(format!("/proc/{pid}/cmdline"));
@@ -227,7 +227,7 @@ pub(super) fn has_argument(pid: u32, word: &str) -> bool {
             .any(|w| w == word.as_bytes())
 }
 
-/// A port of the loopback interface that nobody listens on.
+/// A free port of the loopback interface.
 pub(super) fn free_port() -> Result<u16, Stop> {
     let found = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
     Ok(found.map_err(|e| format!("a free port: {e}"))?.port())
@@ -258,7 +258,7 @@ mod tests {
             .unwrap();
         let tree = process
             .wait(10, |p| {
-                // A child has the words of its parent until it has become the program it is for.
+                // Before a child executes its program, it still has the arguments of its parent.
                 Some(p.tree()).filter(|tree| tree.len() == 2 && has_argument(tree[1], "1000"))
             })
             .unwrap();

@@ -1,4 +1,4 @@
-//! Runs a task: disks, targets on them, works in turns, everything kept as it comes.
+//! Runs a task: disks, targets on them, alternating works; results are stored as they come.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,28 +23,28 @@ use crate::bench::session::Interrupt;
 use crate::bench_device::Stop;
 use crate::bench_device::stat::Stat;
 
-/// How long a target may take to write back what it has.
+/// How long a target may take to write back its dirty blocks.
 const SETTLE: Duration = Duration::from_secs(120);
-/// How long it may stand still before that is taken for all that it will write back: between jobs, and
-/// where all of it is counted. A store makes a checkpoint every 30 seconds.
+/// How long a target must be idle to be considered done with writing back: between jobs, and if all
+/// device operations are counted. A store makes a checkpoint every 30 seconds.
 const STILL: Duration = Duration::from_secs(2);
 const STILL_COUNTED: Duration = Duration::from_secs(40);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Bytes of each file that is written without a server.
 const FILE_BYTES: u64 = 256 << 20;
-/// What a log's batch has under a deep queue, where no store has said it.
+/// The assumed bytes of a log's batch at a large queue depth, if no store has reported it.
 const DEEP_BATCH_BYTES: u64 = 64 << 10;
 
-/// What all runs of a command share.
+/// The settings that all runs of a command share.
 pub(super) struct Session<'a> {
     pub(super) task: Task,
     pub(super) disks: Vec<Disks>,
     pub(super) targets: Vec<Kind>,
-    /// Depths of the jobs that are done; none: all.
+    /// The queue depths of the jobs to run; empty means all.
     pub(super) depths: Vec<u32>,
     pub(super) image_mib: u64,
-    /// The folder that is this command's: disks and what stands beside them.
+    /// The folder of this command, with disks and other files.
     pub(super) dir: &'a Path,
     pub(super) files: &'a Files,
     pub(super) interrupt: &'a Interrupt,
@@ -53,7 +53,7 @@ pub(super) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Measures, filling the report; what came before a failure stays in it.
+    /// Measures, and fills the report; measurements before a failure stay in it.
     pub(super) fn measure(&self, report: &mut Report) -> Result<(), Stop> {
         let mut measured = Ok(());
         for disks in &self.disks {
@@ -76,7 +76,7 @@ impl Session<'_> {
         outputs::write(self.task, report, self.files)
     }
 
-    /// Everything on one kind of disks.
+    /// Measures on one kind of disks.
     fn on(&self, disks: Disks, report: &mut Report) -> Result<(), Stop> {
         eprintln!("{}: making room for three copies", disks.name());
         let place = Place::make(disks, self.dir, self.image_mib)?;
@@ -124,7 +124,8 @@ impl Session<'_> {
         done
     }
 
-    /// Starts a target and fills its volume. `None`: the program does not have it, which is noted.
+    /// Starts a target and fills its volume. `None` if the program does not have it, which is
+    /// recorded.
     fn target(
         &self,
         kind: Kind,
@@ -166,7 +167,7 @@ impl Session<'_> {
     }
 }
 
-/// Whether there is room for the volumes. A store also has a log.
+/// Checks the space for the volumes. A store also has a log.
 fn space(copies: &[PathBuf; 3], kinds: &[Kind], size: u64) -> Result<(), Stop> {
     let each = |kind: &Kind| match kind {
         kind if kind.is_ironstone() => size + size / 8 + (1 << 30),
@@ -203,7 +204,7 @@ fn named(stop: Stop, what: &str) -> Stop {
 struct Run<'a> {
     session: &'a Session<'a>,
     place: &'a Place,
-    /// For what is not measured.
+    /// For files that are not measured.
     beside: &'a Path,
     targets: &'a [Target],
     clock: Arc<dyn Clock>,
@@ -211,7 +212,7 @@ struct Run<'a> {
     settings: Settings,
 }
 
-/// What is counted beside the operations.
+/// Counters from before a job.
 struct Before {
     cpu: f64,
     counts: Counts,
@@ -222,7 +223,7 @@ impl Run<'_> {
     fn pairs(&mut self, turns: &Turns, report: &mut Report) -> Result<(), Stop> {
         for pair in 1..=self.settings.pairs {
             let mut works: Vec<&(Work, Kind)> = turns.works.iter().collect();
-            // The first finds another state of caches and device than the second.
+            // The first work finds caches and device in a different state from the second.
             if pair % 2 == 0 {
                 works.reverse();
             }
@@ -288,7 +289,7 @@ impl Run<'_> {
                     self.beside,
                 )?
             }
-            // Rounds are short and many: a tenth of the time says as much.
+            // Rounds are short and many: a tenth of the time suffices.
             Work::Writers => probe::three_writers(&self.place.copies, seconds.div_ceil(10))?,
             Work::Ping => probe::ping(seconds.div_ceil(10), self.beside)?,
         };
@@ -302,7 +303,8 @@ impl Run<'_> {
         ))
     }
 
-    /// Three writers, each with a file of a copy, as large as the log's writes were under this job.
+    /// Three writers, each with a file on a copy's disk, with writes of the same size as the log's
+    /// under this job.
     fn pattern(&self, job: &Job, report: &Report) -> Result<Figures, Stop> {
         let case = (self.place.disks.name(), Kind::Background, job.name.as_str());
         let seen = report
@@ -331,7 +333,7 @@ impl Run<'_> {
         )
     }
 
-    /// A file of zeros of a copy's disk; made once.
+    /// A file of zeros on a copy's disk, which is made once.
     fn file(&self, copy: usize, bytes: u64) -> Result<PathBuf, Stop> {
         let folder = self
             .place
@@ -394,7 +396,8 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    /// Waits until a target has written back what it will, so that its work is not in the next one's time.
+    /// Waits until a target has written back its dirty blocks, so that this does not slow the next
+    /// measurement.
     fn settle(&self, target: &Target, still: Duration) -> Result<(), Stop> {
         let dirty = || target.counts().sum("ironstone_block_dirty_bytes");
         let begun = self.clock.monotonic_nanos();
@@ -416,7 +419,7 @@ impl Run<'_> {
     }
 }
 
-/// What the stores' own counters say of a job.
+/// Adds the figures of a job from the stores' own counters.
 fn counted(measured: &mut Measurement, now: &Counts, then: &Counts, copies: f64) {
     let batches = now.since(then, "ironstone_block_log_batches_total");
     let bytes = now.since(then, "ironstone_block_log_bytes_total");

@@ -1,4 +1,4 @@
-//! What is measured: Ironstone in a mode, and what stands beside it, each behind a URI that fio writes to.
+//! The targets: Ironstone in a mode, and its rivals, each behind a URI that fio writes to.
 //!
 //! | target | how it is started |
 //! |---|---|
@@ -18,9 +18,9 @@ use super::metrics::Counts;
 use super::process::{self, Process};
 use crate::bench_device::Stop;
 
-/// Bytes of the volume of a cluster that is made for its file alone.
+/// The size of the volume in a cluster that is made only for its cluster file.
 const SMALL: u64 = 64 << 20;
-/// Seconds until a target is ready.
+/// The most seconds until a target is ready.
 const START_SECONDS: u32 = 120;
 
 /// The kinds of targets.
@@ -47,7 +47,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Those with a server.
+    /// The targets with a server.
     pub(super) const ALL: [Self; 6] = [
         Self::Background,
         Self::Snapshot,
@@ -73,7 +73,7 @@ impl Kind {
         matches!(self, Self::Background | Self::Snapshot | Self::Odsync)
     }
 
-    /// Copies of a volume.
+    /// The number of copies of a volume.
     pub(super) fn copies(self) -> u64 {
         match self {
             Self::Null | Self::Files => 0,
@@ -83,7 +83,7 @@ impl Kind {
     }
 }
 
-/// Why a target is not there.
+/// Why a target is not available.
 pub(super) enum Absent {
     /// The program does not have it.
     NotBuilt(String),
@@ -105,11 +105,11 @@ impl From<Stop> for Absent {
     }
 }
 
-/// What a target is started with.
+/// What is needed to start a target.
 pub(super) struct Setup<'a> {
     /// A folder for each of three copies; they may be on one disk.
     pub(super) copies: [&'a Path; 3],
-    /// For what is not measured: logs of processes, the cluster file.
+    /// For files that are not measured: logs of processes, the cluster file.
     pub(super) beside: &'a Path,
     /// Bytes of the volume.
     pub(super) size: u64,
@@ -118,13 +118,13 @@ pub(super) struct Setup<'a> {
     pub(super) qemu_nbd: &'a Path,
 }
 
-/// A running target. Its processes end, and its files go, when it is dropped.
+/// A running target. When it is dropped, its processes end, and its files are removed.
 pub(super) struct Target {
     pub(super) kind: Kind,
     pub(super) uri: String,
-    // Servers before what they stand on.
+    // Servers come before the servers they use.
     processes: Vec<Process>,
-    /// The cluster file, of Ironstone.
+    /// The cluster file of Ironstone.
     cluster: Option<PathBuf>,
     made: Vec<PathBuf>,
 }
@@ -133,7 +133,7 @@ impl Drop for Target {
     fn drop(&mut self) {
         self.processes.clear();
         for path in &self.made {
-            // What is left goes with the folder of the run.
+            // The rest is removed with the folder of the run.
             if path.is_dir() {
                 fs::remove_dir_all(path).ok();
             } else {
@@ -183,7 +183,8 @@ impl Target {
         make_dir(&dir)?;
         let file = dir.join("cluster.toml");
         if !is_one_disk {
-            // A small cluster as the program itself makes it, whose stores are then put where they belong, in their size.
+            // The program makes a small cluster, whose file is then changed: the stores' folders
+            // and sizes.
             drop(Self::dev(program, &dir, mode, setup, SMALL)?);
             let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
             let text = sized(&text, setup.size);
@@ -203,7 +204,7 @@ impl Target {
         Ok(())
     }
 
-    /// Starts the cluster of a folder, which is made if it is not there.
+    /// Starts the cluster of a folder, which is made if it does not exist.
     fn dev(
         program: &Path,
         dir: &Path,
@@ -243,7 +244,8 @@ impl Target {
                 .map(str::to_owned)
                 .to_vec();
             arguments.push(self.file(setup, number, &name)?);
-            // Over TCP, many small writes at once wait for delayed acknowledgements: 400 a second instead of 8,000.
+            // Over TCP, many small writes at once wait for delayed acknowledgements: 400 per second
+            // instead of 8,000.
             let socket = setup.beside.join(format!("{name}.sock"));
             let at = format!("--socket={}", socket.display());
             self.qemu_at(setup, &name, &[at], &arguments, || {
@@ -256,12 +258,13 @@ impl Target {
             );
         }
         self.qemu(setup, "quorum", &["--image-opts".to_owned(), disk])?;
-        // The one over the others ends first.
+        // The server that uses the others ends first.
         self.processes.reverse();
         Ok(())
     }
 
-    /// Makes a file for a copy of the volume; its path. Its blocks come when the volume is filled.
+    /// Makes a file for a copy of the volume, and returns its path. Its blocks are allocated when
+    /// the volume is filled.
     fn file(&mut self, setup: &Setup<'_>, copy: usize, name: &str) -> Result<String, Absent> {
         let folder = setup.copies.get(copy).copied().unwrap_or(setup.beside);
         let path = folder.join(format!("{name}.raw"));
@@ -276,7 +279,7 @@ impl Target {
         Ok(path.display().to_string())
     }
 
-    /// Starts the qemu-nbd that fio talks to.
+    /// Starts the qemu-nbd that fio connects to.
     fn qemu(&mut self, setup: &Setup<'_>, name: &str, more: &[String]) -> Result<(), Absent> {
         let port = process::free_port()?;
         let at = ["-b", "127.0.0.1", "-p", &port.to_string()].map(str::to_owned);
@@ -287,7 +290,7 @@ impl Target {
         Ok(())
     }
 
-    /// Starts a qemu-nbd that listens there.
+    /// Starts a qemu-nbd with this address.
     fn qemu_at(
         &mut self,
         setup: &Setup<'_>,
@@ -306,12 +309,12 @@ impl Target {
         Ok(())
     }
 
-    /// All processes that do the work.
+    /// The pids of all processes that do the work.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.processes.iter().flat_map(Process::tree).collect()
     }
 
-    /// The most memory that a store's process has had, in MiB.
+    /// The peak memory of the stores' processes, in MiB.
     pub(super) fn store_memory_mib(&self) -> Option<f64> {
         let stores = self
             .pids()
@@ -320,7 +323,7 @@ impl Target {
         stores.filter_map(process::peak_memory_mib).reduce(f64::max)
     }
 
-    /// What Ironstone's stores count; empty of the others.
+    /// The counters of Ironstone's stores; empty for other targets.
     pub(super) fn counts(&self) -> Counts {
         let text = self
             .cluster
@@ -334,14 +337,15 @@ fn make_dir(path: &Path) -> Result<(), String> {
     fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// The first `nbd://…` that a program printed, if its line is whole.
+/// The first `nbd://…` in a program's output, if its line is complete.
 fn uri(said: &str) -> Option<String> {
     let (_, rest) = said.split_once("nbd://")?;
     let end = rest.find(char::is_whitespace)?;
     Some(format!("nbd://{}", rest.get(..end)?))
 }
 
-/// A cluster file with a volume of so many bytes, and room for it: as much as `dev` takes, slots of 16 MiB and 64 KiB.
+/// A cluster file with a volume of this size, and capacity for it: as much as `dev` takes, slots of
+/// 16 MiB and 64 KiB.
 fn sized(cluster: &str, size: u64) -> String {
     let capacity = size.div_ceil(16 << 20) * (16448 << 10);
     let line = |line: &str| {
@@ -357,7 +361,7 @@ fn sized(cluster: &str, size: u64) -> String {
     lines.join("\n") + "\n"
 }
 
-/// A cluster file whose stores are in other folders.
+/// A cluster file with the stores in other folders.
 fn moved(cluster: &str, stores: &[PathBuf; 3]) -> Result<String, String> {
     let mut text = cluster.to_owned();
     for (number, store) in (1..).zip(stores) {
@@ -370,7 +374,7 @@ fn moved(cluster: &str, stores: &[PathBuf; 3]) -> Result<String, String> {
     Ok(text)
 }
 
-/// How an error begins that says what is not there.
+/// The beginnings of errors that name something unavailable.
 const ABSENT: [&str; 4] = [
     "not implemented",
     "not supported",
@@ -378,12 +382,12 @@ const ABSENT: [&str; 4] = [
     "not built",
 ];
 
-/// What a program says that it does not have; `None` if it says something else.
+/// What a program reports as unavailable; `None` if it reports something else.
 fn reason(said: &str) -> Option<String> {
     said.lines().find_map(|line| {
         let lower = line.to_lowercase();
         let start = ABSENT.iter().filter_map(|word| lower.find(word)).min()?;
-        // Without where its log is.
+        // Without the path of the log.
         let told = line.get(start..)?;
         let told = told.split_once(" (see ").map_or(told, |(told, _)| told);
         Some(told.trim().to_owned())

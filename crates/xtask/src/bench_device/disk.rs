@@ -1,9 +1,9 @@
-//! Loop devices to measure on: made, mounted, and taken away again whatever happens.
+//! Loop devices for measurements: made, mounted, and always removed.
 //!
-//! Everything lives in one folder under the target directory, and what belongs to a run is found
-//! again by that alone: a loop device whose backing file is in the folder is ours, no other is
-//! ever touched. So the same [`sweep`] ends a run, clears up after a crashed one, and is called by
-//! a watching process that outlives a killed one.
+//! Everything is in one folder under the target directory, which alone identifies what belongs to a
+//! run: a loop device whose backing file is in the folder belongs to it, and no other device is
+//! ever touched. So the same [`sweep`] ends a run, cleans up after a crashed one, and is called by
+//! the watcher process that outlives a killed one.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
@@ -17,15 +17,15 @@ use super::stat::Counters;
 use super::throttle::Controller;
 use super::trace::{self, Trace};
 
-/// How often, and how long apart, a busy file system is tried again: 10 s in all.
+/// How often, and at which interval, a busy file system is retried: 10 s in all.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How the names of images end, and those of mount points begin.
+/// The extension of images, and the prefix of mount points.
 const IMAGE: &str = "img";
 const MOUNT: &str = "mnt-";
 
-/// Seconds that mkfs, mount, umount or losetup may take.
+/// The most seconds for mkfs, mount, umount or losetup.
 const TOOL_SECONDS: u32 = 120;
 
 /// A kind of file system.
@@ -43,7 +43,7 @@ impl Fs {
         }
     }
 
-    /// The program that makes it, and the Debian package that has the program.
+    /// The program that makes it, and the Debian package of that program.
     pub(crate) fn maker(self) -> (&'static str, &'static str) {
         match self {
             Self::Ext4 => ("mkfs.ext4", "e2fsprogs"),
@@ -51,8 +51,8 @@ impl Fs {
         }
     }
 
-    /// Options that keep the image's blocks allocated (no discard) and that leave no work for
-    /// later, which would be counted.
+    /// Options that keep the image's blocks allocated (no discard) and that defer no work, which
+    /// would be counted later.
     fn options(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &[
@@ -94,18 +94,18 @@ impl Cache {
 
 /// A loop device with a new file system, mounted.
 pub(crate) struct Disk {
-    /// The device's name: `loop0`.
+    /// The name of the device: `loop0`.
     pub(crate) device: String,
     /// Where the file system is mounted.
     pub(crate) mount: PathBuf,
-    /// What the device counts.
+    /// The counters of the device.
     pub(crate) counters: Counters,
 }
 
 impl Disk {
-    /// Makes one in `dir`, whose files have this name. The image is written with zeros first, so that the file system below
-    /// has nothing to allocate while the one above is measured. What was made before an error is
-    /// left to [`sweep`].
+    /// Makes a disk whose files in `dir` have this name. The image is first filled with zeros, so
+    /// that the file system below allocates nothing during the measurement. On an error, [`sweep`]
+    /// has to remove what was made.
     pub(crate) fn make(
         dir: &Path,
         name: &str,
@@ -149,7 +149,7 @@ impl Disk {
         })
     }
 
-    /// The disk that `dir` is on, and what its cache is. Nothing is made, and nothing to be swept.
+    /// The disk that `dir` is on, and the kind of its cache. Nothing is made.
     pub(crate) fn own(dir: &Path) -> Result<(Self, &'static str), String> {
         let device = device_of(dir)
             .ok_or_else(|| format!("no block device is known for {}", dir.display()))?;
@@ -168,13 +168,13 @@ impl Disk {
         Ok((disk, cache.name()))
     }
 
-    /// The device's number: `7:0`.
+    /// The number of the device: `7:0`.
     pub(crate) fn number(&self) -> Result<String, String> {
         number(&self.device)
     }
 }
 
-/// The whole device that a directory is on: `vda`.
+/// The whole device that holds a directory: `vda`.
 pub(crate) fn device_of(dir: &Path) -> Option<String> {
     let device = fs::metadata(dir).ok()?.st_dev();
     let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
@@ -193,7 +193,7 @@ fn number(device: &str) -> Result<String, String> {
     Ok(text.trim().to_owned())
 }
 
-/// A file of zeros whose blocks are all allocated and written.
+/// Makes a file of zeros whose blocks are all allocated and written.
 fn zeros(path: &Path, bytes: u64) -> Result<(), String> {
     let write = || {
         let file = io::posix::Posix::shared().open(path, OpenHow::CREATE_TRUNCATE)?;
@@ -203,8 +203,8 @@ fn zeros(path: &Path, bytes: u64) -> Result<(), String> {
     write().map_err(|e: base::Error| e.to_string())
 }
 
-/// Unmounts and detaches every loop device whose backing file is in `dir`, takes its limit away
-/// and removes the images. Returns what it did; errors: what it could not.
+/// Unmounts and detaches every loop device whose backing file is in `dir`, releases its limit, and
+/// removes the images. Returns what was done. Errors: what could not be done.
 pub(crate) fn sweep(dir: &Path) -> Result<Vec<String>, String> {
     let mut done = Vec::new();
     let mut failed = Vec::new();
@@ -221,7 +221,7 @@ pub(crate) fn sweep(dir: &Path) -> Result<Vec<String>, String> {
     }
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
-        // A folder that something is mounted on stays.
+        // A folder that is still a mount point stays.
         if path.extension().is_some_and(|e| e == IMAGE) {
             fs::remove_file(path).ok();
         } else if entry.file_name().to_string_lossy().starts_with(MOUNT) {
@@ -231,7 +231,7 @@ pub(crate) fn sweep(dir: &Path) -> Result<Vec<String>, String> {
     Ok(done)
 }
 
-/// Loop devices with a backing file in `dir`.
+/// The loop devices with a backing file in `dir`.
 fn ours(dir: &Path) -> Vec<(String, PathBuf)> {
     let Ok(entries) = fs::read_dir("/sys/block") else {
         return Vec::new();
@@ -246,7 +246,7 @@ fn ours(dir: &Path) -> Vec<(String, PathBuf)> {
         .collect()
 }
 
-/// The backing file that the kernel names, if it is in `dir`.
+/// The backing file in the kernel's text, if it is in `dir`.
 fn backing(text: &str, dir: &Path) -> Option<PathBuf> {
     let text = text.trim_end_matches('\n');
     let path = Path::new(text.strip_suffix(" (deleted)").unwrap_or(text));
@@ -260,11 +260,11 @@ fn detach(device: &str, controller: Option<&Controller>) -> Result<(), String> {
     }
     let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     for point in mount_points(&mounts(), &number) {
-        // Busy while a killed benchmark still ends.
+        // It is busy while a killed benchmark is still ending.
         retry(|| tool(Command::new("umount").arg(&point)).map(drop))?;
     }
     let path = format!("/dev/{device}");
-    // Whoever attaches a file next may be given the same device at once.
+    // A device that is detached may be reused at once by another process.
     let attached = || fs::read_to_string(format!("/sys/block/{device}/loop/backing_file")).ok();
     let mine = attached();
     tool(Command::new("losetup").arg("--detach").arg(&path))?;
@@ -285,7 +285,7 @@ fn retry(mut act: impl FnMut() -> Result<(), String>) -> Result<(), String> {
     }
 }
 
-/// Where the device with this number is mounted, the last mounted first.
+/// The mount points of the device with this number, the last mounted first.
 fn mount_points(mountinfo: &str, number: &str) -> Vec<PathBuf> {
     let points = mountinfo.lines().filter_map(|line| {
         let mut fields = line.split(' ');
@@ -299,7 +299,7 @@ fn mount_points(mountinfo: &str, number: &str) -> Vec<PathBuf> {
     points
 }
 
-/// Undoes mountinfo's `\040` for a blank, and the like.
+/// Decodes mountinfo's escapes, such as `\040` for a space.
 pub(crate) fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -316,7 +316,7 @@ pub(crate) fn unescape(text: &str) -> String {
     out
 }
 
-/// Runs a tool for a bounded time; what it printed.
+/// Runs a tool for a limited time. Returns its output.
 fn tool(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let mut bounded = Command::new("timeout");

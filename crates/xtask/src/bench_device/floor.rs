@@ -1,8 +1,9 @@
-//! The device's own floor: what a durable 4 KiB write costs without any engine.
+//! The device's own floor: the cost of a durable 4 KiB write without any engine.
 //!
-//! A file is filled with zeros once and then overwritten block by block with `O_DIRECT` and
-//! `RWF_DSYNC`: nothing is allocated, no metadata changes, one write is in flight. The kernel makes
-//! of each a write with FUA, or a write and a flush, or a write alone, as the device needs it.
+//! A file is filled with zeros once, and then overwritten block by block with `O_DIRECT` and
+//! `RWF_DSYNC`: nothing is allocated, no metadata changes, and one write is in flight. The kernel
+//! turns each into a write with FUA, a write and a flush, or a plain write, depending on the
+//! device.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,14 +14,15 @@ use io::{AlignedBuf, FileSystem, OpenHow, SyncKind, WriteSync};
 use super::run::Figures;
 use super::stat::{Counters, Stat};
 
-/// Bytes of a write; more where the device's own block is larger.
+/// Bytes of a write; more if the device's block is larger.
 const BLOCK: u32 = 4096;
 
-/// Blocks of the file; the writes go round in it.
+/// Blocks of the file; the writes wrap around.
 const BLOCKS: u64 = 4096;
 
-/// Raw writes into one file, in as many slices as wanted: a device's speed changes from second to second,
-/// so what is compared with them is measured between the slices. The file goes away with this.
+/// Raw writes to one file, in any number of slices: a device's speed changes from second to second,
+/// so that the runs to be compared are measured between slices. The file is removed when this is
+/// dropped.
 pub(crate) struct Floor<'a> {
     counters: &'a Counters,
     clock: Arc<dyn Clock>,
@@ -28,9 +30,9 @@ pub(crate) struct Floor<'a> {
     file: Arc<dyn io::File>,
     data: AlignedBuf,
     nanos: Vec<u64>,
-    /// Where in `nanos` each slice begins.
+    /// The index in `nanos` at which each slice begins.
     slices: Vec<usize>,
-    /// What the device did for all of them.
+    /// The device operations of all slices.
     spent: Stat,
 }
 
@@ -63,7 +65,7 @@ impl<'a> Floor<'a> {
         })
     }
 
-    /// A slice: `writes` writes, for at most `seconds`. Returns what the device did meanwhile.
+    /// Does one slice: `writes` writes, for at most `seconds`. Returns the device operations.
     pub(crate) fn slice(&mut self, writes: u64, seconds: u64) -> Result<Stat, String> {
         self.slices.push(self.nanos.len());
         let before = self.counters.read()?;
@@ -87,12 +89,13 @@ impl<'a> Floor<'a> {
         Ok(spent)
     }
 
-    /// Of all slices.
+    /// The figures of all slices.
     pub(crate) fn figures(&self) -> Figures {
         figures(&mut self.nanos.clone(), self.spent)
     }
 
-    /// Of the first half of the slices and of the second: how far the device itself changes.
+    /// The figures of the first half of the slices and of the second: how much the device itself
+    /// varies.
     pub(crate) fn halves(&self) -> [Figures; 2] {
         let middle = self.slices.get(self.slices.len() / 2);
         let (first, second) = self.nanos.split_at(middle.copied().unwrap_or(0));
@@ -102,7 +105,7 @@ impl<'a> Floor<'a> {
 
 impl Drop for Floor<'_> {
     fn drop(&mut self) {
-        // Left behind, it goes with the device or is overwritten by the next run.
+        // If this fails, the file is removed with the device or overwritten by the next run.
         std::fs::remove_file(&self.path).ok();
     }
 }
@@ -122,7 +125,7 @@ fn block_size(fs: &dyn FileSystem, mount: &Path) -> base::Result<usize> {
     Ok(unit.max(BLOCK) as usize)
 }
 
-/// Sums the times of the writes up.
+/// The figures of the writes' times.
 fn figures(nanos: &mut [u64], spent: Stat) -> Figures {
     let sum: u64 = nanos.iter().sum();
     let mean = sum as f64 / 1000.0 / nanos.len().max(1) as f64;

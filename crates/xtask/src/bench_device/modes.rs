@@ -1,10 +1,10 @@
-//! `cargo xtask bench-device --modes`: what a put costs in each way of writing it, on a disk as slow as
-//! a hard disk and on this machine's own.
+//! `cargo xtask bench-device --modes`: the cost of a put in each mode of writing, on a disk as slow
+//! as a hard disk and on this machine's own.
 //!
-//! The ways: synced or not, the log through the page cache or past it, and logs that are written when the
-//! caller says so. RocksDB has no direct log: its direct way is
-//! `use_direct_io_for_flush_and_compaction`. Counts of device operations stand beside the rates; on this
-//! machine's own disk whatever else runs is counted as well.
+//! The modes: synced or not, the log through the page cache or past it, and logs that are written
+//! on request. RocksDB has no direct log: its direct mode is
+//! `use_direct_io_for_flush_and_compaction`. Device operations are reported beside the rates; on
+//! this machine's own disk, operations of other programs count as well.
 
 use std::fs;
 use std::path::Path;
@@ -16,15 +16,15 @@ use super::throttle::Controller;
 use super::{SLOW, Session, Stop};
 use crate::spread::Spread;
 
-/// A way of writing.
+/// A mode of writing.
 struct Mode {
     name: &'static str,
     benchmark: &'static str,
-    /// What only Ironstone gets, what only RocksDB does, and what both do.
+    /// The flags for Ironstone only, for RocksDB only, and for both.
     ironstone: &'static [&'static str],
     rocksdb: &'static [&'static str],
     both: &'static [&'static str],
-    /// How many times more puts than of those that wait for the device each.
+    /// The number of puts as a multiple of that of modes in which each put waits for the device.
     times: u64,
 }
 
@@ -90,7 +90,7 @@ struct Place<'a> {
     name: String,
     mount: &'a Path,
     counters: &'a Counters,
-    /// Puts of a run that waits for the device in each.
+    /// The puts of a run in which each waits for the device.
     waiting_puts: u64,
 }
 
@@ -236,7 +236,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// A line for each run.
+/// One line for each run.
 fn tsv(rows: &[Row]) -> String {
     let mut text = String::from(
         "disk\tmode\tputs\tpair\tengine\tputs_per_second\tp50_micros\tp99_micros\tp999_micros\t\

@@ -1,22 +1,22 @@
-//! What the runs give: medians over the pairs and ratios within each, as a table, TSV and JSON.
+//! The report: medians over the pairs and ratios within each, as a table, TSV and JSON.
 //!
-//! Ratios are taken within a pair, whose three runs follow each other, and then the median over
-//! the pairs: a machine that changes its speed between pairs does not change them.
+//! Ratios are computed within a pair, whose three runs follow each other, and then their median
+//! over the pairs: changes of the machine's speed between pairs do not affect them.
 
 use serde_json::{Value, json};
 
 use super::run::Figures;
 use crate::spread::Spread;
 
-/// Where and how something was measured.
+/// The conditions of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) fs: &'static str,
     pub(crate) cache: &'static str,
-    /// Writes a second that the device was limited to.
+    /// The limit of the device, writes per second.
     pub(crate) limit: Option<u32>,
     pub(crate) threads: u32,
-    /// Puts of one run.
+    /// The puts of one run.
     pub(crate) puts: u64,
 }
 
@@ -27,11 +27,11 @@ impl Case {
     }
 }
 
-/// Runs one right after the other, each in turns with raw writes.
+/// Runs one right after the other, each interleaved with raw writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) floor: Figures,
-    /// The first half of the raw writes beside Ironstone's puts, and the second.
+    /// The first half of the raw writes beside Ironstone's puts, and the second half.
     pub(crate) halves: [Figures; 2],
     pub(crate) ironstone: Figures,
     /// The raw writes beside RocksDB's puts.
@@ -47,30 +47,30 @@ const SIDES: [Side; 3] = [
     ("RocksDB", |p| &p.rocksdb),
 ];
 
-/// Everything measured.
+/// All measurements.
 #[derive(Default)]
 pub(crate) struct Report {
-    /// The machine and what both engines got, a line each.
+    /// The machine and the common settings, one line each.
     pub(crate) notes: Vec<String>,
     cases: Vec<(Case, Vec<Pair>)>,
 }
 
-/// Ironstone against the two others in a case.
+/// The ratios of Ironstone to RocksDB and to the floor in a case.
 struct Ratios {
-    /// Puts a second over RocksDB's: above 1, Ironstone is faster.
+    /// Puts per second over RocksDB's: above 1, Ironstone is faster.
     rocksdb: Spread,
-    /// Time of the wall clock for a put over the raw write's: 1 is the device's own speed; below
-    /// it, threads share writes.
+    /// Wall-clock time per put over that of a raw write: 1 is the device's own speed; below 1,
+    /// threads share writes.
     floor: Spread,
-    /// Percentiles over the raw write's, and over RocksDB's.
+    /// Percentiles over those of the raw write, and over RocksDB's.
     floor_p50: Spread,
     floor_p999: Spread,
-    /// The second half of the raw writes over the first: what is the device's own change.
+    /// The second half of the raw writes over the first: the device's own variation.
     again_p50: Spread,
     again_p999: Spread,
     rocksdb_p999: Spread,
     rocksdb_p9999: Spread,
-    /// RocksDB's time for a put over the raw write's.
+    /// RocksDB's time per put over that of a raw write.
     rocksdb_floor: Spread,
 }
 
@@ -142,7 +142,7 @@ impl Report {
         out
     }
 
-    /// The percentiles' ratios.
+    /// The ratios of the percentiles.
     fn tails(&self) -> String {
         let mut out = format!(
             "\nPercentiles of Ironstone's puts over those of raw writes, and over RocksDB's: median \
@@ -195,7 +195,7 @@ impl Report {
         out
     }
 
-    /// A line for each run.
+    /// One line for each run.
     pub(crate) fn tsv(&self) -> String {
         let mut out = String::from(
             "fs\tcache\tlimit_writes_per_s\tthreads\tputs\tpair\tengine\trequests_per_put\t\
@@ -318,7 +318,7 @@ fn cells(pairs: &[Pair], side: fn(&Pair) -> &Figures) -> [String; 13] {
     ]
 }
 
-/// Writes with data: one number if the counters decide it, else the range that they leave.
+/// Writes with data: one number if the counters determine it, otherwise a range.
 pub(crate) fn writes((fewest, most): (f64, f64)) -> String {
     let (fewest, most) = (format!("{fewest:.2}"), format!("{most:.2}"));
     if fewest == most {
@@ -421,7 +421,7 @@ mod tests {
             line(&["ext4", "write-through", "240/s", "1", "RocksDB"]),
             "ext4 write-through 240/s 1 RocksDB 3.00 0.00 3.00 4.00 12000.0 12000.0 24000.0 36000.0 48000.0 83 5 4 1"
         );
-        // The pairs differ by a factor of four in speed, the ratios not at all.
+        // The speed differs by a factor of four between the pairs, but the ratios are equal.
         assert_eq!(
             line(&["ext4", "write-back", "1", "3"]),
             "ext4 write-back 1 3 2.00 [2.00..2.00] 1.10 [1.10..1.10] 2.20 [2.20..2.20]"

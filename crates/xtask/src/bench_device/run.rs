@@ -1,8 +1,8 @@
-//! One run of db_bench on a device, and what it and the device say about it.
+//! One run of db_bench on a device, with its own figures and the device's.
 //!
-//! The device's counters are read when db_bench says `DB path:`, which it does after the database
-//! is open, and again when the result is there, before it closes: opening and closing are not
-//! counted, what the engine does in the background meanwhile is.
+//! The device's counters are read when db_bench prints `DB path:`, which is after the database is
+//! open, and again when the result is printed, before it closes. So opening and closing are not
+//! counted, but background work in between is.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,29 +13,29 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::floor::Floor;
 use super::stat::{Counters, Each, Stat};
 
-/// How often the puts of one thread are held for raw writes.
+/// How often a single-threaded run is paused for raw writes.
 const PAUSES: u64 = 20;
 
-/// What a run gave.
+/// The figures of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Figures {
-    /// What an operation cost on the device.
+    /// The device operations per operation.
     pub(crate) each: Each,
-    /// Microseconds of an operation in its thread.
+    /// Microseconds per operation, in its thread.
     pub(crate) micros: f64,
-    /// Operations a second, of all threads.
+    /// Operations per second, of all threads.
     pub(crate) per_second: f64,
-    /// Percentiles of the time of an operation, in microseconds.
+    /// Percentiles of an operation's time, in microseconds.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) p999: f64,
     pub(crate) p9999: f64,
-    /// What went on beside the operations.
+    /// The background work during the operations.
     pub(crate) jobs: Jobs,
 }
 
 impl Figures {
-    /// Sets the percentiles out of the operations' nanoseconds: exact, by the nearest rank.
+    /// Sets the percentiles from the operations' nanoseconds: exact, by the nearest rank.
     pub(super) fn rank(&mut self, nanos: &mut [u64]) {
         nanos.sort_unstable();
         let rank = |share: f64| {
@@ -50,17 +50,17 @@ impl Figures {
     }
 }
 
-/// How often something was done in the background, or in the way of an operation.
+/// The number of jobs in the background or in the way of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Jobs {
-    /// Log files that were begun.
+    /// New log files.
     pub(crate) logs: u64,
     pub(crate) flushes: u64,
     pub(crate) compactions: u64,
 }
 
 impl Jobs {
-    /// As the LOG of either engine says.
+    /// Counts the jobs in the LOG of either engine.
     fn of(log: &str) -> Self {
         let count = |is: fn(&str) -> bool| log.lines().filter(|line| is(line)).count() as u64;
         Self {
@@ -78,7 +78,7 @@ impl Jobs {
 #[derive(Clone, Debug)]
 pub(crate) enum Engine {
     Ironstone,
-    /// The path of the library.
+    /// The path of its library.
     RocksDb(PathBuf),
 }
 
@@ -93,33 +93,33 @@ impl Engine {
 
 /// A run of one benchmark that puts.
 pub(crate) struct Run<'a> {
-    /// `fillsync`, or another of db_bench's.
+    /// `fillsync`, or another benchmark of db_bench.
     pub(crate) benchmark: &'a str,
     pub(crate) driver: &'a Path,
     pub(crate) engine: &'a Engine,
-    /// Where the file system is mounted; the database is made in it and removed.
+    /// The mount point of the file system; the database is made in it and removed.
     pub(crate) mount: &'a Path,
-    /// The device's.
+    /// The counters of the device.
     pub(crate) counters: &'a Counters,
     pub(crate) threads: u32,
-    /// Puts of all threads together, as far as they divide evenly.
+    /// The puts of all threads together, as far as they divide evenly.
     pub(crate) puts: u64,
     pub(crate) seed: u32,
     /// Further flags, the same for both engines.
     pub(crate) flags: Vec<String>,
-    /// Seconds after which the run is ended and is an error.
+    /// The time limit of the run, in seconds.
     pub(crate) seconds: u64,
 }
 
 impl Run<'_> {
-    /// Runs it alone.
+    /// Runs it without raw writes.
     pub(crate) fn go(&self) -> Result<Figures, String> {
         self.with(None)
     }
 
-    /// Runs it in turns with as many raw writes. One thread is held between two puts, and its whole process
-    /// is stopped, so that nothing of it goes on beside the raw writes; with more threads half of these go
-    /// before, half after.
+    /// Runs it interleaved with as many raw writes. A single thread is held between two puts, and
+    /// its process is stopped, so that nothing of it runs beside the raw writes. With more threads,
+    /// half of the raw writes are done before, and half after.
     pub(crate) fn beside(&self, floor: &mut Floor<'_>) -> Result<Figures, String> {
         if self.threads == 1 {
             return self.with(Some(floor));
@@ -130,7 +130,7 @@ impl Run<'_> {
         Ok(figures)
     }
 
-    /// Puts between two pauses.
+    /// The number of puts between two pauses.
     fn turn(&self) -> u64 {
         (self.puts / PAUSES).max(1)
     }
@@ -177,7 +177,7 @@ impl Run<'_> {
                     counted.skip(floor.slice(self.turn(), self.seconds)?);
                     drop(stopped);
                     if let Some(stdin) = &mut stdin {
-                        // An error: it has ended, and says below why.
+                        // If this fails, the process has ended, which is reported below.
                         writeln!(stdin).ok();
                     }
                 }
@@ -210,7 +210,7 @@ impl Run<'_> {
         Ok(figures)
     }
 
-    /// db_bench, bounded in time, and ended if this process ends first.
+    /// db_bench, with a time limit, and ended if this process ends first.
     fn command(&self, db: &Path) -> Command {
         let mut command = Command::new("setpriv");
         let each = (self.puts / u64::from(self.threads)).max(1);
@@ -233,12 +233,12 @@ impl Run<'_> {
     }
 }
 
-/// The process that says it is paused: `paused: 1234`.
+/// The pid of a process that reports a pause: `paused: 1234`.
 fn paused(line: &str) -> Option<i32> {
     line.strip_prefix("paused: ")?.parse().ok()
 }
 
-/// A stopped process, which goes on when this is dropped.
+/// A stopped process, which is continued when this is dropped.
 struct Stopped(Pid);
 
 impl Stopped {
@@ -252,7 +252,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // An error: it is gone, and its output ends.
+        // If this fails, the process is gone, and its output ends.
         kill_process(self.0, Signal::CONT).ok();
     }
 }
@@ -264,7 +264,7 @@ struct Counted {
     before: Option<Stat>,
     after: Option<Stat>,
     operations: u64,
-    /// Microseconds of an operation, operations a second.
+    /// Microseconds per operation, and operations per second.
     rate: Option<(f64, f64)>,
     output: String,
 }
@@ -277,7 +277,7 @@ impl Counted {
         }
     }
 
-    /// What the device did for others between two operations is not theirs.
+    /// Excludes device operations of others between two operations.
     fn skip(&mut self, spent: Stat) {
         self.before = self.before.map(|before| before.plus(spent));
     }
@@ -306,8 +306,8 @@ impl Counted {
     }
 }
 
-/// Operations, microseconds of one, and operations a second from a result line:
-/// `fillsync : 76.123 micros/op 13136 ops/sec 1.522 seconds 20000 operations;`.
+/// Operations, microseconds of one, and operations per second from a result line: `fillsync :
+/// 76.123 micros/op 13136 ops/sec 1.522 seconds 20000 operations;`.
 fn result(line: &str, benchmark: &str) -> Option<(u64, f64, f64)> {
     let (name, rest) = line.split_once(" : ")?;
     if name.trim() != benchmark {
@@ -322,7 +322,7 @@ fn result(line: &str, benchmark: &str) -> Option<(u64, f64, f64)> {
     let per_second = before("ops/sec")?;
     let seconds = before("seconds")?;
     let operations = before("operations")?;
-    // The rate is printed without decimals, the time with three: the finer of the two counts.
+    // The rate has no decimals, the time has three: the more precise one is used.
     let per_second = if per_second < 1000.0 && seconds > 0.0 {
         operations / seconds
     } else {
@@ -331,7 +331,7 @@ fn result(line: &str, benchmark: &str) -> Option<(u64, f64, f64)> {
     (micros > 0.0 && per_second > 0.0).then_some((operations as u64, micros, per_second))
 }
 
-/// The nanoseconds in the file of `--times_file`, a line each.
+/// The nanoseconds in the file of `--times_file`, one per line.
 fn read_times(path: &Path) -> Result<Vec<u64>, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     times(&text).map_err(|e| format!("{}: {e}", path.display()))

@@ -1,22 +1,22 @@
-//! What a device did: the counters of `/sys/block/<device>/stat`, and what a put cost of them.
+//! The counters of `/sys/block/<device>/stat`, and the cost of a put in device operations.
 //!
-//! The counting has a trap. An empty flush request (what `DSYNC` or `fdatasync` sends after a
-//! direct write to a device with a volatile cache) counts as a write request **and** as a flush; a
-//! flush that a journal write carries counts as a flush only. So requests are writes on a
-//! write-through device, where there are no flushes; on a write-back one the number of writes lies
-//! between requests less flushes, and requests. Where the kernel traces requests, `trace` decides.
+//! The counters are subtle. An empty flush request (from `DSYNC` or `fdatasync` after a direct
+//! write to a device with a volatile cache) counts as a write request **and** as a flush; a flush
+//! that is part of a journal write counts only as a flush. So on a write-through device, which has
+//! no flushes, requests are writes; on a write-back one, the number of writes is between requests
+//! minus flushes, and requests. If the kernel traces requests, `trace` determines it.
 
 use std::fs;
 
 use super::trace::Trace;
 
-/// Bytes of a sector in the kernel's counters, whatever the device's own block is.
+/// Bytes of a sector in the kernel's counters, whatever the device's block size.
 const SECTOR: f64 = 512.0;
 
-/// Counters of a block device, all growing.
+/// Counters of a block device, which only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// Field 5: write requests, and empty flushes.
+    /// Field 5: write requests; empty flushes count, too.
     pub(crate) requests: u64,
     /// Field 7: sectors of 512 bytes written.
     pub(crate) sectors: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Stat {
 
 /// Reads the counters of a device.
 pub(crate) struct Counters {
-    /// Its name: `loop0`.
+    /// The name of the device: `loop0`.
     device: String,
     trace: Option<Trace>,
 }
@@ -38,7 +38,7 @@ impl Counters {
         Self { device, trace }
     }
 
-    /// The counters now.
+    /// The current counters.
     pub(crate) fn read(&self) -> Result<Stat, String> {
         let path = format!("/sys/block/{}/stat", self.device);
         let line = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
@@ -49,7 +49,7 @@ impl Counters {
 }
 
 impl Stat {
-    /// Reads the one line of a stat file.
+    /// Parses the only line of a stat file.
     pub(crate) fn parse(line: &str) -> Result<Self, String> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let field = |number: usize| {
@@ -70,7 +70,7 @@ impl Stat {
         })
     }
 
-    /// What was done since `earlier`.
+    /// The increase since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(earlier.requests),
@@ -83,7 +83,7 @@ impl Stat {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             requests: self.requests + other.requests,
@@ -93,7 +93,7 @@ impl Stat {
         }
     }
 
-    /// What was done since `earlier`, for each of `operations`.
+    /// The increase since `earlier`, divided by `operations`.
     pub(crate) fn each_since(self, earlier: Self, operations: u64) -> Each {
         let done = self.since(earlier);
         let of = |count: u64| count as f64 / operations.max(1) as f64;
@@ -106,12 +106,12 @@ impl Stat {
     }
 }
 
-/// What one operation cost on average.
+/// The average cost of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Each {
     /// Write requests with data, and empty flushes.
     pub(crate) requests: f64,
-    /// Flushes, empty or carried by a write.
+    /// Flushes, empty ones or parts of a write.
     pub(crate) flushes: f64,
     /// Sectors of 512 bytes.
     pub(crate) sectors: f64,
@@ -125,8 +125,8 @@ impl Each {
         self.sectors * SECTOR
     }
 
-    /// Fewest and most writes with data that the counters allow; the same number where they were
-    /// traced, or where no flush was counted.
+    /// The fewest and the most writes with data that the counters allow; equal if writes were
+    /// traced, or if no flush was counted.
     pub(crate) fn writes(self) -> (f64, f64) {
         let fewest = (self.requests - self.flushes).max(0.0);
         self.writes

@@ -1,9 +1,11 @@
-//! A disk as slow as a hard disk: a loop device that the kernel lets do so many writes a second.
+//! A disk as slow as a hard disk: a loop device that the kernel limits to a number of writes per
+//! second.
 //!
-//! The block I/O controller of control groups does it. Version 1 can limit the root group, so
-//! kernel threads (the journal's) count as well. Version 2 has no limit on its root: this process
-//! moves into a group of its own while the slow disk is measured, and what kernel threads write
-//! goes unlimited, which favours the engine that writes more journal. The report says which it was.
+//! This uses the block I/O controller of control groups. Version 1 can limit the root group, so
+//! that kernel threads (the journal's) are limited as well. Version 2 cannot limit its root: this
+//! process moves into a separate group while the slow disk is measured, and writes of kernel
+//! threads are not limited, which favours the engine that writes more journal. The report says
+//! which version it was.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// The group that version 2 needs.
 const GROUP: &str = "ironstone-bench-device";
 
-/// What this machine offers.
+/// The controller of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Controller {
     /// The root of the `blkio` hierarchy, and this process's group in it (`/` for the root).
@@ -21,7 +23,7 @@ pub(crate) enum Controller {
 }
 
 impl Controller {
-    /// Finds the controller. Errors: there is none, and what there is instead.
+    /// Finds the controller. Errors: there is none; the error says what was found instead.
     pub(crate) fn find() -> Result<Self, String> {
         let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
         let controllers =
@@ -44,7 +46,7 @@ impl Controller {
         Ok(found)
     }
 
-    /// One line for the report.
+    /// A description for the report, in one line.
     pub(crate) fn describe(&self) -> &'static str {
         match self {
             Self::V1 { .. } => "blkio, control groups version 1: every write counts",
@@ -54,7 +56,7 @@ impl Controller {
         }
     }
 
-    /// Limits a device (`7:0`) to so many writes a second for this process and its children.
+    /// Limits the writes per second to a device (`7:0`) of this process and its children.
     pub(crate) fn limit(&self, device: &str, writes_per_second: u32) -> Result<(), String> {
         match self {
             Self::V1 { root, own } => {
@@ -77,7 +79,7 @@ impl Controller {
         }
     }
 
-    /// Takes the limit away. Does nothing if there is none: it is also called after a crash.
+    /// Removes the limit. Does nothing if there is none: it is also called after a crash.
     pub(crate) fn release(&self, device: &str) -> Result<(), String> {
         match self {
             Self::V1 { root, own } => {
@@ -95,7 +97,7 @@ impl Controller {
                 if !group.exists() {
                     return Ok(());
                 }
-                // Asked for after the move, this process's group is the one to remove.
+                // Read after the move: the group of this process is the one to remove.
                 let back = own.trim_start_matches('/');
                 enter(&root.join(if back == GROUP { "" } else { back }))?;
                 fs::remove_dir(&group).map_err(|e| format!("{}: {e}", group.display()))
@@ -112,8 +114,9 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Reads `/proc/self/mountinfo` and `/proc/self/cgroup`; `controllers` gives the content of
-/// `cgroup.controllers` of a unified hierarchy. Version 1 is preferred: it limits everybody.
+/// Reads `/proc/self/mountinfo` and `/proc/self/cgroup`; `controllers` returns the content of
+/// `cgroup.controllers` of a unified hierarchy. The first version is preferred, because it limits
+/// all processes.
 fn detect(
     mountinfo: &str,
     cgroup: &str,
@@ -143,7 +146,8 @@ fn detect(
     second
 }
 
-/// The group in the hierarchy that has a controller; the unified one has an empty list.
+/// The group in the hierarchy that has a controller; the unified hierarchy has an empty list of
+/// controllers.
 fn group_of(cgroup: &str, controller: &str) -> Option<String> {
     cgroup.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);

@@ -1,18 +1,18 @@
-//! Counts writes with data exactly, with the kernel's own trace of block requests.
+//! Counts writes with data exactly, with the kernel's trace of block requests.
 //!
-//! The counters of `/sys/block/<device>/stat` leave a range on a device with a volatile cache
-//! (see `stat`). The trace event `block_rq_issue` tells a write from an empty flush by its sectors.
-//! Nothing reads the trace: a filter lets the device's writes through, and the number of events in
-//! the buffer and of those it has overwritten is the count.
+//! On a device with a volatile cache, the counters of `/sys/block/<device>/stat` leave a range (see
+//! `stat`). The trace event `block_rq_issue` distinguishes a write from an empty flush by its
+//! sectors. The trace itself is not read: a filter selects the device's writes, and the count is
+//! the number of events in the buffer plus the number of overwritten ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How the trace instances that are ours alone begin; the device's name follows.
+/// The prefix of this program's trace instances; the device's name follows.
 const INSTANCE: &str = "ironstone-bench-device-";
 
-/// Where tracefs is mounted in the run's folder, where it is not mounted at all.
+/// The mount point of tracefs in the run's folder, if it is not mounted elsewhere.
 const MOUNT: &str = "mnt-trace";
 
 /// A running count of one device's writes.
@@ -21,8 +21,8 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Starts counting for a device (`loop0`, `7:0`). `None`, with nothing left behind, where the kernel
-    /// has no such trace.
+    /// Starts counting for a device (`loop0`, `7:0`). `None`, with nothing left behind, if the
+    /// kernel has no such trace.
     pub(crate) fn start(dir: &Path, name: &str, number: &str) -> Option<Self> {
         let device = device_number(number)?;
         let root = root(dir)?;
@@ -43,7 +43,7 @@ impl Trace {
         Some(trace)
     }
 
-    /// Writes issued so far.
+    /// The number of writes issued so far.
     pub(crate) fn writes(&self) -> Option<u64> {
         let mut sum = 0;
         for entry in fs::read_dir(self.instance.join("per_cpu")).ok()?.flatten() {
@@ -53,7 +53,7 @@ impl Trace {
     }
 }
 
-/// Ends what a run, this or a crashed one, has started.
+/// Ends the traces that this run, or a crashed one, has started.
 pub(crate) fn end(dir: &Path) {
     let Some(root) = mounted() else { return };
     let instances = fs::read_dir(root.join("instances")).into_iter().flatten();
@@ -68,13 +68,13 @@ pub(crate) fn end(dir: &Path) {
     fs::remove_dir(dir.join(MOUNT)).ok();
 }
 
-/// What cannot be removed is found again, and used again, by the next run.
+/// An instance that cannot be removed is found and reused by the next run.
 fn remove(instance: &Path) {
     fs::write(instance.join("events/block/block_rq_issue/enable"), "0").ok();
     fs::remove_dir(instance).ok();
 }
 
-/// Where tracefs is mounted; mounts it in `dir` if it is nowhere.
+/// The mount point of tracefs, which is mounted in `dir` if it is not mounted elsewhere.
 fn root(dir: &Path) -> Option<PathBuf> {
     if let Some(root) = mounted() {
         return Some(root);
@@ -107,14 +107,14 @@ fn tracefs(mountinfo: &str) -> Option<PathBuf> {
     })
 }
 
-/// `7:3` as the kernel numbers devices inside: 12 bits of major, 20 of minor.
+/// The kernel's internal number of a device such as `7:3`: 12 bits of major, 20 of minor.
 fn device_number(number: &str) -> Option<u32> {
     let (major, minor) = number.split_once(':')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     Some(major << 20 | minor)
 }
 
-/// Events that a processor's `stats` file has counted: those there and those overwritten.
+/// The events in a processor's `stats` file: those in the buffer and the overwritten ones.
 fn events(stats: &str) -> Option<u64> {
     let of = |name: &str| -> Option<u64> {
         let line = stats.lines().find_map(|line| line.strip_prefix(name))?;

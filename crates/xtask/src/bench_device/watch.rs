@@ -1,9 +1,9 @@
-//! One run at a time, and a process that clears up after a run that was killed.
+//! Allows one run at a time, and cleans up after a run that was killed.
 //!
-//! A program can catch Ctrl-C but not every death. So a run starts a watcher in a process group of
-//! its own, which the terminal's Ctrl-C does not reach, and holds the only writing end of a pipe
-//! to it. A word through the pipe means that all is well; the end of the pipe without it means
-//! that the run is gone, however it went, and the watcher sweeps.
+//! A program can catch Ctrl-C, but not every death. So a run starts a watcher in a separate process
+//! group, which the terminal's Ctrl-C does not reach, and holds the only writing end of a pipe to
+//! it. A word through the pipe means that the run has swept; the end of the pipe without it means
+//! that the run has died for any reason, and the watcher sweeps.
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -15,10 +15,10 @@ use io::FileLock;
 
 use super::{Stop, disk};
 
-/// What the run says when it has swept itself.
+/// The message of a run that has swept itself.
 const SWEPT: &str = "swept";
 
-/// Takes the folder for this process. Errors: another run has it.
+/// Locks the folder for this process. Errors: another run has the lock.
 pub(crate) fn lock(dir: &Path) -> Result<Box<dyn FileLock>, Stop> {
     let path = dir.join("lock");
     match io::posix::Posix::shared().lock(&path) {
@@ -46,7 +46,7 @@ impl Watcher {
             .map_err(|e| format!("the watching process: {e}"))
     }
 
-    /// Tells the watcher that there is nothing left to do, and waits for its end.
+    /// Tells the watcher that there is nothing to sweep, and waits for its end.
     pub(crate) fn dismiss(mut self) -> Result<(), String> {
         if let Some(mut pipe) = self.0.stdin.take() {
             pipe.write_all(SWEPT.as_bytes())
@@ -61,15 +61,16 @@ impl Watcher {
     }
 }
 
-/// What the watcher does: waits for the run's end, and sweeps if the run did not.
+/// The watcher: waits for the end of the run, and sweeps if the run did not.
 pub(crate) fn wait(dir: &Path) -> Result<(), Stop> {
     let mut said = String::new();
-    // A pipe that cannot be read is as good as closed.
+    // A pipe that cannot be read counts as closed.
     std::io::stdin().read_to_string(&mut said).ok();
     if said == SWEPT {
         return Ok(());
     }
-    // The run's lock goes with it, a moment later. If another run has it by then, that one sweeps.
+    // The run's lock is released a moment after its death. If another run has the lock by then,
+    // that one sweeps.
     for _ in 0..50 {
         let Ok(_lock) = lock(dir) else {
             std::thread::sleep(Duration::from_millis(100));

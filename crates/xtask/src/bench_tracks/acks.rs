@@ -1,10 +1,10 @@
-//! What durable answers cost, with many on their way.
+//! The cost of durable answers, with many calls in progress.
 
 use super::runs::{Figures, Outcome, Runs, Target};
 use crate::limit::{Claim, Limit};
 use crate::spread::Spread;
 
-/// Who is measured: a name, and how it runs.
+/// The contestants: name, target, acknowledgement.
 const WHO: [(&str, Target<'static>, &str); 5] = [
     ("Ironstone, visible", target(false, "each"), "visible"),
     ("Ironstone, durable", target(false, "each"), "durable"),
@@ -25,7 +25,7 @@ const fn target(rocksdb: bool, sync: &'static str) -> Target<'static> {
     }
 }
 
-/// Runs all in turns; a table, and the same tab-separated.
+/// Runs all of them, alternating. Returns a table, and the same tab-separated.
 pub(super) fn measure(runs: &Runs) -> Result<Outcome, String> {
     let mut all: Vec<Vec<Figures>> = vec![Vec::new(); WHO.len()];
     for round in 0..runs.rounds {

@@ -1,10 +1,11 @@
-//! What HTTP costs: batches beside the store itself, single reports beside a store that does nothing.
+//! The cost of HTTP: batches beside the service without HTTP, and single reports beside a store
+//! that does nothing.
 
 use super::runs::{Figures, Outcome, Runs, Target};
 use crate::limit::{Claim, Limit};
 use crate::spread::Spread;
 
-/// Who is measured: a name, and how.
+/// The contestants: name and arguments.
 const WHO: [(&str, &[&str]); 5] = [
     ("batches of 100, without HTTP", &["--direct"]),
     ("batches of 100", &[]),
@@ -21,10 +22,10 @@ const WHO: [(&str, &[&str]); 5] = [
         &["--batch=1", "--connections=64", "--durable"],
     ),
 ];
-/// Which is to be so many times which.
+/// Limits: the rate of the first contestant must be at least this multiple of the second's.
 const LIMITS: [(usize, usize, f64); 2] = [(1, 0, 0.5), (3, 2, 0.7)];
 
-/// Runs all in turns; a table, and the same tab-separated.
+/// Runs all of them, alternating. Returns a table, and the same tab-separated.
 pub(super) fn measure(runs: &Runs) -> Result<Outcome, String> {
     let target = Target {
         rocksdb: false,

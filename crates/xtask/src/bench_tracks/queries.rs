@@ -1,4 +1,4 @@
-//! Questions: quiet, after compaction, and beside reports; and the same of Redis.
+//! Queries: alone, after compaction, and beside reports; and the same with Redis and Tile38.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ impl Default for Arguments {
     }
 }
 
-/// Questions, and what they are called in the figures.
+/// The queries, and their names in the figures.
 const QUESTIONS: [(&str, &str); 4] = [
     ("a square with 100 in it", "rectangle"),
     ("the nearest ten", "nearest"),
@@ -44,17 +44,17 @@ const QUESTIONS: [(&str, &str); 4] = [
     ("a day's track of 8,640 points", "day"),
 ];
 
-/// The run behind many reports.
+/// The run after many reports.
 const HOUR: &str = "after an hour";
 
-/// A run, and what is special about it.
+/// A run, and its peculiarity.
 struct Run {
     name: &'static str,
     rocksdb: bool,
     figures: Figures,
 }
 
-/// Runs all; a table, and the same tab-separated.
+/// Runs everything. Returns a table, and the same tab-separated.
 pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<Outcome, String> {
     let busy = format!("--reports={}", arguments.reports_per_second);
     let mut quiet = Vec::new();
@@ -76,11 +76,11 @@ pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<Outcome, Str
     let mut all = Vec::new();
     for (name, more) in kinds {
         for rocksdb in [false, true] {
-            // That takes minutes, and the limit is ours.
+            // This takes minutes, and the limit is about Ironstone only.
             if rocksdb && name == HOUR {
                 continue;
             }
-            // Redis is asked once.
+            // Redis is queried once.
             let more = if rocksdb && name == "quiet" {
                 &[][..]
             } else {
@@ -124,7 +124,7 @@ fn text(all: &[Run]) -> Result<String, String> {
                 of("hits")?,
                 of("rows_per_hit")?,
                 if run.rocksdb {
-                    "–".to_owned() // It has no count of these.
+                    "–".to_owned() // RocksDB has no count of these.
                 } else {
                     format!("{:.2}", of("dead_per_hit")?)
                 }
@@ -140,7 +140,7 @@ fn engine(rocksdb: bool) -> &'static str {
     if rocksdb { "RocksDB" } else { "Ironstone" }
 }
 
-/// Ironstone's run of a name.
+/// Ironstone's run with this name.
 fn run<'a>(all: &'a [Run], name: &str) -> Result<&'a Figures, String> {
     let mut runs = all.iter().filter(|run| !run.rocksdb);
     let found = runs.find(|run| run.name == name);
@@ -149,7 +149,7 @@ fn run<'a>(all: &'a [Run], name: &str) -> Result<&'a Figures, String> {
         .ok_or_else(|| format!("no run {name}"))
 }
 
-/// What must hold of Ironstone.
+/// The claims about Ironstone.
 fn claims(arguments: &Arguments, all: &[Run]) -> Result<Vec<Claim>, String> {
     use Limit::{AtLeast, AtMost};
     let (quiet, busy) = (run(all, "quiet")?, run(all, "beside reports")?);
@@ -201,7 +201,7 @@ fn claims(arguments: &Arguments, all: &[Run]) -> Result<Vec<Claim>, String> {
     Ok(out)
 }
 
-/// What Redis and Tile38 take, where they were asked.
+/// The figures of Redis and Tile38, if they were queried.
 fn others(quiet: &Figures) -> Result<String, String> {
     let mut out = String::new();
     for (who, call, rate) in [

@@ -1,11 +1,12 @@
-//! The rows: what tuning gave on RocksDB, and what each gives on both engines now.
+//! The rows of settings: the effect of tuning on RocksDB, and of each row on both engines.
 
 use super::runs::{Figures, Outcome, Runs, Target};
 use crate::limit::{Claim, Limit};
 use crate::spread::Spread;
 
 const ROWS: &str = "0,1,1-buffered,1-2016,2,3,4,5,6";
-/// The defaults as one put, as four calls, and with a log that waits in the process: no tuning.
+/// Rows without tuning: the defaults with one put, with four calls, and with a log that is buffered
+/// in the process.
 const UNTUNED: [&str; 3] = ["0", "6", "1-buffered"];
 
 #[derive(Clone, clap::Args)]
@@ -27,7 +28,7 @@ impl Default for Arguments {
     }
 }
 
-/// What a run is, and its figures.
+/// A run, and its figures.
 struct Run {
     rocksdb: bool,
     row: String,
@@ -36,7 +37,7 @@ struct Run {
     after_kill: f64,
 }
 
-/// The columns: what they are called, the figure, and what it is divided by.
+/// The columns: heading, figure, divisor.
 const COLUMNS: [(&str, &str, f64); 14] = [
     ("requests/s", "per_second", 1.0),
     ("p50, µs", "p50_micros", 1.0),
@@ -55,7 +56,7 @@ const COLUMNS: [(&str, &str, f64); 14] = [
 ];
 const MIB: f64 = 1_048_576.0;
 
-/// Runs all; a table, and the same tab-separated.
+/// Runs everything. Returns a table, and the same tab-separated.
 pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<Outcome, String> {
     let mut all: Vec<Run> = Vec::new();
     for round in 0..runs.rounds {
@@ -120,7 +121,7 @@ fn once(arguments: &Arguments, runs: &Runs, (rocksdb, row): (bool, &str)) -> Res
     Ok(run)
 }
 
-/// The figures of all rounds of a row.
+/// The spread of a figure over all rounds of a row.
 fn spread(
     all: &[Run],
     of: (bool, &str),
@@ -165,7 +166,7 @@ fn text(arguments: &Arguments, all: &[Run]) -> Result<String, String> {
     Ok(out)
 }
 
-/// What must hold of Ironstone's defaults beside the best that tuning gave RocksDB.
+/// The claims about Ironstone's defaults beside the best that tuning gives RocksDB.
 fn claims(arguments: &Arguments, all: &[Run]) -> Result<Vec<Claim>, String> {
     let mut out = Vec::new();
     if arguments.rows.iter().any(|row| row == "1") {
@@ -174,7 +175,8 @@ fn claims(arguments: &Arguments, all: &[Run]) -> Result<Vec<Claim>, String> {
     Ok(out)
 }
 
-/// Each report is three puts and a delete, or the one put of row 0. Errors: it was not, so the figures say nothing.
+/// Checks that each report is three puts and a delete, or the single put of row 0. Errors: it is
+/// not, so that the figures are meaningless.
 fn check_operations(arguments: &Arguments, run: &Run) -> Result<(), String> {
     let wanted = if run.row == "0" { 1.0 } else { 4.0 };
     let figure = run.figures.get("operations_per_report")?;
@@ -188,7 +190,7 @@ fn check_operations(arguments: &Arguments, run: &Run) -> Result<(), String> {
     ))
 }
 
-/// RocksDB's rows that are the fastest, of all and of those whose debt does not grow.
+/// RocksDB's fastest rows: of all, and of those whose compaction debt does not grow.
 struct Best<'a> {
     of_all: Option<&'a str>,
     stable: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! Single runs: the program, its database, and what it says.
+//! Single runs: the program, its database, and its figures.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -38,7 +38,7 @@ pub(super) struct Arguments {
     rounds: u32,
 }
 
-/// What all runs have in common.
+/// The state that all runs share.
 pub(super) struct Runs {
     program: PathBuf,
     peer: PathBuf,
@@ -46,11 +46,11 @@ pub(super) struct Runs {
     places: PathBuf,
     pub(super) rounds: u32,
     seconds: Option<u64>,
-    /// Whether reports are a recording of simulated ones.
+    /// Whether the reports are recorded from the simulator.
     pub(super) is_simulated: bool,
 }
 
-/// What runs.
+/// The target of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Target<'a> {
     pub(super) rocksdb: bool,
@@ -65,16 +65,16 @@ impl Target<'_> {
     }
 }
 
-/// What a task has come to.
+/// The result of a task.
 pub(super) struct Outcome {
     /// Tables.
     pub(super) text: String,
-    /// What was measured, tab-separated.
+    /// The measurements, tab-separated.
     pub(super) tsv: String,
     pub(super) claims: Vec<Claim>,
 }
 
-/// Figures of a run.
+/// The figures of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Figures(Value);
 
@@ -92,7 +92,7 @@ impl Figures {
 }
 
 impl Runs {
-    /// Has everything there: the opponent, the program, and the file of places.
+    /// Prepares everything: RocksDB, the program, and the file of places.
     pub(super) fn prepare(arguments: &Arguments) -> Result<Self, String> {
         let peer = crate::peers::ensure(false)?;
         let build = || driver::program("ironstone-tracks-bench", "tracks_bench", Some("release"));
@@ -130,7 +130,7 @@ impl Runs {
         Ok(runs)
     }
 
-    /// Seconds of a run, where nobody says otherwise so many.
+    /// The seconds of a run: as requested, otherwise `usual`.
     pub(super) fn seconds(&self, usual: u64) -> u64 {
         self.seconds.unwrap_or(usual)
     }
@@ -149,7 +149,8 @@ impl Runs {
         command
     }
 
-    /// Has a task of `tracks_bench` done for some seconds with a new database: `write`, `query` or `http`.
+    /// Runs a task of `tracks_bench` for some seconds on a new database: `write`, `query` or
+    /// `http`.
     pub(super) fn fresh(
         &self,
         target: Target<'_>,
@@ -165,14 +166,14 @@ impl Runs {
         parse(&driver::output_of(command)?)
     }
 
-    /// How long opening the database takes that the run before left.
+    /// The time to open the database that the last run left.
     pub(super) fn open(&self, target: Target<'_>) -> Result<f64, String> {
         let mut command = self.command(target);
         command.arg("open");
         parse(&driver::output_of(command)?)?.get("open_seconds")
     }
 
-    /// Reports some more into that database, and kills the process in the middle.
+    /// Reports to that database again, and kills the process in the middle.
     pub(super) fn kill(&self, target: Target<'_>, seconds: u64) -> Result<(), String> {
         let mut command = self.command(target);
         command.arg("write").arg("--places").arg(&self.places);
@@ -189,7 +190,7 @@ impl Runs {
             }
             before.push_str(&line);
         }
-        // An end by itself is an error, which it has said.
+        // If it has ended by itself, that is an error, which it has printed.
         let ended = child.try_wait().map_err(|e| e.to_string())?;
         child.kill().map_err(|e| e.to_string())?;
         child.wait().map_err(|e| e.to_string())?;

@@ -1,24 +1,24 @@
-//! Counts, as they are stored, and what changed since.
+//! The stored counts, and how they have changed.
 //!
 //! ```text
 //! # compiler TAB rustc 1.95.0 (…)
 //! # machine TAB x86_64 sse4.2 …; glibc 2.36
-//! name TAB instructions an operation
+//! name TAB instructions per operation
 //! ```
 
 use std::collections::BTreeMap;
 
-/// Changes up to so many per cent are no changes.
+/// Changes of up to this many per cent are ignored.
 pub(crate) const BAND_PERCENT: f64 = 5.0;
 
-/// What counts are true for, and the counts.
+/// The counts, and the environment for which they are valid.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Baseline {
-    /// rustc, as it names itself.
+    /// The version of rustc.
     pub(crate) compiler: String,
-    /// Architecture, what run-time dispatch finds, the C library.
+    /// Architecture, detected CPU features, the C library.
     pub(crate) machine: String,
-    /// Instructions an operation, by kernel.
+    /// Instructions per operation, by kernel.
     pub(crate) counts: BTreeMap<String, f64>,
 }
 
@@ -52,7 +52,7 @@ impl Baseline {
     }
 }
 
-/// What became of one kernel.
+/// The change of one kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Change {
     Same,
@@ -77,7 +77,7 @@ fn percent(stored: f64, now: f64) -> f64 {
     (now - stored) / stored * 100.0
 }
 
-/// A change as it is printed, without a sign where there is none.
+/// A change as text, without a sign if it is zero.
 fn signed(percent: f64) -> String {
     if percent.abs() < 0.05 {
         return "0".to_owned();
@@ -85,7 +85,7 @@ fn signed(percent: f64) -> String {
     format!("{percent:+.1} %")
 }
 
-/// A Markdown table of what was counted, beside the baseline.
+/// A Markdown table of the counts beside the baseline.
 pub(crate) fn table(stored: &Baseline, now: &Baseline) -> String {
     let mut out = String::from(
         "| kernel | instructions an operation | stored | change |\n|---|---:|---:|---:|\n",
@@ -107,7 +107,8 @@ pub(crate) fn table(stored: &Baseline, now: &Baseline) -> String {
     out
 }
 
-/// What is said about `now`, of all kernels if `all`. Errors: what must not stay so.
+/// The verdict about `now`; with `all`, every kernel must be there. Errors: the changes that must
+/// not stay.
 pub(crate) fn judge(stored: &Baseline, now: &Baseline, all: bool) -> Result<String, String> {
     const RENEW: &str = "cargo xtask counts --bless";
     if stored.compiler != now.compiler {

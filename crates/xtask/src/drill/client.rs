@@ -1,4 +1,5 @@
-//! A small NBD client: one connection, one request at a time, whole blocks that hold one number.
+//! A small NBD client: one connection, one request at a time, and whole blocks that repeat one
+//! number.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use block::ids::BLOCK;
 use block::nbd::codec::{IHAVEOPT, NBDMAGIC, OPTION_REPLY, REQUEST, SIMPLE_REPLY, greeting};
 
-/// How long an answer may take.
+/// The longest time for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const OPTION_GO: u32 = 7;
 const REPLY_ACK: u32 = 1;
@@ -18,9 +19,9 @@ const COMMAND_WRITE: u16 = 1;
 /// Why there is no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server said this error number.
+    /// The server returned this error number.
     Refused(u32),
-    /// The connection is gone; what was asked for may happen or not.
+    /// The connection is lost; the request may or may not take effect.
     Lost,
 }
 
@@ -30,7 +31,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// See the module.
+/// A connection to an NBD server.
 pub(super) struct Client {
     stream: UnixStream,
     cookie: u64,
@@ -83,7 +84,7 @@ impl Client {
         self.ask(COMMAND_WRITE, offset, &payload)
     }
 
-    /// What the block at an offset holds, if it is one number.
+    /// The number in the block at an offset; `None` if it is not a single number.
     pub(super) fn read(&mut self, offset: u64) -> Result<Option<u64>, Failure> {
         self.ask(COMMAND_READ, offset, &[])?;
         let mut bytes = vec![0; BLOCK];
@@ -129,7 +130,7 @@ impl Client {
     }
 }
 
-/// The number that all words of a block are; `None` if they differ.
+/// The number that all words of a block have; `None` if they differ.
 pub(super) fn number(bytes: &[u8]) -> Option<u64> {
     let (first, _) = bytes.split_first_chunk::<8>()?;
     let all = bytes.chunks(8).all(|word| word == first);

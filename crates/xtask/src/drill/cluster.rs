@@ -1,6 +1,7 @@
-//! A small cluster of real processes in a folder of its own: three stores, an NBD server.
+//! A small cluster of real processes in a temporary folder: three stores and an NBD server.
 //!
-//! Only processes that were started here are ever signalled. They end with this process, whatever its end.
+//! Only processes that were started here are ever signalled. They end with this process, however it
+//! ends.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,16 +22,16 @@ use super::net::{Net, inside};
 
 /// The name of the volume.
 pub(super) const VOLUME: &str = "vol0";
-/// The cluster's name.
+/// The id of the cluster.
 pub(super) const UUID: u128 = 0x0d1c_5c2e_9d3a_4f4b_8a64_0d6f_2f0c_7a11;
 const STORES: u64 = 3;
 const STEP: Duration = Duration::from_millis(20);
-/// How long something may take that should happen.
+/// The longest time for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const NBD: &str = "nbd";
 
-/// What a cluster is made of.
+/// The parameters of a cluster.
 pub(super) struct Plan<'a> {
     pub(super) program: &'a Path,
     pub(super) dir: PathBuf,
@@ -39,7 +40,7 @@ pub(super) struct Plan<'a> {
     pub(super) net: Option<Net>,
 }
 
-/// See the module.
+/// A running cluster.
 pub(super) struct Cluster {
     clock: Arc<dyn Clock>,
     is_interrupted: Arc<AtomicBool>,
@@ -47,13 +48,13 @@ pub(super) struct Cluster {
     dir: PathBuf,
     addresses: BTreeMap<u64, SocketAddr>,
     metrics: BTreeMap<u64, SocketAddr>,
-    // Processes before the namespaces that they are in.
+    // Processes are dropped before the namespaces that they are in.
     children: BTreeMap<String, Child>,
     net: Option<Net>,
 }
 
 impl Cluster {
-    /// Makes the stores and starts all processes; all groups have leaders then.
+    /// Makes the stores and starts all processes; afterwards all groups have leaders.
     pub(super) fn start(
         plan: Plan<'_>,
         clock: &Arc<dyn Clock>,
@@ -119,12 +120,12 @@ impl Cluster {
         self.dir.join("cluster.toml")
     }
 
-    /// Where NBD clients come.
+    /// The socket for NBD clients.
     pub(super) fn socket(&self) -> PathBuf {
         self.dir.join("nbd.socket")
     }
 
-    /// Where a store listens.
+    /// The address of a store.
     pub(super) fn address(&self, store: u64) -> Option<SocketAddr> {
         self.addresses.get(&store).copied()
     }
@@ -154,7 +155,7 @@ impl Cluster {
         let log = self.dir.join(format!("{name}.log"));
         let log = fs::OpenOptions::new().create(true).append(true).open(log);
         let mut command = match &space {
-            // It becomes the program: the number of the process stays.
+            // `ip` executes the program itself: the pid stays the same.
             Some(space) => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec", space]).arg(&self.program);
@@ -173,7 +174,7 @@ impl Cluster {
         if space.is_some() {
             command.arg("--insecure");
         }
-        // In a group of its own: Ctrl-C is for this process.
+        // In a separate process group, so that Ctrl-C reaches only this process.
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -185,7 +186,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// SIGKILL of a store.
+    /// Kills a store with SIGKILL.
     pub(super) fn kill_store(&mut self, store: u64) {
         if let Some(mut child) = self.children.remove(&format!("chunk-{store}")) {
             kill(&mut child);
@@ -193,7 +194,7 @@ impl Cluster {
         }
     }
 
-    /// SIGKILL of all processes at once.
+    /// Kills all processes with SIGKILL at once.
     pub(super) fn kill_all(&mut self) {
         for child in self.children.values_mut() {
             kill(child);
@@ -212,7 +213,7 @@ impl Cluster {
         self.start_nbd()
     }
 
-    /// SIGTERM to all, the NBD server first. Errors: one does not end well.
+    /// Sends SIGTERM to all, the NBD server first. Errors: a process does not end successfully.
     pub(super) fn end(&mut self) -> Result<(), String> {
         let mut names: Vec<String> = self.children.keys().cloned().collect();
         names.sort_by_key(|name| name != NBD);
@@ -240,7 +241,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// `ctl store check` of all stores, which no process has open. Errors: damage.
+    /// Runs `ctl store check` on all stores, which must not be open. Errors: damage.
     pub(super) fn check_stores(&self) -> Result<(), String> {
         for store in 1..=STORES {
             let output = Command::new(&self.program)
@@ -257,7 +258,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What a store says of itself, if it answers.
+    /// The status of a store, if it answers.
     fn status(&self, store: u64) -> Option<Value> {
         let address = *self.metrics.get(&store)?;
         let space = self.space(store);
@@ -269,7 +270,7 @@ impl Cluster {
     pub(super) fn leader(&self) -> Result<u64, String> {
         let mut leader = None;
         self.wait("there is a leader", |c| {
-            // Of several that believe it, the one of the latest term does.
+            // Of several stores that believe to lead, the one with the latest term does.
             let believes = (1..=STORES).filter_map(|store| {
                 let status = c.status(store)?;
                 let groups = status["groups"].as_array()?.iter();
@@ -282,7 +283,7 @@ impl Cluster {
         leader.ok_or_else(|| "there is no leader".to_owned())
     }
 
-    /// What is committed in each group; `None` until each has a leader.
+    /// The committed index of each group; `None` until each has a leader.
     fn committed(&self) -> Option<BTreeMap<u64, u64>> {
         let mut committed = BTreeMap::new();
         for store in 1..=STORES {
@@ -295,7 +296,7 @@ impl Cluster {
         (!committed.is_empty()).then_some(committed)
     }
 
-    /// Waits until each store has what was committed a moment ago, while clients go on.
+    /// Waits until each store has everything that was committed a moment ago, while clients go on.
     pub(super) fn catch_up(&self) -> Result<(), String> {
         let mut goal = None;
         self.wait("all stores have caught up", |c| {
@@ -314,8 +315,8 @@ impl Cluster {
         })
     }
 
-    /// Waits until something is so. Errors: it does not happen in a minute; a process has ended by itself;
-    /// Ctrl-C.
+    /// Waits for a condition. Errors: it does not hold within a minute; a process has ended by
+    /// itself; Ctrl-C.
     pub(super) fn wait(
         &self,
         what: &str,
@@ -340,7 +341,7 @@ impl Cluster {
                 return Err("interrupted".to_owned());
             }
             for (name, child) in &self.children {
-                // A process that has ended is there until it is waited for, as what is called a zombie.
+                // A process that has ended stays a zombie until it is waited for.
                 let stat = fs::read_to_string(format!("/proc/{}/stat", child.id()));
                 let state = stat.unwrap_or_default();
                 let state = state
@@ -364,7 +365,7 @@ impl Cluster {
         now.saturating_sub(since) > PATIENCE.as_nanos() as u64
     }
 
-    /// The last line that a process has said.
+    /// The last line of a process's output.
     fn said(&self, name: &str) -> String {
         let text = fs::read_to_string(self.dir.join(format!("{name}.log"))).unwrap_or_default();
         let last = text.trim_end().lines().next_back().unwrap_or("nothing");
@@ -389,7 +390,7 @@ fn terminate(child: &Child) {
     }
 }
 
-/// Ports that nobody has now.
+/// Ports that are free now.
 fn free_ports(count: usize) -> Result<Vec<u16>, String> {
     let listeners = (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
     let listeners: Result<Vec<TcpListener>, _> = listeners.collect();

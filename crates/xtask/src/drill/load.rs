@@ -1,4 +1,4 @@
-//! Clients that read and write while processes end, and the history of what they were told.
+//! Clients that read and write while processes are killed, and the history of their answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,25 +13,25 @@ use sim::cluster::linear::{self, Tally};
 
 use super::client::{Client, Failure};
 
-/// Connections; each has one request open.
+/// The number of connections; each has one request in progress.
 const CLIENTS: u64 = 8;
-/// Blocks that they read and write, spread over the volume.
+/// The number of blocks that they use, spread over the volume.
 pub(super) const BLOCKS: u64 = 256;
 /// The longest pause between two requests of a connection, µs.
 const PAUSE_MICROS_MAX: u64 = 4000;
-/// Pause before a connection is tried again.
+/// The pause before a connection is tried again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(10);
-/// The number of a client that is no connection to the NBD server.
+/// The number of the client that does not use the NBD server.
 pub(super) const PROBE: u64 = 1000;
 
-/// What happened in a stretch of time, in milliseconds.
+/// The gaps in an interval, in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gaps {
     /// The longest time without any answer, without one to a read, and without one to a write.
     pub(super) any: f64,
     pub(super) reads: f64,
     pub(super) writes: f64,
-    /// The operation that took longest.
+    /// The time of the slowest operation.
     pub(super) slowest: f64,
 }
 
@@ -45,28 +45,28 @@ impl Gaps {
 struct State {
     history: History,
     last_value: u64,
-    /// Operations without an answer, and the server that they were sent to.
+    /// Operations without an answer, with the server that they were sent to.
     lost: Vec<(u64, Ticket)>,
     answers: u64,
     wrong: Option<String>,
 }
 
-/// What the clients have in common.
+/// The state that the clients share.
 pub(super) struct Shared {
     clock: Arc<dyn Clock>,
     socket: PathBuf,
     volume_bytes: u64,
     state: Mutex<State>,
     is_stopped: AtomicBool,
-    /// Counts the NBD servers: each fences the one before.
+    /// The number of the current NBD server: each fences the one before.
     server: AtomicU64,
 }
 
 impl Shared {
-    /// Where a block lies in the volume.
+    /// The offset of a block in the volume.
     pub(super) fn offset(&self, block: u64) -> u64 {
         let stride = self.volume_bytes / BLOCKS;
-        // Neighbours of a stride lie at different places of their stripe units.
+        // Neighbouring blocks are at different places of their stripe units.
         block * stride + (block % (stride / 4096).max(1)) * 4096
     }
 
@@ -74,14 +74,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A read begins that does not go through the NBD server.
+    /// Records the begin of a read that does not go through the NBD server.
     pub(super) fn begin_probe(&self, block: u64) -> Ticket {
         let mut state = self.lock();
         let now = self.clock.monotonic_nanos();
         state.history.read(PROBE, block, now)
     }
 
-    /// It has an answer.
+    /// Records its answer.
     pub(super) fn end_probe(&self, ticket: Ticket, value: u64) {
         let mut state = self.lock();
         let now = self.clock.monotonic_nanos();
@@ -89,14 +89,14 @@ impl Shared {
     }
 }
 
-/// See the module.
+/// The running clients.
 pub(super) struct Load {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Load {
-    /// Begins at once, and goes on until the end.
+    /// Starts the clients, which run until the end.
     pub(super) fn start(
         clock: &Arc<dyn Clock>,
         socket: &Path,
@@ -136,12 +136,12 @@ impl Load {
         Arc::clone(&self.shared)
     }
 
-    /// The NBD server is gone, and another will be there.
+    /// Records that the NBD server is gone, and that another one follows.
     pub(super) fn next_server(&self) {
         self.shared.server.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Answers so far. Errors: what a client was told that cannot be.
+    /// The number of answers so far. Errors: a client got an impossible answer.
     pub(super) fn answers(&self) -> Result<u64, String> {
         let state = self.shared.lock();
         match &state.wrong {
@@ -150,7 +150,7 @@ impl Load {
         }
     }
 
-    /// What happened between two moments.
+    /// The gaps between two times.
     pub(super) fn gaps(&self, from: u64, to: u64) -> Gaps {
         let state = self.shared.lock();
         let mut ends: Vec<(u64, Action)> = Vec::new();
@@ -180,7 +180,8 @@ impl Load {
         }
     }
 
-    /// Whether one copy of each block could have answered so. Errors: the operations that say no.
+    /// Checks whether a single copy of each block could have given all answers. Errors: the
+    /// operations that contradict this.
     pub(super) fn check(&self) -> Result<Tally, String> {
         self.answers()?;
         let judged = self.shared.lock().history.judged();
@@ -192,7 +193,7 @@ impl Load {
         Err(format!("nothing is known of blocks {:?}", tally.undecided))
     }
 
-    /// Writes that were answered, and those of which nothing is known.
+    /// The number of answered writes, and of writes with an unknown result.
     pub(super) fn writes(&self) -> (u64, u64) {
         let state = self.shared.lock();
         let writes = state.history.operations().iter();
@@ -203,16 +204,16 @@ impl Load {
         })
     }
 
-    /// Ends the clients; each waits for its answer first.
+    /// Stops the clients; each waits for its answer first.
     pub(super) fn stop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::SeqCst);
         for thread in self.threads.drain(..) {
-            // A client that has panicked has said so.
+            // A client that panicked has reported it.
             thread.join().ok();
         }
     }
 
-    /// Reads all blocks back, which becomes the end of the history. Errors: one cannot be read.
+    /// Reads all blocks back, as the end of the history. Errors: a block cannot be read.
     pub(super) fn read_back(&self) -> Result<(), String> {
         let shared = &self.shared;
         let gone = |e: Failure| format!("blocks cannot be read back: {e:?}");
@@ -251,7 +252,7 @@ fn work(shared: &Shared, client: u64, mut rng: Rng) {
     }
 }
 
-/// One operation: whether the connection is still there.
+/// Does one operation; returns whether the connection is still there.
 fn step(
     shared: &Shared,
     connection: &mut Client,
@@ -298,7 +299,7 @@ fn step(
         }
     }
     state.answers += 1;
-    // What older servers were asked for has happened by now, or never will: they are fenced.
+    // Requests to older servers have taken effect by now, or never will: these servers are fenced.
     if state.lost.iter().any(|l| l.0 < server) {
         let (old, rest) = std::mem::take(&mut state.lost)
             .into_iter()

@@ -6,8 +6,9 @@
 //!   drill-PID-3 [eth0 10.99.0.3] ── s3 ┘
 //! ```
 //!
-//! A store is cut off by rules of nft at the ends of its line, which drop what comes in there. Nothing outside of
-//! these namespaces is touched. They go when this is dropped; what a killed run has left goes at the next start.
+//! A store is cut off by nft rules at the ends of its link, which drop incoming packets. Nothing
+//! outside of these namespaces is touched. They are removed when this is dropped; the next start
+//! removes those of a killed run.
 
 use std::fs;
 use std::io::Write;
@@ -20,14 +21,14 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 const FOLDER: &str = "/run/netns";
 const PREFIX: &str = "drill-";
 
-/// What a cut lets through.
+/// The traffic that a cut lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// Nothing.
+    /// None.
     Both,
-    /// What the store says; it hears nothing.
+    /// Packets from the store; it receives none.
     Deaf,
-    /// What the store hears; nobody hears it.
+    /// Packets to the store; nobody receives its packets.
     Mute,
 }
 
@@ -35,7 +36,7 @@ impl Cut {
     pub(super) const ALL: [Self; 3] = [Self::Both, Self::Deaf, Self::Mute];
 }
 
-/// Why there can be no namespaces here; `None` if there can.
+/// Why namespaces are not possible here; `None` if they are.
 pub(super) fn lacking() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("partitions need root, for network namespaces and nft".to_owned());
@@ -61,14 +62,14 @@ pub(super) fn lacking() -> Option<String> {
         .map(|e| format!("partitions need what this machine does not allow: {e}"))
 }
 
-/// Makes one namespace with a line and a rule: containers often allow none.
+/// Makes a namespace with a link and a rule: containers often allow none.
 fn probe() -> Result<(), String> {
     let space = format!("{PREFIX}{}-probe", std::process::id());
     let tried = ip(&["netns", "add", &space])
         .and_then(|()| ip_in(&space, "link add s0 type veth peer name eth0"))
         .and_then(|()| ip_in(&space, "link add br0 type bridge"))
         .and_then(|()| nft(&space, &drop_rules("eth0")));
-    // What is in it goes with it.
+    // Its content is removed with it.
     let gone = if tried.is_err() && !Path::new(FOLDER).join(&space).exists() {
         Ok(())
     } else {
@@ -77,16 +78,16 @@ fn probe() -> Result<(), String> {
     tried.and(gone)
 }
 
-/// See the module.
+/// The namespaces of a cluster.
 pub(super) struct Net {
     stores: u64,
 }
 
 impl Net {
-    /// Makes all of it.
+    /// Makes all namespaces and links.
     pub(super) fn new(stores: u64) -> Result<Self, String> {
         sweep();
-        // From here on its end removes what there is.
+        // From here on, dropping it removes what there is.
         let net = Self { stores };
         let hub = Self::hub();
         ip(&["netns", "add", &hub])?;
@@ -138,7 +139,7 @@ impl Net {
         Ok(())
     }
 
-    /// Lets everything through again.
+    /// Removes the cut of a store.
     pub(super) fn heal(store: u64, cut: Cut) -> Result<(), String> {
         if cut != Cut::Mute {
             nft(&Self::store(store), "delete table netdev drill\n")?;
@@ -178,7 +179,7 @@ fn sweep() {
     }
 }
 
-/// Calls a function on a thread that is in a namespace; without one, on this thread.
+/// Calls a function on a thread in a namespace; without a namespace, on this thread.
 pub(super) fn inside<T: Send>(
     space: Option<&str>,
     call: impl FnOnce() -> T + Send,

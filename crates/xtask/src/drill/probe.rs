@@ -1,6 +1,7 @@
-//! A client that asks one store directly, past the NBD server: does it answer reads though it is cut off?
+//! A client that reads from one store directly, not through the NBD server: does the store answer
+//! reads although it is cut off?
 //!
-//! Its reads are part of the history, so an answer that is too old is found there too.
+//! Its reads are part of the history, so that a stale answer is found there, too.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,23 +23,23 @@ use super::client::number;
 use super::cluster::UUID;
 use super::load::{BLOCKS, Shared};
 
-/// Between two reads.
+/// The interval between two reads.
 const PERIOD: Duration = Duration::from_millis(20);
-/// How long an answer may take where the store is well.
+/// The longest time for an answer of a healthy store.
 const PATIENCE: Duration = Duration::from_secs(5);
 const ID: u64 = 0x0064_7269_6c6c;
 
 /// An answer with data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Served {
-    /// When it was asked for, and when it came.
+    /// The time of the request, and that of the answer.
     pub(super) asked: u64,
     pub(super) answered: u64,
     pub(super) block: u64,
     pub(super) value: u64,
 }
 
-/// What a store did.
+/// The results of a probe.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) asked: u64,
@@ -46,7 +47,7 @@ pub(super) struct Found {
     pub(super) served: Vec<Served>,
 }
 
-/// See the module.
+/// A direct client of one store.
 pub(super) struct Probe {
     clock: Arc<dyn Clock>,
     stream: TcpStream,
@@ -57,7 +58,8 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Connects to a store; the caller is in a namespace where it can. Learns the volume's epoch.
+    /// Connects to a store; the caller must be in a namespace where that is possible. Learns the
+    /// volume's epoch.
     pub(super) fn connect(
         clock: &Arc<dyn Clock>,
         address: SocketAddr,
@@ -79,7 +81,7 @@ impl Probe {
             epoch: Epoch(0),
             next_id: 1,
         };
-        // Epoch 0 is older than any: the refusal says which it is.
+        // Epoch 0 is too old in any case: the refusal tells the current one.
         match probe.read(0)? {
             Outcome::Refused(Reason::Fenced { epoch }) => probe.epoch = epoch,
             other => return Err(text(&format!("no epoch, but {other:?}"))),
@@ -90,7 +92,7 @@ impl Probe {
         }
     }
 
-    /// Asks for blocks until it is told to end.
+    /// Reads blocks until it is told to stop.
     pub(super) fn run(
         mut self,
         shared: &Shared,
@@ -193,7 +195,7 @@ impl Probe {
         Ok(())
     }
 
-    /// What has come, after a short wait.
+    /// The answers that have arrived, after a short wait.
     fn answers(&mut self) -> Result<Vec<Response>, String> {
         let mut all = Vec::new();
         match self.stream.read(self.session.space()) {
@@ -205,7 +207,7 @@ impl Probe {
         while let Some(frame) = self.session.next_frame().map_err(|e| e.to_string())? {
             all.push(Response::of(frame).map_err(|e| e.to_string())?);
         }
-        // What had to wait for the other side's hello.
+        // Data that had to wait for the other side's hello.
         self.flush()?;
         Ok(all)
     }

@@ -1,5 +1,5 @@
-//! The form of `changelog.d/`: one fragment per change, put together into CHANGELOG.md at a
-//! release.
+//! Checks the form of `changelog.d/`: one fragment per change, which are combined into CHANGELOG.md
+//! at a release.
 
 use super::Findings;
 use crate::tree::Tree;

@@ -1,10 +1,11 @@
-//! Rules between crates: dependencies run downward, and each outside one has its reason.
+//! Rules between crates: dependencies point downward, and each external one has a documented
+//! reason.
 
 use super::Findings;
 use super::map::{self, Map};
 use crate::tree::Tree;
 
-/// Says of each outside dependency why it is there.
+/// The document with the reason for each external dependency.
 const REASONS: &str = "docs/adr/0002-dependencies.md";
 
 pub(super) fn check(tree: &Tree, map: &Map, out: &mut Findings) {
@@ -48,16 +49,16 @@ pub(super) fn check(tree: &Tree, map: &Map, out: &mut Findings) {
     }
 }
 
-/// The parts of a Cargo.toml that matter here.
+/// The relevant parts of a Cargo.toml.
 struct Manifest {
-    /// The name in code: the library's, else the package's.
+    /// The name in code: the library's, otherwise the package's.
     name: String,
     /// Names, and whether only tests use them.
     dependencies: Vec<(String, bool)>,
 }
 
 impl Manifest {
-    /// Reads the subset of TOML that the workspace's manifests are written in: one key per line.
+    /// Parses the subset of TOML that the workspace's manifests use: one key per line.
     fn parse(text: &str) -> Self {
         let (mut package, mut library) = (String::new(), None);
         let mut dependencies = Vec::new();

@@ -1,5 +1,5 @@
-//! Rules for one Rust file at a time: its first line, its length, `unsafe`, error types, where locks and
-//! threads come from.
+//! Rules for single Rust files: first line, length, `unsafe`, error types, and the origin of locks
+//! and threads.
 
 use super::Findings;
 use super::map::Map;
@@ -16,9 +16,9 @@ const SCHEDULED: &[&str] = &[
     "crates/table/",
     "crates/engine/",
 ];
-/// Where threads meet outside of them: the locks of a process's databases are a static.
+/// An exception: the locks of a process's databases are a static.
 const LOCK_FILE: &str = "crates/io/src/posix/lock.rs";
-/// What is taken from `base::sync` in them.
+/// The names that these crates must take from `base::sync`.
 const SYNC: &[&str] = &["Mutex", "Condvar", "RwLock", "Barrier", "Once"];
 
 pub(super) fn check(tree: &Tree, map: &Map, out: &mut Findings) {
@@ -89,7 +89,7 @@ fn error_types(path: &str, tokens: &[Token<'_>], out: &mut Findings) {
     }
 }
 
-/// Locks and threads come from `base::sync`; nobody sleeps but by the clock.
+/// Locks and threads must come from `base::sync`, and sleeps must use the clock.
 fn scheduled(path: &str, tokens: &[Token<'_>], out: &mut Findings) {
     let is = |at: usize, text: &str| tokens.get(at).is_some_and(|t| t.is(text));
     for (i, token) in tokens.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Links between the project's documents lead somewhere.
+//! Checks that links between the project's documents have a target.
 
 use super::Findings;
 use crate::tree::Tree;
@@ -20,14 +20,14 @@ pub(super) fn check(tree: &Tree, out: &mut Findings) {
     }
 }
 
-/// What stands in `](…)`.
+/// The targets in `](…)`.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](")
         .skip(1)
         .filter_map(|rest| rest.split(')').next())
 }
 
-/// `link` as seen from the folder of `from`; `None` if it leaves the tree.
+/// `link` relative to the folder of `from`; `None` if it leaves the tree.
 fn join(from: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

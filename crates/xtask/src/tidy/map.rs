@@ -1,5 +1,5 @@
-//! The lists in ARCHITECTURE.md that the checks read. Each is a fenced block whose first line
-//! names it:
+//! The lists in ARCHITECTURE.md that the checks read. Each is a fenced block whose first line names
+//! it:
 //!
 //! ```text
 //! crates                        modules crates/log/src       upward             unsafe
@@ -8,28 +8,29 @@
 //! sim  <- *
 //! ```
 //!
-//! A file may use the files above it in its crate's list. What uses one below it anyway is listed
-//! under `upward`, with paths from the crate's `src`. `<- *` marks a development crate.
+//! A file may use the files above it in its crate's list. A use of a file below is an exception,
+//! which is listed under `upward`, with paths relative to the crate's `src`. `<- *` marks a
+//! development crate.
 
 use crate::tree::Tree;
 
-/// Where the lists are.
+/// The document with the lists.
 pub(crate) const FILE: &str = "ARCHITECTURE.md";
 
-/// What ARCHITECTURE.md says.
+/// The content of the lists.
 #[derive(Debug, Default)]
 pub(crate) struct Map {
-    /// Each crate's library name and what it may depend on; `None` for anything.
+    /// Each crate's library name and its allowed dependencies; `None` allows any.
     pub(crate) crates: Vec<(String, Option<Vec<String>>)>,
     /// Each crate's `src` and its files, lowest first; folders end with `/`.
     pub(crate) modules: Vec<(String, Vec<String>)>,
-    /// Uses against the order, as full paths.
+    /// Allowed uses against the order, as full paths.
     pub(crate) upward: Vec<(String, String)>,
-    /// Files that may contain `unsafe`, or folders.
+    /// Files or folders that may contain `unsafe`.
     pub(crate) islands: Vec<String>,
 }
 
-/// Reads the lists. Errors: the document or a line of it is not of the form above.
+/// Reads the lists. Errors: the document is missing, or a line does not have the form above.
 pub(crate) fn read(tree: &Tree) -> Result<Map, String> {
     let text = tree.text(FILE).ok_or("the file is missing")?;
     let mut map = Map::default();
@@ -52,7 +53,7 @@ pub(crate) fn read(tree: &Tree) -> Result<Map, String> {
 }
 
 impl Map {
-    /// One row of the block with this title; other blocks are drawings.
+    /// Parses one row of the block with this title; other blocks are drawings and are ignored.
     fn row(&mut self, title: &str, row: &str) -> Option<()> {
         let mut words = row.split_whitespace();
         let mut title = title.split_whitespace();

@@ -1,8 +1,8 @@
-//! `cargo xtask tidy`: the rules of the tree that neither the compiler nor clippy knows.
+//! `cargo xtask tidy`: rules of the source tree that neither the compiler nor clippy checks.
 //!
-//! Each rule is a function from a [`Tree`] to findings. What differs from project to project,
-//! the lists of modules, layers and `unsafe` islands, stands in ARCHITECTURE.md ([`map`]), so
-//! that the document cannot drift from the code.
+//! Each rule is a function from a [`Tree`] to findings. The project-specific lists of modules,
+//! layers and `unsafe` islands are in ARCHITECTURE.md ([`map`]), so that the document always agrees
+//! with the code.
 
 mod changelog;
 mod crates;
@@ -27,7 +27,7 @@ pub(crate) struct Finding {
     text: String,
 }
 
-/// What the rules found.
+/// The findings of the rules.
 #[derive(Debug, Default)]
 pub(crate) struct Findings(Vec<Finding>);
 
@@ -50,7 +50,7 @@ impl Findings {
         });
     }
 
-    /// All as text, for tests.
+    /// All findings as text, for tests.
     #[cfg(test)]
     pub(crate) fn texts(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
@@ -83,7 +83,7 @@ pub(crate) fn run(_: &Arguments) -> Result<(), String> {
     }
 }
 
-/// Every rule.
+/// Applies every rule.
 fn check(tree: &Tree) -> Findings {
     let mut out = Findings::default();
     let map = match map::read(tree) {

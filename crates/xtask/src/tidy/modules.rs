@@ -1,4 +1,4 @@
-//! Rules between the files of a crate: every file is declared and listed, and uses run downward.
+//! Rules between the files of a crate: every file is declared and listed, and uses point downward.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub(super) fn check(tree: &Tree, map: &Map, out: &mut Findings) {
     }
 }
 
-/// Files that no `mod` declares: the compiler does not see them.
+/// Reports files that no `mod` declares, and which the compiler therefore ignores.
 fn dead_files(tree: &Tree, out: &mut Findings) {
     let mut declared = BTreeSet::new();
     for (path, text) in tree.texts("crates/", ".rs") {
@@ -57,7 +57,7 @@ fn dead_files(tree: &Tree, out: &mut Findings) {
     }
 }
 
-/// The folder in which the modules that `path` declares lie.
+/// The folder with the modules that `path` declares.
 fn child_folder(path: &str) -> String {
     let stem = path.trim_end_matches(".rs");
     let is_folder = is_root(path) || stem.ends_with("/mod");
@@ -79,7 +79,7 @@ fn is_root(path: &str) -> bool {
             && folder.split('/').count() <= 4
 }
 
-/// The modules that a file declares, with the file that a `#[path]` names.
+/// The modules that a file declares, with the file named by `#[path]`, if any.
 fn declarations<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, Option<&'a str>)> {
     let mut out = Vec::new();
     for (i, window) in tokens.windows(3).enumerate() {
@@ -94,7 +94,7 @@ fn declarations<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, Option<&'a str>)> {
     out
 }
 
-/// The file that a `#[path = "…"]` among the attributes at the end of `before` names.
+/// The file named by a `#[path = "…"]` among the attributes at the end of `before`.
 fn custom_path<'a>(mut before: &[Token<'a>]) -> Option<&'a str> {
     while let Some((last, rest)) = before.split_last() {
         if last.is("]") {
@@ -110,7 +110,7 @@ fn custom_path<'a>(mut before: &[Token<'a>]) -> Option<&'a str> {
             .iter()
             .any(|w| last.is(w))
         {
-            before = rest; // visibility, or the mark of an attribute
+            before = rest; // visibility, or the `#` of an attribute
         } else {
             break;
         }
@@ -118,7 +118,7 @@ fn custom_path<'a>(mut before: &[Token<'a>]) -> Option<&'a str> {
     None
 }
 
-/// Every file has its line in the list, and every line its file.
+/// Checks that every file has a line in the list, and every line a file.
 fn listed(tree: &Tree, src: &str, list: &[String], out: &mut Findings) {
     for (path, _) in tree.texts(src, ".rs").filter(|(p, _)| !is_test_module(p)) {
         let file = &path[src.len() + 1..];
@@ -141,7 +141,7 @@ fn is_test_module(path: &str) -> bool {
     is_test(path) && !path.starts_with("crates/sim/")
 }
 
-/// The place of a file in the list; a folder stands for all that it has.
+/// The position of a file in the list; a folder stands for all files in it.
 fn position(list: &[String], file: &str) -> Option<usize> {
     list.iter().position(|e| e == file).or_else(|| {
         list.iter()
@@ -149,7 +149,7 @@ fn position(list: &[String], file: &str) -> Option<usize> {
     })
 }
 
-/// A file uses only files above it in the list, except where `upward` says so.
+/// Checks that a file uses only files above it in the list, except where `upward` allows it.
 fn order(tree: &Tree, map: &Map, src: &str, list: &[String], out: &mut Findings) {
     let files: Vec<&str> = tree
         .texts(src, ".rs")
@@ -190,7 +190,7 @@ fn order(tree: &Tree, map: &Map, src: &str, list: &[String], out: &mut Findings)
     }
 }
 
-/// The module that a file is: its path of names.
+/// The module path of a file.
 fn module<'a>(src: &str, file: &'a str) -> Vec<&'a str> {
     let mut names: Vec<&str> = file[src.len() + 1..]
         .trim_end_matches(".rs")
@@ -202,7 +202,7 @@ fn module<'a>(src: &str, file: &'a str) -> Vec<&'a str> {
     names
 }
 
-/// The file that a path leads to: the longest beginning of it that is a module.
+/// The file that a path leads to: that of its longest prefix that is a module.
 fn resolve<'a>(
     modules: &BTreeMap<Vec<&'a str>, &'a str>,
     here: &[&'a str],
@@ -225,7 +225,7 @@ fn resolve<'a>(
             break;
         }
     }
-    // The crate's root only names others again: what stands there is known by its module.
+    // The crate's root only re-exports names: it does not count as a target.
     (!at.is_empty())
         .then(|| modules.get(&at).copied())
         .flatten()

@@ -1,5 +1,5 @@
-//! What no text of the project contains: notes of unfinished work, and paths that exist on one
-//! machine only.
+//! Finds text that must not be in the project: notes of unfinished work, and paths that exist on
+//! one machine only.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::Findings;
 use crate::source::{Kind, tokens, without_tests};
 use crate::tree::Tree;
 
-/// Notes that stay behind. Spelled in pieces, so that this file does not contain them.
+/// Notes of unfinished work, spelled in pieces, so that this file does not contain them.
 const NOTES: &[&str] = &[
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -16,10 +16,10 @@ const NOTES: &[&str] = &[
     concat!("unimpl", "emented!"),
 ];
 
-/// Where somebody once worked.
+/// Folders of development machines.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
-/// A folder beside the repository, which tests may look at.
+/// A folder beside the repository, which only tests may use.
 const BESIDE: &str = concat!("../", "shared");
 
 pub(super) fn check(tree: &Tree, out: &mut Findings) {
@@ -51,7 +51,7 @@ fn is_rust(path: &str) -> bool {
     Path::new(path).extension() == Some("rs".as_ref())
 }
 
-/// Whether the file is a test as a whole, by its name.
+/// Whether the whole file is a test, by its name.
 pub(super) fn is_test(path: &str) -> bool {
     path.contains("/tests/")
         || path.ends_with("/tests.rs")
@@ -60,7 +60,7 @@ pub(super) fn is_test(path: &str) -> bool {
         || path.starts_with("fuzz/")
 }
 
-/// Whether `line` has `word` with nothing alphanumeric around it.
+/// Whether `line` contains `word` without an adjacent alphanumeric character.
 fn has_word(line: &str, word: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(i, _)| {

@@ -1,11 +1,11 @@
-//! A short form of `bench-block` with qemu-nbd alone; skips where fio or qemu-nbd is not there.
+//! A short form of `bench-block` with qemu-nbd alone; skipped without fio or qemu-nbd.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A directory for one test, empty.
+/// An empty directory for one test.
 fn dir(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../target/bench-block-test")
@@ -27,7 +27,7 @@ fn command(dir: &Path, seconds: u32, targets: &str) -> Command {
     command
 }
 
-/// What is left in the folder of the run, and processes that were started in it.
+/// Files left in the folder of the run, and processes left over from it.
 fn left_over(dir: &Path) -> Vec<String> {
     let mut left: Vec<String> = fs::read_dir(dir.join("bench-block"))
         .unwrap()
@@ -62,7 +62,7 @@ fn a_short_run_measures_and_leaves_nothing() {
         println!("skipped: {stderr}");
         return;
     }
-    // A program that is not ironstone-block is an error, and what there is is kept.
+    // A program that is not ironstone-block is an error, and the existing report is kept.
     assert_eq!(output.status.code(), Some(1), "{stdout}\n{stderr}");
     assert!(stderr.contains("odsync: false ended"), "{stderr}");
     assert_eq!(left_over(&dir), Vec::<String>::new());
@@ -123,7 +123,7 @@ fn a_killed_run_leaves_no_process() {
     }));
 }
 
-/// Whether something comes while a process runs.
+/// Whether a condition becomes true while a process runs.
 fn within(run: &mut Child, there: impl Fn() -> bool) -> bool {
     loop {
         if there() {

@@ -1,11 +1,11 @@
-//! The quick check of `bench-device` on real loop devices; skips where there can be none.
+//! The quick check of `bench-device` on real loop devices; skipped if there can be none.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Figures of a line `ext4 write-back ironstone: writes/put 1.00 flushes/put 1.00 …`. Of a range
-/// of writes, the most.
+/// The figures of a line `ext4 write-back ironstone: writes/put 1.00 flushes/put 1.00 …`. For a
+/// range of writes, the upper end.
 fn figures(output: &str, start: &str) -> (f64, f64) {
     let line = output.lines().find(|line| line.starts_with(start));
     let line = line.unwrap_or_else(|| panic!("no line '{start}' in:\n{output}"));
@@ -18,7 +18,7 @@ fn figures(output: &str, start: &str) -> (f64, f64) {
     (of("writes/put"), of("flushes/put"))
 }
 
-/// Loop devices whose backing file is the check's.
+/// Loop devices whose backing file is that of the check.
 fn left_over() -> Vec<String> {
     let mut left = Vec::new();
     for entry in fs::read_dir("/sys/block").unwrap().flatten() {
@@ -43,7 +43,7 @@ fn operations_of_a_put_are_counted_and_nothing_is_left() {
     }
     assert!(output.status.success(), "{stdout}\n{stderr}");
 
-    // The floor proves the method: one write, and one flush where the cache is volatile.
+    // The floor validates the method: one write, and one flush if the cache is volatile.
     let near = |figure: f64, wanted: f64| (figure - wanted).abs() < 0.05;
     let (_, flushes) = figures(&stdout, "ext4 write-back raw:");
     assert!(near(flushes, 1.0), "{stdout}");
@@ -52,8 +52,8 @@ fn operations_of_a_put_are_counted_and_nothing_is_left() {
 
     // No put is durable without a write, nor without a flush on a volatile cache.
     let (_, flushes) = figures(&stdout, "ext4 write-back ironstone:");
-    // And none costs more: what is above 1 is the files that are made ahead, which so few puts do
-    // not outweigh. Over 100,000 puts it is 1.01 and less (docs/benchmarks.md).
+    // And none costs more: the excess over 1 is caused by files that are made in advance, which so
+    // few puts do not outweigh. Over 100,000 puts it is at most 1.01 (docs/benchmarks.md).
     assert!(flushes > 0.95 && flushes < 1.1, "{stdout}");
     let (writes, flushes) = figures(&stdout, "ext4 write-through ironstone:");
     assert!(writes > 0.95 && writes < 1.15, "{stdout}");

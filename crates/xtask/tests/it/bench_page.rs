@@ -1,4 +1,4 @@
-//! The page of `bench` in a real browser; skips where there is no Chromium.
+//! The page of `bench` in a real browser; skipped without Chromium.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A directory for one test, empty.
+/// An empty directory for one test.
 fn dir(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../target/bench-page-test")
@@ -29,7 +29,7 @@ fn dir(name: &str) -> PathBuf {
     dir
 }
 
-/// Looks at a page; `None` where there is no browser.
+/// Checks a page; `None` without a browser.
 fn look(page: &Path, out: &Path) -> Option<Output> {
     let output = xtask(&["bench", "check-page"], &[page, Path::new("--out"), out]);
     if text(&output.stdout).contains("skipped") {
@@ -94,7 +94,7 @@ fn stored_reports_are_compared() {
     let same = xtask(&["bench", "compare", SAMPLE, SAMPLE], &[]);
     assert!(same.status.success(), "{}", text(&same.stderr));
     assert!(text(&same.stdout).contains("within noise"));
-    // Each of Ironstone's runs of readseq ten times slower.
+    // Each of Ironstone's runs of readseq becomes ten times slower.
     let mut report: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(SAMPLE).unwrap()).unwrap();
     for benchmark in report["benchmarks"].as_array_mut().unwrap() {

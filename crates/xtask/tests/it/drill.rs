@@ -1,10 +1,10 @@
-//! A short form of `soak drill`: a few kills of processes under load, and a cut of each kind where there can be
-//! namespaces.
+//! A short form of `soak drill`: a few kills of processes under load, and a cut of each kind if
+//! namespaces are possible.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The program of the same build; built here where it is not there.
+/// The program of the same build, which is built here if it is missing.
 fn program() -> String {
     let xtask = Path::new(env!("CARGO_BIN_EXE_xtask"));
     let program = xtask.with_file_name("ironstone-block");
@@ -23,7 +23,7 @@ fn killed_processes_lose_nothing_and_gaps_are_short() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/drill-test");
     let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
         .args(["soak", "drill", "--kills=2", "--partitions=3", "--all=3"])
-        // A debug build on a machine that runs other tests.
+        // For a debug build on a machine that runs other tests.
         .args(["--gap-ms=15000", "--volume-mib=64"])
         .arg(format!("--program={}", program()))
         .arg(format!("--dir={}", dir.display()))

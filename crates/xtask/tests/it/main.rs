@@ -9,8 +9,8 @@ mod drill;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Held by tests that count a device's operations and by those that keep the processors busy, which
-/// changes how the kernel merges requests.
+/// Held by tests that count a device's operations and by tests that keep the processors busy,
+/// because load changes how the kernel merges requests.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -11,7 +11,8 @@ use super::{T, TIMEOUT, World, line, thread, timed};
 /// More positions than any real polygon has.
 const MILLION: usize = 1_000_000;
 
-/// Posts a body, a piece so many times, that the server may not take to its end: what it answers is read meanwhile.
+/// Posts a body that consists of a repeated piece, and reads the answer meanwhile: the server may
+/// stop reading before the end.
 pub(super) fn post_large(
     address: SocketAddr,
     (method, path): (&str, &str),

@@ -1,7 +1,8 @@
-//! Chromium by its DevTools protocol over a pipe: JSON messages, each followed by a zero byte.
+//! Chromium's DevTools protocol over a pipe: JSON messages, each followed by a zero byte.
 //!
-//! Chromium reads them from file descriptor 3 and answers on 4. A shell puts its own input and output
-//! there, so no port is opened and nothing unsafe is needed; `timeout` ends a browser that hangs.
+//! Chromium reads them from file descriptor 3 and answers on 4. A shell connects these to its own
+//! input and output, so that no port is opened and no unsafe code is needed; `timeout` ends a
+//! browser that hangs.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,10 +10,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// Names of the program.
+/// The possible names of the program.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Seconds that a browser may run.
+/// The most seconds that a browser may run.
 const SECONDS: &str = "120";
 
 /// The program, if it is in `PATH`.
@@ -29,13 +30,13 @@ pub(super) struct Browser {
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     calls: u64,
-    /// What came beside the answers.
+    /// Events that arrived between answers.
     events: Vec<Value>,
     profile: PathBuf,
 }
 
 impl Browser {
-    /// Starts it with a profile of its own in `dir`.
+    /// Starts a browser with a separate profile in `dir`.
     pub(super) fn start(program: &Path, dir: &Path) -> Result<Self, String> {
         let profile = dir.join(format!("profile-{}", std::process::id()));
         let mut child = Command::new("timeout")
@@ -43,7 +44,7 @@ impl Browser {
             .arg("exec \"$0\" \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null")
             .arg(program)
             .args(["--headless", "--remote-debugging-pipe", "--no-first-run"])
-            // As root, and in containers with little shared memory.
+            // It must run as root, and in containers with little shared memory.
             .args(["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"])
             .args(["--hide-scrollbars", "--disable-background-networking"])
             .arg(format!("--user-data-dir={}", profile.display()))
@@ -63,7 +64,7 @@ impl Browser {
         })
     }
 
-    /// Calls a method, of a page if there is a session; its result.
+    /// Calls a method, of a page if there is a session. Returns the result.
     fn call(&mut self, session: Option<&str>, method: &str, with: Value) -> Result<Value, String> {
         self.calls += 1;
         let id = self.calls;
@@ -99,12 +100,12 @@ impl Browser {
         serde_json::from_slice(&bytes).map_err(|e| format!("the browser's answer: {e}"))
     }
 
-    /// Ends it and removes its profile.
+    /// Ends the browser and removes its profile.
     pub(super) fn end(mut self) -> Result<(), String> {
         self.call(None, "Browser.close", json!({}))?;
         let waited = self.child.wait();
         waited.map_err(|e| format!("the browser: {e}"))?;
-        // Its helpers may still write there; the directory is under target/.
+        // Its helper processes may still write there; the directory is under target/.
         std::fs::remove_dir_all(&self.profile).ok();
         Ok(())
     }
@@ -136,7 +137,7 @@ impl<'a> Page<'a> {
         self.browser.call(Some(&self.session), method, with)
     }
 
-    /// Waits for an event, which may have come already.
+    /// Waits for an event, which may have arrived already.
     pub(super) fn wait(&mut self, method: &str) -> Result<(), String> {
         while self.browser.events.iter().all(|e| e["method"] != method) {
             let event = self.browser.receive()?;
@@ -145,7 +146,7 @@ impl<'a> Page<'a> {
         Ok(())
     }
 
-    /// What has come so far.
+    /// The events so far.
     pub(super) fn events(&self) -> &[Value] {
         &self.browser.events
     }
@@ -157,7 +158,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The bytes of a base64 text; `None`: it is none.
+/// Decodes base64; `None` if the text is invalid.
 pub(super) fn base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut held) = (0u32, 0);

@@ -1,8 +1,8 @@
 //! Small plots of one benchmark each: latency percentiles, throughput over time, levels over time.
 //!
-//! All have one size in units of SVG that is about that of a column on a desktop and of the page on a
-//! phone, so text is as large as it should be on both. Ironstone is drawn through with circles, RocksDB
-//! dashed with squares: the plots can be read without colours.
+//! All have the same size in SVG units, about that of a column on a desktop and of the page on a
+//! phone, so that text has a suitable size on both. Ironstone has solid lines with circles, RocksDB
+//! dashed lines with squares: the plots can be read without colours.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,8 @@ const HEIGHT: f64 = 216.0;
 /// The area of the curves: left, top, right, bottom.
 pub(crate) const AREA: (f64, f64, f64, f64) = (54.0, 12.0, 350.0, 180.0);
 
-/// Percentiles of one benchmark, medians over the runs, with the range between runs; `None` without.
+/// Latency percentiles of one benchmark: medians over the runs, with their range; `None` if there
+/// are none.
 pub(super) fn latency(benchmark: &Benchmark) -> Option<Markup> {
     let sides = Engine::BOTH.map(|engine| {
         let at = |i: usize| benchmark.spread(engine, |run| Some(run.latency?.all()[i].max(0.01)));
@@ -82,8 +83,8 @@ fn told_latency(engine: Engine, all: &[Option<Spread>; 5]) -> String {
     format!("{}: {}.", engine.name(), figures.join(", "))
 }
 
-/// Operations of each second, all pairs faintly and the typical one strongly, with the stalls of that
-/// one; `None` if no run is longer than two seconds.
+/// Operations per second over time: all pairs faint, the typical one strong, with its stalls;
+/// `None` if no run is longer than two seconds.
 pub(super) fn throughput(benchmark: &Benchmark) -> Option<Markup> {
     let all = || Engine::BOTH.into_iter().flat_map(|e| benchmark.runs(e));
     let seconds = all().flat_map(|r| &r.rates).map(|r| r.second).max()?;
@@ -144,7 +145,8 @@ fn told_rates(engine: Engine, run: &Run) -> String {
     )
 }
 
-/// Files of each level in the typical pair, one plot for each engine; `None` without.
+/// Files of each level over time in the typical pair, one plot for each engine; `None` if there are
+/// none.
 pub(super) fn levels(benchmark: &Benchmark) -> Option<Markup> {
     let typical = benchmark.typical().or(benchmark.pairs.last())?;
     let runs: Vec<(Engine, &Run)> = Engine::BOTH
@@ -200,7 +202,8 @@ fn levels_panel(name: &str, engine: Engine, samples: &[Levels], frame: &Frame) -
     )
 }
 
-/// What a level adds above those before it, as steps: a state holds until the next.
+/// The area of one level, stacked above the levels before it, as steps: a state holds until the
+/// next.
 fn area(samples: &[Levels], level: usize, frame: &Frame) -> String {
     let below = |l: &Levels, n: usize| l.files.iter().take(n).sum::<u64>() as f64;
     let edge = |n: usize| {
@@ -217,7 +220,7 @@ fn area(samples: &[Levels], level: usize, frame: &Frame) -> String {
     let mut d = String::new();
     for (i, (x, y)) in upper.iter().chain(lower.iter().rev()).enumerate() {
         let letter = if i == 0 { 'M' } else { 'L' };
-        write!(d, "{letter}{x:.1} {y:.1}").ok(); // into memory
+        write!(d, "{letter}{x:.1} {y:.1}").ok(); // a String: never fails
     }
     d + "Z"
 }
@@ -257,7 +260,7 @@ impl Frame {
         }
     }
 
-    /// Where writers were held back: a triangle that stands on the axis, or hangs below it.
+    /// A stall: a triangle that stands on the axis or hangs below it.
     fn stall(&self, engine: Engine, at: f64) -> Markup {
         let (x, bottom) = (self.x(at), AREA.3);
         let tip = match engine {
@@ -272,7 +275,7 @@ impl Frame {
     }
 }
 
-/// Round values from 0, at most six.
+/// At most six round values from 0.
 fn ticks(most: f64) -> Vec<f64> {
     let magnitude = 10f64.powf((most / 5.0).log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]
@@ -299,7 +302,7 @@ pub(crate) fn panel(name: &str, label: &str, inner: Markup) -> Markup {
     }
 }
 
-/// The class that gives an engine's colour.
+/// The CSS class with an engine's colour.
 pub(super) fn class(engine: Engine) -> &'static str {
     match engine {
         Engine::Ironstone => "iron",

@@ -1,6 +1,6 @@
-//! Figures as people read them.
+//! Formats figures for people.
 
-/// A figure, or a dash where there is none.
+/// A figure, or a dash if there is none.
 pub(crate) fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".to_owned())
 }
@@ -33,7 +33,7 @@ pub(crate) fn whole(value: f64) -> String {
     format!("{value:.0}")
 }
 
-/// A figure at a tick of an axis, which is round: without zeros behind the point.
+/// A figure at a tick of an axis, without trailing zeros after the decimal point.
 pub(crate) fn tick(figure: String) -> String {
     let number = |c: char| c.is_ascii_digit() || c == '.';
     let end = figure.find(|c| !number(c)).unwrap_or(figure.len());
@@ -47,7 +47,7 @@ pub(crate) fn tick(figure: String) -> String {
     )
 }
 
-/// Microseconds with the unit that fits: `20.4 ms`.
+/// A time in microseconds, with a suitable unit: `20.4 ms`.
 pub(crate) fn micros(value: f64) -> String {
     match value {
         v if v >= 999_500.0 => format!("{} s", digits(v / 1e6)),
@@ -57,7 +57,7 @@ pub(crate) fn micros(value: f64) -> String {
     }
 }
 
-/// Bytes with the unit that fits.
+/// A number of bytes, with a suitable unit.
 pub(crate) fn bytes(value: f64) -> String {
     match value {
         v if v >= 1023.5 * 1048576.0 => format!("{} GiB", digits(v / f64::from(1 << 30))),

@@ -1,11 +1,12 @@
-//! The Markdown tables that other commands print, as HTML; other lines become paragraphs, line by line.
+//! Converts the Markdown tables that other commands print to HTML; each other line becomes a
+//! paragraph.
 
 use maud::{Markup, html};
 
-/// Bytes of a cell that is a sentence rather than a figure.
+/// A cell with more bytes is a sentence rather than a figure.
 const LONG: usize = 40;
 
-/// A run of lines of one kind.
+/// Consecutive lines of one kind.
 enum Part<'a> {
     Table(Vec<Vec<&'a str>>),
     Text(Vec<&'a str>),
@@ -31,7 +32,7 @@ fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// Whether the row only says how columns are aligned.
+/// Whether the row is the separator line of a table.
 fn is_rule(row: &[&str]) -> bool {
     row.iter().all(|cell| cell.contains("---"))
 }

@@ -1,9 +1,9 @@
 //! Plots with a row for each benchmark on one horizontal logarithmic axis: ratios with their spread,
 //! and figures of both engines.
 //!
-//! Each row is a small SVG whose places are percentages, so the plot is as wide as the page while its
-//! text and marks keep their size, on a phone as on a desktop. On a phone the name and the value stand
-//! above the row.
+//! Each row is a small SVG whose coordinates are percentages, so that the plot is as wide as the
+//! page, while its text and marks keep their size on a phone and on a desktop. On a phone the name
+//! and the value are above the row.
 
 use maud::{Markup, html};
 
@@ -11,13 +11,13 @@ use super::format;
 use crate::bench::data::{Benchmark, Engine};
 use crate::spread::Spread;
 
-/// Where the axis begins and ends, in percent of the width: marks at the ends are whole.
+/// The ends of the axis, in percent of the width; there is room for whole marks at the ends.
 const EDGES: (f64, f64) = (3.0, 97.0);
 
-/// Ticks at most.
+/// The most ticks.
 const TICKS: usize = 7;
 
-/// Values to places: logarithmic, with 0 at the left edge if there are zeros.
+/// Maps values to places: logarithmic, with 0 at the left edge if there are zeros.
 struct Axis {
     low: f64,
     high: f64,
@@ -25,7 +25,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// For these values; `None` if none is positive and finite.
+    /// An axis for these values; `None` if none is positive and finite.
     fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let (mut low, mut high, mut zero) = (f64::INFINITY, 0.0f64, false);
         for value in values.filter(|v| v.is_finite()) {
@@ -43,7 +43,7 @@ impl Axis {
         })
     }
 
-    /// Percent of the width.
+    /// The place of a value, in percent of the width.
     fn at(&self, value: f64) -> String {
         let (left, right) = EDGES;
         let begin = if self.zero { left + 8.0 } else { left };
@@ -56,7 +56,7 @@ impl Axis {
         format!("{place:.2}%")
     }
 
-    /// Round values, few enough to be read.
+    /// Round values, few enough to be readable.
     fn ticks(&self) -> Vec<f64> {
         const CHOICES: [&[f64]; 5] = [
             &[1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0],
@@ -106,7 +106,7 @@ impl Axis {
     }
 }
 
-/// The benchmarks' ratios, with the line where both engines are alike.
+/// The ratios of the benchmarks, with a line at 1.
 pub(super) fn ratios(benchmarks: &[Benchmark]) -> Markup {
     let spreads = benchmarks.iter().filter_map(Benchmark::ratio);
     let values = spreads.flat_map(|s| [s.low, s.high]).chain([1.0]);
@@ -155,7 +155,7 @@ fn ratio_row(benchmark: &Benchmark, ratio: Spread, axis: &Axis) -> Markup {
     }
 }
 
-/// A figure of both engines for each benchmark that has it; `None` if no benchmark has.
+/// A figure of both engines for each benchmark that has it; `None` if none has.
 pub(super) fn figures(
     benchmarks: &[Benchmark],
     of: impl Fn(&Benchmark, Engine) -> Option<Spread>,

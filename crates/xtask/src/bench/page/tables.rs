@@ -1,18 +1,18 @@
-//! The tables of the page: what the plots show, as figures, and everything around it.
+//! The tables of the page: the figures of the plots, and everything else.
 
 use maud::{Markup, html};
 
 use super::format::{bytes, digits, micros, or_dash, short, whole};
 use crate::bench::data::{Benchmark, Engine, Latency, Level, Pair, Report, Run};
 
-/// A table that scrolls by itself where it is wider than the page.
+/// A table that scrolls separately if it is wider than the page.
 pub(crate) fn scroll(label: &str, inner: Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(label) { table { (inner) } }
     }
 }
 
-/// The first line; columns of words stand to the left, those of figures to the right.
+/// The header; columns of words are aligned to the left, those of figures to the right.
 fn heads(names: &[&str]) -> Markup {
     const WORDS: [&str; 5] = [
         "engine",
@@ -30,7 +30,7 @@ fn heads(names: &[&str]) -> Markup {
     }
 }
 
-/// Behind a line to open.
+/// Content that is folded until its title is opened.
 pub(crate) fn folded(title: &str, inner: Markup) -> Markup {
     html! { details { summary { (title) } (inner) } }
 }
@@ -140,7 +140,7 @@ pub(super) fn levels(report: &Report) -> Markup {
     )
 }
 
-/// A column of a table with a row for each benchmark and engine.
+/// A column of a table with a row for each benchmark and engine: heading, figure, format.
 type Column = (&'static str, fn(&Run) -> Option<f64>, fn(f64) -> String);
 
 fn by_engine(title: &str, report: &Report, columns: &[Column]) -> Markup {

@@ -1,4 +1,4 @@
-//! The page as a whole: well formed, complete, without anything from elsewhere.
+//! The page as a whole: well formed, complete, and self-contained.
 
 use super::*;
 use crate::bench::data::tests::{benchmark, report};
@@ -9,7 +9,7 @@ const SAMPLE: &str = include_str!("../../../tests/it/sample-report.json");
 
 const VOID: [&str; 4] = ["meta", "br", "hr", "link"];
 
-/// The names of all elements. Panics: one is not closed, or closed in the wrong order.
+/// The names of all elements. Panics if one is not closed, or closed in the wrong order.
 fn elements(page: &str) -> Vec<String> {
     let mut rest = page.strip_prefix("<!DOCTYPE html>").unwrap();
     let (mut open, mut all) = (Vec::<String>::new(), Vec::new());
