@@ -145,8 +145,8 @@ fn empty(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// The status that libFuzzer reports in lines like `#4096 NEW cov: 812 ft: 1801 corp: 96/12Kb lim:
-/// 45000 exec/s: 2048 rss: 71Mb`.
+/// The status that libFuzzer reports in lines like
+/// `#4096 NEW cov: 812 ft: 1801 corp: 96/12Kb lim: 45000 exec/s: 2048 rss: 71Mb`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Status {
     inputs: u64,

@@ -4,8 +4,8 @@
 //!   ?id=7&lat=59.3&lon=18.1&timestamp=1700000000&speed=10&bearing=90&altitude=30&accuracy=5&batt=80&…
 //! ```
 //!
-//! `speed` is in knots; `timestamp` is seconds or milliseconds since 1970, RFC 3339, or `yyyy-MM-dd
-//! HH:mm:ss`, which is taken as UTC. Unknown parameters become attributes.
+//! `speed` is in knots; `timestamp` is seconds or milliseconds since 1970, RFC 3339, or
+//! `yyyy-MM-dd HH:mm:ss`, which is taken as UTC. Unknown parameters become attributes.
 
 use super::fields::{Fields, KNOT, finite, said, time_of};
 use super::{Heard, Reason, Unusable};

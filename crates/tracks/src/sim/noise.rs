@@ -27,8 +27,8 @@ const COURSE_NOISE: f64 = 40.0;
 /// The faults. Shares are 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Faults {
-    /// The standard deviation of a position's error to the north, and to the east, metres, 0 to
-    /// 1000. No error is more than 3.5 times as large. Errors of speeds and courses are
+    /// The standard deviation of a position's error to the north, and to the east, metres, at most
+    /// 1000; no error is more than 3.5 times as large. Errors of speeds and courses are
     /// proportional. 0: everything is exact.
     pub noise_m: f64,
     /// The mean time from a report to its arrival, ms, 0 to 3,600,000. It is uniform between 0 and

@@ -306,8 +306,8 @@ impl Counted {
     }
 }
 
-/// Operations, microseconds of one, and operations per second from a result line: `fillsync :
-/// 76.123 micros/op 13136 ops/sec 1.522 seconds 20000 operations;`.
+/// Operations, microseconds of one, and operations per second from a result line:
+/// `fillsync : 76.123 micros/op 13136 ops/sec 1.522 seconds 20000 operations;`.
 fn result(line: &str, benchmark: &str) -> Option<(u64, f64, f64)> {
     let (name, rest) = line.split_once(" : ")?;
     if name.trim() != benchmark {
