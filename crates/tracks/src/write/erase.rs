@@ -252,8 +252,8 @@ fn erase_part(
     // number.
     batch.put(Family::Entities, &key, &[])?;
     let owes = match erasure {
-        // Its events may be newer than its points. Only an explicit erasure erases such events,
-        // too.
+        // Its events may be newer than its points: retention leaves them, and a later explicit
+        // erasure must find them.
         Erasure::Before(time) => u64::try_from(time.0).is_ok_and(|time| last_event >= time),
         _ => true,
     };
