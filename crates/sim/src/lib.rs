@@ -16,6 +16,7 @@
 //! - [`turns`] lets Ironstone and RocksDB take turns on one directory.
 
 pub mod chaos;
+#[cfg(feature = "services")]
 pub mod cluster;
 pub mod content;
 pub mod corpus;
