@@ -5,7 +5,7 @@
 //! machine; time is simulated (`time`). With `--cfg loom` they are those of a model checker for small
 //! parts, which simulates weak memory orders (`weak`). Code that shares data between threads takes
 //! them from here. Without either flag, they are only other names for the standard library's types, and
-//! cost nothing.
+//! cost nothing; in debug builds, mutexes check that they are taken in their order (`ranked`).
 //!
 //! Statics, and counters that do not affect what the code does, use the standard library's own types:
 //! switching threads at them would not find anything.
@@ -15,6 +15,8 @@ pub mod explore;
 #[cfg(shuttle)]
 mod locks;
 mod memory;
+#[cfg(all(debug_assertions, not(any(shuttle, loom))))]
+mod ranked;
 #[cfg(shuttle)]
 pub mod thread;
 #[cfg(shuttle)]
@@ -27,13 +29,14 @@ pub use memory::Memory;
 #[cfg(loom)]
 pub use weak::*;
 
+#[cfg(all(debug_assertions, not(any(shuttle, loom))))]
+pub use ranked::{Condvar, Held, Mutex, MutexGuard};
 #[cfg(not(any(shuttle, loom)))]
 pub use std::hint;
 #[cfg(not(any(shuttle, loom)))]
-pub use std::sync::{
-    Barrier, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    atomic,
-};
+pub use std::sync::{Barrier, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
+#[cfg(not(any(debug_assertions, shuttle, loom)))]
+pub use std::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(any(shuttle, loom)))]
 pub use std::{thread, thread_local};
 
@@ -45,3 +48,33 @@ pub use shuttle::{
     sync::{Barrier, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic},
     thread_local,
 };
+/// The place of a lock in the order of all, and its name.
+///
+/// Debug builds check that a thread which waits for a lock holds only locks of lower levels: see [`ranked`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// Those with a low level are taken first.
+    pub level: u8,
+    /// For messages.
+    pub name: &'static str,
+}
+
+impl Rank {
+    /// A rank.
+    pub const fn new(level: u8, name: &'static str) -> Self {
+        Self { level, name }
+    }
+}
+
+/// A mutex of this rank.
+pub fn ranked<T>(rank: Rank, value: T) -> Mutex<T> {
+    #[cfg(all(debug_assertions, not(any(shuttle, loom))))]
+    {
+        Mutex::ranked(rank, value)
+    }
+    #[cfg(not(all(debug_assertions, not(any(shuttle, loom)))))]
+    {
+        let _ = rank;
+        Mutex::new(value)
+    }
+}

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use base::clock::{self, Clock};
 use base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
+
+use crate::locks;
 
 /// Bytes that background writers write between two synced writes.
 pub(crate) const PIECE: u64 = 64 << 10;
@@ -43,7 +45,7 @@ pub(crate) struct Grant {
 }
 
 /// Synced writes, and what background writers write beside them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Courtesy {
     /// Synced writes that the device has now.
     flying: AtomicUsize,
@@ -81,6 +83,20 @@ impl Drop for Flying<'_> {
         if courtesy.waiting.load(Ordering::SeqCst) > 0 {
             drop(courtesy.lock());
             courtesy.told.notify_all();
+        }
+    }
+}
+
+impl Default for Courtesy {
+    fn default() -> Self {
+        Self {
+            flying: AtomicUsize::new(0),
+            landed: AtomicU64::new(0),
+            carried: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            idle_at: AtomicU64::new(0),
+            piled: ranked(locks::LEAF, Piled::default()),
+            told: Condvar::new(),
         }
     }
 }

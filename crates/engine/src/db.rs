@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::stats::Activity;
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, Result};
 use io::FileLock;
 
 use crate::batch::WriteBatch;
 use crate::closing::{self, Running};
 use crate::family::Family;
+use crate::locks;
 use crate::open::{self, Wanted};
 use crate::options::{
     ColumnFamilyDescriptor, ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, Env,
@@ -195,7 +196,7 @@ impl Db {
         let db = Self {
             shared,
             default,
-            running: Mutex::new(Running::new(lock)),
+            running: ranked(locks::CLOSING, Running::new(lock)),
         };
         if !db.shared.read_only {
             let started = db.lock_running().jobs.start(&db.shared);

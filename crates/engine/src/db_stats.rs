@@ -5,7 +5,9 @@
 //! compiler removes the call, because the ticker is a constant at the call site.
 
 use base::stats::Ticker;
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Mutex, PoisonError, ranked};
+
+use crate::locks;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The counts at one moment, or their increase over an interval.
@@ -85,7 +87,7 @@ impl DbStats {
             leaders: Leaders::default(),
             others: Others::default(),
             opened_nanos: now_nanos,
-            told: Mutex::default(),
+            told: ranked(locks::LEAF, Counts::default()),
         }
     }
 

@@ -7,11 +7,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use arc_swap::{ArcSwap, Guard};
 use base::merge::MergeOperator;
 use base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Comparator, Error, FileNumber, Result};
 
 use crate::compaction::stats::Compactions;
 use crate::listener::{FlushReason, Listeners};
+use crate::locks;
 use crate::memtable::history::History;
 use crate::memtable::{Memtable, Settings};
 use crate::options::{ColumnFamilyOptions, CompactionStyle};
@@ -32,7 +33,7 @@ pub(crate) struct Views {
 
 impl Views {
     fn new(first: View) -> Self {
-        let seen = Mutex::new(vec![Arc::downgrade(&first.version)]);
+        let seen = ranked(locks::LEAF, vec![Arc::downgrade(&first.version)]);
         Self {
             now: ArcSwap::from_pointee(first),
             number: AtomicU64::new(1),
@@ -165,7 +166,7 @@ impl Family {
             flush_below: AtomicU64::new(0),
             flush_reason: AtomicU8::new(FlushReason::Others as u8),
             rotated_bytes: AtomicU64::new(0),
-            history: Mutex::default(),
+            history: ranked(locks::HISTORY, History::default()),
             write_buffers,
             dropped: AtomicBool::new(false),
             compactions: Compactions::default(),

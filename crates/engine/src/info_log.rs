@@ -19,9 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::clock::Clock;
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Mutex, PoisonError, ranked};
 use io::{File, FileSystem, OpenHow, WriteSync};
 
+use crate::locks;
 use crate::options::DbOptions;
 pub(crate) use crate::options::InfoLogLevel as Level;
 
@@ -218,7 +219,7 @@ impl InfoLog {
         Self {
             clock,
             level: rolling.level,
-            out: Mutex::new(Out::new(file, begun)),
+            out: ranked(locks::INFO_LOG, Out::new(file, begun)),
             lost,
             place: Some(place),
         }
@@ -229,7 +230,7 @@ impl InfoLog {
         Self {
             clock,
             level: Level::Header,
-            out: Mutex::new(Out::new(None, 0)),
+            out: ranked(locks::INFO_LOG, Out::new(None, 0)),
             lost: AtomicU64::new(0),
             place: None,
         }

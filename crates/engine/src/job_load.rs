@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use base::clock::{self, Clock};
 use base::sync::atomic::{AtomicUsize, Ordering};
-use base::sync::{Condvar, Mutex, PoisonError};
+use base::sync::{Condvar, Mutex, PoisonError, ranked};
+
+use crate::locks;
 
 /// How many flushes and compactions are at work.
 #[derive(Debug)]
@@ -49,7 +51,7 @@ impl JobLoad {
             processors,
             flushes: AtomicUsize::new(0),
             compactions: AtomicUsize::new(0),
-            gate: Mutex::new(()),
+            gate: ranked(locks::LEAF, ()),
             flush_ended: Condvar::new(),
         }
     }

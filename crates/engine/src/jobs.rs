@@ -15,7 +15,7 @@ use std::time::Duration;
 use base::stats::Ticker;
 use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::sync::thread::JoinHandle;
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Mutex, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 use log::Next;
 
@@ -23,6 +23,7 @@ use crate::compaction;
 use crate::courier;
 use crate::flush;
 use crate::listener::BackgroundErrorReason;
+use crate::locks;
 use crate::options::DbOptions;
 use crate::outbox::{self, Job};
 use crate::persist;
@@ -99,7 +100,10 @@ where
     T: Send,
     F: FnOnce() -> Result<T> + Send,
 {
-    let slots: Vec<Mutex<Option<F>>> = tasks.into_iter().map(|t| Mutex::new(Some(t))).collect();
+    let slots: Vec<Mutex<Option<F>>> = tasks
+        .into_iter()
+        .map(|t| ranked(locks::LEAF, Some(t)))
+        .collect();
     let run = |slot: &Mutex<Option<F>>| {
         let task = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         task.map(|task| task())

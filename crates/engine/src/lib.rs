@@ -62,6 +62,7 @@ mod job_load;
 mod jobs;
 pub mod listener;
 mod live_files;
+mod locks;
 mod maintenance;
 mod memtable;
 mod memtable_pool;

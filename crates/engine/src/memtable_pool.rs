@@ -10,9 +10,11 @@
 //! together never exceed what memtables have already held at once. At most [`LIKELY`] times the memory of
 //! active memtables is kept, and nothing once no slab has been asked for during [`REST`].
 
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 
 use io::Mapping;
+
+use crate::locks;
 
 /// Active memtables are likely to grow to this many times their present size. A flush takes a tenth or more
 /// of the time that writers need to fill a memtable, and frees the memory at its end.
@@ -21,7 +23,7 @@ const LIKELY: usize = 8;
 const REST: u64 = 30_000_000_000;
 
 /// Slabs that no memtable uses.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct MemtablePool {
     kept: Mutex<Kept>,
 }
@@ -33,6 +35,14 @@ struct Kept {
     /// call that found so.
     asked: bool,
     seen: u64,
+}
+
+impl Default for MemtablePool {
+    fn default() -> Self {
+        Self {
+            kept: ranked(locks::MEMORY_POOL, Kept::default()),
+        }
+    }
 }
 
 impl MemtablePool {

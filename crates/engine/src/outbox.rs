@@ -9,9 +9,10 @@ use std::cell::Cell;
 
 use base::sync::atomic::{AtomicUsize, Ordering};
 use base::sync::thread::{self, ThreadId};
-use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, thread_local};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked, thread_local};
 
 use crate::listener::EventListener;
+use crate::locks;
 
 /// Something to tell each listener.
 type Text = Box<dyn Fn(&dyn EventListener) + Send>;
@@ -23,12 +24,21 @@ struct Letter {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Outbox {
     letters: Mutex<Vec<Letter>>,
     count: AtomicUsize,
     /// Signaled when letters were left to the letter thread.
     left: Condvar,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self {
+            letters: ranked(locks::LEAF, Vec::new()),
+            count: AtomicUsize::new(0),
+            left: Condvar::new(),
+        }
+    }
 }
 
 thread_local! {

@@ -1,13 +1,4 @@
-//! What the threads of one open database share, and its locks.
-//!
-//! Lock order, outermost first:
-//! 0. `options_change`: held while options change; `no_deletions`: held while files are deleted
-//! 1. the lead of a queue of writers
-//! 2. the gate of [`Order`] (rotations and new families happen while it is closed)
-//! 3. `versions`: the MANIFEST
-//! 4. `log_switch`, then `log_file`: the active log
-//! 5. the list of snapshots
-//! 6. `state`: which jobs run, which logs live, the sticky error; a [`Condvar`] tells of changes
+//! What the threads of one open database share. Its locks are in the order of [`crate::locks`].
 //!
 //! Reads take none of them: they load a family's View and the last sequence number.
 
@@ -20,7 +11,7 @@ use arc_swap::{ArcSwap, Guard as Loaded};
 use base::clock;
 use base::stats::{HistogramKind, Ticker};
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::courtesy::Courtesy;
@@ -29,6 +20,7 @@ use crate::family::{Family, FamilySet};
 use crate::info_log::InfoLog;
 use crate::job_load::JobLoad;
 use crate::listener::{BackgroundErrorReason, EventListener};
+use crate::locks;
 use crate::options::{DbOptions, Env, Options};
 use crate::outbox::Outbox;
 use crate::read::snapshot::SnapshotList;
@@ -173,7 +165,7 @@ impl Shared {
             dir: parts.dir,
             db_options: ArcSwap::from_pointee(parts.options.db.clone()),
             max_total_wal_size: AtomicU64::new(parts.options.db.max_total_wal_size),
-            options_change: Mutex::new(()),
+            options_change: ranked(locks::OPTIONS, ()),
             options_due: AtomicU64::new(0),
             options: parts.options,
             info_log: parts.info_log,
@@ -186,32 +178,32 @@ impl Shared {
             db_stats,
             order: Order::after(parts.last_sequence),
             durable: Watermark::at(parts.last_sequence),
-            wanted: Mutex::new(parts.last_sequence),
+            wanted: ranked(locks::LEAF, parts.last_sequence),
             wanted_more: Condvar::new(),
             snapshots: Arc::default(),
             synced_writers: Queue::new(false),
             writers: Queue::new(true),
-            memtable_writer: Mutex::new(()),
+            memtable_writer: ranked(locks::MEMTABLE_WRITER, ()),
             last_sync_nanos: AtomicU64::new(0),
             device: Device::default(),
-            wal_locks: Mutex::new(0),
-            left: Mutex::default(),
+            wal_locks: ranked(locks::LEAF, 0),
+            left: ranked(locks::LEAF, None),
             attention: Attention::default(),
             stall,
             job_load: JobLoad::default(),
             courtesy: Courtesy::default(),
             write_buffers: parts.write_buffers,
-            versions: Mutex::new(parts.versions),
-            log_file: Mutex::new(parts.log_file),
+            versions: ranked(locks::VERSIONS, parts.versions),
+            log_file: ranked(locks::LOG, parts.log_file),
             log_landed: Condvar::new(),
-            log_switch: Mutex::new(()),
+            log_switch: ranked(locks::LOG_SWITCH, ()),
             log_files: parts.log_files,
             wal: parts.wal,
             log_bytes: AtomicU64::new(0),
             unlogged: AtomicBool::new(false),
             outbox: Outbox::default(),
-            no_deletions: Mutex::new(0),
-            state: Mutex::new(State::new(parts.logs)),
+            no_deletions: ranked(locks::DELETIONS, 0),
+            state: ranked(locks::STATE, State::new(parts.logs)),
             changed: Condvar::new(),
             closing: AtomicBool::new(false),
             canceled: AtomicBool::new(false),

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use base::clock::Clock;
 use base::sync::atomic::{AtomicBool, Ordering};
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::compaction::pick::Running;
 use crate::compaction::pick::manual::{Progress, Request};
+use crate::locks;
 
 /// The job number in LOG of an opening. Flushes and compactions get the numbers after it.
 pub(crate) const RECOVERY_JOB: u64 = 1;
@@ -132,8 +133,8 @@ impl ManualCompaction {
             max_subcompactions: 0,
             canceled: None,
             running: AtomicBool::new(false),
-            progress: Mutex::default(),
-            result: Mutex::new(None),
+            progress: ranked(locks::MANUAL, Progress::default()),
+            result: ranked(locks::MANUAL, None),
         }
     }
 

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use base::clock::{self, Clock};
 use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 
 use io::Mapping;
 use table::BlockCache;
 use table::cache::Reservation;
 
+use crate::locks;
 use crate::memtable_pool::MemtablePool;
 
 /// The cache is charged in steps of this many bytes, as RocksDB does.
@@ -80,8 +81,8 @@ impl WriteBufferManager {
             allow_stall: AtomicBool::new(allow_stall),
             used: AtomicUsize::new(0),
             active: AtomicUsize::new(0),
-            cache: cache.map(|c| Mutex::new(charge(c))),
-            sealed: Mutex::default(),
+            cache: cache.map(|c| ranked(locks::CACHE_CHARGE, charge(c))),
+            sealed: ranked(locks::WRITE_BUFFERS, Sealed::default()),
             flushing: AtomicUsize::new(0),
             freed: Condvar::new(),
             slabs: MemtablePool::default(),

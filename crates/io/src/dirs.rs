@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::sync::atomic::{AtomicU64, Ordering};
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Mutex, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 
+use crate::locks;
 use crate::{File, FileLock, FileSystem, Metadata, OpenHow, Probe};
 
 /// The parent directory of `path`; `.` instead of an empty path.
@@ -60,7 +61,7 @@ pub fn hold(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<Arc<dyn FileSystem>>
         inner: fs.hold(dir)?.unwrap_or_else(|| Arc::clone(fs)),
         dir: Arc::new(Dir {
             path: dir.to_path_buf(),
-            syncing: Mutex::default(),
+            syncing: ranked(locks::DIRECTORY, ()),
             failed: AtomicU64::new(0),
         }),
     }))

@@ -21,6 +21,7 @@ mod dirs;
 pub mod huge;
 pub mod large;
 pub mod limiter;
+mod locks;
 pub mod memory;
 pub mod posix;
 pub mod probe;

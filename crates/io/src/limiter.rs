@@ -23,8 +23,9 @@ use std::time::Duration;
 use base::Result;
 use base::clock::{self, Clock};
 use base::rng::Rng;
-use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 
+use crate::locks;
 use crate::{Advice, File, SyncKind, WriteSync};
 
 /// How urgent a request is.
@@ -111,7 +112,7 @@ impl RateLimiter {
         Self {
             clock,
             mode: options.mode,
-            bucket: Mutex::new(bucket),
+            bucket: ranked(locks::LIMITER, bucket),
             served: Condvar::new(),
         }
     }

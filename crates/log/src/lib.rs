@@ -63,6 +63,7 @@ mod deflate;
 pub mod fence;
 pub mod format;
 mod inflate;
+mod locks;
 #[cfg(loom)]
 pub mod models;
 pub mod names;

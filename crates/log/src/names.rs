@@ -15,9 +15,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, Result};
 use io::{FileSystem, NewNames};
+
+use crate::locks;
 
 /// The names in one directory.
 #[derive(Debug)]
@@ -67,8 +69,8 @@ impl Names {
         Self {
             fs,
             dir,
-            syncing: Mutex::default(),
-            state: Mutex::default(),
+            syncing: ranked(locks::NAMES_SYNC, ()),
+            state: ranked(locks::NAMES, State::default()),
         }
     }
 

@@ -31,9 +31,11 @@ use std::time::Duration;
 
 use base::clock::{self, Clock};
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use base::sync::{Condvar, Mutex, PoisonError};
+use base::sync::{Condvar, Mutex, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 use io::{File, FileSystem, NewNames, OpenHow, SyncKind};
+
+use crate::locks;
 
 /// Name of the directory beside the logs.
 pub const DIR: &str = "log-pool";
@@ -241,14 +243,14 @@ impl Pool {
             options,
             next: AtomicU64::new(next),
             last_bytes: AtomicU64::new(last_bytes),
-            ready: Mutex::default(),
-            left: Mutex::new(left),
-            retired: Mutex::default(),
-            recycled: Mutex::default(),
-            reserve: Mutex::new(reserve),
-            unfit: Mutex::default(),
+            ready: ranked(locks::POOL_READY, Vec::new()),
+            left: ranked(locks::POOL_FILES, left),
+            retired: ranked(locks::POOL_RETIRED, Vec::new()),
+            recycled: ranked(locks::POOL_RECYCLED, Vec::new()),
+            reserve: ranked(locks::POOL_FILES, reserve),
+            unfit: ranked(locks::POOL_FILES, Vec::new()),
             unfit_due: AtomicU64::new(0),
-            bench: Mutex::default(),
+            bench: ranked(locks::POOL_BENCH, Bench::default()),
             put_down: Condvar::new(),
             starved: AtomicBool::new(false),
         })

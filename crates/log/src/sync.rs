@@ -17,10 +17,11 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use base::sync::atomic::{AtomicU64, Ordering};
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, Result};
 use io::{File, SyncKind};
 
+use crate::locks;
 use crate::names::Names;
 
 /// A position in one log file: bytes from its start.
@@ -63,7 +64,7 @@ impl Watermarks {
             durable: AtomicU64::new(offset),
             failure: OnceLock::new(),
             names: OnceLock::new(),
-            device: Mutex::default(),
+            device: ranked(locks::DEVICE, Device::default()),
         }
     }
 

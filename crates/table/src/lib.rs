@@ -27,6 +27,7 @@ pub mod footer;
 pub mod handle;
 mod index;
 pub mod iter;
+mod locks;
 pub mod options;
 pub mod props;
 pub mod reader;

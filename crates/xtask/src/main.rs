@@ -18,6 +18,7 @@ mod driver;
 mod fuzz;
 mod generate;
 mod limit;
+mod lock_table;
 mod loom;
 mod miri;
 mod mutants;

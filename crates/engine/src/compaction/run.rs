@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::stats::{Activity, Ticker};
 use base::sync::atomic::{AtomicBool, Ordering as Atomic};
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber, ValueType, key};
 use io::IoPriority;
 use table::InternalIterator;
@@ -26,6 +26,7 @@ use crate::files;
 use crate::filter::{FilterContext, TableCreationReason};
 use crate::jobs;
 use crate::listener::SubcompactionJobInfo;
+use crate::locks;
 use crate::options::CompactionStyle;
 use crate::read::level::LevelIter;
 use crate::read::merging::MergingIter;
@@ -70,7 +71,7 @@ pub(crate) fn run(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result
         snapshots,
         progress: Progress::new(level0, records(pick)),
         failed: AtomicBool::new(false),
-        made: Mutex::new(Vec::new()),
+        made: ranked(locks::OUTPUTS, Vec::new()),
     };
     let written = job.run()?;
     job.made().clear();

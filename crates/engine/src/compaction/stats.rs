@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+
+use crate::locks;
 
 /// The work that had a level as output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -154,12 +156,22 @@ pub(crate) struct Told {
 }
 
 /// The statistics of a family's flushes and compactions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Compactions {
     work: Mutex<Work>,
     told: Mutex<Told>,
     /// By level, for `kRoundRobin`: where the level's next compaction starts.
     cursors: Mutex<Vec<Option<Vec<u8>>>>,
+}
+
+impl Default for Compactions {
+    fn default() -> Self {
+        Self {
+            work: ranked(locks::LEAF, Work::default()),
+            told: ranked(locks::LEAF, Told::default()),
+            cursors: ranked(locks::LEAF, Vec::new()),
+        }
+    }
 }
 
 impl Compactions {

@@ -9,9 +9,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use base::sync::thread::JoinHandle;
-use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 
 use base::threads::Threads;
+
+use crate::locks;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -22,7 +24,6 @@ pub(crate) struct CompressionPool {
     starter: Arc<dyn Threads>,
 }
 
-#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -35,6 +36,15 @@ struct State {
     idle: usize,
     threads: Vec<JoinHandle<()>>,
     closing: bool,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            state: ranked(locks::LEAF, State::default()),
+            changed: Condvar::new(),
+        }
+    }
 }
 
 impl Shared {

@@ -13,10 +13,11 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use base::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use base::sync::{self, Mutex, PoisonError};
+use base::sync::{self, Mutex, PoisonError, ranked};
 
 use io::{MAPPINGS_ARE_USED, Mapping};
 
+use crate::locks;
 use crate::write_buffer_manager::Tracker;
 
 /// Alignment in bytes of every allocation.
@@ -156,7 +157,7 @@ impl Arena {
     pub(crate) fn new(block_size: usize, tracker: Option<Tracker>) -> Self {
         Self {
             current: AtomicPtr::new(std::ptr::null_mut()),
-            chunks: Mutex::default(),
+            chunks: ranked(locks::ARENA, Chunks::default()),
             block_size: block_size.max(4096),
             reserved: AtomicUsize::new(0),
             tracker,

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use base::sync::atomic::{AtomicUsize, Ordering};
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Mutex, PoisonError, ranked};
 use base::{Comparator, SequenceNumber};
 
+use crate::locks;
 use crate::read::range_del::{self, Fragments, Span};
 
 /// This many tombstones make up a run that is not cut again.
@@ -36,13 +37,23 @@ struct Cut {
 }
 
 /// The tombstones. Inserts and reads may run at the same time.
-#[derive(Default)]
 pub(super) struct Tombstones {
     /// The number of tombstones; if it is 0, readers need not look any further.
     count: AtomicUsize,
     bytes: AtomicUsize,
     state: Mutex<State>,
     cut: ArcSwapOption<Cut>,
+}
+
+impl Default for Tombstones {
+    fn default() -> Self {
+        Self {
+            count: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            state: ranked(locks::MEMTABLE, State::default()),
+            cut: ArcSwapOption::default(),
+        }
+    }
 }
 
 impl Tombstones {

@@ -17,10 +17,12 @@ use std::cmp::Ordering;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
 
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Comparator, key};
 
 use super::arena::Arena;
+
+use crate::locks;
 
 const HEADER: usize = 8;
 
@@ -67,7 +69,7 @@ impl Vector {
         Self {
             arena,
             comparator,
-            entries: Mutex::default(),
+            entries: ranked(locks::MEMTABLE, Vec::new()),
             sorted: OnceLock::new(),
         }
     }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use base::rng::Rng;
 use base::stats::Activity;
-use base::sync::Mutex;
+use base::sync::ranked;
 use base::{Comparator, Error, FileNumber, Result};
 use io::FileSystem;
 
@@ -37,6 +37,7 @@ use crate::file_copies::parent;
 use crate::files::{self, FileKind};
 use crate::info_log::{InfoLog, Rolling};
 use crate::jobs::{self, CompressionPool};
+use crate::locks;
 use crate::options::dump;
 use crate::options::memory::Budget;
 use crate::options::sanitize;
@@ -246,8 +247,8 @@ impl Opening {
                 COMPRESSION_THREADS_MAX,
                 Arc::clone(&env.threads),
             )),
-            prepopulated: Mutex::default(),
-            latencies: Mutex::default(),
+            prepopulated: ranked(locks::LEAF, BTreeMap::new()),
+            latencies: ranked(locks::LEAF, BTreeMap::new()),
             env,
         };
         let write_buffers = options.env.write_buffer_manager.clone();

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use base::SequenceNumber;
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+
+use crate::locks;
 
 /// The snapshots at one sequence number.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,7 +33,7 @@ const NONE: u64 = u64::MAX;
 impl Default for SnapshotList {
     fn default() -> Self {
         Self {
-            live: Mutex::default(),
+            live: ranked(locks::SNAPSHOTS, BTreeMap::new()),
             oldest: AtomicU64::new(NONE),
             released: AtomicBool::new(false),
         }

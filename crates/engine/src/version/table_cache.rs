@@ -22,10 +22,11 @@ use std::sync::{Arc, Weak};
 
 use base::perf::{self, PerfCounter};
 use base::stats::{HistogramKind, Ticker};
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 use table::Reader;
 
+use crate::locks;
 use crate::options::{DbOptions, Env};
 
 /// Descriptors that RocksDB reserves for files other than tables.
@@ -48,7 +49,7 @@ impl TableCache {
         Self {
             capacity: AtomicUsize::new(capacity(options)),
             open: AtomicUsize::new(0),
-            ring: Mutex::default(),
+            ring: ranked(locks::OPEN_TABLES, VecDeque::new()),
         }
     }
 
@@ -65,7 +66,7 @@ impl TableCache {
         }
         let slot = Arc::new(OnDemand {
             again: reader.options_to_open_again(),
-            reader: Mutex::new(Some(Arc::clone(reader))),
+            reader: ranked(locks::READER, Some(Arc::clone(reader))),
             used: AtomicBool::new(false),
             source,
             cache: Arc::clone(self),

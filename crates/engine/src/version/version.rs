@@ -12,19 +12,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering as Atomic};
 
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Mutex, PoisonError, ranked};
 use base::{Comparator, Error, FileNumber, Result, SequenceNumber, key};
 use table::Properties;
 
 use super::edit::{FileMetaData, VersionEdit};
 use super::table_cache::{Opened, Slot};
+use crate::locks;
 use crate::read::range_del::{self, FileTombstones};
 
 /// Collects the paths of files that nothing refers to any more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Janitor {
     /// With the sizes in bytes of table files.
     paths: Mutex<Vec<(PathBuf, u64)>>,
+}
+
+impl Default for Janitor {
+    fn default() -> Self {
+        Self {
+            paths: ranked(locks::LEAF, Vec::new()),
+        }
+    }
 }
 
 impl Janitor {

@@ -19,13 +19,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, FileNumber, Result};
 use io::{File, FileSystem, OpenHow};
 
 use crate::batch::HEADER_LEN;
 use crate::files::{self, FileKind};
 use crate::info_log::InfoLog;
+use crate::locks;
 use crate::options::Options;
 use archive::Archive;
 
@@ -123,8 +124,8 @@ impl Wal {
             fs: Arc::clone(&options.env.fs),
             archive: Archive::new(&dir, options),
             dir,
-            pins: Mutex::default(),
-            first_sequences: Mutex::default(),
+            pins: ranked(locks::LOG_PINS, BTreeMap::new()),
+            first_sequences: ranked(locks::LOG_SEQUENCES, BTreeMap::new()),
         })
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use base::stats::{HistogramKind, Ticker};
 use base::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 
 use super::group::Lead;
@@ -26,6 +26,7 @@ use crate::compaction::candidates::pending_compaction_bytes;
 use crate::family::{Family, FamilySet};
 use crate::info_log::Event;
 use crate::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
+use crate::locks;
 use crate::shared::Shared;
 use crate::state::check_not_canceled;
 use crate::write_buffer_manager::WriteBufferManager;
@@ -67,7 +68,7 @@ impl Stall {
             shaping: AtomicBool::new(false),
             condition: AtomicU8::new(0),
             allowance: AtomicI64::new(0),
-            controller: Mutex::new(Controller::new(delayed_write_rate)),
+            controller: ranked(locks::LEAF, Controller::new(delayed_write_rate)),
             memory_stops: AtomicU64::new(0),
         }
     }

@@ -17,12 +17,13 @@ use std::sync::Arc;
 
 use base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use base::sync::thread::{self, Thread};
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, Result};
 
 use super::plan::{Patience, Plan};
 use crate::batch::WriteBatch;
 use crate::family::Epoch;
+use crate::locks;
 
 /// What a writer brings.
 pub(crate) struct Request {
@@ -191,7 +192,7 @@ impl Drop for Held<'_> {
 impl Queue {
     pub(crate) fn new(barging: bool) -> Self {
         Self {
-            waiting: Mutex::default(),
+            waiting: ranked(locks::QUEUE, Waiting::default()),
             barging,
         }
     }
@@ -256,9 +257,9 @@ impl Queue {
                 return Turn::Done(Err(e.clone()));
             }
             let me = Arc::new(Follower {
-                request: Mutex::new(Some(request)),
-                outcome: Mutex::new(None),
-                task: Mutex::new(None),
+                request: ranked(locks::WRITER, Some(request)),
+                outcome: ranked(locks::WRITER, None),
+                task: ranked(locks::WRITER, None),
                 signal: AtomicU32::new(WAITING),
                 asleep: AtomicBool::new(false),
                 thread: thread::current(),
@@ -456,7 +457,7 @@ impl Parallel {
         let group = Arc::new(Self {
             left: AtomicUsize::new(followers.len()),
             leader: thread::current(),
-            failure: Mutex::new(None),
+            failure: ranked(locks::LEAF, None),
         });
         for f in followers {
             *f.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&group));

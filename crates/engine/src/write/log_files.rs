@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use base::stats::{Statistics, Ticker};
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{FileNumber, Result, ValueType};
 use io::{Create, File, FileSystem, OpenHow, Probe};
 use log::{LogOptions, Names, Pool, PoolOptions, TailPolicy, Taken, WalSync};
@@ -19,6 +19,7 @@ use super::pace::Pace;
 use super::unit::direct_unit;
 use crate::batch::HEADER_LEN;
 use crate::files;
+use crate::locks;
 use crate::options::{Options, WalCompression, WalIoMode, WalTailPolicy};
 
 /// Groups are filled up with empty batches.
@@ -139,7 +140,7 @@ impl LogFiles {
             depth: db.wal_pipeline_depth,
             recyclable: recycle > 0,
             compressed: db.wal_compression == WalCompression::Zstd,
-            recyclable_logs: Mutex::default(),
+            recyclable_logs: ranked(locks::LEAF, BTreeSet::new()),
             statistics: options.env.statistics.clone(),
         })
     }

@@ -10,11 +10,13 @@
 
 use std::collections::VecDeque;
 
-use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 
 use super::plan::Patience;
 use super::watermark::Watermark;
+
+use crate::locks;
 
 /// See the module.
 pub(crate) struct Order {
@@ -171,10 +173,13 @@ impl Order {
     /// An order that continues after the sequence number `last`.
     pub(crate) fn after(last: u64) -> Self {
         Self {
-            state: Mutex::new(State {
-                allocated: last,
-                ..State::default()
-            }),
+            state: ranked(
+                locks::ORDER,
+                State {
+                    allocated: last,
+                    ..State::default()
+                },
+            ),
             changed: Condvar::new(),
             visible: Watermark::at(last),
         }

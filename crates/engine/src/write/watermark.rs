@@ -8,16 +8,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
 use base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, Result};
 
 use crate::listener;
+use crate::locks;
 
 /// A callback that is told once that a sequence number was reached, or why it will not be.
 pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Watermark {
     reached: AtomicU64,
     /// Number of waiters of any kind. A waiter is counted before it looks at `reached` for the last time.
@@ -75,7 +75,10 @@ impl Watermark {
     pub(crate) fn at(sequence: u64) -> Self {
         Self {
             reached: AtomicU64::new(sequence),
-            ..Self::default()
+            waiting: AtomicUsize::new(0),
+            undelivered: AtomicBool::new(false),
+            state: ranked(locks::LEAF, State::default()),
+            changed: Condvar::new(),
         }
     }
 

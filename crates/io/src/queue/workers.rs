@@ -5,11 +5,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::sync::thread::JoinHandle;
-use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
 
 use super::{Done, Request, run, signal};
+
+use crate::locks;
 
 /// Maximum number of threads: more of them would not keep a device busier.
 const THREADS_MAX: u32 = 64;
@@ -73,7 +75,7 @@ impl Workers {
     /// Errors: not one thread could be started.
     pub(super) fn start(depth: u32, threads: &dyn Threads, event: &Arc<OwnedFd>) -> Result<Self> {
         let shared = Arc::new(Shared {
-            state: Mutex::default(),
+            state: ranked(locks::QUEUE, State::default()),
             work: Condvar::new(),
             done: Condvar::new(),
             event: Arc::clone(event),

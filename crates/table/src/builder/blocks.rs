@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use base::sync::{Condvar, Mutex, PoisonError};
+use base::sync::{Condvar, Mutex, PoisonError, ranked};
 use base::{Comparator, Error, Result};
 
 use super::index::IndexBuilder;
@@ -23,6 +23,7 @@ use crate::block::Block;
 use crate::cache::{BlockCache, CacheKey};
 use crate::checksum::{self, ChecksumType};
 use crate::compress::{self, CompressionSettings, CompressionType, dictionary};
+use crate::locks;
 
 /// Maximum number of threads that are used.
 const THREADS_MAX: u32 = 64;
@@ -97,10 +98,19 @@ struct Done {
 }
 
 /// The place for a job's result.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
     result: Mutex<Option<Result<Done>>>,
     ready: Condvar,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self {
+            result: ranked(locks::COMPRESSED, None),
+            ready: Condvar::new(),
+        }
+    }
 }
 
 impl Slot {

@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use base::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use base::sync::{Memory, Mutex, MutexGuard, PoisonError};
+use base::sync::{Memory, Mutex, MutexGuard, PoisonError, ranked};
 
 use super::{BlockCache, CacheKey, Pinned};
 use crate::block::Block;
+use crate::locks;
 
 /// State of an entry: two bits for EMPTY, BUSY or LIVE, then the CLOCK count, then the number of pins.
 const STATE_SHIFT: u32 = 62;
@@ -184,7 +185,7 @@ impl Shard {
             tables: [const { OnceLock::new() }; TABLES],
             chunks: [const { OnceLock::new() }; CHUNKS],
             usage: AtomicUsize::new(0),
-            writer: Mutex::default(),
+            writer: ranked(locks::CACHE_SHARD, Writer::default()),
         };
         shard.table_at(0);
         shard

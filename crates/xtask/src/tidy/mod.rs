@@ -8,6 +8,7 @@ mod changelog;
 mod crates;
 mod files;
 mod links;
+mod locks;
 pub(crate) mod map;
 mod modules;
 mod words;
@@ -99,5 +100,6 @@ fn check(tree: &Tree) -> Findings {
     crates::check(tree, &map, &mut out);
     changelog::check(tree, &mut out);
     links::check(tree, &mut out);
+    locks::check(tree, &mut out);
     out
 }

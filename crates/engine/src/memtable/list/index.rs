@@ -26,10 +26,12 @@ use std::marker::PhantomData;
 use std::ptr;
 
 use base::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-use base::sync::{Memory, Mutex, MutexGuard, PoisonError};
+use base::sync::{Memory, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Comparator, key};
 
 use super::{Arena, Entry, LINE, Target, prefetch};
+
+use crate::locks;
 
 /// Slots of a block: with the header, a block fills thirteen cache lines. In models, blocks are split after
 /// few inserts.
@@ -413,7 +415,7 @@ impl Index {
     pub(super) unsafe fn new(arena: &Arena) -> Self {
         Self {
             root: AtomicPtr::new(Block::make(Room::new(arena), 0, ptr::null_mut()).pointer()),
-            writing: Mutex::default(),
+            writing: ranked(locks::MEMTABLE, ()),
         }
     }
 

@@ -1,0 +1,63 @@
+//! The locks of a database, in their order: a thread that holds one may wait only for those below it.
+//!
+//! Debug builds check the order at every lock ([`base::sync::ranked`]). ARCHITECTURE.md has the same table, which
+//! `cargo xtask gen` makes of this file and of `locks.rs` of the crates below the engine, whose ranks come after these.
+//!
+//! Reads take none of the first ones: they load a family's View and the last sequence number. Two things that are no
+//! mutexes have a place too. The lead of a queue of writers comes before [`LOG_SWITCH`]. The gate of the order, closed
+//! while memtables are rotated, comes before [`VERSIONS`].
+
+use base::sync::Rank;
+
+/// `Db`: the end of a database, which one caller brings about.
+pub(crate) const CLOSING: Rank = Rank::new(10, "closing");
+/// `Shared`: held while options change, and while an OPTIONS file is written.
+pub(crate) const OPTIONS: Rank = Rank::new(12, "options");
+/// `Shared`: held while files are deleted; how often deletions are disabled.
+pub(crate) const DELETIONS: Rank = Rank::new(14, "deletions");
+/// `Shared`: without `allow_concurrent_memtable_write`, held while a group is inserted.
+pub(crate) const MEMTABLE_WRITER: Rank = Rank::new(16, "memtable writer");
+/// `Shared`: the set of versions and the MANIFEST.
+pub(crate) const VERSIONS: Rank = Rank::new(18, "versions");
+/// `Shared`: held while the next log is made.
+pub(crate) const LOG_SWITCH: Rank = Rank::new(20, "log switch");
+/// `Wal`: logs that must not be deleted while they are read.
+pub(crate) const LOG_PINS: Rank = Rank::new(22, "log pins");
+/// `Wal`: the first sequence numbers of logs that were read.
+pub(crate) const LOG_SEQUENCES: Rank = Rank::new(24, "log sequences");
+/// `Shared`: the active log.
+pub(crate) const LOG: Rank = Rank::new(26, "log");
+/// `Queue`: the writers that wait.
+pub(crate) const QUEUE: Rank = Rank::new(28, "queue of writers");
+/// `Follower`: a waiting writer's batch, its task and its result.
+pub(crate) const WRITER: Rank = Rank::new(30, "waiting writer");
+/// `Order`: the tickets, and the gate.
+pub(crate) const ORDER: Rank = Rank::new(32, "order of writes");
+/// `SnapshotList`: the snapshots.
+pub(crate) const SNAPSHOTS: Rank = Rank::new(34, "snapshots");
+/// `Shared`: which jobs run, which logs live, the failure.
+pub(crate) const STATE: Rank = Rank::new(36, "state");
+/// `ManualCompaction`: how far a call has come, and its result.
+pub(crate) const MANUAL: Rank = Rank::new(38, "manual compaction");
+/// `Family`: memtables that are kept as history.
+pub(crate) const HISTORY: Rank = Rank::new(40, "memtable history");
+/// A memtable's index, its range deletions, its list of entries.
+pub(crate) const MEMTABLE: Rank = Rank::new(42, "memtable");
+/// `Arena`: a memtable's memory.
+pub(crate) const ARENA: Rank = Rank::new(44, "arena");
+/// `MemtablePool`: memory that no memtable uses.
+pub(crate) const MEMORY_POOL: Rank = Rank::new(46, "memtable pool");
+/// `WriteBufferManager`: memtables whose memory is waited for.
+pub(crate) const WRITE_BUFFERS: Rank = Rank::new(48, "write buffers");
+/// `WriteBufferManager`: what memtables have of the block cache.
+pub(crate) const CACHE_CHARGE: Rank = Rank::new(50, "charge of the cache");
+/// `Run`: the files that a compaction has made.
+pub(crate) const OUTPUTS: Rank = Rank::new(52, "outputs of a compaction");
+/// `TableCache`: the tables that are open.
+pub(crate) const OPEN_TABLES: Rank = Rank::new(54, "open tables");
+/// `OnDemand`: one table's reader, held while it is opened.
+pub(crate) const READER: Rank = Rank::new(56, "reader of a table");
+/// Small ones. Whoever holds one takes no other of these, but may write to LOG.
+pub(crate) const LEAF: Rank = Rank::new(70, "leaf of the engine");
+/// `InfoLog`: the file LOG.
+pub(crate) const INFO_LOG: Rank = Rank::new(72, "LOG");

@@ -1,0 +1,10 @@
+//! The locks of this crate, in their order: see `base::sync::Rank`. Those of the crates that use it come before them.
+
+use base::sync::Rank;
+
+/// `NewNames` and `Dirs`: held while a directory is synced.
+pub(crate) const DIRECTORY: Rank = Rank::new(150, "sync of a directory");
+/// `RateLimiter`: bytes that may be written.
+pub(crate) const LIMITER: Rank = Rank::new(152, "rate limiter");
+/// The threads of a queue: what they are to do.
+pub(crate) const QUEUE: Rank = Rank::new(154, "queue of requests");
