@@ -74,7 +74,7 @@ impl Running {
         shared.check_idle();
         shared.tables.compressors.end();
         let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
-        shared.durable.fail(&closed);
+        shared.wal.durable.fail(&closed);
         // A panic of the file system must not keep the remaining letters from the listeners.
         let delete = AssertUnwindSafe(|| shared.delete_obsolete_files());
         if !shared.read_only && catch_unwind(delete).is_err() {

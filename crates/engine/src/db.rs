@@ -413,7 +413,7 @@ impl Db {
     /// The sequence number up to which every logged write survives a power cut. Writes with `disable_wal` are not
     /// covered.
     pub fn durable_seq(&self) -> u64 {
-        self.shared.durable.get()
+        self.shared.wal.durable.get()
     }
 
     /// Waits until the logged write with sequence number `seq` and all earlier ones survive a power cut. Syncs the
@@ -623,7 +623,7 @@ impl Db {
         let number = number.ok_or_else(|| {
             Error::not_supported("the current log of a database that is open for reading only")
         })?;
-        self.shared.wal.describe(number)
+        self.shared.wal.directory.describe(number)
     }
 
     /// The writes from sequence number `sequence` on, batch by batch. Iteration begins with the batch that contains

@@ -56,7 +56,7 @@ pub(crate) fn prepare(
             "Column family already exists: {name}"
         )));
     }
-    let log_number = db.active_log_number()?;
+    let log_number = db.wal.number()?;
     let levels = options.cf.num_levels.unsigned_abs() as usize;
     let version = Arc::new(Version::empty(
         options.comparator.clone(),

@@ -145,14 +145,14 @@ impl Db {
     /// more.
     pub fn disable_file_deletions(&self) {
         self.shared.disable_file_deletions();
-        if let Ok(files) = self.shared.log_files() {
+        if let Ok(files) = self.shared.wal.log_files() {
             files.hold_pool();
         }
     }
 
     /// Ends one [`Db::disable_file_deletions`]. Ending the last one deletes the files that are no longer needed.
     pub fn enable_file_deletions(&self) {
-        if let Ok(files) = self.shared.log_files() {
+        if let Ok(files) = self.shared.wal.log_files() {
             files.release_pool();
             self.shared.wake(); // the pool is filled again
         }

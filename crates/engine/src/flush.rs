@@ -139,7 +139,7 @@ fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
     }
     sync_older_logs(db)?;
     // Done before taking the MANIFEST's lock, so that threads that wait for the lock do not wait for this.
-    db.log_files()?.names().make_newest_durable()?;
+    db.wal.log_files()?.names().make_newest_durable()?;
     let done = install(db, made, resuming)?;
     for w in &done {
         finished(db, w);
@@ -168,10 +168,10 @@ fn sync_older_logs(db: &Shared) -> Result<()> {
         return Ok(());
     }
     // Sync without holding the log, so that writers can go on.
-    for log in db.with_log(|log| Ok(log.closed_unsynced()))? {
+    for log in db.wal.with(|log| Ok(log.closed_unsynced()))? {
         log.sync()?;
     }
-    db.with_log(|log| {
+    db.wal.with(|log| {
         log.note_closed();
         Ok(())
     })?;

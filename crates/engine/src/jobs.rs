@@ -30,7 +30,7 @@ use crate::persist;
 use crate::properties;
 use crate::shared::Shared;
 use crate::state::State;
-use crate::write::log_files::LogFiles;
+use crate::wal::log_files::LogFiles;
 use crate::write::{admit, pending};
 
 pub(crate) use compressors::CompressionPool;
@@ -152,14 +152,14 @@ impl Jobs {
     /// close.
     pub(crate) fn start(&mut self, db: &Arc<Shared>) -> Result<()> {
         self.follow_options(db)?;
-        if db.log_files().is_ok_and(LogFiles::uses_pool) {
+        if db.wal.log_files().is_ok_and(LogFiles::uses_pool) {
             self.spawn("ironstone:pool", db, fill_pool)?;
         }
         self.spawn("ironstone:wal", db, pending::run)?;
         if !db.env().listeners.is_empty() {
             self.spawn("ironstone:tell", db, courier::run)?;
         }
-        if db.wal.archives() {
+        if db.wal.directory.archives() {
             self.spawn("ironstone:purge", db, purge_archive)?;
         }
         Ok(())
@@ -298,7 +298,9 @@ pub(crate) type Work = Box<dyn FnOnce(&Arc<Shared>) -> Result<()>>;
 
 /// Keeps the pool of log files filled.
 fn fill_pool(db: &Arc<Shared>) {
-    let Ok(files) = db.log_files() else { return };
+    let Ok(files) = db.wal.log_files() else {
+        return;
+    };
     let mut state = db.state();
     while !state.closing {
         let Some(pool) = files.pool_to_fill() else {
@@ -351,7 +353,7 @@ fn give_way(db: &Shared, bytes: u64) -> bool {
 
 /// Deletes archived logs at regular intervals, so that this also happens when nothing else triggers it.
 fn purge_archive(db: &Arc<Shared>) {
-    let period = Duration::from_secs(db.wal.purge_interval_seconds());
+    let period = Duration::from_secs(db.wal.directory.purge_interval_seconds());
     every(db, || Some(period), || db.purge_archive());
 }
 

@@ -89,6 +89,7 @@ mod ttl;
 mod values;
 pub mod version;
 mod wal;
+mod watermark;
 mod write;
 mod write_buffer_manager;
 

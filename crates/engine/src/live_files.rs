@@ -138,7 +138,7 @@ pub(crate) fn capture(
     _guard: &NoDeletions<'_>,
 ) -> Result<Capture> {
     if db.read_only {
-        return Err(crate::shared::read_only());
+        return Err(crate::wal::read_only());
     }
     {
         // Callbacks run after the lock is released.
@@ -221,7 +221,7 @@ fn between_writes(db: &Shared) -> Result<Capture> {
 /// The total number of bytes in all live logs.
 fn log_bytes(db: &Shared) -> u64 {
     let older: u64 = db.state().logs.values().sum();
-    older + db.log_bytes.load(std::sync::atomic::Ordering::Relaxed)
+    older + db.wal.bytes()
 }
 
 /// The entry for a table.
@@ -257,18 +257,18 @@ fn options_of_a_copy(db: &Shared) -> String {
 /// The logs from number `first` on; of the active one only the durable part.
 fn logs(db: &Shared, first: FileNumber) -> Result<Vec<LiveFileStorageInfo>> {
     let mut out = Vec::new();
-    for (number, kind) in db.wal.numbers()? {
+    for (number, kind) in db.wal.directory.numbers()? {
         if kind != WalFileKind::Alive || number < first {
             continue;
         }
-        let path = db.wal.path(number);
-        let size = match db.durable_end(number) {
+        let path = db.wal.directory.path(number);
+        let size = match db.wal.durable_end(number) {
             Some(size) => size,
             None => db.env().fs.metadata(&path)?.len,
         };
         out.push(LiveFileStorageInfo {
             relative_filename: format!("{number}.log"),
-            directory: db.wal.dir().to_path_buf(),
+            directory: db.wal.directory.dir().to_path_buf(),
             file_number: number.0,
             file_type: FileKind::Wal,
             size,

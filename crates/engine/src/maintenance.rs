@@ -415,7 +415,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     } else {
         Ok(())
     };
-    let wanted = *db.lock_wanted() > db.durable.get();
+    let wanted = *db.wal.lock_wanted() > db.wal.durable.get();
     let log = needed_end(db).and_then(|end| {
         if wanted || end.is_some() {
             submit::sync_unasked(db)?;
@@ -443,7 +443,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
 /// Number and end of the last log, if it is needed.
 fn needed_end(db: &Shared) -> Result<Option<(u64, u64)>> {
     let needed = db.lock_versions().min_log_number_to_keep;
-    let (number, end) = db.with_log(|log| Ok(log.last_end()))?;
+    let (number, end) = db.wal.with(|log| Ok(log.last_end()))?;
     Ok((end > 0 && number >= needed).then_some((number, end)))
 }
 
@@ -454,7 +454,10 @@ fn mark_end(db: &Shared) -> Result<()> {
     let Some(end) = needed_end(db)? else {
         return Ok(());
     };
-    if !db.with_log(|log| Ok(log.is_durable() && log.last_end() == end))? {
+    if !db
+        .wal
+        .with(|log| Ok(log.is_durable() && log.last_end() == end))?
+    {
         return Ok(()); // somebody is still writing
     }
     if let Err(e) = db.manifest().mark_log_end(end) {

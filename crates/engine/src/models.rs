@@ -33,10 +33,10 @@ use crate::family::Epoch;
 use crate::memtable::arena::Arena;
 use crate::memtable::{Iter, Memtable, Settings};
 use crate::options::{MemtableFactory, WriteOptions};
+use crate::watermark::Watermark;
 use crate::write::group::{Group, Queue, Request, Turn};
 use crate::write::order::Order;
 use crate::write::plan::{Patience, Plan};
-use crate::write::watermark::Watermark;
 
 fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {

@@ -84,14 +84,14 @@ impl Shared {
             state.undeleted.keys().copied().collect::<Vec<_>>()
         };
         // A database that is open for reading only has none.
-        let unneeded = self.lock_log().as_mut().map(|l| l.take_unneeded(needed));
+        let unneeded = self.wal.lock().as_mut().map(|l| l.take_unneeded(needed));
         drop(unneeded);
         for &number in &logs {
-            if self.obsolete_log(number, || self.log_files()?.discard(number)) {
+            if self.obsolete_log(number, || self.wal.log_files()?.discard(number)) {
                 self.state().undeleted.remove(&number);
             }
         }
-        self.wal.purge(&self.info_log);
+        self.wal.directory.purge(&self.info_log);
         let mut rest = Rest {
             janitor: &self.tables.janitor,
             paths: self.tables.janitor.take().into(),
@@ -125,7 +125,7 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if *disabled == 0 {
-            self.wal.purge(&self.info_log);
+            self.wal.directory.purge(&self.info_log);
         }
     }
 
@@ -184,8 +184,8 @@ impl Shared {
         number: FileNumber,
         discard: impl FnOnce() -> Result<()>,
     ) -> bool {
-        let path = self.wal.path(number);
-        match self.wal.obsolete(number, discard) {
+        let path = self.wal.directory.path(number);
+        match self.wal.directory.obsolete(number, discard) {
             Ok(Fate::Gone) => self
                 .info_log
                 .info(format_args!("Delete {}", path.display())),

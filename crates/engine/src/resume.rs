@@ -14,7 +14,7 @@ use base::{Error, ErrorKind, FileNumber, Result};
 use crate::family::Family;
 use crate::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
 use crate::shared::{MENDING, Shared};
-use crate::write::log_files::LogKind;
+use crate::wal::log_files::LogKind;
 
 /// The shortest and the longest pause between two attempts to resume on a full device.
 const PAUSE_MIN_NANOS: u64 = 250_000_000;
@@ -145,7 +145,7 @@ impl Drop for Refused<'_> {
         let Some(error) = self.error else { return };
         let mut state = self.db.state();
         state.failure.get_or_insert_with(|| error.clone());
-        self.db.durable.fail(error);
+        self.db.wal.durable.fail(error);
     }
 }
 
@@ -204,22 +204,22 @@ fn check_not_canceled(db: &Shared) -> Result<()> {
 fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     let families: Vec<Arc<Family>> = db.families.load().iter().cloned().collect();
     // The log first: the names of logs before it may be what failed.
-    let files = db.log_files()?;
+    let files = db.wal.log_files()?;
     let mut number = db.numbers.take();
     let mut new = files.create(number, LogKind::Buffered)?;
     db.start_manifest_anew()
         .inspect_err(|_| files.discard_unused(number))?;
-    let mut guard = db.lock_log();
+    let mut guard = db.wal.lock();
     let old = loop {
         while guard.as_ref().is_some_and(|log| !log.all_landed()) {
-            guard = db.wait_for_landing(guard, Some(MENDING));
+            guard = db.wal.wait_for_landing(guard, Some(MENDING));
         }
         let Some(log) = guard.as_mut() else {
-            return Err(crate::shared::read_only());
+            return Err(crate::wal::read_only());
         };
         let old = log.number;
         if old < number {
-            log.begin_anew(new, db.durable.get());
+            log.begin_anew(new, db.wal.durable.get());
             break old;
         }
         // Another thread has replaced a failed log meanwhile, by one with a higher number: this one must come after it.
@@ -227,7 +227,7 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
         files.discard_unused(number);
         number = db.numbers.take();
         new = files.create(number, LogKind::Buffered)?;
-        guard = db.lock_log();
+        guard = db.wal.lock();
     };
     drop(guard);
     db.note_new_log(old, number);
@@ -240,7 +240,7 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     // lock, because a failure sets both under it.
     let mut state = db.state();
     state.failure = None;
-    db.durable.resume();
+    db.wal.durable.resume();
     drop(state);
     Ok((families, number))
 }

@@ -14,10 +14,10 @@ use crate::batch::WriteBatch;
 use crate::family::Epoch;
 use crate::memtable::{Memtable, Settings};
 use crate::options::{MemtableFactory, WriteOptions};
+use crate::watermark::Watermark;
 use crate::write::group::{Group, Parallel, Queue, Request, Turn};
 use crate::write::order::Order;
 use crate::write::plan::{Patience, Plan};
-use crate::write::watermark::Watermark;
 
 fn request(n: u64, no_slowdown: bool) -> Request {
     let mut batch = WriteBatch::new();

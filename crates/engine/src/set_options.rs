@@ -21,7 +21,7 @@ use crate::family::Family;
 use crate::options::memory::Budget;
 use crate::options::{ColumnFamilyOptions, DbOptions, text};
 use crate::persist::{self, write_options_file_held};
-use crate::shared::{self, Shared};
+use crate::shared::Shared;
 use crate::write::admit;
 
 /// Options while the database is open.
@@ -95,7 +95,7 @@ impl Told<'_> {
     fn begin(&self, changes: &[(&str, &str)]) -> Result<()> {
         let (log, what) = (&self.db.info_log, &self.what);
         if self.db.read_only {
-            return Err(shared::read_only());
+            return Err(crate::wal::read_only());
         }
         if changes.is_empty() {
             log.warn(format_args!("{what}, empty input"));
@@ -235,6 +235,7 @@ fn follow(shared: &Shared) -> Result<()> {
     let options = Arc::clone(&shared.db_options());
     shared.lock_versions().max_manifest_file_size = options.max_manifest_file_size;
     shared
+        .wal
         .log_files()?
         .set_bytes_per_sync(options.wal_bytes_per_sync);
     shared.stall.set_delayed_write_rate(options.delayed_rate());

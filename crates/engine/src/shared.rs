@@ -27,14 +27,10 @@ use crate::read::snapshot::SnapshotList;
 use crate::state::State;
 use crate::version::VersionSet;
 use crate::version::set::{FileNumbers, Tables};
-use crate::wal::Wal;
+use crate::wal::{Wal, read_only};
 use crate::write::admit::{Attention, Stall};
 use crate::write::group::Queue;
-use crate::write::log_files::LogFiles;
 use crate::write::order::Order;
-use crate::write::slow::Device;
-use crate::write::wal::{ActiveLog, Guard};
-use crate::write::watermark::Watermark;
 use crate::write_buffer_manager::WriteBufferManager;
 
 /// Interval at which a call that may be canceled checks whether it was.
@@ -68,11 +64,6 @@ pub(crate) struct Shared {
 
     /// The order of writes: what is visible, and which groups are halfway.
     pub(crate) order: Order,
-    /// The sequence number up to which all logged writes survive a power cut.
-    pub(crate) durable: Watermark,
-    /// The sequence number up to which `write_async` wants the log to be durable.
-    wanted: Mutex<u64>,
-    wanted_more: Condvar,
     pub(crate) snapshots: Arc<SnapshotList>,
 
     /// Writers that wait for the device, and those that do not.
@@ -80,9 +71,6 @@ pub(crate) struct Shared {
     pub(crate) writers: Queue,
     /// Without `allow_concurrent_memtable_write`, held while a group is inserted.
     pub(crate) memtable_writer: Mutex<()>,
-    /// When the last synced group began; for `wal_min_sync_interval`.
-    pub(crate) last_sync_nanos: AtomicU64,
-    pub(crate) device: Device,
     /// How often `lock_wal` was called without `unlock_wal`.
     pub(crate) wal_locks: Mutex<u32>,
     /// Work for the first of the database's threads that ends: see [`Shared::leave`].
@@ -96,16 +84,7 @@ pub(crate) struct Shared {
     pub(crate) courtesy: Courtesy,
     write_buffers: Arc<WriteBufferManager>,
     pub(crate) versions: Mutex<VersionSet>,
-    /// `None` if the database is open for reading only.
-    log_file: Mutex<Option<ActiveLog>>,
-    /// Signaled when a flight of the log has landed.
-    log_landed: Condvar,
-    /// Held while the next log is made.
-    pub(crate) log_switch: Mutex<()>,
-    log_files: Option<LogFiles>,
-    pub(crate) wal: Arc<Wal>,
-    /// Bytes in the active log.
-    pub(crate) log_bytes: AtomicU64,
+    pub(crate) wal: Wal,
     /// A write with `disable_wal` happened.
     pub(crate) unlogged: AtomicBool,
 
@@ -146,9 +125,7 @@ pub(crate) struct Parts {
     pub(crate) db_id: String,
     pub(crate) last_sequence: u64,
     pub(crate) versions: VersionSet,
-    pub(crate) log_files: Option<LogFiles>,
-    pub(crate) log_file: Option<ActiveLog>,
-    pub(crate) wal: Arc<Wal>,
+    pub(crate) wal: Wal,
     pub(crate) write_buffers: Arc<WriteBufferManager>,
     pub(crate) logs: BTreeMap<FileNumber, u64>,
 }
@@ -177,15 +154,10 @@ impl Shared {
             db_id: parts.db_id,
             db_stats,
             order: Order::after(parts.last_sequence),
-            durable: Watermark::at(parts.last_sequence),
-            wanted: ranked(locks::LEAF, parts.last_sequence),
-            wanted_more: Condvar::new(),
             snapshots: Arc::default(),
             synced_writers: Queue::new(false),
             writers: Queue::new(true),
             memtable_writer: ranked(locks::MEMTABLE_WRITER, ()),
-            last_sync_nanos: AtomicU64::new(0),
-            device: Device::default(),
             wal_locks: ranked(locks::LEAF, 0),
             left: ranked(locks::LEAF, None),
             attention: Attention::default(),
@@ -194,12 +166,7 @@ impl Shared {
             courtesy: Courtesy::default(),
             write_buffers: parts.write_buffers,
             versions: ranked(locks::VERSIONS, parts.versions),
-            log_file: ranked(locks::LOG, parts.log_file),
-            log_landed: Condvar::new(),
-            log_switch: ranked(locks::LOG_SWITCH, ()),
-            log_files: parts.log_files,
             wal: parts.wal,
-            log_bytes: AtomicU64::new(0),
             unlogged: AtomicBool::new(false),
             outbox: Outbox::default(),
             no_deletions: ranked(locks::DELETIONS, 0),
@@ -383,83 +350,6 @@ impl Shared {
         self.notify();
     }
 
-    /// The active log; `None` inside if the database is open for reading only.
-    pub(crate) fn lock_log(&self) -> Guard<'_> {
-        self.log_file.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs `f` on the active log. Errors: the database is open for reading only.
-    pub(crate) fn with_log<T>(&self, f: impl FnOnce(&mut ActiveLog) -> Result<T>) -> Result<T> {
-        self.lock_log().as_mut().map_or_else(|| Err(read_only()), f)
-    }
-
-    /// Unlocks the log until a flight has landed, or for `at_most`.
-    pub(crate) fn wait_for_landing<'a>(
-        &self,
-        mut guard: Guard<'a>,
-        at_most: Option<Duration>,
-    ) -> Guard<'a> {
-        if let Some(log) = guard.as_mut() {
-            log.waiting += 1;
-        }
-        let mut guard = match at_most {
-            None => self
-                .log_landed
-                .wait(guard)
-                .unwrap_or_else(PoisonError::into_inner),
-            Some(t) => clock::wait_timeout(&*self.env().clock, &self.log_landed, guard, t),
-        };
-        if let Some(log) = guard.as_mut() {
-            log.waiting -= 1;
-        }
-        guard
-    }
-
-    /// A flight has landed: wakes those who wait for one.
-    pub(crate) fn tell_landed(&self, guard: &Guard<'_>) {
-        if guard.as_ref().is_some_and(|log| log.waiting > 0) {
-            self.log_landed.notify_all();
-        }
-    }
-
-    /// Asks for everything up to `seq` to be made durable.
-    pub(crate) fn want_durable(&self, seq: u64) {
-        let mut wanted = self.lock_wanted();
-        if *wanted < seq {
-            *wanted = seq;
-            drop(wanted);
-            self.wanted_more.notify_one();
-        }
-    }
-
-    /// Wakes the thread that brings the log to the device.
-    pub(crate) fn wake_wal(&self) {
-        drop(self.lock_wanted());
-        self.wanted_more.notify_all();
-    }
-
-    pub(crate) fn lock_wanted(&self) -> MutexGuard<'_, u64> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn sleep_until_wanted<'a>(
-        &self,
-        wanted: MutexGuard<'a, u64>,
-        at_most: Duration,
-    ) -> MutexGuard<'a, u64> {
-        clock::wait_timeout(&*self.env().clock, &self.wanted_more, wanted, at_most)
-    }
-
-    /// The maker of logs. Errors: the database is open for reading only.
-    pub(crate) fn log_files(&self) -> Result<&LogFiles> {
-        self.log_files.as_ref().ok_or_else(read_only)
-    }
-
-    /// The number of the active log.
-    pub(crate) fn active_log_number(&self) -> Result<FileNumber> {
-        self.with_log(|log| Ok(log.number))
-    }
-
     /// The newest log on disk; `None` if another process writes the logs.
     pub(crate) fn newest_log(&self) -> Option<FileNumber> {
         self.state().logs.keys().next_back().copied()
@@ -469,22 +359,8 @@ impl Shared {
     pub(crate) fn is_whole(&self, number: FileNumber) -> Result<bool> {
         match self.newest_log() {
             Some(newest) => Ok(number < newest),
-            None => Ok(self.wal.numbers()?.keys().any(|n| *n > number)),
+            None => Ok(self.wal.directory.numbers()?.keys().any(|n| *n > number)),
         }
-    }
-
-    /// How far the log was handed to the operating system, in bytes; `None` if it is not the active log.
-    pub(crate) fn submitted(&self, number: FileNumber) -> Option<u64> {
-        self.with_log(|log| Ok((log.number == number).then(|| log.submitted())))
-            .ok()
-            .flatten()
-    }
-
-    /// How far the log is durable, in bytes; `None` if it is not the active log.
-    pub(crate) fn durable_end(&self, number: FileNumber) -> Option<u64> {
-        self.with_log(|log| Ok((log.number == number).then(|| log.durable_end().0)))
-            .ok()
-            .flatten()
     }
 
     /// Errors: the handle is of a family of another open database.
@@ -504,7 +380,7 @@ impl Shared {
             sequence <= self.order.allocated(),
             "durable through {sequence}, which nobody has written"
         );
-        self.durable.raise(sequence);
+        self.wal.durable.raise(sequence);
     }
 
     /// Whether a write was acknowledged that is in no log and in no table yet.
@@ -521,7 +397,7 @@ impl Shared {
         drop(state);
         self.attention.raise();
         self.notify();
-        self.wake_wal();
+        self.wal.wake();
         self.outbox.wake();
     }
 
@@ -553,11 +429,11 @@ impl Shared {
         // A thread that sees the failure must not find a write path that does not see it.
         self.attention.raise();
         // Under the lock: a resume clears both failures together.
-        self.durable.fail(error);
+        self.wal.durable.fail(error);
         drop(state);
         // Before anything that may panic: nobody else wakes those who wait.
         self.notify();
-        self.log_landed.notify_all();
+        self.wal.wake_waiting();
         if first {
             self.info_log.error(format_args!(
                 "{what} failed, the database refuses writes: {error}"
@@ -569,7 +445,7 @@ impl Shared {
             let error = error.clone();
             self.tell_later(move |l| l.on_background_error(reason, &error));
         }
-        self.wake_wal(); // callbacks are to be told
+        self.wal.wake(); // callbacks are to be told
     }
 
     /// Records in the MANIFEST which closed logs have become durable, if
@@ -578,7 +454,7 @@ impl Shared {
         if !self.options.db.track_and_verify_wals_in_manifest {
             return Ok(());
         }
-        let closed = self.with_log(|log| Ok(log.take_closed()))?;
+        let closed = self.wal.with(|log| Ok(log.take_closed()))?;
         if closed.is_empty() {
             return Ok(());
         }
@@ -591,8 +467,4 @@ fn foreign_handle(name: &str) -> Error {
     Error::invalid_argument(format!(
         "the handle of column family {name:?} is of another database"
     ))
-}
-
-pub(crate) fn read_only() -> Error {
-    Error::not_supported("writing to a database that is open for reading only")
 }

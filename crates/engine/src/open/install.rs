@@ -27,10 +27,11 @@ use crate::version::VersionSet;
 use crate::version::edit::VersionEdit;
 use crate::version::manifest::Recovered;
 use crate::version::set::{Contents, FileNumbers, next_version};
+use crate::wal::active::ActiveLog;
+use crate::wal::directory::Directory;
+use crate::wal::log_files::{LogFiles, LogKind, NewLog};
 use crate::wal::{Wal, WalFileKind};
 use crate::write::admit;
-use crate::write::log_files::{LogFiles, LogKind, NewLog};
-use crate::write::wal::ActiveLog;
 
 /// Which memory limit a family has exceeded during recovery.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,7 +80,12 @@ impl Opening {
                 return Err(e);
             }
         };
-        let wal = Wal::new(self.logs.dir().to_path_buf(), &self.options);
+        let wal = Wal::new(
+            Directory::new(self.logs.dir().to_path_buf(), &self.options),
+            (done.log_files, done.log_file),
+            done.last_sequence,
+            &self.options.env.clock,
+        );
         let shared = Arc::new(Shared::new(Parts {
             wal,
             instance: self.instance,
@@ -94,8 +100,6 @@ impl Opening {
             db_id,
             last_sequence: done.last_sequence,
             versions: done.versions,
-            log_files: done.log_files,
-            log_file: done.log_file,
             write_buffers: self.write_buffers,
             logs: done.logs.into_iter().collect(),
         }));
@@ -462,7 +466,7 @@ fn remove_leftovers(db: &Shared) -> Result<()> {
         .collect();
     for entry in files::list(&*db.env().fs, &db.dir)? {
         let leftover = match entry.kind {
-            FileKind::Wal => db.wal.dir() != db.dir && entry.number < oldest_log,
+            FileKind::Wal => db.wal.directory.dir() != db.dir && entry.number < oldest_log,
             FileKind::Table => !live.contains(&entry.number),
             FileKind::Manifest => Some(entry.number) != manifest,
             FileKind::Temp => true,
@@ -472,9 +476,9 @@ fn remove_leftovers(db: &Shared) -> Result<()> {
             db.tables.janitor.add(db.dir.join(&entry.name));
         }
     }
-    for (number, kind) in db.wal.numbers()? {
+    for (number, kind) in db.wal.directory.numbers()? {
         if kind == WalFileKind::Alive && number < oldest_log {
-            let path = db.wal.path(number);
+            let path = db.wal.directory.path(number);
             if !db.obsolete_log(number, || db.env().fs.remove(&path)) {
                 db.state().undeleted.insert(number, 0);
             }

@@ -50,7 +50,7 @@ use crate::version::table_cache::TableCache;
 use crate::version::version::Janitor;
 use crate::version::{TableFile, Version};
 use crate::wal::location::Location;
-use crate::write::unit::check_tail_policy;
+use crate::wal::unit::check_tail_policy;
 use crate::write_buffer_manager::WriteBufferManager;
 
 pub(crate) use secondary::{catch_up, check_no_logs, open_secondary};

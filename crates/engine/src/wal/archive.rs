@@ -19,7 +19,7 @@ use base::{FileNumber, Result};
 use io::{FileSystem, NewNames, OpenHow, SyncKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{ARCHIVE, plain_reader};
+use super::directory::{ARCHIVE, plain_reader};
 use crate::files::{self, FileKind};
 use crate::info_log::InfoLog;
 use crate::options::Options;

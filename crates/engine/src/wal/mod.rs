@@ -1,335 +1,239 @@
-//! The logs as files: where they lie, which there are, and what becomes of those that are not
-//! needed any more.
+//! The write-ahead log of an open database: the one thing that is durable when a write is acknowledged.
 //!
 //! ```text
-//!   <wal_dir>/000008.log            alive: recovery may need it, or the next pass removes it
-//!   <wal_dir>/archive/000005.log    archived: kept for readers of updates (module `archive`)
-//!   <wal_dir>/log-pool/             files made ahead (crate `log`)
+//!   append ─> the active log's buffer ─> flight ─> device ─> `durable` rises, and tells those who wait
+//!                   active.rs            submit.rs
+//!   next log: log_files.rs makes it, of the kind and at the pace that suit the writes (unit.rs, pace.rs)
+//!   old logs: directory.rs keeps, archives or deletes them; updates.rs reads them
 //! ```
 //!
-//! A log may be archived, deleted, or given back to the pool and overwritten while somebody reads
-//! it. Readers therefore *pin* it ([`Wal::open_log`]): a pinned log is deleted instead of given to
-//! the pool, so that what they have open keeps its content.
+//! [`Wal`] owns the active log and its lock, the flights' signal, what the device does, and how far the log is durable. What
+//! becomes of a group, or of a flight that fails, is decided by the write path (`write/submit.rs`, `write/rotate.rs`).
 
+pub(crate) mod active;
 mod archive;
+pub(crate) mod device;
+pub(crate) mod directory;
 pub(crate) mod location;
+pub(crate) mod log_files;
+pub(crate) mod pace;
+pub(crate) mod unit;
 pub(crate) mod updates;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+use base::clock::{self, Clock};
+use base::sync::atomic::{AtomicU64, Ordering};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, FileNumber, Result};
-use io::{File, FileSystem, OpenHow};
 
-use crate::batch::HEADER_LEN;
-use crate::files::{self, FileKind};
-use crate::info_log::InfoLog;
 use crate::locks;
-use crate::options::Options;
-use archive::Archive;
+use crate::watermark::Watermark;
+use active::{ActiveLog, Guard};
+use device::Device;
+use directory::Directory;
+pub(crate) use directory::{ARCHIVE, Fate};
+pub use directory::{WalFile, WalFileKind};
+use log_files::LogFiles;
 
-/// Name of the directory of archived logs, beside the logs. RocksDB's.
-pub(crate) const ARCHIVE: &str = "archive";
-
-/// Where a log lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WalFileKind {
-    /// In `archive/`: nothing needs it but readers of updates.
-    Archived,
-    /// Among the logs: recovery may need it.
-    Alive,
+/// How far the log goes before a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LogStep {
+    /// In the memory of the process: `manual_wal_flush`. Does not survive the death of the process.
+    Append,
+    /// In the operating system: survives the death of the process.
+    Submit,
+    /// On the device: survives a power cut.
+    Sync,
 }
 
-/// A log of a database. RocksDB's `WalFile`, formerly `LogFile`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WalFile {
-    kind: WalFileKind,
-    log_number: u64,
-    start_sequence: u64,
-    size_bytes: u64,
-}
-
-impl WalFile {
-    /// Its path below the directory of the logs: `/000008.log` or `/archive/000005.log`.
-    pub fn path_name(&self) -> String {
-        let name = format!("{}.log", FileNumber(self.log_number));
-        match self.kind {
-            WalFileKind::Archived => format!("/{ARCHIVE}/{name}"),
-            WalFileKind::Alive => format!("/{name}"),
-        }
-    }
-
-    /// Its number.
-    pub fn log_number(&self) -> u64 {
-        self.log_number
-    }
-
-    /// Where it lies.
-    pub fn kind(&self) -> WalFileKind {
-        self.kind
-    }
-
-    /// The sequence number of its first batch; 0 where it was not looked for.
-    pub fn start_sequence(&self) -> u64 {
-        self.start_sequence
-    }
-
-    /// Bytes of the file. If a log that is alive is in a file made ahead, these are all bytes of that
-    /// file.
-    pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-}
-
-/// The logs of an open database.
-#[derive(Debug)]
+/// See the module.
 pub(crate) struct Wal {
-    fs: Arc<dyn FileSystem>,
-    dir: PathBuf,
-    archive: Archive,
-    /// Logs that somebody reads, with the number of readers.
-    pins: Mutex<BTreeMap<FileNumber, usize>>,
-    /// First sequence numbers of logs that were looked into; a log's never changes.
-    first_sequences: Mutex<BTreeMap<FileNumber, u64>>,
-}
-
-/// What became of a log that is not needed any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It lies in the archive.
-    Archived,
-    /// It is gone.
-    Gone,
-}
-
-/// A log that is open for reading and keeps its content while this lives.
-pub(crate) struct Pinned {
-    wal: Arc<Wal>,
-    number: FileNumber,
-    file: Arc<dyn File>,
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        self.wal.unpin(self.number);
-    }
+    /// The logs as files.
+    pub(crate) directory: Arc<Directory>,
+    /// `None` if the database is open for reading only, as is the active log.
+    log_files: Option<LogFiles>,
+    active: Mutex<Option<ActiveLog>>,
+    /// Signaled when a flight of the log has landed.
+    landed: Condvar,
+    /// Held while the next log is made.
+    switching: Mutex<()>,
+    /// Bytes in the active log.
+    bytes: AtomicU64,
+    pub(crate) device: Device,
+    /// When the last synced group began; for `wal_min_sync_interval`.
+    last_sync_nanos: AtomicU64,
+    /// The sequence number up to which all logged writes survive a power cut.
+    pub(crate) durable: Watermark,
+    /// The sequence number up to which `write_async` wants the log to be durable.
+    wanted: Mutex<u64>,
+    wanted_more: Condvar,
+    clock: Arc<dyn Clock>,
 }
 
 impl Wal {
-    /// The logs in `dir`.
-    pub(crate) fn new(dir: PathBuf, options: &Options) -> Arc<Self> {
-        Arc::new(Self {
-            fs: Arc::clone(&options.env.fs),
-            archive: Archive::new(&dir, options),
-            dir,
-            pins: ranked(locks::LOG_PINS, BTreeMap::new()),
-            first_sequences: ranked(locks::LOG_SEQUENCES, BTreeMap::new()),
-        })
+    /// The logs in `directory`, which are durable up to `last_sequence`; with the maker of logs and the active one, unless the
+    /// database is open for reading only.
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        (log_files, active): (Option<LogFiles>, Option<ActiveLog>),
+        last_sequence: u64,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            directory,
+            log_files,
+            active: ranked(locks::LOG, active),
+            landed: Condvar::new(),
+            switching: ranked(locks::LOG_SWITCH, ()),
+            bytes: AtomicU64::new(0),
+            device: Device::default(),
+            last_sync_nanos: AtomicU64::new(0),
+            durable: Watermark::at(last_sequence),
+            wanted: ranked(locks::LEAF, last_sequence),
+            wanted_more: Condvar::new(),
+            clock: Arc::clone(clock),
+        }
     }
 
-    /// The directory of the logs.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+    /// The maker of logs. Errors: the database is open for reading only.
+    pub(crate) fn log_files(&self) -> Result<&LogFiles> {
+        self.log_files.as_ref().ok_or_else(read_only)
     }
 
-    /// Where the log lies while it is alive.
-    pub(crate) fn path(&self, number: FileNumber) -> PathBuf {
-        files::wal_path(&self.dir, number)
+    /// The active log; `None` inside if the database is open for reading only.
+    pub(crate) fn lock(&self) -> Guard<'_> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether logs that are not needed any more are kept.
-    pub(crate) fn archives(&self) -> bool {
-        self.archive.is_on()
+    /// Runs `f` on the active log. Errors: the database is open for reading only.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut ActiveLog) -> Result<T>) -> Result<T> {
+        self.lock().as_mut().map_or_else(|| Err(read_only()), f)
     }
 
-    /// Archives a log that is not needed any more, or gets rid of it: by `discard`, which may overwrite
-    /// the file, or by deleting it while somebody reads it.
-    pub(crate) fn obsolete(
+    /// Held while the next log is made.
+    pub(crate) fn lock_switch(&self) -> MutexGuard<'_, ()> {
+        self.switching
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Unlocks the log until a flight has landed, or for `at_most`.
+    pub(crate) fn wait_for_landing<'a>(
         &self,
-        number: FileNumber,
-        discard: impl FnOnce() -> Result<()>,
-    ) -> Result<Fate> {
-        let path = self.path(number);
-        if self.archive.is_on() && self.archive.put(number, &path)? {
-            return Ok(Fate::Archived);
+        mut guard: Guard<'a>,
+        at_most: Option<Duration>,
+    ) -> Guard<'a> {
+        if let Some(log) = guard.as_mut() {
+            log.waiting += 1;
         }
-        lock(&self.first_sequences).remove(&number);
-        // Locked until the file has lost its name: a reader pins a log before it opens it.
-        let pins = lock(&self.pins);
-        if pins.contains_key(&number) {
-            self.fs.remove(&path)?;
-        } else {
-            discard()?;
-        }
-        drop(pins);
-        Ok(Fate::Gone)
-    }
-
-    /// Deletes archived logs that are too old or too many, if the last look was long enough ago.
-    pub(crate) fn purge(&self, log: &InfoLog) {
-        for number in self.archive.purge(log) {
-            lock(&self.first_sequences).remove(&number);
-        }
-    }
-
-    /// The time between two looks at the archive, in seconds.
-    pub(crate) fn purge_interval_seconds(&self) -> u64 {
-        self.archive.interval_seconds()
-    }
-
-    /// Opens a log for reading, wherever it lies. `NotFound`: it is gone.
-    pub(crate) fn open_log(self: &Arc<Self>, number: FileNumber) -> Result<Pinned> {
-        *lock(&self.pins).entry(number).or_default() += 1;
-        // From here on, dropping the result gives the pin back.
-        let pin = |file| Pinned {
-            wal: Arc::clone(self),
-            number,
-            file,
+        let mut guard = match at_most {
+            None => self
+                .landed
+                .wait(guard)
+                .unwrap_or_else(PoisonError::into_inner),
+            Some(t) => clock::wait_timeout(&*self.clock, &self.landed, guard, t),
         };
-        let alive = self.fs.open(&self.path(number), OpenHow::READ);
-        let opened = match alive {
-            // A log moves into the archive, never back.
-            Err(e) if e.is_not_found() => self
-                .fs
-                .open(&files::wal_path(self.archive.dir(), number), OpenHow::READ),
-            other => other,
-        };
-        opened.map(pin).inspect_err(|_| self.unpin(number))
+        if let Some(log) = guard.as_mut() {
+            log.waiting -= 1;
+        }
+        guard
     }
 
-    fn unpin(&self, number: FileNumber) {
-        let mut pins = lock(&self.pins);
-        base::invariant!(
-            pins.get(&number).is_some_and(|n| *n > 0),
-            "a pin of log {number} is given back twice"
-        );
-        if let Some(n) = pins.get_mut(&number) {
-            *n -= 1;
-            if *n == 0 {
-                pins.remove(&number);
-            }
+    /// A flight has landed: wakes those who wait for one.
+    pub(crate) fn tell_landed(&self, guard: &Guard<'_>) {
+        if guard.as_ref().is_some_and(|log| log.waiting > 0) {
+            self.landed.notify_all();
         }
     }
 
-    /// The numbers of all logs, alive or archived, in order.
-    pub(crate) fn numbers(&self) -> Result<BTreeMap<FileNumber, WalFileKind>> {
-        // Live logs first: a log that moves in between is then seen twice rather than not at all.
-        let mut all = BTreeMap::new();
-        let archived = [
-            (&*self.dir, WalFileKind::Alive),
-            (self.archive.dir(), WalFileKind::Archived),
-        ];
-        for (dir, kind) in archived {
-            let entries = match files::list(&*self.fs, dir) {
-                Err(e) if e.is_not_found() && kind == WalFileKind::Archived => continue,
-                other => other?,
-            };
-            let logs = entries.into_iter().filter(|e| e.kind == FileKind::Wal);
-            all.extend(logs.map(|e| (e.number, kind)));
-        }
-        Ok(all)
+    /// Wakes those who wait for a flight to land, whether one has or not.
+    pub(crate) fn wake_waiting(&self) {
+        self.landed.notify_all();
     }
 
-    /// Every log that holds a batch, in the order of their numbers.
-    pub(crate) fn sorted(self: &Arc<Self>) -> Result<Vec<WalFile>> {
-        let mut out = Vec::new();
-        for (number, kind) in self.numbers()? {
-            let pinned = match self.open_log(number) {
-                Err(e) if e.is_not_found() => continue, // gone since
-                other => other?,
-            };
-            if let Some(start_sequence) = self.first_sequence(&pinned)? {
-                out.push(WalFile {
-                    kind,
-                    log_number: number.0,
-                    start_sequence,
-                    size_bytes: pinned.file.len()?,
-                });
-            }
+    /// Waits until `interval_micros` have passed since the last synced group began.
+    pub(crate) fn keep_apart(&self, interval_micros: u64) {
+        let interval = interval_micros * 1000;
+        if interval == 0 {
+            return;
         }
-        Ok(out)
+        let now = self.clock.monotonic_nanos();
+        let due = self.last_sync_nanos.load(Ordering::Relaxed) + interval;
+        if now < due {
+            self.clock.sleep(Duration::from_nanos(due - now));
+        }
+        let now = self.clock.monotonic_nanos();
+        self.last_sync_nanos.store(now, Ordering::Relaxed);
     }
 
-    /// Describes a live log without reading it.
-    pub(crate) fn describe(self: &Arc<Self>, number: FileNumber) -> Result<WalFile> {
-        Ok(WalFile {
-            kind: WalFileKind::Alive,
-            log_number: number.0,
-            start_sequence: 0,
-            size_bytes: self.open_log(number)?.file.len()?,
-        })
+    /// Asks for everything up to `seq` to be made durable.
+    pub(crate) fn want_durable(&self, seq: u64) {
+        let mut wanted = self.lock_wanted();
+        if *wanted < seq {
+            *wanted = seq;
+            drop(wanted);
+            self.wanted_more.notify_one();
+        }
     }
 
-    /// The sequence number of the log's first batch; `None` if it has none. A log that begins with damage
-    /// counts as having none: a failed first write leaves half a record, of which nothing was
-    /// acknowledged. Whether something is missing shows in the next log.
-    fn first_sequence(&self, log: &Pinned) -> Result<Option<u64>> {
-        if let Some(&known) = lock(&self.first_sequences).get(&log.number) {
-            return Ok(Some(known));
-        }
-        let mut reader = plain_reader(Arc::clone(&log.file), log.number);
-        let mut record = Vec::new();
-        if !reader.read(&mut record)? {
-            return Ok(None);
-        }
-        let sequence = sequence_of(&record)
-            .ok_or_else(|| Error::corruption("log record too small").file(log.file.path()))?;
-        lock(&self.first_sequences).insert(log.number, sequence);
-        Ok(Some(sequence))
+    /// Wakes the thread that brings the log to the device.
+    pub(crate) fn wake(&self) {
+        drop(self.lock_wanted());
+        self.wanted_more.notify_all();
+    }
+
+    pub(crate) fn lock_wanted(&self) -> MutexGuard<'_, u64> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn sleep_until_wanted<'a>(
+        &self,
+        wanted: MutexGuard<'a, u64>,
+        at_most: Duration,
+    ) -> MutexGuard<'a, u64> {
+        clock::wait_timeout(&*self.clock, &self.wanted_more, wanted, at_most)
+    }
+
+    /// Bytes in the active log.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// So many bytes were appended.
+    pub(crate) fn add_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The active log is a new one. Returns the bytes of the old one.
+    pub(crate) fn begin_bytes(&self) -> u64 {
+        self.bytes.swap(0, Ordering::Relaxed)
+    }
+
+    /// The number of the active log. Errors: the database is open for reading only.
+    pub(crate) fn number(&self) -> Result<FileNumber> {
+        self.with(|log| Ok(log.number))
+    }
+
+    /// How far the log was handed to the operating system, in bytes; `None` if it is not the active log.
+    pub(crate) fn submitted(&self, number: FileNumber) -> Option<u64> {
+        let log = self.lock();
+        log.as_ref()
+            .filter(|log| log.number == number)
+            .map(ActiveLog::submitted)
+    }
+
+    /// How far the log is durable, in bytes; `None` if it is not the active log.
+    pub(crate) fn durable_end(&self, number: FileNumber) -> Option<u64> {
+        let log = self.lock();
+        log.as_ref()
+            .filter(|log| log.number == number)
+            .map(|log| log.durable_end().0)
     }
 }
 
-/// The sequence number of a batch.
-fn sequence_of(record: &[u8]) -> Option<u64> {
-    if record.len() < HEADER_LEN {
-        return None;
-    }
-    base::coding::u64_at(record, 0)
-}
-
-/// A reader that ends at the first place where something is wrong.
-fn plain_reader(file: Arc<dyn File>, number: FileNumber) -> log::Reader {
-    let options = log::ReaderOptions {
-        mode: log::RecoveryMode::PointInTimeRecovery,
-        fences: false,
-    };
-    log::Reader::new(file, number.0, options)
-}
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The pool overwrites logs that it is given: a log is not given to it while somebody reads it.
-    #[test]
-    fn a_log_that_is_read_is_not_given_to_the_pool() {
-        let dir = tempfile::tempdir().unwrap();
-        let wal = Wal::new(dir.path().to_path_buf(), &Options::default());
-        let number = FileNumber(4);
-        let path = wal.path(number);
-        let pool = dir.path().join("in the pool");
-        let retire = || {
-            std::fs::rename(&path, &pool).unwrap();
-            Ok(())
-        };
-        std::fs::write(&path, "mine").unwrap();
-        let (one, two) = (wal.open_log(number).unwrap(), wal.open_log(number).unwrap());
-        drop(two);
-        assert_eq!(wal.obsolete(number, retire).unwrap(), Fate::Gone);
-        assert!(!path.exists() && !pool.exists());
-        let mut bytes = [0; 4];
-        assert_eq!(one.file.read_at(&mut bytes, 0).unwrap(), 4);
-        assert_eq!(&bytes, b"mine");
-        drop(one);
-        assert!(wal.open_log(number).is_err_and(|e| e.is_not_found()));
-        std::fs::write(&path, "mine").unwrap();
-        assert_eq!(wal.obsolete(number, retire).unwrap(), Fate::Gone);
-        assert!(pool.exists(), "nobody reads it any more");
-    }
+/// The error of whatever needs a log where there is none.
+pub(crate) fn read_only() -> Error {
+    Error::not_supported("writing to a database that is open for reading only")
 }

@@ -20,7 +20,8 @@ use base::stats::Ticker;
 use base::{Error, FileNumber, Result};
 use log::{End, Fence};
 
-use super::{Pinned, WalFile, plain_reader};
+use super::WalFile;
+use super::directory::{Pinned, plain_reader};
 use crate::batch::{HEADER_LEN, Record, WriteBatch};
 use crate::shared::Shared;
 
@@ -96,7 +97,7 @@ pub(crate) fn since(db: &Arc<Shared>, from: u64) -> Result<UpdatesIterator> {
 
 /// Every log that holds a batch, archived ones first.
 pub(crate) fn sorted(db: &Shared) -> Result<Vec<WalFile>> {
-    db.wal.sorted()
+    db.wal.directory.sorted()
 }
 
 impl UpdatesIterator {
@@ -254,7 +255,7 @@ impl UpdatesIterator {
             // Both are asked before reading: the file then holds at least that much.
             let whole = self.db.is_whole(log.number)?;
             let submitted = if log.suspect {
-                self.db.submitted(log.number)
+                self.db.wal.submitted(log.number)
             } else {
                 None
             };
@@ -299,9 +300,9 @@ impl UpdatesIterator {
 
     /// Opens the log that follows; false if there is none yet.
     fn open_next(&mut self) -> Result<bool> {
-        let wal = &self.db.wal;
-        for number in wal.numbers()?.into_keys().filter(|n| *n > self.done) {
-            match wal.open_log(number) {
+        let directory = &self.db.wal.directory;
+        for number in directory.numbers()?.into_keys().filter(|n| *n > self.done) {
+            match directory.open_log(number) {
                 Ok(pin) => {
                     self.log = Some(OpenLog {
                         number,

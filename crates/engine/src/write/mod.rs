@@ -3,16 +3,10 @@
 pub(crate) mod admit;
 pub(crate) mod apply;
 pub(crate) mod group;
-pub(crate) mod log_files;
 pub(crate) mod order;
-pub(crate) mod pace;
 pub(crate) mod pending;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod rotate;
-pub(crate) mod slow;
 pub(crate) mod stall;
 pub(crate) mod submit;
-pub(crate) mod unit;
-pub(crate) mod wal;
-pub(crate) mod watermark;

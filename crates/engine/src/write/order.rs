@@ -14,9 +14,9 @@ use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 
 use super::plan::Patience;
-use super::watermark::Watermark;
 
 use crate::locks;
+use crate::watermark::Watermark;
 
 /// See the module.
 pub(crate) struct Order {

@@ -16,12 +16,13 @@ use base::{Error, ErrorKind, Result};
 use super::pipeline;
 use super::plan::Plan;
 use super::submit;
-use super::watermark::Watermark;
+
 use crate::batch::WriteBatch;
 use crate::listener;
 use crate::options::WriteOptions;
 use crate::resume::AfterFullDevice;
 use crate::shared::Shared;
+use crate::watermark::Watermark;
 
 /// Interval at which the thread checks whether the device still answers.
 const LOOK: Duration = Duration::from_millis(250);
@@ -77,7 +78,7 @@ impl Reach {
     fn mark(&self) -> &Watermark {
         match self.which {
             Which::Visible => &self.db.order.visible,
-            Which::Durable => &self.db.durable,
+            Which::Durable => &self.db.wal.durable,
         }
     }
 
@@ -165,7 +166,7 @@ pub(crate) fn write(
         .hint("set disable_wal = false, or use write_opt and flush"));
     }
     let seq = pipeline::write_planned(db, options, Plan::detached(options), batch)?;
-    db.want_durable(seq);
+    db.wal.want_durable(seq);
     let reach = |which| Reach::new(db, which, seq);
     Ok(PendingWrite {
         seq,
@@ -176,7 +177,7 @@ pub(crate) fn write(
 
 /// See [`Db::wait_durable`](crate::Db::wait_durable).
 pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
-    if db.durable.get() >= seq {
+    if db.wal.durable.get() >= seq {
         return Ok(());
     }
     // Not the last visible number: a write that was logged behind a group still under way is not visible
@@ -188,7 +189,7 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
         )));
     }
     submit::flush_wal(db, true)?;
-    if db.durable.get() >= seq {
+    if db.wal.durable.get() >= seq {
         return Ok(());
     }
     Err(Error::invalid_argument(format!(
@@ -205,11 +206,11 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
 pub(crate) fn run(db: &Arc<Shared>) {
     let mut full = Full::default();
     let mut resumer = AfterFullDevice::default();
-    let mut wanted = db.lock_wanted();
+    let mut wanted = db.wal.lock_wanted();
     while !db.is_closing() {
         let target = *wanted;
-        if target <= db.durable.get() || db.state().failure.is_some() {
-            drop(db.sleep_until_wanted(wanted, LOOK));
+        if target <= db.wal.durable.get() || db.state().failure.is_some() {
+            drop(db.wal.sleep_until_wanted(wanted, LOOK));
             db.look_at_device();
             outlive(db, || resumer.look(db));
         } else {
@@ -217,7 +218,7 @@ pub(crate) fn run(db: &Arc<Shared>) {
             outlive(db, || full.try_flush(db, target));
         }
         db.deliver();
-        wanted = db.lock_wanted();
+        wanted = db.wal.lock_wanted();
     }
 }
 
@@ -242,7 +243,7 @@ impl Full {
         match submit::flush_wal(db, true) {
             Ok(()) => {
                 self.since_nanos = None;
-                if db.durable.get() >= target {
+                if db.wal.durable.get() >= target {
                     return;
                 }
             }
@@ -253,14 +254,14 @@ impl Full {
             // again could undo a resume.
             Err(_) => {}
         }
-        drop(db.sleep_until_wanted(db.lock_wanted(), RETRY));
+        drop(db.wal.sleep_until_wanted(db.wal.lock_wanted(), RETRY));
     }
 
     fn lasts(&mut self, db: &Shared, error: &Error) {
         let now = db.env().clock.monotonic_nanos();
         let since = *self.since_nanos.get_or_insert(now);
         if now - since >= db.options.db.wal_no_space_wait_ms * 1_000_000 {
-            db.durable.fail_for_now(error);
+            db.wal.durable.fail_for_now(error);
         }
     }
 }

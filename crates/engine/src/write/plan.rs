@@ -1,6 +1,7 @@
 //! What a write does, as data: the pipeline reads it instead of having one copy per variant.
 
 use crate::options::WriteOptions;
+use crate::wal::LogStep;
 
 /// The steps of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,17 +42,6 @@ impl Patience {
     pub(crate) fn bears_stalls(self) -> bool {
         self == Self::All
     }
-}
-
-/// How far the log goes before the write is acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum LogStep {
-    /// In the memory of the process: `manual_wal_flush`. Does not survive the death of the process.
-    Append,
-    /// In the operating system: survives the death of the process.
-    Submit,
-    /// On the device: survives a power cut.
-    Sync,
 }
 
 impl Plan {

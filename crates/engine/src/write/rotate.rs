@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use base::sync::PoisonError;
 use base::sync::atomic::Ordering;
 use base::{ErrorKind, FileNumber, Result};
 
 use super::admit;
-use super::log_files::LogKind;
 use super::plan::Patience;
-use super::wal::{ActiveLog, Guard};
 use crate::family::{Family, FamilySet};
 use crate::listener::MemTableInfo;
 use crate::memtable::Memtable;
 use crate::outbox;
 use crate::read::view::View;
-use crate::shared::{MENDING, Shared, read_only};
+use crate::shared::{MENDING, Shared};
+use crate::wal::active::{ActiveLog, Guard};
+use crate::wal::log_files::LogKind;
+use crate::wal::read_only;
 
 /// A family is idle if its active memtable has less than 1/`IDLE_PART` of its write buffer and nothing of
 /// it is being flushed. Idle families are flushed only if the logs that they keep are `IDLE_PART` times
@@ -51,7 +51,7 @@ impl Shared {
 
     /// Whether the logs together exceed `max_total_wal_size` (0: four times all write buffers).
     pub(crate) fn logs_too_large(&self) -> bool {
-        let active = self.log_bytes.load(Ordering::Relaxed);
+        let active = self.wal.bytes();
         let set = self.max_total_wal_size.load(Ordering::Relaxed);
         let families = self.families.load();
         if set == 0 && families.iter().nth(1).is_none() {
@@ -144,9 +144,9 @@ impl Shared {
     /// Starts a new log and gives each of `families` a new active memtable. The gate of the order of
     /// writes is closed.
     pub(crate) fn rotate(&self, families: &[Arc<Family>]) -> Result<()> {
-        let kind = self.with_log(|log| Ok(log.kind()))?;
+        let kind = self.wal.with(|log| Ok(log.kind()))?;
         let number = self.next_log(None, kind)?;
-        self.log_files()?.note_sealed();
+        self.wal.log_files()?.note_sealed();
         self.install_memtables(families, number);
         self.wake(); // the pool may have little time for the next file
         Ok(())
@@ -239,13 +239,10 @@ impl Shared {
     /// Makes a new, empty file the active log; with `only_from`, only if that is still the active log.
     /// Returns the active log's number.
     fn next_log(&self, only_from: Option<FileNumber>, kind: LogKind) -> Result<FileNumber> {
-        let _one_at_a_time = self
-            .log_switch
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let files = self.log_files()?;
+        let _one_at_a_time = self.wal.lock_switch();
+        let files = self.wal.log_files()?;
         loop {
-            let active = self.active_log_number()?;
+            let active = self.wal.number()?;
             if only_from.is_some_and(|from| from != active) {
                 return Ok(active);
             }
@@ -280,7 +277,7 @@ impl Shared {
 
     /// `new` is the active log, and `old` is not any more.
     pub(crate) fn note_new_log(&self, old: FileNumber, new: FileNumber) {
-        let bytes = self.log_bytes.swap(0, Ordering::Relaxed);
+        let bytes = self.wal.begin_bytes();
         let mut state = self.state();
         state.logs.insert(old, bytes);
         state.logs.insert(new, 0);
@@ -288,9 +285,9 @@ impl Shared {
 
     /// Locks the log once no flight of it is under way. Errors: the database has failed.
     fn lock_when_landed(&self) -> Result<Guard<'_>> {
-        let mut guard = self.lock_log();
+        let mut guard = self.wal.lock();
         while guard.as_ref().is_some_and(ActiveLog::is_flying) {
-            guard = self.wait_for_landing(guard, Some(MENDING));
+            guard = self.wal.wait_for_landing(guard, Some(MENDING));
             // If a flight failed, the thread that began it mends the log or makes the database fail.
             self.state().check_not_failed()?;
         }

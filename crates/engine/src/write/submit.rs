@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use base::perf::{self, PerfCounter};
 use base::stats::{HistogramKind, Ticker};
-use base::sync::atomic::Ordering;
 use base::{Error, ErrorKind, Result};
 use io::SyncKind;
 
 use super::group::{Group, Lead};
 use super::order::Ticket;
-use super::plan::{LogStep, Patience};
-use super::wal::{ActiveLog, Guard, LogFlight};
+use super::plan::Patience;
 use crate::shared::{MENDING, Shared};
+use crate::wal::active::{ActiveLog, Guard, LogFlight};
+use crate::wal::{LogStep, read_only};
 
 /// How long a group waits before it tries again on a full device.
 const NO_SPACE_RETRY: Duration = Duration::from_millis(50);
@@ -44,7 +44,7 @@ impl Drop for Flying<'_> {
     fn drop(&mut self) {
         if let Some(flight) = self.flight.take() {
             let error = Error::aborted("a writer panicked while its log write was on its way");
-            let mut guard = self.db.lock_log();
+            let mut guard = self.db.wal.lock();
             if let Some(log) = guard.as_mut() {
                 drop(log.landed(flight, Err(error.clone())));
             }
@@ -57,25 +57,16 @@ impl Drop for Flying<'_> {
 /// Waits until the log has a slot for a synced group, and until `wal_min_sync_interval` has passed since
 /// the last one.
 pub(crate) fn wait_for_slot(db: &Shared) -> Result<()> {
-    let interval = db.options.db.wal_min_sync_interval * 1000;
-    if interval > 0 {
-        let now = db.env().clock.monotonic_nanos();
-        let due = db.last_sync_nanos.load(Ordering::Relaxed) + interval;
-        if now < due {
-            db.env().clock.sleep(Duration::from_nanos(due - now));
-        }
-        let now = db.env().clock.monotonic_nanos();
-        db.last_sync_nanos.store(now, Ordering::Relaxed);
-    }
-    let mut guard = db.lock_log();
+    db.wal.keep_apart(db.options.db.wal_min_sync_interval);
+    let mut guard = db.wal.lock();
     while !active(&mut guard)?.has_slot(LogStep::Sync) {
-        guard = db.wait_for_landing(guard, None);
+        guard = db.wal.wait_for_landing(guard, None);
     }
     Ok(())
 }
 
 fn active<'a>(guard: &'a mut Guard<'_>) -> Result<&'a mut ActiveLog> {
-    guard.as_mut().ok_or_else(crate::shared::read_only)
+    guard.as_mut().ok_or_else(read_only)
 }
 
 /// Gives the group its sequence numbers, appends it to the log, and begins what `step` asks for. On a
@@ -125,7 +116,7 @@ pub(crate) fn log_group<'a>(
     perf::count(PerfCounter::IoBytesWritten, bytes);
     db.count(Ticker::BytesWritten, bytes);
     db.count(Ticker::WriteWithWal, 1);
-    db.log_bytes.fetch_add(bytes, Ordering::Relaxed);
+    db.wal.add_bytes(bytes);
     Ok(logged)
 }
 
@@ -135,7 +126,7 @@ fn try_log_group<'a>(
     group: &mut Group,
     bytes: u64,
 ) -> Result<Logged<'a>> {
-    let files = db.log_files()?;
+    let files = db.wal.log_files()?;
     let (mut guard, step) = lock_for(db, step, bytes)?;
     let log = active(&mut guard)?;
     let ticket = db.order.begin(group.count());
@@ -188,8 +179,8 @@ fn append(log: &mut ActiveLog, step: LogStep, group: &Group, ticket: &Ticket<'_>
 /// `step` asks for. Also returns the step of the group, which goes further than `step` if much of the log
 /// waits in the process.
 fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogStep)> {
-    let files = db.log_files()?;
-    let mut guard = db.lock_log();
+    let files = db.wal.log_files()?;
+    let mut guard = db.wal.lock();
     if active(&mut guard)?.note_step(files, step) {
         db.wake(); // the pool is wanted
     }
@@ -203,14 +194,14 @@ fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogSte
         if let Some(kind) = log.successor(files, bytes) {
             drop(guard);
             db.switch_log(number, kind)?;
-            guard = db.lock_log();
+            guard = db.wal.lock();
             continue;
         }
         let step = log.step_for(step);
         if log.has_slot(step) {
             return Ok((guard, step));
         }
-        guard = db.wait_for_landing(guard, None);
+        guard = db.wal.wait_for_landing(guard, None);
     }
 }
 
@@ -218,7 +209,7 @@ fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogSte
 /// Errors: the database refuses writes.
 fn wait_for_mending<'a>(db: &'a Shared, guard: Guard<'a>) -> Result<Guard<'a>> {
     db.state().check_writable()?;
-    Ok(db.wait_for_landing(guard, Some(MENDING)))
+    Ok(db.wal.wait_for_landing(guard, Some(MENDING)))
 }
 
 impl Flying<'_> {
@@ -234,13 +225,13 @@ impl Flying<'_> {
         };
         let synced = flight.synced;
         let outcome = run(db, flight);
-        let mut guard = db.lock_log();
+        let mut guard = db.wal.lock();
         let log = active(&mut guard)?;
         let landed = match self.flight.take() {
             Some(flight) => log.landed(flight, outcome),
             None => outcome.map(|()| 0),
         };
-        db.tell_landed(&guard);
+        db.wal.tell_landed(&guard);
         match landed {
             Ok(durable) => db.is_durable_through(durable),
             Err(e) => return mend(db, guard, e, &wanted),
@@ -269,7 +260,7 @@ struct Wanted {
 fn run(db: &Shared, flight: &LogFlight) -> Result<()> {
     let clock = &db.env().clock;
     let begun = clock.monotonic_nanos();
-    db.device.took_off(begun);
+    db.wal.device.took_off(begun);
     let timer = perf::start(&**clock);
     let outcome = {
         let _others_wait = flight.synced.then(|| db.courtesy.take_off(flight.bytes()));
@@ -282,7 +273,7 @@ fn run(db: &Shared, flight: &LogFlight) -> Result<()> {
         PerfCounter::IoWriteNanos
     };
     perf::stop(what, &**clock, timer);
-    db.device.landed();
+    db.wal.device.landed();
     if flight.synced {
         db.count(Ticker::WalFileSynced, 1);
         if let Some(s) = &db.env().statistics {
@@ -300,11 +291,11 @@ fn wait_for_earlier<'a>(
     mut guard: Guard<'a>,
     wanted: &Wanted,
 ) -> Result<Guard<'a>> {
-    while db.durable.get() < wanted.last {
+    while db.wal.durable.get() < wanted.last {
         let log = active(&mut guard)?;
         if let Some(e) = log.failure() {
             mend(db, guard, e, wanted)?;
-            return Ok(db.lock_log());
+            return Ok(db.wal.lock());
         }
         if log.given_up() != wanted.given_up {
             return Err(given_up());
@@ -312,7 +303,7 @@ fn wait_for_earlier<'a>(
         db.state().check_not_failed()?;
         // The wait has a limit: a thread that makes the database fail does not hold the log's lock, so
         // its wake-up may be missed.
-        guard = db.wait_for_landing(guard, Some(MENDING));
+        guard = db.wal.wait_for_landing(guard, Some(MENDING));
     }
     Ok(guard)
 }
@@ -326,7 +317,7 @@ fn given_up() -> Error {
 /// database refuse writes.
 fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Result<()> {
     loop {
-        if db.durable.get() >= wanted.last {
+        if db.wal.durable.get() >= wanted.last {
             return Ok(()); // somebody else did it
         }
         if db.state().failure.is_some() {
@@ -343,7 +334,7 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
         if log.all_landed() {
             break;
         }
-        guard = db.wait_for_landing(guard, Some(MENDING));
+        guard = db.wal.wait_for_landing(guard, Some(MENDING));
     }
     let log = active(&mut guard)?;
     let old = log.number;
@@ -356,14 +347,14 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
             ));
             db.count(Ticker::WalRelogged, 1);
             db.is_durable_through(sequence);
-            db.tell_landed(&guard);
+            db.wal.tell_landed(&guard);
             Ok(())
         }
         Err(e) => {
             db.fail("log write", &error);
             db.info_log
                 .error(format_args!("log {old} cannot be replaced: {e}"));
-            db.tell_landed(&guard);
+            db.wal.tell_landed(&guard);
             Err(error)
         }
     }
@@ -410,7 +401,7 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
     file.sync(SyncKind::All)?;
     let old = log.number;
     let number = db.numbers.take();
-    let new = db.log_files()?.create(number, log.kind())?;
+    let new = db.wal.log_files()?.create(number, log.kind())?;
     log.replace(new);
     for record in &records {
         log.append(record, false)?;
@@ -434,7 +425,7 @@ pub(crate) fn sync_unasked(db: &Shared) -> Result<()> {
 /// For a close after the failure `e`: hands what the process still has of the log to the operating
 /// system, because some of it may be acknowledged. Errors: it cannot be handed over, and is lost.
 pub(crate) fn hand_over_the_rest(db: &Shared, e: Error) -> Result<()> {
-    let mut guard = db.lock_log();
+    let mut guard = db.wal.lock();
     loop {
         let Some(log) = guard.as_mut() else {
             return Ok(());
@@ -446,7 +437,7 @@ pub(crate) fn hand_over_the_rest(db: &Shared, e: Error) -> Result<()> {
         if log.all_landed() {
             return log.submit_all();
         }
-        guard = db.wait_for_landing(guard, Some(MENDING));
+        guard = db.wal.wait_for_landing(guard, Some(MENDING));
     }
 }
 
@@ -455,9 +446,9 @@ pub(crate) fn hand_over_the_rest(db: &Shared, e: Error) -> Result<()> {
 fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
     let _courier = db.courier();
     db.check_writable()?;
-    let files = db.log_files()?;
+    let files = db.wal.log_files()?;
     let step = if sync { LogStep::Sync } else { LogStep::Submit };
-    let mut guard = db.lock_log();
+    let mut guard = db.wal.lock();
     if by_writer && active(&mut guard)?.note_step(files, step) {
         db.wake(); // the pool is wanted
     }
@@ -468,7 +459,7 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
         } else if log.can_begin(step) {
             break;
         } else {
-            guard = db.wait_for_landing(guard, None);
+            guard = db.wal.wait_for_landing(guard, None);
         }
     }
     // While another thread resumes, earlier writes are in no log that counts, and not in tables yet.
@@ -490,4 +481,27 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
         db.is_durable_through(last);
     }
     Ok(())
+}
+
+impl Shared {
+    /// Reports the log write that is under way, if it takes too long.
+    pub(crate) fn look_at_device(&self) {
+        let now = self.env().clock.monotonic_nanos();
+        self.note_slow(self.wal.device.lasts(now));
+    }
+
+    /// Reports a log write that has taken `nanos`, if that is too long and was not reported yet.
+    fn note_slow(&self, nanos: u64) {
+        let limit = self.options.db.wal_slow_io_ms;
+        if !self.wal.device.is_to_be_told(nanos, limit) {
+            return;
+        }
+        self.info_log.warn(format_args!(
+            "slow device: a log write takes {} ms so far (wal_slow_io_ms = {limit}); writers wait, \
+             nothing is lost",
+            nanos / 1_000_000
+        ));
+        // Not before: whoever sees the count finds the line in LOG.
+        self.count(Ticker::WalSlowIo, 1);
+    }
 }

@@ -11,9 +11,9 @@ use base::sync::MutexGuard;
 use base::{Error, FileNumber, Result, ValueType};
 use log::{Fence, Lsn, Note};
 
+use super::LogStep;
 use super::log_files::{LogFiles, LogKind, NewLog};
 use super::pace;
-use super::plan::LogStep;
 use crate::batch::HEADER_LEN;
 use crate::options::WalIoMode;
 
