@@ -321,7 +321,7 @@ impl<'a> Logged<'a> {
         let mut set = None;
         // Files and Views that nobody uses any more are freed after the lock is released.
         let mut removed = Vec::new();
-        let state = db.state();
+        let state = db.background.state();
         for step in steps {
             match step {
                 Step::Files {
@@ -394,6 +394,6 @@ pub(crate) struct Applied<'a>(Change<'a>);
 
 impl Drop for Applied<'_> {
     fn drop(&mut self) {
-        self.0.db.notify();
+        self.0.db.background.notify();
     }
 }

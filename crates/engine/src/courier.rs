@@ -97,8 +97,8 @@ impl Shared {
 
 /// The thread that delivers the letters left by other threads.
 pub(crate) fn run(db: &Arc<Shared>) {
-    while !db.is_closing() {
-        for letter in db.outbox.wait_for_left(|| db.is_closing()) {
+    while !db.background.is_closing() {
+        for letter in db.outbox.wait_for_left(|| db.background.is_closing()) {
             db.tell(|l| letter(l));
         }
     }

@@ -212,7 +212,7 @@ impl Db {
 
 impl Drop for Db {
     fn drop(&mut self) {
-        if self.shared.is_closing() {
+        if self.shared.background.is_closing() {
             return; // close() was called
         }
         if outbox::belongs_to(self.shared.instance) {
@@ -619,7 +619,7 @@ impl Db {
 
     /// The log that currently receives writes; its `start_sequence` is 0. Errors: the database is open read-only.
     pub fn get_current_wal_file(&self) -> Result<WalFile> {
-        let number = self.shared.newest_log();
+        let number = self.shared.background.newest_log();
         let number = number.ok_or_else(|| {
             Error::not_supported("the current log of a database that is open for reading only")
         })?;

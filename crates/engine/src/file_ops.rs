@@ -154,7 +154,7 @@ impl Db {
     pub fn enable_file_deletions(&self) {
         if let Ok(files) = self.shared.wal.log_files() {
             files.release_pool();
-            self.shared.wake(); // the pool is filled again
+            self.shared.background.wake(); // the pool is filled again
         }
         self.shared.enable_file_deletions();
     }

@@ -123,7 +123,11 @@ struct Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         let ids = &self.ids;
-        self.db.state().flushing.retain(|id| !ids.contains(id));
+        self.db
+            .background
+            .state()
+            .flushing
+            .retain(|id| !ids.contains(id));
     }
 }
 
@@ -205,7 +209,7 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         triggered_writes_stop: db.stall.writes_stopped(),
     };
     began(db, &job);
-    let _at_work = db.job_load.flush();
+    let _at_work = db.background.load.flush();
     db.tell(|l| l.on_flush_begin(&info));
     let build = || build_level0(&ctx, &job.memtables, &snapshots, number);
     let new = build().or_else(|e| {

@@ -239,7 +239,7 @@ impl Shared {
         {
             return;
         }
-        let state = self.state();
+        let state = self.background.state();
         assert_eq!(state.busy, 0, "threads have ended that are at work");
         assert!(
             state.flushing.is_empty() && state.compacting.is_empty(),
@@ -301,13 +301,13 @@ fn fill_pool(db: &Arc<Shared>) {
     let Ok(files) = db.wal.log_files() else {
         return;
     };
-    let mut state = db.state();
+    let mut state = db.background.state();
     while !state.closing {
         let Some(pool) = files.pool_to_fill() else {
             state = if files.pool_has_unfit() {
-                db.wait_timeout(state, POOL_RETRY)
+                db.background.wait_timeout(state, POOL_RETRY)
             } else {
-                db.wait(state)
+                db.background.wait(state)
             };
             continue;
         };
@@ -320,7 +320,7 @@ fn fill_pool(db: &Arc<Shared>) {
         if let Ok(bytes) = filled {
             db.count(Ticker::WalZeroedBytes, bytes);
         }
-        state = db.state();
+        state = db.background.state();
         if let Err(e) = filled {
             if tidies {
                 db.info_log.warn(format_args!(
@@ -332,7 +332,7 @@ fn fill_pool(db: &Arc<Shared>) {
             db.info_log.warn(format_args!(
                 "cannot prepare a log file; one is kept in reserve, then logs are buffered: {e}"
             ));
-            state = db.wait_timeout(state, POOL_RETRY);
+            state = db.background.wait_timeout(state, POOL_RETRY);
         }
     }
 }
@@ -340,7 +340,7 @@ fn fill_pool(db: &Arc<Shared>) {
 /// Waits until `bytes` more bytes may go to the device. Returns false if the database closes.
 fn give_way(db: &Shared, bytes: u64) -> bool {
     let mut left = bytes;
-    while left > 0 && !db.is_closing() {
+    while left > 0 && !db.background.is_closing() {
         let grant = db.courtesy.grant(&*db.env().clock, left);
         left -= grant.bytes;
         if !grant.beside {
@@ -348,7 +348,7 @@ fn give_way(db: &Shared, bytes: u64) -> bool {
             db.env().clock.sleep(Duration::from_micros(micros));
         }
     }
-    !db.is_closing()
+    !db.background.is_closing()
 }
 
 /// Deletes archived logs at regular intervals, so that this also happens when nothing else triggers it.
@@ -374,9 +374,11 @@ fn dump_stats(db: &Arc<Shared>) {
 fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
     let clock = &db.env().clock;
     let mut last = clock.monotonic_nanos();
-    let mut state = db.state();
+    let mut state = db.background.state();
     while !state.closing {
-        state = db.wait_timeout(state, period().unwrap_or(LOOK_AGAIN));
+        state = db
+            .background
+            .wait_timeout(state, period().unwrap_or(LOOK_AGAIN));
         let now = clock.monotonic_nanos();
         let Some(period) = period() else {
             last = now;
@@ -389,7 +391,7 @@ fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
                 db.info_log
                     .warn(format_args!("what is done from time to time panicked"));
             }
-            state = db.state();
+            state = db.background.state();
         }
     }
 }
@@ -409,14 +411,14 @@ fn work(db: &Arc<Shared>, role: Role, index: usize) {
 
 /// Waits for the next piece of work; `None` if the database is closing.
 fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
-    let mut state = db.state();
+    let mut state = db.background.state();
     loop {
         if state.closing {
             return None;
         }
         if state.failure.is_none()
             && state.paused == 0
-            && !db.background_canceled()
+            && !db.background.is_canceled()
             && index < role.limit(&db.db_options())
         {
             // The choice calls comparators and partitioners of the application, which may panic.
@@ -431,7 +433,7 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
                     drop(state);
                     let error = Error::aborted("the choice of a background job panicked");
                     db.fail_in(role.reason(), "background job", &error);
-                    state = db.state();
+                    state = db.background.state();
                     continue;
                 }
             }
@@ -455,12 +457,12 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
                     db.info_log
                         .error(format_args!("writing the OPTIONS file panicked"));
                 }
-                state = db.state();
+                state = db.background.state();
                 continue;
             }
             pause = pause.min(due);
         }
-        state = db.wait_timeout(state, pause);
+        state = db.background.wait_timeout(state, pause);
     }
 }
 
@@ -486,7 +488,7 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
         db.info_log
             .error(format_args!("the deletion of obsolete files panicked"));
     }
-    let mut state = db.state();
+    let mut state = db.background.state();
     state.busy -= 1;
     if starved.is_some() {
         state.starvations += 1;

@@ -34,6 +34,7 @@
 //! `compaction/`, `version/` (MANIFEST), `memtable/`, `jobs` (threads). See ARCHITECTURE.md in the repository for
 //! the details.
 
+mod background;
 pub mod backup;
 pub mod batch;
 #[doc(hidden)]

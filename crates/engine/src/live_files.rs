@@ -66,7 +66,7 @@ impl Shared {
         *count = count.saturating_sub(1);
         let last = *count == 0;
         drop(count);
-        if last && !self.read_only && !self.is_closing() {
+        if last && !self.read_only && !self.background.is_closing() {
             self.delete_obsolete_files();
         }
     }
@@ -220,7 +220,7 @@ fn between_writes(db: &Shared) -> Result<Capture> {
 
 /// The total number of bytes in all live logs.
 fn log_bytes(db: &Shared) -> u64 {
-    let older: u64 = db.state().logs.values().sum();
+    let older: u64 = db.background.state().logs.values().sum();
     older + db.wal.bytes()
 }
 

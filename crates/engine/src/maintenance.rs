@@ -116,7 +116,7 @@ fn begin_flush_of(
     for family in families {
         family.want_flush();
     }
-    db.wake();
+    db.background.wake();
     // What is in memory now; later memtables are not waited for.
     let pending = families
         .iter()
@@ -138,12 +138,12 @@ impl BegunFlush {
 
     /// Waits until all of it is in tables, or until it is canceled.
     pub(crate) fn wait(&self, db: &Shared, canceled: Option<&Arc<AtomicBool>>) -> Result<()> {
-        let mut state = db.state();
+        let mut state = db.background.state();
         while !self.is_done() {
             state.check_writable()?;
-            db.check_background()?;
+            db.background.check()?;
             check_not_canceled(canceled)?;
-            state = db.wait_or_cancel(state, canceled);
+            state = db.background.wait_or_cancel(state, canceled);
         }
         Ok(())
     }
@@ -153,16 +153,18 @@ impl BegunFlush {
     pub(crate) fn wait_unless_paused(&self, db: &Shared, at_most: Duration) -> Result<bool> {
         let clock = &db.env().clock;
         let until = clock.monotonic_nanos() + at_most.as_nanos() as u64;
-        let mut state = db.state();
+        let mut state = db.background.state();
         while !self.is_done() {
             state.check_writable()?;
-            db.check_background()?;
+            db.background.check()?;
             let left = until.saturating_sub(clock.monotonic_nanos());
             let under_way = self.0.iter().any(|(f, _)| state.flushing.contains(&f.id));
             if left == 0 || (state.paused > 0 && !under_way) {
                 return Ok(false);
             }
-            state = db.wait_timeout(state, Duration::from_nanos(left));
+            state = db
+                .background
+                .wait_timeout(state, Duration::from_nanos(left));
         }
         Ok(true)
     }
@@ -228,9 +230,9 @@ pub(crate) fn compact_files(
 fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
     db.check_may_wait("a compaction by call")?;
     let manual = Arc::new(manual);
-    let mut state = db.state();
+    let mut state = db.background.state();
     state.manual.push(Arc::clone(&manual));
-    db.notify();
+    db.background.notify();
     loop {
         if let Some(result) = manual.take_result() {
             return result;
@@ -238,14 +240,16 @@ fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
         let running = manual.running.load(Ordering::Relaxed);
         let given_up = state
             .check_writable()
-            .and_then(|()| db.check_background())
+            .and_then(|()| db.background.check())
             .and_then(|()| check_not_canceled(manual.canceled.as_ref()));
         // A compaction that runs ends by itself, and then has a result.
         if let (Err(e), false) = (given_up, running) {
             state.manual.retain(|m| !Arc::ptr_eq(m, &manual));
             return Err(e);
         }
-        state = db.wait_or_cancel(state, manual.canceled.as_ref());
+        state = db
+            .background
+            .wait_or_cancel(state, manual.canceled.as_ref());
     }
 }
 
@@ -256,7 +260,7 @@ pub(crate) fn suggest_compact_range(
     (begin, end): (Option<&[u8]>, Option<&[u8]>),
 ) -> Result<()> {
     db.check_writable()?;
-    let state = db.state();
+    let state = db.background.state();
     let version = Arc::clone(&family.view.load().version);
     for level in 0..version.num_levels() {
         for file in version.overlapping(level, begin, end) {
@@ -264,31 +268,31 @@ pub(crate) fn suggest_compact_range(
         }
     }
     drop(state);
-    db.notify();
+    db.background.notify();
     Ok(())
 }
 
 /// Lets no flush and no compaction begin, and waits for those that run.
 pub(crate) fn pause_background_work(db: &Shared) -> Result<()> {
     db.check_may_wait("pause_background_work")?;
-    let mut state = db.state();
+    let mut state = db.background.state();
     state.check_writable()?;
     // A thread that resumes waits for flushes while nobody can write.
     while state.resuming {
-        state = db.wait(state);
+        state = db.background.wait(state);
         state.check_writable()?;
     }
     state.paused += 1;
-    db.notify(); // an ingestion may be waiting for a flush
+    db.background.notify(); // an ingestion may be waiting for a flush
     while state.busy > 0 {
-        state = db.wait(state);
+        state = db.background.wait(state);
     }
     Ok(())
 }
 
 /// Takes one pause back.
 pub(crate) fn continue_background_work(db: &Shared) -> Result<()> {
-    let mut state = db.state();
+    let mut state = db.background.state();
     if state.paused == 0 {
         return Err(Error::invalid_argument(
             "continue_background_work: background work is not paused",
@@ -296,7 +300,7 @@ pub(crate) fn continue_background_work(db: &Shared) -> Result<()> {
     }
     state.paused -= 1;
     drop(state);
-    db.notify();
+    db.background.notify();
     Ok(())
 }
 
@@ -325,11 +329,11 @@ pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
         db.info_log
             .warn(format_args!("before background work ends: {e}"));
     }
-    db.cancel_background();
-    let mut state = db.state();
+    db.background.cancel();
+    let mut state = db.background.state();
     let wait = wait && outbox::job_for(db.instance).is_none();
     while wait && state.busy > 0 {
-        state = db.wait(state);
+        state = db.background.wait(state);
     }
 }
 
@@ -337,7 +341,7 @@ pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
 /// deleted.
 pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
     db.check_may_wait("wait_for_compact")?;
-    let mut state = db.state();
+    let mut state = db.background.state();
     // What failed before this call may have space by now: it is tried again first.
     let before = state.starvations;
     loop {
@@ -359,15 +363,15 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
         if state.busy == 0 {
             // A compaction may have become due by the end of a snapshot or by age, without a
             // notification.
-            db.notify();
+            db.background.notify();
         }
-        db.check_background()?;
+        db.background.check()?;
         if state.paused > 0 {
             return Err(Error::aborted(
                 "wait_for_compact: background work is paused",
             ));
         }
-        state = db.wait(state);
+        state = db.background.wait(state);
     }
 }
 
@@ -379,12 +383,12 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     if locks > 0 {
         db.order.open();
     }
-    let mut state = db.state();
+    let mut state = db.background.state();
     state.paused = 0;
     // The running resume decides whether there is a failure to report.
     let waits = outbox::job_for(db.instance).is_none() && !resume::is_mine(db);
     while state.resuming && waits {
-        state = db.wait(state);
+        state = db.background.wait(state);
     }
     drop(state);
     if !db.read_only {
@@ -393,7 +397,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     if db.read_only {
         return Ok(());
     }
-    let failure = db.state().failure.clone();
+    let failure = db.background.state().failure.clone();
     if let Some(e) = failure {
         // Writes that are in no log are lost with the memtables.
         let in_memory = |f: &Arc<Family>| {
@@ -426,7 +430,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     });
     // A failure in the meantime is treated like one from before.
     let log = log.or_else(|e| {
-        if db.state().failure.is_some() {
+        if db.background.state().failure.is_some() {
             submit::hand_over_the_rest(db, e)
         } else {
             Err(e)

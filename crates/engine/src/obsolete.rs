@@ -43,7 +43,13 @@ impl Shared {
         let needed = change.families().iter().map(|f| f.log_number()).min();
         let needed = needed.unwrap_or_default();
         let declared = change.needed_logs();
-        let goes = self.state().logs.range(declared..needed).next().is_some();
+        let goes = self
+            .background
+            .state()
+            .logs
+            .range(declared..needed)
+            .next()
+            .is_some();
         if needed <= declared || !goes {
             return declared.min(needed);
         }
@@ -76,7 +82,7 @@ impl Shared {
             Err(e) => self.info_log.warn(format_args!("cannot delete: {e}")),
         };
         let logs = {
-            let mut state = self.state();
+            let mut state = self.background.state();
             let keep = state.logs.split_off(&needed);
             let mut logs = std::mem::replace(&mut state.logs, keep);
             // Each log stays listed there until it is gone, even if a thread panics.
@@ -88,7 +94,7 @@ impl Shared {
         drop(unneeded);
         for &number in &logs {
             if self.obsolete_log(number, || self.wal.log_files()?.discard(number)) {
-                self.state().undeleted.remove(&number);
+                self.background.state().undeleted.remove(&number);
             }
         }
         self.wal.directory.purge(&self.info_log);
@@ -97,7 +103,7 @@ impl Shared {
             paths: self.tables.janitor.take().into(),
         };
         self.check_unused(rest.paths.make_contiguous());
-        let job = (!rest.paths.is_empty()).then(|| self.state().next_job());
+        let job = (!rest.paths.is_empty()).then(|| self.background.state().next_job());
         while let Some(path) = rest.paths.front() {
             let removed = self.env().fs.remove(path);
             let Some(path) = rest.paths.pop_front() else {
@@ -114,7 +120,7 @@ impl Shared {
             }
         }
         if !logs.is_empty() {
-            self.notify(); // the pool may have a file to fill again
+            self.background.notify(); // the pool may have a file to fill again
         }
     }
 

@@ -34,7 +34,7 @@ pub(crate) fn write_options_file_held(db: &Shared, held: &MutexGuard<'_, ()>) ->
     };
     let before = db.options_due.swap(due, Ordering::AcqRel);
     if before == 0 && due > 0 {
-        db.wake(); // threads that sleep until something is due
+        db.background.wake(); // threads that sleep until something is due
     }
     written
 }

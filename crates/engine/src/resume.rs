@@ -55,7 +55,7 @@ impl Drop for Resumed {
 /// See [`Db::resume`](crate::Db::resume).
 pub(crate) fn resume(db: &Shared) -> Result<()> {
     let _resumed = Resumed::begin(db)?;
-    if db.read_only || db.is_closing() {
+    if db.read_only || db.background.is_closing() {
         return db.check_writable();
     }
     let Some(old_bg_error) = failure(db)? else {
@@ -100,10 +100,10 @@ fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
 /// Why writes are refused, if they are. While another thread resumes, writes are refused, although the
 /// failure is cleared already for the flushes that belong to the resume. So this waits for that thread.
 fn failure(db: &Shared) -> Result<Option<Error>> {
-    let mut state = db.state();
+    let mut state = db.background.state();
     while state.failure.is_none() && state.resuming {
         check_may_wait(db)?;
-        state = db.wait(state);
+        state = db.background.wait(state);
     }
     Ok(state.failure.clone())
 }
@@ -143,7 +143,7 @@ impl<'a> Refused<'a> {
 impl Drop for Refused<'_> {
     fn drop(&mut self) {
         let Some(error) = self.error else { return };
-        let mut state = self.db.state();
+        let mut state = self.db.background.state();
         state.failure.get_or_insert_with(|| error.clone());
         self.db.wal.durable.fail(error);
     }
@@ -158,11 +158,11 @@ impl<'a> Turn<'a> {
     /// Errors: the memtables could not be flushed, because background work is paused or was ended, or the
     /// database is being closed; or this thread must not wait.
     fn take(db: &'a Shared) -> Result<Option<Self>> {
-        let mut state = db.state();
+        let mut state = db.background.state();
         // A flush that began before the failure relies on the logs as they were.
         while state.resuming || (state.failure.is_some() && !state.flushing.is_empty()) {
             check_may_wait(db)?;
-            state = db.wait(state);
+            state = db.background.wait(state);
         }
         if state.failure.is_none() {
             return Ok(None);
@@ -184,13 +184,13 @@ impl<'a> Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.state().resuming = false;
-        self.0.notify();
+        self.0.background.state().resuming = false;
+        self.0.background.notify();
     }
 }
 
 fn check_not_canceled(db: &Shared) -> Result<()> {
-    if db.background_canceled() {
+    if db.background.is_canceled() {
         return Err(Error::new(
             ErrorKind::ShutdownInProgress,
             "resume: background work was canceled",
@@ -238,7 +238,7 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     // The failure is not cleared earlier: a flush of a memtable that was immutable already would make its
     // writes durable, and the logs may lack earlier writes to other families. Both are cleared under one
     // lock, because a failure sets both under it.
-    let mut state = db.state();
+    let mut state = db.background.state();
     state.failure = None;
     db.wal.durable.resume();
     drop(state);
@@ -250,15 +250,15 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     for family in families {
         family.want_flush();
     }
-    db.wake();
-    let mut state = db.state();
+    db.background.wake();
+    let mut state = db.background.state();
     while families
         .iter()
         .any(|f| !f.is_dropped() && !f.view.load().imm.is_empty())
     {
         state.check_writable()?;
         check_not_canceled(db)?;
-        state = db.wait(state);
+        state = db.background.wait(state);
     }
     drop(state);
     db.is_durable_through(db.visible().0);
@@ -290,12 +290,12 @@ pub(crate) struct AfterFullDevice {
 impl AfterFullDevice {
     /// Called from time to time.
     pub(crate) fn look(&mut self, db: &Shared) {
-        let state = db.state();
+        let state = db.background.state();
         let full = |e: &Error| e.kind() == ErrorKind::NoSpace;
         // While background work is paused, no attempt is made.
         let full = state.failure.as_ref().is_some_and(full)
             && state.paused == 0
-            && !db.background_canceled();
+            && !db.background.is_canceled();
         drop(state);
         let now = db.env().clock.monotonic_nanos();
         if !full {

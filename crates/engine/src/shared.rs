@@ -8,23 +8,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard as Loaded};
-use base::clock;
 use base::stats::{HistogramKind, Ticker};
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
+use crate::background::Background;
 use crate::courtesy::Courtesy;
 use crate::db_stats::DbStats;
 use crate::family::{Family, FamilySet};
 use crate::info_log::InfoLog;
-use crate::job_load::JobLoad;
 use crate::listener::{BackgroundErrorReason, EventListener};
 use crate::locks;
 use crate::options::{DbOptions, Env, Options};
 use crate::outbox::Outbox;
 use crate::read::snapshot::SnapshotList;
-use crate::state::State;
 use crate::version::VersionSet;
 use crate::version::set::{FileNumbers, Tables};
 use crate::wal::{Wal, read_only};
@@ -32,9 +30,6 @@ use crate::write::admit::{Attention, Stall};
 use crate::write::group::Queue;
 use crate::write::order::Order;
 use crate::write_buffer_manager::WriteBufferManager;
-
-/// Interval at which a call that may be canceled checks whether it was.
-const LOOK_FOR_CANCEL: Duration = Duration::from_millis(20);
 
 /// An open database.
 pub(crate) struct Shared {
@@ -75,11 +70,10 @@ pub(crate) struct Shared {
     pub(crate) wal_locks: Mutex<u32>,
     /// Work for the first of the database's threads that ends: see [`Shared::leave`].
     left: Mutex<Option<Rest>>,
+    pub(crate) background: Background,
     pub(crate) attention: Attention,
     /// How far flushes and compactions are behind.
     pub(crate) stall: Stall,
-    /// The flushes and compactions at work.
-    pub(crate) job_load: JobLoad,
     /// Synced writes, to which background writers give way.
     pub(crate) courtesy: Courtesy,
     write_buffers: Arc<WriteBufferManager>,
@@ -92,11 +86,6 @@ pub(crate) struct Shared {
     pub(crate) outbox: Outbox,
     /// How often deletions were disabled; held while files are deleted. Before all other locks.
     pub(crate) no_deletions: Mutex<u32>,
-    state: Mutex<State>,
-    changed: Condvar,
-    closing: AtomicBool,
-    /// Background work has been ended for good.
-    canceled: AtomicBool,
 }
 
 /// How long a thread that waits for another one to mend the log sleeps before it looks again.
@@ -137,6 +126,7 @@ impl Shared {
             family.listen(&parts.options.env.listeners);
         }
         let db_stats = DbStats::new(parts.options.env.clock.monotonic_nanos());
+        let background = Background::new(parts.logs, &parts.options.env.clock);
         Self {
             instance: parts.instance,
             dir: parts.dir,
@@ -160,9 +150,9 @@ impl Shared {
             memtable_writer: ranked(locks::MEMTABLE_WRITER, ()),
             wal_locks: ranked(locks::LEAF, 0),
             left: ranked(locks::LEAF, None),
+            background,
             attention: Attention::default(),
             stall,
-            job_load: JobLoad::default(),
             courtesy: Courtesy::default(),
             write_buffers: parts.write_buffers,
             versions: ranked(locks::VERSIONS, parts.versions),
@@ -170,10 +160,6 @@ impl Shared {
             unlogged: AtomicBool::new(false),
             outbox: Outbox::default(),
             no_deletions: ranked(locks::DELETIONS, 0),
-            state: ranked(locks::STATE, State::new(parts.logs)),
-            changed: Condvar::new(),
-            closing: AtomicBool::new(false),
-            canceled: AtomicBool::new(false),
         }
     }
 
@@ -274,90 +260,13 @@ impl Shared {
         SequenceNumber(self.order.visible.get())
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for [`Shared::notify`], at most `timeout`.
-    pub(crate) fn wait_timeout<'a>(
-        &self,
-        guard: MutexGuard<'a, State>,
-        timeout: Duration,
-    ) -> MutexGuard<'a, State> {
-        clock::wait_timeout(&*self.env().clock, &self.changed, guard, timeout)
-    }
-
-    /// Waits for [`Shared::notify`]. If the call may be canceled, the wait is short, so that the caller
-    /// can check.
-    pub(crate) fn wait_or_cancel<'a>(
-        &self,
-        guard: MutexGuard<'a, State>,
-        canceled: Option<&Arc<AtomicBool>>,
-    ) -> MutexGuard<'a, State> {
-        match canceled {
-            Some(_) => self.wait_timeout(guard, LOOK_FOR_CANCEL),
-            None => self.wait(guard),
-        }
-    }
-
-    /// Waits for [`Shared::notify`].
-    pub(crate) fn wait<'a>(&self, guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed
-            .wait(guard)
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Something that jobs or waiters look at has changed.
-    pub(crate) fn notify(&self) {
-        self.changed.notify_all();
-    }
-
-    /// [`Shared::notify`] after a change that was made without the state lock. Waiters look under the
-    /// lock, so each has seen the change or sleeps already. The caller must not hold the lock.
-    pub(crate) fn wake(&self) {
-        drop(self.state());
-        self.notify();
-    }
-
     pub(crate) fn lock_versions(&self) -> MutexGuard<'_, VersionSet> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn background_canceled(&self) -> bool {
-        self.canceled.load(Ordering::Acquire)
-    }
-
-    /// Errors: background work was ended, so that nobody may wait for it.
-    pub(crate) fn check_background(&self) -> Result<()> {
-        if !self.background_canceled() {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::ShutdownInProgress,
-            "background work was canceled",
-        ))
-    }
-
-    /// No flush and no compaction begins any more, and those that run end soon.
-    pub(crate) fn cancel_background(&self) {
-        let state = self.state();
-        self.canceled.store(true, Ordering::Release);
-        drop(state);
-        self.notify();
-    }
-
-    /// The newest log on disk; `None` if another process writes the logs.
-    pub(crate) fn newest_log(&self) -> Option<FileNumber> {
-        self.state().logs.keys().next_back().copied()
-    }
-
     /// Whether nothing more is written to the log, because there is a newer one.
     pub(crate) fn is_whole(&self, number: FileNumber) -> Result<bool> {
-        match self.newest_log() {
+        match self.background.newest_log() {
             Some(newest) => Ok(number < newest),
             None => Ok(self.wal.directory.numbers()?.keys().any(|n| *n > number)),
         }
@@ -390,13 +299,9 @@ impl Shared {
 
     /// Refuses new writes and tells the jobs to end.
     pub(crate) fn begin_close(&self) {
-        let mut state = self.state();
-        // Under the lock: a thread that sees this and then looks at the state must find it there.
-        self.closing.store(true, Ordering::Release);
-        state.closing = true;
-        drop(state);
+        self.background.close();
         self.attention.raise();
-        self.notify();
+        self.background.notify();
         self.wal.wake();
         self.outbox.wake();
     }
@@ -406,7 +311,7 @@ impl Shared {
         if self.read_only {
             return Err(read_only());
         }
-        self.state().check_writable()
+        self.background.state().check_writable()
     }
 
     /// Makes `error` sticky: every later write gets it, reads go on. The caller may hold any lock except
@@ -417,7 +322,7 @@ impl Shared {
 
     /// [`Shared::fail`], with a reason for listeners.
     pub(crate) fn fail_in(&self, reason: BackgroundErrorReason, what: &str, error: &Error) {
-        let mut state = self.state();
+        let mut state = self.background.state();
         let first = state.failure.is_none();
         if first {
             state.failure = Some(
@@ -432,7 +337,7 @@ impl Shared {
         self.wal.durable.fail(error);
         drop(state);
         // Before anything that may panic: nobody else wakes those who wait.
-        self.notify();
+        self.background.notify();
         self.wal.wake_waiting();
         if first {
             self.info_log.error(format_args!(

@@ -16,19 +16,19 @@ pub(crate) struct Exclusive<'a> {
 impl<'a> Exclusive<'a> {
     /// `None` if a compaction is running.
     pub(crate) fn try_take(db: &'a Shared, family: &Family) -> Option<Self> {
-        Self::hold(db, &mut db.state(), family.id)
+        Self::hold(db, &mut db.background.state(), family.id)
     }
 
     /// Waits for compactions that are running. Errors: the database fails or closes.
     pub(crate) fn take(db: &'a Shared, family: &Family) -> Result<Self> {
-        let mut state = db.state();
+        let mut state = db.background.state();
         loop {
             if let Some(held) = Self::hold(db, &mut state, family.id) {
                 return Ok(held);
             }
             state.check_writable()?;
             db.check_may_wait("this call")?;
-            state = db.wait(state);
+            state = db.background.wait(state);
         }
     }
 
@@ -43,7 +43,11 @@ impl<'a> Exclusive<'a> {
 
 impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
-        self.db.state().held.retain(|&id| id != self.family);
-        self.db.notify();
+        self.db
+            .background
+            .state()
+            .held
+            .retain(|&id| id != self.family);
+        self.db.background.notify();
     }
 }

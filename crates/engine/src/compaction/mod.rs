@@ -238,7 +238,7 @@ fn next_manual(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
         };
         state.manual.remove(at);
         manual.finish(done);
-        db.notify();
+        db.background.notify();
     }
     None
 }
@@ -356,7 +356,10 @@ fn launch(
         let outcome = fail(db, forgive(db, result));
         if let (Some(manual), Some(e)) = (&manual, told) {
             manual.finish(Err(e));
-            db.state().manual.retain(|m| !Arc::ptr_eq(m, manual));
+            db.background
+                .state()
+                .manual
+                .retain(|m| !Arc::ptr_eq(m, manual));
         }
         drop(registered);
         outcome
@@ -373,7 +376,7 @@ struct Registered<'a> {
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        let mut state = self.db.state();
+        let mut state = self.db.background.state();
         for f in &self.files {
             f.being_compacted.store(false, Ordering::Relaxed);
             f.set_compacted(0.0);
@@ -383,7 +386,7 @@ impl Drop for Registered<'_> {
             manual.running.store(false, Ordering::Relaxed);
         }
         drop(state);
-        self.db.notify();
+        self.db.background.notify();
     }
 }
 

@@ -212,7 +212,7 @@ impl Job<'_> {
         if let Some(info) = &info {
             self.db.tell(|l| l.on_subcompaction_begin(info));
         }
-        let at_work = self.db.job_load.compaction();
+        let at_work = self.db.background.load.compaction();
         let mut written = self.part(part)?;
         drop(at_work);
         written.cpu_nanos = clock.thread_cpu_nanos().saturating_sub(cpu);
@@ -269,7 +269,7 @@ impl Job<'_> {
                 self.check_wanted()?;
                 let now = merge.num_passed();
                 self.progress.add(now - std::mem::replace(&mut read, now));
-                if self.db.job_load.is_full() {
+                if self.db.background.load.is_full() {
                     self.step_aside(&mut courtesy);
                 }
             }
@@ -301,7 +301,7 @@ impl Job<'_> {
 
     /// Errors: the result is no longer wanted.
     fn check_wanted(&self) -> Result<()> {
-        if self.db.is_closing() || self.db.background_canceled() {
+        if self.db.background.is_closing() || self.db.background.is_canceled() {
             return Err(Error::new(
                 ErrorKind::ShutdownInProgress,
                 "compaction given up",
@@ -329,7 +329,7 @@ impl Job<'_> {
             return;
         }
         let clock = &*self.db.env().clock;
-        self.db.job_load.step_aside(clock, ASIDE_AT_MOST);
+        self.db.background.load.step_aside(clock, ASIDE_AT_MOST);
         courtesy.waited += clock.monotonic_nanos().saturating_sub(now);
     }
 

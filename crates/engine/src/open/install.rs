@@ -480,7 +480,7 @@ fn remove_leftovers(db: &Shared) -> Result<()> {
         if kind == WalFileKind::Alive && number < oldest_log {
             let path = db.wal.directory.path(number);
             if !db.obsolete_log(number, || db.env().fs.remove(&path)) {
-                db.state().undeleted.insert(number, 0);
+                db.background.state().undeleted.insert(number, 0);
             }
         }
     }

@@ -88,7 +88,7 @@ pub(super) const ALL: &[Number] = &[
         Some(u64::from(a.family.flush_due()))
     }),
     db("num-running-flushes", |a| {
-        Some(a.db.state().flushing.len() as u64)
+        Some(a.db.background.state().flushing.len() as u64)
     }),
     family("compaction-pending", |a| {
         let options = &a.family.options().cf;
@@ -96,16 +96,16 @@ pub(super) const ALL: &[Number] = &[
         Some(u64::from(scores.iter().any(|s| *s >= 1.0)))
     }),
     db("num-running-compactions", |a| {
-        Some(a.db.state().compacting.len() as u64)
+        Some(a.db.background.state().compacting.len() as u64)
     }),
     db("num-running-compaction-sorted-runs", |a| {
         Some(running_sorted_runs(a.db))
     }),
     db("compaction-abort-count", |a| {
-        Some(u64::from(a.db.background_canceled()))
+        Some(u64::from(a.db.background.is_canceled()))
     }),
     db("background-errors", |a| {
-        Some(u64::from(a.db.state().failure.is_some()))
+        Some(u64::from(a.db.background.state().failure.is_some()))
     }),
     family("cur-size-active-mem-table", |a| {
         Some(a.view.mem.memory_usage() as u64)
@@ -238,7 +238,7 @@ fn estimate_num_keys(view: &View) -> u64 {
 /// The number of sorted runs that compactions are reading: each file of level 0, and each other level.
 fn running_sorted_runs(db: &Shared) -> u64 {
     let families = db.families.load();
-    let state = db.state();
+    let state = db.background.state();
     let mut runs = 0;
     for job in &state.compacting {
         let Some(family) = families.get(job.family) else {

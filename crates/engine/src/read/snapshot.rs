@@ -206,7 +206,7 @@ mod tests {
         let came = base::sync::thread::scope(|scope| {
             scope.spawn(move || {
                 let families = shared.families.load();
-                let state = shared.state();
+                let state = shared.background.state();
                 for family in families.iter() {
                     drop(crate::compaction::automatic(shared, &state, family));
                 }

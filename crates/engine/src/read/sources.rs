@@ -126,7 +126,7 @@ impl Origin {
     /// Switches to the current content of the database, or to the content at a snapshot; returns the
     /// sequence number to read at. Errors: the database was closed; the snapshot is of another database.
     pub(crate) fn refresh(&mut self, snapshot: Option<&Snapshot>) -> Result<SequenceNumber> {
-        let shared = self.shared.upgrade().filter(|s| !s.is_closing());
+        let shared = self.shared.upgrade().filter(|s| !s.background.is_closing());
         let shared = shared
             .ok_or_else(|| Error::new(ErrorKind::ShutdownInProgress, "the database was closed"))?;
         if snapshot.is_some_and(|s| !s.belongs_to(&shared.snapshots)) {

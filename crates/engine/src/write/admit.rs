@@ -254,7 +254,7 @@ fn rotate_what_is_due<'a>(
     let rotated = if to_seal.is_empty() {
         Ok(())
     } else {
-        db.rotate(&to_seal).inspect_err(|_| db.wake())
+        db.rotate(&to_seal).inspect_err(|_| db.background.wake())
     };
     if let Err(e) = rotated {
         let must = |reason: &FlushReason| *reason != FlushReason::WalFull || db.logs_too_large();
@@ -272,7 +272,7 @@ fn rotate_what_is_due<'a>(
             family.want_flush();
         }
     }
-    db.wake();
+    db.background.wake();
     Ok(())
 }
 
@@ -446,7 +446,7 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
     let mut hope = Hope::default();
     while memory.should_stall() {
         db.check_writable()?;
-        db.check_background()?;
+        db.background.check()?;
         // This database has to flush its own memtables; other databases flush theirs.
         look_closer(db)?;
         if is_flushing(db) {
@@ -502,7 +502,7 @@ impl Hope {
 /// Whether memtables of this database are being written to tables, or about to be.
 fn is_flushing(db: &Shared) -> bool {
     let due = |f: &Arc<Family>| f.flush_due() && !f.is_dropped();
-    !db.state().flushing.is_empty() || db.families.load().iter().any(due)
+    !db.background.state().flushing.is_empty() || db.families.load().iter().any(due)
 }
 
 /// Waits until `ready` or until it is canceled. Only operations that end with [`debt_changed`] can make
@@ -514,12 +514,12 @@ fn wait_until(
 ) -> Result<()> {
     let clock = &db.env().clock;
     let start = clock.monotonic_nanos();
-    let mut state = db.state();
+    let mut state = db.background.state();
     while !ready() {
         state.check_writable()?;
-        db.check_background()?;
+        db.background.check()?;
         check_not_canceled(canceled)?;
-        state = db.wait_or_cancel(state, canceled);
+        state = db.background.wait_or_cancel(state, canceled);
     }
     drop(state);
     stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
@@ -537,7 +537,7 @@ pub(crate) fn wait_for_room(
         return Ok(());
     }
     family.want_flush();
-    db.wake();
+    db.background.wake();
     wait_until(db, canceled, || has_room(family))
 }
 
@@ -588,7 +588,7 @@ pub(crate) fn debt_changed(db: &Shared) {
     for (family, change, debt) in &changes {
         tell(db, family, *change, debt);
     }
-    db.wake();
+    db.background.wake();
 }
 
 fn tell(db: &Shared, family: &Family, change: Change, debt: &Debt) {

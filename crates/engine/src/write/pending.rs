@@ -207,9 +207,9 @@ pub(crate) fn run(db: &Arc<Shared>) {
     let mut full = Full::default();
     let mut resumer = AfterFullDevice::default();
     let mut wanted = db.wal.lock_wanted();
-    while !db.is_closing() {
+    while !db.background.is_closing() {
         let target = *wanted;
-        if target <= db.wal.durable.get() || db.state().failure.is_some() {
+        if target <= db.wal.durable.get() || db.background.state().failure.is_some() {
             drop(db.wal.sleep_until_wanted(wanted, LOOK));
             db.look_at_device();
             outlive(db, || resumer.look(db));
@@ -248,7 +248,7 @@ impl Full {
                 }
             }
             Err(_) if resuming => {}
-            Err(_) if db.is_closing() => return,
+            Err(_) if db.background.is_closing() => return,
             Err(e) if e.kind() == ErrorKind::NoSpace => self.lasts(db, &e),
             // Any other error has made the database fail already, and all waiters were told. To fail it
             // again could undo a resume.

@@ -63,7 +63,7 @@ impl Shared {
             default_total_wal_size(&families)
         };
         if active * 2 < limit && active < limit {
-            let older: u64 = self.state().logs.values().sum();
+            let older: u64 = self.background.state().logs.values().sum();
             return active + older > limit;
         }
         true
@@ -71,7 +71,7 @@ impl Shared {
 
     /// The families with data in the oldest log that is not being flushed.
     pub(crate) fn oldest_log_holders(&self, families: &FamilySet) -> Vec<Arc<Family>> {
-        let Some(oldest) = self.state().logs.keys().next().copied() else {
+        let Some(oldest) = self.background.state().logs.keys().next().copied() else {
             return Vec::new();
         };
         families
@@ -112,7 +112,7 @@ impl Shared {
             }
         }
         let kept: u64 = {
-            let state = self.state();
+            let state = self.background.state();
             let active = state.logs.keys().next_back().copied();
             let needed = needed.or(active).unwrap_or_default();
             idle.retain(|(number, ..)| *number < needed);
@@ -148,7 +148,7 @@ impl Shared {
         let number = self.next_log(None, kind)?;
         self.wal.log_files()?.note_sealed();
         self.install_memtables(families, number);
-        self.wake(); // the pool may have little time for the next file
+        self.background.wake(); // the pool may have little time for the next file
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl Shared {
     pub(crate) fn install_memtables(&self, families: &[Arc<Family>], number: FileNumber) {
         let all = self.families.load();
         let mut sealed = Vec::new();
-        let state = self.state();
+        let state = self.background.state();
         for family in all.iter() {
             let view = family.view.load_full();
             let rotate = families.iter().any(|f| f.id == family.id) && !view.mem.is_empty();
@@ -278,7 +278,7 @@ impl Shared {
     /// `new` is the active log, and `old` is not any more.
     pub(crate) fn note_new_log(&self, old: FileNumber, new: FileNumber) {
         let bytes = self.wal.begin_bytes();
-        let mut state = self.state();
+        let mut state = self.background.state();
         state.logs.insert(old, bytes);
         state.logs.insert(new, 0);
     }
@@ -289,7 +289,7 @@ impl Shared {
         while guard.as_ref().is_some_and(ActiveLog::is_flying) {
             guard = self.wal.wait_for_landing(guard, Some(MENDING));
             // If a flight failed, the thread that began it mends the log or makes the database fail.
-            self.state().check_not_failed()?;
+            self.background.state().check_not_failed()?;
         }
         Ok(guard)
     }

@@ -88,7 +88,7 @@ pub(crate) fn log_group<'a>(
     let mut began = None;
     let logged = loop {
         match try_log_group(db, step, group, bytes) {
-            Err(e) if e.kind() == ErrorKind::NoSpace && !db.is_closing() => {
+            Err(e) if e.kind() == ErrorKind::NoSpace && !db.background.is_closing() => {
                 let now = clock.monotonic_nanos();
                 let since = *began.get_or_insert_with(|| {
                     db.count(Ticker::WalNoSpace, 1);
@@ -97,7 +97,7 @@ pub(crate) fn log_group<'a>(
                     ));
                     now
                 });
-                if now - since >= wait * 1_000_000 || db.state().failure.is_some() {
+                if now - since >= wait * 1_000_000 || db.background.state().failure.is_some() {
                     return Err(e.hint("make room on the device; writes then succeed again"));
                 }
                 held.get_or_insert_with(|| lead.hold(&e, Patience::Job));
@@ -141,7 +141,7 @@ fn try_log_group<'a>(
             }
             drop(guard);
             if used.is_some() {
-                db.wake(); // the pool fills the next file
+                db.background.wake(); // the pool fills the next file
             }
             let flight = flight.map(|flight| Flying {
                 db,
@@ -182,7 +182,7 @@ fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogSte
     let files = db.wal.log_files()?;
     let mut guard = db.wal.lock();
     if active(&mut guard)?.note_step(files, step) {
-        db.wake(); // the pool is wanted
+        db.background.wake(); // the pool is wanted
     }
     loop {
         let log = active(&mut guard)?;
@@ -208,7 +208,7 @@ fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogSte
 /// Waits for a moment for another thread to mend the log, which has failed; the caller then looks again.
 /// Errors: the database refuses writes.
 fn wait_for_mending<'a>(db: &'a Shared, guard: Guard<'a>) -> Result<Guard<'a>> {
-    db.state().check_writable()?;
+    db.background.state().check_writable()?;
     Ok(db.wal.wait_for_landing(guard, Some(MENDING)))
 }
 
@@ -300,7 +300,7 @@ fn wait_for_earlier<'a>(
         if log.given_up() != wanted.given_up {
             return Err(given_up());
         }
-        db.state().check_not_failed()?;
+        db.background.state().check_not_failed()?;
         // The wait has a limit: a thread that makes the database fail does not hold the log's lock, so
         // its wake-up may be missed.
         guard = db.wal.wait_for_landing(guard, Some(MENDING));
@@ -320,7 +320,7 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
         if db.wal.durable.get() >= wanted.last {
             return Ok(()); // somebody else did it
         }
-        if db.state().failure.is_some() {
+        if db.background.state().failure.is_some() {
             return Err(error);
         }
         let log = active(&mut guard)?;
@@ -450,7 +450,7 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
     let step = if sync { LogStep::Sync } else { LogStep::Submit };
     let mut guard = db.wal.lock();
     if by_writer && active(&mut guard)?.note_step(files, step) {
-        db.wake(); // the pool is wanted
+        db.background.wake(); // the pool is wanted
     }
     loop {
         let log = active(&mut guard)?;
