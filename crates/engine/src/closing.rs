@@ -72,7 +72,7 @@ impl Running {
     fn end(&mut self, shared: &Shared) {
         self.jobs.join();
         shared.check_idle();
-        shared.tables.compressors.end();
+        shared.catalog.tables.compressors.end();
         let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
         shared.wal.durable.fail(&closed);
         // A panic of the file system must not keep the remaining letters from the listeners.

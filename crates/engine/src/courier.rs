@@ -66,7 +66,7 @@ impl Shared {
     pub(crate) fn deliver(&self) {
         if outbox::works() {
             self.outbox.leave();
-            if self.order.visible.has_undelivered() || self.wal.durable.has_undelivered() {
+            if self.writes.order.visible.has_undelivered() || self.wal.durable.has_undelivered() {
                 self.wal.wake();
             }
             return;
@@ -75,7 +75,7 @@ impl Shared {
     }
 
     fn hand_out(&self) {
-        let panicked = self.order.visible.deliver() + self.wal.durable.deliver();
+        let panicked = self.writes.order.visible.deliver() + self.wal.durable.deliver();
         if panicked > 0 {
             self.info_log
                 .error(format_args!("{panicked} callbacks of writes panicked"));

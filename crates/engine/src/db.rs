@@ -190,7 +190,7 @@ impl Db {
     }
 
     pub(crate) fn started(shared: Arc<Shared>, lock: Option<Box<dyn FileLock>>) -> Result<Self> {
-        let default = Arc::clone(shared.families.load().require(0)?);
+        let default = Arc::clone(shared.catalog.families.load().require(0)?);
         // If a thread cannot be started, `db` is dropped and closes like any database: the threads that already run
         // are stopped and joined before the lock is released.
         let db = Self {
@@ -229,6 +229,7 @@ impl Db {
     /// The open column family with this name.
     pub fn column_family(&self, name: &str) -> Option<ColumnFamily> {
         self.shared
+            .catalog
             .families
             .load()
             .by_name(name)
@@ -244,6 +245,7 @@ impl Db {
     /// Every open column family, by id.
     pub fn column_families(&self) -> Vec<ColumnFamily> {
         self.shared
+            .catalog
             .families
             .load()
             .iter()
@@ -503,7 +505,7 @@ impl Db {
         options.check_for_iterator()?;
         let sequence = self.snapshot_sequence(options)?;
         let origin = Origin::new(&self.shared, family.0.view.load_full(), &family.0, options);
-        let sequence = sequence.unwrap_or_else(|| self.shared.visible());
+        let sequence = sequence.unwrap_or_else(|| self.shared.writes.visible());
         Ok(DbIterator::new(Box::new(origin), sequence))
     }
 
@@ -576,12 +578,14 @@ impl Db {
     /// A consistent view of the database as it is now.
     pub fn snapshot(&self) -> Snapshot {
         let now = self.shared.env().clock.wall_micros() / 1_000_000;
-        self.shared.snapshots.take(now, || self.shared.visible())
+        self.shared
+            .snapshots
+            .take(now, || self.shared.writes.visible())
     }
 
     /// The sequence number of the last write that is visible to reads.
     pub fn latest_sequence_number(&self) -> u64 {
-        self.shared.visible().0
+        self.shared.writes.visible().0
     }
 
     /// The sequence number to read at; `None` for the newest. Errors: as [`Db::snapshot_sequence`]; an option that
@@ -661,7 +665,14 @@ impl Db {
     /// Errors: the flush failed, and the database refuses writes until it is resumed. After the device was full,
     /// the database resumes by itself; a call that is still waiting then may return the result of that.
     pub fn flush(&self) -> Result<()> {
-        let all: Vec<_> = self.shared.families.load().iter().cloned().collect();
+        let all: Vec<_> = self
+            .shared
+            .catalog
+            .families
+            .load()
+            .iter()
+            .cloned()
+            .collect();
         maintenance::flush(&self.shared, &all, &FlushOptions::default())
     }
 

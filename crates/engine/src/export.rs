@@ -9,7 +9,7 @@ use base::{Error, Result, SequenceNumber, key};
 use io::{NewNames, OpenHow, SyncKind};
 use table::{InternalIterator, Reader};
 
-use crate::catalog::Logged;
+use crate::change::Logged;
 use crate::checkpoint::in_new_dir;
 use crate::families;
 use crate::family::Family;
@@ -126,7 +126,7 @@ pub(crate) fn import(
             drop(db.env().fs.remove(&file.external)); // a file that cannot be removed stays
         }
     }
-    db.attention.raise();
+    db.writes.attention.raise();
     admit::debt_changed(db);
     Ok(family)
 }
@@ -216,7 +216,7 @@ impl Import {
         made: &mut Made,
     ) -> Result<()> {
         let fs = &*db.env().fs;
-        self.meta.number = db.numbers.take();
+        self.meta.number = db.catalog.numbers.take();
         let path = files::table_path(&db.dir, self.meta.number);
         made.add(path.clone());
         let nothing = &mut file_copies::at_once;
@@ -292,7 +292,7 @@ fn add(
     change.makes(made.take());
     // Later writes must be newer than the files.
     let newest = all.iter().map(|f| f.meta.largest_seqno).max().unwrap_or(0);
-    let mut ticket = db.order.begin_through(newest);
+    let mut ticket = db.writes.order.begin_through(newest);
     let used = ticket.last >= ticket.first;
     change.uses_sequences_through(ticket.last);
     let result = change.log().map(Logged::apply);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{Error, Result};
 
-use crate::catalog::Change;
+use crate::change::Change;
 use crate::family::Family;
 use crate::open::Wanted;
 use crate::options::ColumnFamilyOptions;
@@ -70,7 +70,7 @@ pub(crate) fn prepare(
         version,
         log_number,
         db.instance,
-        db.share_write_buffers(),
+        db.writes.share_buffers(),
     ));
     family.listen(&db.env().listeners);
     Ok(family)
@@ -83,7 +83,7 @@ pub(crate) fn created(
     options: &ColumnFamilyOptions,
     replaced: &[String],
 ) {
-    let others = db.families.load().iter().count() - 1;
+    let others = db.catalog.families.load().iter().count() - 1;
     dump::family(&db.info_log, others, &family.name, options);
     dump::replaced(&db.info_log, &family.name, replaced, options);
     db.info_log.info(format_args!(
@@ -128,7 +128,7 @@ pub(crate) fn create_missing(db: &Shared, wanted: &Wanted<'_>) -> Result<()> {
         return Ok(());
     };
     for d in *list {
-        if db.families.load().by_name(&d.name).is_none() {
+        if db.catalog.families.load().by_name(&d.name).is_none() {
             create(db, &d.name, &d.options)?;
         }
     }

@@ -187,7 +187,7 @@ impl Db {
 
     /// Every table of every column family.
     pub fn get_live_files_metadata(&self) -> Vec<LiveFileMetaData> {
-        let families = self.shared.families.load();
+        let families = self.shared.catalog.families.load();
         let all = families.iter().map(|f| live_files::family_metadata(f));
         all.flat_map(|f| f.levels)
             .flat_map(|level| level.files)
@@ -200,7 +200,7 @@ impl Db {
     /// # Errors
     /// `Corruption`, with file and offset, for the first block that is damaged.
     pub fn verify_checksum(&self) -> Result<()> {
-        for family in self.shared.families.load().iter() {
+        for family in self.shared.catalog.families.load().iter() {
             let version = Arc::clone(&family.view.load().version);
             for (_, file) in version.files() {
                 file.reader()?.verify_checksums()?;

@@ -22,7 +22,7 @@ use base::sync::atomic::Ordering;
 use base::{Error, ErrorKind, Result, SequenceNumber};
 use table::InternalIterator;
 
-use crate::catalog::Change;
+use crate::change::Change;
 use crate::compaction::filter::Filter;
 use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
@@ -81,7 +81,7 @@ struct Written {
 
 /// The next flush, if a family has enough immutable memtables and none of its own under way.
 pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     let first = families
         .iter()
         .find(|f| !state.flushing.contains(&f.id) && f.flush_due() && !f.is_dropped())?;
@@ -101,7 +101,7 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     let ids: Vec<u32> = jobs.iter().map(|j| j.family.id).collect();
     state.flushing.extend(&ids);
     Some(Box::new(move |db| {
-        let _memory_comes = db.share_write_buffers().flush_begins();
+        let _memory_comes = db.writes.share_buffers().flush_begins();
         let _registered = Registered { db, ids };
         let flushed = catch_unwind(AssertUnwindSafe(|| flush(db, jobs, resuming)))
             .unwrap_or_else(|_| Err(Error::aborted("a flush panicked")));
@@ -161,14 +161,14 @@ struct Made<'a> {
 impl Drop for Made<'_> {
     fn drop(&mut self) {
         for path in tables(self.db, &self.written) {
-            self.db.tables.janitor.add(path);
+            self.db.catalog.tables.janitor.add(path);
         }
     }
 }
 
 /// With several families: makes the logs before the active one durable.
 fn sync_older_logs(db: &Shared) -> Result<()> {
-    if db.families.load().iter().nth(1).is_none() {
+    if db.catalog.families.load().iter().nth(1).is_none() {
         return Ok(());
     }
     // Sync without holding the log, so that writers can go on.
@@ -205,8 +205,8 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         file_size: 0,
         smallest_seqno: 0,
         largest_seqno: 0,
-        triggered_writes_slowdown: db.stall.writes_delayed(),
-        triggered_writes_stop: db.stall.writes_stopped(),
+        triggered_writes_slowdown: db.writes.stall.writes_delayed(),
+        triggered_writes_stop: db.writes.stall.writes_stopped(),
     };
     began(db, &job);
     let _at_work = db.background.load.flush();

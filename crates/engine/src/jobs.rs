@@ -341,7 +341,7 @@ fn fill_pool(db: &Arc<Shared>) {
 fn give_way(db: &Shared, bytes: u64) -> bool {
     let mut left = bytes;
     while left > 0 && !db.background.is_closing() {
-        let grant = db.courtesy.grant(&*db.env().clock, left);
+        let grant = db.writes.courtesy.grant(&*db.env().clock, left);
         left -= grant.bytes;
         if !grant.beside {
             let micros = grant.bytes * 1_000_000 / POOL_BYTES_PER_SECOND;
@@ -439,7 +439,7 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
             }
         }
         if role == Role::Flush {
-            db.write_buffers().rest(db.env().clock.monotonic_nanos());
+            db.writes.buffers().rest(db.env().clock.monotonic_nanos());
         }
         // Wake up regularly: files become due for compaction by age.
         let starved = state.starved_for(&db.env().clock);

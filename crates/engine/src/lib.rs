@@ -40,6 +40,7 @@ pub mod batch;
 #[doc(hidden)]
 pub mod bench_support;
 mod catalog;
+mod change;
 mod checkpoint;
 mod closing;
 mod compaction;

@@ -143,15 +143,19 @@ pub(crate) fn capture(
     {
         // Callbacks run after the lock is released.
         let _courier = db.courier();
-        let locks = db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let locks = db
+            .writes
+            .wal_locks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if *locks > 0 {
             // `lock_wal` keeps all writers out until its caller releases them, so nothing can be flushed either.
             return between_writes(db);
         }
     }
     let large = wal_size_for_flush != u64::MAX && log_bytes(db) >= wal_size_for_flush;
-    if large || db.has_unlogged_writes() {
-        let all: Vec<_> = db.families.load().iter().cloned().collect();
+    if large || db.writes.has_unlogged() {
+        let all: Vec<_> = db.catalog.families.load().iter().cloned().collect();
         maintenance::flush(db, &all, &FlushOptions::default())?;
     }
     db.alone(|| between_writes(db))
@@ -162,13 +166,13 @@ fn between_writes(db: &Shared) -> Result<Capture> {
     // Sync the logs first: if the device fails, records that are not durable may be written again to another log,
     // and their old place is cut off.
     submit::sync_unasked(db)?;
-    let versions = db.lock_versions();
+    let versions = db.catalog.lock_versions();
     let (manifest_number, manifest_size) = versions
         .manifest_end()
         .ok_or_else(|| Error::aborted("there is no MANIFEST: an earlier failure ended it"))?;
     let mut held = Vec::new();
     let mut files = Vec::new();
-    for family in db.families.load().iter() {
+    for family in db.catalog.families.load().iter() {
         let version = Arc::clone(&family.view.load().version);
         files.extend(version.files().map(|(_, f)| table_info(f)));
         held.push(version);
@@ -213,7 +217,7 @@ fn between_writes(db: &Shared) -> Result<Capture> {
     Ok(Capture {
         files,
         manifest_size,
-        sequence: db.visible().0,
+        sequence: db.writes.visible().0,
         versions: held,
     })
 }

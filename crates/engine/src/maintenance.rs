@@ -199,7 +199,7 @@ pub(crate) fn compact_range(
         end: end.map(<[u8]>::to_vec),
         options: how,
         first_level: touch::first_level(family, begin, end),
-        first_new_file: FileNumber(db.numbers.peek()),
+        first_new_file: FileNumber(db.catalog.numbers.peek()),
     };
     let mut manual = ManualCompaction::new(family.id, request);
     manual.exclusive = options.exclusive_manual_compaction;
@@ -312,7 +312,7 @@ const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 fn flush_unlogged(db: &Shared) -> Result<()> {
     db.check_writable()?;
     db.check_may_wait("cancel_all_background_work")?;
-    let all: Vec<_> = db.families.load().iter().cloned().collect();
+    let all: Vec<_> = db.catalog.families.load().iter().cloned().collect();
     let begun = db.alone(|| begin_flush(db, &all, FlushReason::ManualFlush))?;
     if begun.wait_unless_paused(db, NO_LIMIT)? {
         return Ok(());
@@ -324,7 +324,7 @@ fn flush_unlogged(db: &Shared) -> Result<()> {
 
 /// Ends background work for good; with `wait`, returns when none runs any more.
 pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
-    let unlogged = db.has_unlogged_writes() && !db.db_options().avoid_flush_during_shutdown;
+    let unlogged = db.writes.has_unlogged() && !db.db_options().avoid_flush_during_shutdown;
     if unlogged && let Err(e) = flush_unlogged(db) {
         db.info_log
             .warn(format_args!("before background work ends: {e}"));
@@ -346,7 +346,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
     let before = state.starvations;
     loop {
         state.check_writable()?;
-        let families = db.families.load();
+        let families = db.catalog.families.load();
         let flushes = families.iter().any(|f| f.flush_due());
         let idle = state.busy == 0;
         let compacts = |f: &Arc<Family>| compaction::automatic(db, &state, f).is_some();
@@ -379,9 +379,15 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
 /// system.
 pub(crate) fn before_close(db: &Shared) -> Result<()> {
     // Also after a failure: a resume may be waiting for the gate, which `lock_wal` has closed.
-    let locks = std::mem::take(&mut *db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner));
+    let locks = std::mem::take(
+        &mut *db
+            .writes
+            .wal_locks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner),
+    );
     if locks > 0 {
-        db.order.open();
+        db.writes.order.open();
     }
     let mut state = db.background.state();
     state.paused = 0;
@@ -404,12 +410,12 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
             let view = f.view.load();
             !view.mem.is_empty() || !view.imm.is_empty()
         };
-        let lost = db.has_unlogged_writes() && db.families.load().iter().any(in_memory);
+        let lost = db.writes.has_unlogged() && db.catalog.families.load().iter().any(in_memory);
         let rest = submit::hand_over_the_rest(db, e.clone());
         return if lost { Err(e) } else { rest };
     }
-    let result = if db.has_unlogged_writes() && !db.db_options().avoid_flush_during_shutdown {
-        let all: Vec<_> = db.families.load().iter().cloned().collect();
+    let result = if db.writes.has_unlogged() && !db.db_options().avoid_flush_during_shutdown {
+        let all: Vec<_> = db.catalog.families.load().iter().cloned().collect();
         flush_because(
             db,
             &all,
@@ -446,7 +452,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
 
 /// Number and end of the last log, if it is needed.
 fn needed_end(db: &Shared) -> Result<Option<(u64, u64)>> {
-    let needed = db.lock_versions().min_log_number_to_keep;
+    let needed = db.catalog.lock_versions().min_log_number_to_keep;
     let (number, end) = db.wal.with(|log| Ok(log.last_end()))?;
     Ok((end > 0 && number >= needed).then_some((number, end)))
 }
@@ -478,9 +484,13 @@ fn mark_end(db: &Shared) -> Result<()> {
 pub(crate) fn lock_wal(db: &Shared) -> Result<()> {
     let _courier = db.courier();
     db.check_writable()?;
-    let mut locks = db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut locks = db
+        .writes
+        .wal_locks
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     if *locks == 0 {
-        let closed = db.order.close(db.patience())?;
+        let closed = db.writes.order.close(db.patience())?;
         submit::flush_wal(db, false)?;
         closed.keep();
     }
@@ -490,10 +500,14 @@ pub(crate) fn lock_wal(db: &Shared) -> Result<()> {
 
 /// See [`Db::unlock_wal`](crate::Db::unlock_wal).
 pub(crate) fn unlock_wal(db: &Shared) -> Result<()> {
-    let mut locks = db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut locks = db
+        .writes
+        .wal_locks
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     match *locks {
         0 => return Err(Error::aborted("unlock_wal: the WAL is not locked")),
-        1 => db.order.open(),
+        1 => db.writes.order.open(),
         _ => {}
     }
     *locks -= 1;

@@ -99,8 +99,8 @@ impl Shared {
         }
         self.wal.directory.purge(&self.info_log);
         let mut rest = Rest {
-            janitor: &self.tables.janitor,
-            paths: self.tables.janitor.take().into(),
+            janitor: &self.catalog.tables.janitor,
+            paths: self.catalog.tables.janitor.take().into(),
         };
         self.check_unused(rest.paths.make_contiguous());
         let job = (!rest.paths.is_empty()).then(|| self.background.state().next_job());
@@ -116,7 +116,7 @@ impl Shared {
             let again = removed.as_ref().is_err_and(|e| !e.is_not_found());
             told(&path.display(), removed);
             if again {
-                self.tables.janitor.add(path);
+                self.catalog.tables.janitor.add(path);
             }
         }
         if !logs.is_empty() {
@@ -140,7 +140,7 @@ impl Shared {
         if !base::INVARIANTS || obsolete.is_empty() {
             return;
         }
-        let families = self.families.load();
+        let families = self.catalog.families.load();
         for path in obsolete {
             let Some((FileKind::Table, number)) = path.file_name().and_then(files::parse_name)
             else {

@@ -75,7 +75,7 @@ pub(crate) fn write_if_stale(db: &Shared) {
 }
 
 fn write(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
-    let number = db.numbers.take();
+    let number = db.catalog.numbers.take();
     let text = options_text(db, &db.db_options());
     let path = files::options_path(&db.dir, number);
     let temp = path.with_extension("dbtmp");
@@ -111,7 +111,7 @@ fn remove_old(db: &Shared) -> Result<()> {
 
 /// The text of the OPTIONS file, with these options of the whole database.
 pub(crate) fn options_text(db: &Shared, db_options: &DbOptions) -> String {
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     // With the arena block size that is in force: RocksDB's tools take the value as it stands, and 7.8.3
     // aborts if a block is larger than a write buffer.
     let in_force: Vec<_> = families

@@ -87,7 +87,7 @@ fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
     let Some(_turn) = Turn::take(db)? else {
         return Ok(());
     };
-    let _closed = db.order.close_to_resume();
+    let _closed = db.writes.order.close_to_resume();
     let refused = Refused::begin(db, old_bg_error);
     db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
     let (families, log) = begin_anew(db)?;
@@ -125,7 +125,7 @@ struct Refused<'a> {
 
 impl<'a> Refused<'a> {
     fn begin(db: &'a Shared, error: &'a Error) -> Self {
-        db.order.refuse(error);
+        db.writes.order.refuse(error);
         Self {
             db,
             error: Some(error),
@@ -134,7 +134,7 @@ impl<'a> Refused<'a> {
 
     fn end(mut self) {
         self.error = None;
-        self.db.order.accept();
+        self.db.writes.order.accept();
     }
 }
 
@@ -202,10 +202,10 @@ fn check_not_canceled(db: &Shared) -> Result<()> {
 /// Begins a new MANIFEST, a new log and new memtables while nobody is writing. Clears the failure for the
 /// flushes that must follow.
 fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
-    let families: Vec<Arc<Family>> = db.families.load().iter().cloned().collect();
+    let families: Vec<Arc<Family>> = db.catalog.families.load().iter().cloned().collect();
     // The log first: the names of logs before it may be what failed.
     let files = db.wal.log_files()?;
-    let mut number = db.numbers.take();
+    let mut number = db.catalog.numbers.take();
     let mut new = files.create(number, LogKind::Buffered)?;
     db.start_manifest_anew()
         .inspect_err(|_| files.discard_unused(number))?;
@@ -225,7 +225,7 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
         // Another thread has replaced a failed log meanwhile, by one with a higher number: this one must come after it.
         drop(guard);
         files.discard_unused(number);
-        number = db.numbers.take();
+        number = db.catalog.numbers.take();
         new = files.create(number, LogKind::Buffered)?;
         guard = db.wal.lock();
     };
@@ -261,7 +261,7 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
         state = db.background.wait(state);
     }
     drop(state);
-    db.is_durable_through(db.visible().0);
+    db.is_durable_through(db.writes.visible().0);
     Ok(())
 }
 

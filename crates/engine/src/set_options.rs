@@ -171,7 +171,7 @@ fn set_options(db: &Shared, family: &Family, changes: &[(&str, &str)]) -> Result
     family.set_options(options);
     told.done(changeable(&family.options().cf), &no_effect);
     // With the new limits a memtable may be full, and waiting writers or jobs may go on.
-    db.note_full_memtables(&db.families.load());
+    db.note_full_memtables(&db.catalog.families.load());
     admit::debt_changed(db);
     told.persist(&held)
 }
@@ -233,16 +233,19 @@ fn check_memory(old: &DbOptions, new: &DbOptions) -> Result<()> {
 /// Updates the components that keep a copy of an option.
 fn follow(shared: &Shared) -> Result<()> {
     let options = Arc::clone(&shared.db_options());
-    shared.lock_versions().max_manifest_file_size = options.max_manifest_file_size;
+    shared.catalog.lock_versions().max_manifest_file_size = options.max_manifest_file_size;
     shared
         .wal
         .log_files()?
         .set_bytes_per_sync(options.wal_bytes_per_sync);
-    shared.stall.set_delayed_write_rate(options.delayed_rate());
-    shared.tables.opened.follow(&options);
+    shared
+        .writes
+        .stall
+        .set_delayed_write_rate(options.delayed_rate());
+    shared.catalog.tables.opened.follow(&options);
     if let Some(budget) = Budget::of(&options) {
-        shared.tables.cache.set_capacity(budget.cache);
-        let manager = shared.share_write_buffers();
+        shared.catalog.tables.cache.set_capacity(budget.cache);
+        let manager = shared.writes.share_buffers();
         manager.set_buffer_size(budget.write_buffers);
     }
     Ok(())

@@ -9,27 +9,22 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard as Loaded};
 use base::stats::{HistogramKind, Ticker};
-use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
-use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
+use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::background::Background;
-use crate::courtesy::Courtesy;
+use crate::catalog::Catalog;
 use crate::db_stats::DbStats;
-use crate::family::{Family, FamilySet};
+use crate::family::Family;
 use crate::info_log::InfoLog;
 use crate::listener::{BackgroundErrorReason, EventListener};
 use crate::locks;
 use crate::options::{DbOptions, Env, Options};
 use crate::outbox::Outbox;
 use crate::read::snapshot::SnapshotList;
-use crate::version::VersionSet;
-use crate::version::set::{FileNumbers, Tables};
 use crate::wal::{Wal, read_only};
-use crate::write::admit::{Attention, Stall};
-use crate::write::group::Queue;
-use crate::write::order::Order;
-use crate::write_buffer_manager::WriteBufferManager;
+use crate::write::writes::Writes;
 
 /// An open database.
 pub(crate) struct Shared {
@@ -41,46 +36,23 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     /// The options of the whole database that are in force.
     db_options: ArcSwap<DbOptions>,
-    /// The one of these options that is read for each write group.
-    pub(crate) max_total_wal_size: AtomicU64,
     /// Held while options change, and while an OPTIONS file is written. Before all other locks.
     options_change: Mutex<()>,
     /// When (monotonic nanoseconds) a stale OPTIONS file is to be written again; 0 if it is not stale.
     pub(crate) options_due: AtomicU64,
     pub(crate) info_log: InfoLog,
     pub(crate) read_only: bool,
-    pub(crate) families: ArcSwap<FamilySet>,
-    pub(crate) tables: Tables,
-    pub(crate) numbers: FileNumbers,
-    pub(crate) session_id: String,
-    pub(crate) db_id: String,
     /// What the database did since it was opened.
     pub(crate) db_stats: DbStats,
 
-    /// The order of writes: what is visible, and which groups are halfway.
-    pub(crate) order: Order,
     pub(crate) snapshots: Arc<SnapshotList>,
 
-    /// Writers that wait for the device, and those that do not.
-    pub(crate) synced_writers: Queue,
-    pub(crate) writers: Queue,
-    /// Without `allow_concurrent_memtable_write`, held while a group is inserted.
-    pub(crate) memtable_writer: Mutex<()>,
-    /// How often `lock_wal` was called without `unlock_wal`.
-    pub(crate) wal_locks: Mutex<u32>,
     /// Work for the first of the database's threads that ends: see [`Shared::leave`].
     left: Mutex<Option<Rest>>,
+    pub(crate) catalog: Catalog,
+    pub(crate) writes: Writes,
     pub(crate) background: Background,
-    pub(crate) attention: Attention,
-    /// How far flushes and compactions are behind.
-    pub(crate) stall: Stall,
-    /// Synced writes, to which background writers give way.
-    pub(crate) courtesy: Courtesy,
-    write_buffers: Arc<WriteBufferManager>,
-    pub(crate) versions: Mutex<VersionSet>,
     pub(crate) wal: Wal,
-    /// A write with `disable_wal` happened.
-    pub(crate) unlogged: AtomicBool,
 
     /// What listeners are to be told.
     pub(crate) outbox: Outbox,
@@ -107,22 +79,15 @@ pub(crate) struct Parts {
     pub(crate) options: Options,
     pub(crate) info_log: InfoLog,
     pub(crate) read_only: bool,
-    pub(crate) families: FamilySet,
-    pub(crate) tables: Tables,
-    pub(crate) numbers: FileNumbers,
-    pub(crate) session_id: String,
-    pub(crate) db_id: String,
-    pub(crate) last_sequence: u64,
-    pub(crate) versions: VersionSet,
+    pub(crate) catalog: Catalog,
+    pub(crate) writes: Writes,
     pub(crate) wal: Wal,
-    pub(crate) write_buffers: Arc<WriteBufferManager>,
     pub(crate) logs: BTreeMap<FileNumber, u64>,
 }
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
-        let stall = Stall::new(parts.options.db.delayed_rate());
-        for family in parts.families.iter() {
+        for family in parts.catalog.families.load().iter() {
             family.listen(&parts.options.env.listeners);
         }
         let db_stats = DbStats::new(parts.options.env.clock.monotonic_nanos());
@@ -131,33 +96,18 @@ impl Shared {
             instance: parts.instance,
             dir: parts.dir,
             db_options: ArcSwap::from_pointee(parts.options.db.clone()),
-            max_total_wal_size: AtomicU64::new(parts.options.db.max_total_wal_size),
             options_change: ranked(locks::OPTIONS, ()),
             options_due: AtomicU64::new(0),
             options: parts.options,
             info_log: parts.info_log,
             read_only: parts.read_only,
-            families: ArcSwap::from_pointee(parts.families),
-            tables: parts.tables,
-            numbers: parts.numbers,
-            session_id: parts.session_id,
-            db_id: parts.db_id,
             db_stats,
-            order: Order::after(parts.last_sequence),
             snapshots: Arc::default(),
-            synced_writers: Queue::new(false),
-            writers: Queue::new(true),
-            memtable_writer: ranked(locks::MEMTABLE_WRITER, ()),
-            wal_locks: ranked(locks::LEAF, 0),
             left: ranked(locks::LEAF, None),
+            catalog: parts.catalog,
+            writes: parts.writes,
             background,
-            attention: Attention::default(),
-            stall,
-            courtesy: Courtesy::default(),
-            write_buffers: parts.write_buffers,
-            versions: ranked(locks::VERSIONS, parts.versions),
             wal: parts.wal,
-            unlogged: AtomicBool::new(false),
             outbox: Outbox::default(),
             no_deletions: ranked(locks::DELETIONS, 0),
         }
@@ -188,7 +138,8 @@ impl Shared {
 
     /// Puts other options of the whole database in force. The caller holds [`Shared::lock_options`].
     pub(crate) fn set_db_options(&self, options: DbOptions) {
-        self.max_total_wal_size
+        self.writes
+            .max_total_wal_size
             .store(options.max_total_wal_size, Ordering::Relaxed);
         self.db_options.store(Arc::new(options));
     }
@@ -198,17 +149,6 @@ impl Shared {
         self.options_change
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The budget of the memtables.
-    #[inline]
-    pub(crate) fn write_buffers(&self) -> &WriteBufferManager {
-        &self.write_buffers
-    }
-
-    /// The budget of the memtables, for a new family to share.
-    pub(crate) fn share_write_buffers(&self) -> Arc<WriteBufferManager> {
-        Arc::clone(&self.write_buffers)
     }
 
     /// Tells the listeners now. No lock may be held: see also [`Shared::tell_later`].
@@ -254,16 +194,6 @@ impl Shared {
         }
     }
 
-    /// The last write that a read which starts now sees.
-    #[inline]
-    pub(crate) fn visible(&self) -> SequenceNumber {
-        SequenceNumber(self.order.visible.get())
-    }
-
-    pub(crate) fn lock_versions(&self) -> MutexGuard<'_, VersionSet> {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether nothing more is written to the log, because there is a newer one.
     pub(crate) fn is_whole(&self, number: FileNumber) -> Result<bool> {
         match self.background.newest_log() {
@@ -286,21 +216,16 @@ impl Shared {
     #[inline]
     pub(crate) fn is_durable_through(&self, sequence: u64) {
         base::invariant!(
-            sequence <= self.order.allocated(),
+            sequence <= self.writes.order.allocated(),
             "durable through {sequence}, which nobody has written"
         );
         self.wal.durable.raise(sequence);
     }
 
-    /// Whether a write was acknowledged that is in no log and in no table yet.
-    pub(crate) fn has_unlogged_writes(&self) -> bool {
-        self.unlogged.load(Ordering::Acquire)
-    }
-
     /// Refuses new writes and tells the jobs to end.
     pub(crate) fn begin_close(&self) {
         self.background.close();
-        self.attention.raise();
+        self.writes.attention.raise();
         self.background.notify();
         self.wal.wake();
         self.outbox.wake();
@@ -332,7 +257,7 @@ impl Shared {
             );
         }
         // A thread that sees the failure must not find a write path that does not see it.
-        self.attention.raise();
+        self.writes.attention.raise();
         // Under the lock: a resume clears both failures together.
         self.wal.durable.fail(error);
         drop(state);

@@ -163,7 +163,7 @@ pub(crate) fn delete_files(
         "[{}] DeleteFilesInRanges: {count} files",
         family.name
     ));
-    db.attention.raise();
+    db.writes.attention.raise();
     db.delete_obsolete_files();
     Ok(())
 }

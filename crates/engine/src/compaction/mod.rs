@@ -151,7 +151,7 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     if state.starved_for(&db.env().clock).is_some() {
         return None;
     }
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     // Begin with the family after the last one, so that none waits forever.
     let after = |id: u32| id > state.last_compacted;
     let mut order: Vec<&Arc<Family>> = families.iter().filter(|f| after(f.id)).collect();
@@ -205,7 +205,7 @@ fn with_input<R>(
     let frees = db.snapshots.any_released() && !db.options.db.allow_ingest_behind;
     let oldest_snapshot = frees.then(|| {
         let oldest = db.snapshots.oldest();
-        oldest.unwrap_or_else(|| db.visible()).0
+        oldest.unwrap_or_else(|| db.writes.visible()).0
     });
     let cursors = family.compactions.cursors();
     f(&Input {
@@ -254,7 +254,7 @@ fn manual_step(db: &Shared, state: &State, manual: &ManualCompaction) -> Result<
         return Ok(Next::Wait);
     }
     check_not_canceled(manual.canceled.as_ref())?;
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     let family = families.get(manual.family).ok_or_else(|| {
         Error::new(
             ErrorKind::ColumnFamilyDropped,

@@ -65,10 +65,10 @@ impl<'a> OutputContext<'a> {
         let limiter = limiter.filter(|l| l.mode().writes());
         Self {
             family,
-            tables: &db.tables,
-            numbers: &db.numbers,
-            db_id: &db.db_id,
-            session_id: &db.session_id,
+            tables: &db.catalog.tables,
+            numbers: &db.catalog.numbers,
+            db_id: &db.catalog.db_id,
+            session_id: &db.catalog.session_id,
             now,
             epoch: family.take_epoch(),
             oldest_ancestor_time: now,
@@ -76,7 +76,7 @@ impl<'a> OutputContext<'a> {
             rate_limit: limiter.map(|l| (Arc::clone(l), IoPriority::High)),
             enforce_single_del_contracts: whole.enforce_single_del_contracts,
             bytes_per_sync: whole.bytes_per_sync,
-            courtesy: Some((&db.courtesy, &db.stall)),
+            courtesy: Some((&db.writes.courtesy, &db.writes.stall)),
             compression: options.cf.compression_of(0, 1, false),
             options,
             teller: Teller {

@@ -83,7 +83,7 @@ impl Drop for Job<'_> {
     fn drop(&mut self) {
         for &number in self.made().iter() {
             let path = files::table_path(&self.db.dir, number);
-            self.db.tables.janitor.add(path);
+            self.db.catalog.tables.janitor.add(path);
         }
     }
 }
@@ -290,7 +290,7 @@ impl Job<'_> {
     }
 
     fn number(&self) -> FileNumber {
-        let number = self.db.numbers.take();
+        let number = self.db.catalog.numbers.take();
         self.made().push(number);
         number
     }
@@ -317,7 +317,7 @@ impl Job<'_> {
     /// the compaction's caller or writers wait for it.
     #[cold]
     fn step_aside(&self, courtesy: &mut Courtesy) {
-        let stall = &self.db.stall;
+        let stall = &self.db.writes.stall;
         let clock = &self.db.env().clock;
         let now = clock.monotonic_nanos();
         if self.pick.manual

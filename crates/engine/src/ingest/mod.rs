@@ -181,7 +181,7 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
     };
     db.timed(HistogramKind::IngestExternalFileRunTime, began);
     tell(db, &jobs, &done);
-    db.attention.raise();
+    db.writes.attention.raise();
     admit::debt_changed(db);
     remove_moved(db, &jobs);
     Ok(())
@@ -228,7 +228,7 @@ fn check(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> {
     for arg in args {
         let family = &arg.column_family.0;
         db.check_handle(family)?;
-        db.families.load().require(family.id)?;
+        db.catalog.families.load().require(family.id)?;
         if !ids.insert(family.id) {
             return Err(Error::invalid_argument(
                 "ingestion args have duplicate column families",
@@ -426,7 +426,7 @@ fn commit(
     }
     let snapshots = needs_hold(jobs, &all).then_some(snapshots);
     let used = all.iter().flatten().map(|a| a.nth).max().unwrap_or(0);
-    let mut ticket = db.order.begin(used);
+    let mut ticket = db.writes.order.begin(used);
     let before = ticket.first - 1;
     change.uses_sequences_through(ticket.last);
     let result = (|| {

@@ -114,7 +114,7 @@ impl Incoming {
         made: &mut Made,
     ) -> Result<()> {
         let fs = &*db.env().fs;
-        self.number = db.numbers.take();
+        self.number = db.catalog.numbers.take();
         self.path = files::table_path(&db.dir, self.number);
         made.add(self.path.clone());
         self.linked = match (options.move_files, options.failed_move_fall_back_to_copy) {

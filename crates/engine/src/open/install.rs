@@ -10,6 +10,7 @@ use base::{FileNumber, Result, SequenceNumber};
 
 use super::replay::Replayed;
 use super::{Opening, Wanted, new_secret, seeded};
+use crate::catalog::Catalog;
 use crate::compaction::output::OutputContext;
 use crate::families;
 use crate::family::{Family, FamilySet};
@@ -32,6 +33,7 @@ use crate::wal::directory::Directory;
 use crate::wal::log_files::{LogFiles, LogKind, NewLog};
 use crate::wal::{Wal, WalFileKind};
 use crate::write::admit;
+use crate::write::writes::Writes;
 
 /// Which memory limit a family has exceeded during recovery.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,21 +88,22 @@ impl Opening {
             done.last_sequence,
             &self.options.env.clock,
         );
+        let catalog = Catalog::new(
+            families,
+            (self.tables, numbers),
+            (self.session_id, db_id),
+            done.versions,
+        );
+        let writes = Writes::after(done.last_sequence, &self.options.db, self.write_buffers);
         let shared = Arc::new(Shared::new(Parts {
+            catalog,
+            writes,
             wal,
             instance: self.instance,
             dir: self.dir,
             options: self.options,
             info_log: self.info_log,
             read_only: self.read_only,
-            families,
-            tables: self.tables,
-            numbers,
-            session_id: self.session_id,
-            db_id,
-            last_sequence: done.last_sequence,
-            versions: done.versions,
-            write_buffers: self.write_buffers,
             logs: done.logs.into_iter().collect(),
         }));
         if !shared.read_only {
@@ -111,8 +114,8 @@ impl Opening {
             shared.info_log.info(format_args!(
                 "{}: last sequence {}, {} column families",
                 if exists { "opened" } else { "created" },
-                shared.visible(),
-                shared.families.load().iter().count()
+                shared.writes.visible(),
+                shared.catalog.families.load().iter().count()
             ));
         }
         Ok(shared)
@@ -450,13 +453,13 @@ fn new_uuid(rng: &mut Rng) -> String {
 
 /// Deletes files of earlier runs that no MANIFEST names any more.
 fn remove_leftovers(db: &Shared) -> Result<()> {
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     let oldest_log = families
         .iter()
         .map(|f| f.log_number())
         .min()
         .unwrap_or_default();
-    let manifest = db.lock_versions().manifest_number();
+    let manifest = db.catalog.lock_versions().manifest_number();
     let live: std::collections::BTreeSet<FileNumber> = families
         .iter()
         .flat_map(|f| {
@@ -473,7 +476,7 @@ fn remove_leftovers(db: &Shared) -> Result<()> {
             _ => false,
         };
         if leftover {
-            db.tables.janitor.add(db.dir.join(&entry.name));
+            db.catalog.tables.janitor.add(db.dir.join(&entry.name));
         }
     }
     for (number, kind) in db.wal.directory.numbers()? {

@@ -64,16 +64,18 @@ pub(crate) fn catch_up(db: &Shared) -> Result<()> {
         ));
     }
     // Only one thread catches up at a time.
-    let _versions = db.lock_versions();
+    let _versions = db.catalog.lock_versions();
     let mut options = db.options.clone();
-    options.env.block_cache = Some(Arc::clone(&db.tables.cache));
+    options.env.block_cache = Some(Arc::clone(&db.catalog.tables.cache));
     let (families, last) = settled(&db.dir, &options, || read(db, &options))?;
     // This order matters, because a reader first loads the tables, then the sequence number. With new tables and an
     // old number it would miss keys whose older versions are gone.
-    db.order.visible.raise(last);
+    db.writes.order.visible.raise(last);
     install(db, &families);
-    db.info_log
-        .info(format_args!("caught up: last sequence {}", db.visible()));
+    db.info_log.info(format_args!(
+        "caught up: last sequence {}",
+        db.writes.visible()
+    ));
     Ok(())
 }
 
@@ -82,7 +84,7 @@ fn read(db: &Shared, options: &Options) -> Result<(FamilySet, u64)> {
     let logs = Location::of(&db.dir, options)?;
     let mut opening = Opening::new(&db.dir, options, true, logs);
     opening.instance = db.instance;
-    for family in db.families.load().iter() {
+    for family in db.catalog.families.load().iter() {
         let version = Arc::clone(&family.view.load().version);
         let open = version.files().map(|(_, f)| (f.number().0, Arc::clone(f)));
         opening.reused.extend(open);
@@ -95,7 +97,7 @@ fn read(db: &Shared, options: &Options) -> Result<(FamilySet, u64)> {
 
 /// Makes the families visible to readers. Families that already exist keep their handles.
 fn install(db: &Shared, new: &FamilySet) {
-    let old = db.families.load();
+    let old = db.catalog.families.load();
     let mut set = FamilySet::default();
     for family in new.iter() {
         match old.get(family.id) {
@@ -109,7 +111,7 @@ fn install(db: &Shared, new: &FamilySet) {
     for family in old.iter().filter(|f| new.get(f.id).is_none()) {
         family.mark_dropped();
     }
-    db.families.store(Arc::new(set));
+    db.catalog.families.store(Arc::new(set));
 }
 
 /// The state of the primary that must not change while its files are read.

@@ -37,7 +37,7 @@ const TABLE_READER: usize = 9;
 
 /// The number of entries and their bytes, by role.
 fn entries(db: &Shared) -> [(u64, u64); 14] {
-    let cache = &db.tables.cache;
+    let cache = &db.catalog.tables.cache;
     let charged = cache.reserved() as u64;
     let mut out = [(0, 0); 14];
     let blocks = (cache.usage() as u64).saturating_sub(charged);
@@ -56,7 +56,7 @@ fn portion(bytes: u64, of: usize) -> f64 {
 
 /// A name that is unique among the caches of this process.
 fn id(db: &Shared) -> String {
-    let cache = &db.tables.cache;
+    let cache = &db.catalog.tables.cache;
     format!("ClockCache@{:p}#{}", Arc::as_ptr(cache), std::process::id())
 }
 
@@ -65,7 +65,7 @@ pub(super) fn text(db: &Shared, family: &Family) -> String {
     if family.options().table.no_block_cache {
         return String::new();
     }
-    let cache = &db.tables.cache;
+    let cache = &db.catalog.tables.cache;
     let mut roles = String::new();
     for ((name, _), (count, bytes)) in ROLES.iter().zip(entries(db)) {
         if count > 0 {
@@ -90,7 +90,7 @@ pub(super) fn map(db: &Shared, family: &Family) -> Option<BTreeMap<String, Strin
     if family.options().table.no_block_cache {
         return None;
     }
-    let capacity = db.tables.cache.capacity();
+    let capacity = db.catalog.tables.cache.capacity();
     let mut out = BTreeMap::from([
         ("id".to_owned(), id(db)),
         ("capacity".to_owned(), capacity.to_string()),

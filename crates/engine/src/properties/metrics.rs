@@ -113,7 +113,7 @@ pub(crate) fn metrics_text(db: &Shared) -> String {
 
 fn write_number(m: &mut Metrics, db: &Shared, number: &Number) {
     let name = format!("rocksdb.{}", number.name);
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     let values: Vec<(&str, u64)> = families
         .iter()
         .filter_map(|f| Some((f.name.as_str(), (number.get)(&Ask::new(db, f))?)))
@@ -149,7 +149,7 @@ fn levels(db: &Shared, family: &Family) -> Vec<Level> {
 }
 
 fn write_levels(m: &mut Metrics, db: &Shared) {
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     let all: Vec<(&str, Vec<Level>)> = families
         .iter()
         .map(|f| (f.name.as_str(), levels(db, f)))

@@ -103,7 +103,7 @@ pub(crate) fn get_int(db: &Shared, family: &Family, name: &str) -> Option<u64> {
 /// added once for each family; a property of the shared cache counts once.
 pub(crate) fn aggregated_int(db: &Shared, name: &str) -> Option<u64> {
     let number = find(name.strip_prefix("rocksdb.")?)?;
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     let each = families.iter().map(|f| (number.get)(&Ask::new(db, f)));
     if number.scope == Scope::Cache {
         return each.flatten().next();
@@ -153,7 +153,7 @@ fn stats(db: &Shared, family: &Family) -> String {
 /// The statistics that are written to LOG periodically.
 pub(crate) fn dump(db: &Shared) -> String {
     let mut out = writes::text(db);
-    for family in db.families.load().iter() {
+    for family in db.catalog.families.load().iter() {
         out += &levels::text(db, family, true);
         out += &read_latency(db, family);
     }
@@ -166,7 +166,7 @@ fn read_latency(db: &Shared, family: &Family) -> String {
         "\n** File Read Latency Histogram By Level [{}] **\n",
         family.name
     );
-    for (level, histogram) in db.tables.read_latencies(family.id) {
+    for (level, histogram) in db.catalog.tables.read_latencies(family.id) {
         out += &format!("** Level {level} read latency histogram (micros):\n{histogram}\n");
     }
     out

@@ -153,7 +153,7 @@ pub(super) const ALL: &[Number] = &[
         Some(tables::live_data_size(&a.view.version))
     }),
     db("min-log-number-to-keep", |a| {
-        Some(a.db.lock_versions().min_log_number_to_keep)
+        Some(a.db.catalog.lock_versions().min_log_number_to_keep)
     }),
     // No file is protected by its number: files that are being written are tracked by name.
     db("min-obsolete-sst-number-to-keep", |_| Some(u64::MAX)),
@@ -164,7 +164,7 @@ pub(super) const ALL: &[Number] = &[
     family("total-sst-files-size", |a| Some(total_table_bytes(a))),
     family("live-sst-files-size", |a| Some(live_table_bytes(&a.view))),
     db("obsolete-sst-files-size", |a| {
-        Some(a.db.tables.janitor.bytes())
+        Some(a.db.catalog.tables.janitor.bytes())
     }),
     family("estimate-pending-compaction-bytes", |a| {
         let options = &a.family.options().cf;
@@ -176,16 +176,16 @@ pub(super) const ALL: &[Number] = &[
     family("estimate-oldest-key-time", oldest_key_time),
     db("actual-delayed-write-rate", |a| Some(admit::rate(a.db))),
     db("is-write-stopped", |a| {
-        Some(u64::from(a.db.stall.writes_stopped()))
+        Some(u64::from(a.db.writes.stall.writes_stopped()))
     }),
     cache("block-cache-capacity", |a| {
-        uses_cache(a).then(|| a.db.tables.cache.capacity() as u64)
+        uses_cache(a).then(|| a.db.catalog.tables.cache.capacity() as u64)
     }),
     cache("block-cache-usage", |a| {
-        uses_cache(a).then(|| a.db.tables.cache.usage() as u64)
+        uses_cache(a).then(|| a.db.catalog.tables.cache.usage() as u64)
     }),
     cache("block-cache-pinned-usage", |a| {
-        uses_cache(a).then(|| a.db.tables.cache.pinned_usage() as u64)
+        uses_cache(a).then(|| a.db.catalog.tables.cache.pinned_usage() as u64)
     }),
     // Blob files, and a cache for them, do not exist.
     family("num-blob-files", |_| Some(0)),
@@ -237,7 +237,7 @@ fn estimate_num_keys(view: &View) -> u64 {
 
 /// The number of sorted runs that compactions are reading: each file of level 0, and each other level.
 fn running_sorted_runs(db: &Shared) -> u64 {
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     let state = db.background.state();
     let mut runs = 0;
     for job in &state.compacting {

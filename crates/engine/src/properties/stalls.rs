@@ -7,7 +7,7 @@ use crate::shared::Shared;
 
 /// The counts of a family: `rocksdb.cf-write-stall-stats`.
 pub(super) fn of_family(db: &Shared, family: &Family) -> BTreeMap<String, u64> {
-    let counts = db.stall.counts(family.id);
+    let counts = db.writes.stall.counts(family.id);
     let mut out = BTreeMap::new();
     for (cause, pair) in [
         ("memtable-limit", counts.memtable),
@@ -28,5 +28,5 @@ pub(super) fn of_family(db: &Shared, family: &Family) -> BTreeMap<String, u64> {
 /// The counts of the whole database: `rocksdb.db-write-stall-stats`.
 pub(super) fn of_db(db: &Shared) -> BTreeMap<String, u64> {
     let name = "write-buffer-manager-limit-stops".to_owned();
-    BTreeMap::from([(name, db.stall.memory_stops())])
+    BTreeMap::from([(name, db.writes.stall.memory_stops())])
 }

@@ -65,7 +65,7 @@ impl<'a> Lookup<'a> {
     pub(crate) fn with(self, db: &Shared, options: &ReadOptions) -> Self {
         Self {
             range_deletions: !options.ignore_range_deletions,
-            memtables: options.read_tier != ReadTier::Persisted || !db.has_unlogged_writes(),
+            memtables: options.read_tier != ReadTier::Persisted || !db.writes.has_unlogged(),
             ..self
         }
     }
@@ -146,7 +146,7 @@ pub(crate) fn multi_get(
 ) -> Vec<Result<Option<Vec<u8>>>> {
     // Load the View first: see `search_view`.
     let view = family.view.load();
-    let sequence = sequence.unwrap_or_else(|| db.visible());
+    let sequence = sequence.unwrap_or_else(|| db.writes.visible());
     let began = db.timer();
     let tables = table::ReadOptions {
         activity: Activity::MultiGet,
@@ -202,7 +202,7 @@ fn search_view(
     // Load the View before the sequence number. Any version that compactions have dropped from this View is
     // then hidden by a newer one that is visible at this sequence number.
     let view = search.lookup.family.view.load();
-    let sequence = sequence.unwrap_or_else(|| db.visible());
+    let sequence = sequence.unwrap_or_else(|| db.writes.visible());
     search_at(db, &view, search, sequence)
 }
 

@@ -205,7 +205,7 @@ mod tests {
         let (tell, told) = std::sync::mpsc::channel();
         let came = base::sync::thread::scope(|scope| {
             scope.spawn(move || {
-                let families = shared.families.load();
+                let families = shared.catalog.families.load();
                 let state = shared.background.state();
                 for family in families.iter() {
                     drop(crate::compaction::automatic(shared, &state, family));

@@ -91,7 +91,7 @@ impl Origin {
         };
         // Load the View first: see `get::search_view`.
         let changed = self.load_view(true);
-        let visible = shared.visible();
+        let visible = shared.writes.visible();
         if changed || (visible > sequence && !self.view.mem.cursors_live()) {
             News::View(visible)
         } else if visible > sequence {
@@ -136,7 +136,7 @@ impl Origin {
         }
         self.options.snapshot = snapshot.cloned();
         self.load_view(true);
-        Ok(snapshot.map_or_else(|| shared.visible(), Snapshot::sequence))
+        Ok(snapshot.map_or_else(|| shared.writes.visible(), Snapshot::sequence))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The VersionSet: the only writer of the MANIFEST, and the keeper of the state that it must record.
 //!
-//! The files of an open database change only by a [`Change`](crate::catalog::Change). Its edits are durable
+//! The files of an open database change only by a [`Change`](crate::change::Change). Its edits are durable
 //! in the MANIFEST before any reader sees the new Version, and before any file that they make obsolete may
 //! be deleted.
 

@@ -11,7 +11,6 @@ use base::sync::MutexGuard;
 use base::{Error, FileNumber, Result, ValueType};
 use log::{Fence, Lsn, Note};
 
-use super::LogStep;
 use super::log_files::{LogFiles, LogKind, NewLog};
 use super::pace;
 use crate::batch::HEADER_LEN;
@@ -27,6 +26,17 @@ const FRAMING_SLACK: u64 = 64 << 10;
 /// With `manual_wal_flush`, about how many bytes of the log may wait in the process: RocksDB's
 /// `writable_file_max_buffer_size`.
 const PENDING_BYTES_MAX: usize = 1 << 20;
+
+/// How far the log goes before a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LogStep {
+    /// In the memory of the process: `manual_wal_flush`. Does not survive the death of the process.
+    Append,
+    /// In the operating system: survives the death of the process.
+    Submit,
+    /// On the device: survives a power cut.
+    Sync,
+}
 
 /// The active log and what must be durable before it counts as durable.
 pub(crate) struct ActiveLog {

@@ -30,23 +30,13 @@ use base::{Error, FileNumber, Result};
 
 use crate::locks;
 use crate::watermark::Watermark;
+pub(crate) use active::LogStep;
 use active::{ActiveLog, Guard};
 use device::Device;
 use directory::Directory;
 pub(crate) use directory::{ARCHIVE, Fate};
 pub use directory::{WalFile, WalFileKind};
 use log_files::LogFiles;
-
-/// How far the log goes before a write is acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum LogStep {
-    /// In the memory of the process: `manual_wal_flush`. Does not survive the death of the process.
-    Append,
-    /// In the operating system: survives the death of the process.
-    Submit,
-    /// On the device: survives a power cut.
-    Sync,
-}
 
 /// See the module.
 pub(crate) struct Wal {

@@ -71,7 +71,7 @@ impl std::fmt::Debug for UpdatesIterator {
 /// The iterator from the batch that contains `from` on; see `Db::get_updates_since`.
 pub(crate) fn since(db: &Arc<Shared>, from: u64) -> Result<UpdatesIterator> {
     db.count(Ticker::GetUpdatesSinceCalls, 1);
-    let visible = db.visible().0;
+    let visible = db.writes.visible().0;
     if from > visible {
         return Err(Error::not_found(format!(
             "sequence {from} is not written yet: the last one is {visible}"
@@ -149,7 +149,7 @@ impl UpdatesIterator {
 
     fn advance(&mut self) -> Result<Option<WriteBatch>> {
         loop {
-            let visible = self.db.visible().0;
+            let visible = self.db.writes.visible().0;
             if self.last.is_some_and(|last| last >= visible) {
                 return Ok(None);
             }

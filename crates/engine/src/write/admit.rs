@@ -128,11 +128,11 @@ impl Stall {
 /// Lets a group of `bytes` through, after rotating memtables and waiting as needed.
 #[inline]
 pub(crate) fn admit(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
-    if db.attention.raised() {
-        let gate = |p| db.order.close(p);
+    if db.writes.attention.raised() {
+        let gate = |p| db.writes.order.close(p);
         look_closer_by(db, || at_the_gate(lead, plan.patience, gate))?;
     }
-    if db.stall.is_shaping() || db.write_buffers().should_stall() {
+    if db.writes.stall.is_shaping() || db.writes.buffers().should_stall() {
         pace(db, lead, plan, bytes)?;
     }
     Ok(())
@@ -141,7 +141,8 @@ pub(crate) fn admit(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> 
 /// Fails a write that would have to wait but must not, before it queues behind one that waits.
 #[inline]
 pub(crate) fn check_patience(db: &Shared, plan: &Plan) -> Result<()> {
-    if !plan.patience.bears_stalls() && (!db.stall.is_normal() || db.write_buffers().should_stall())
+    if !plan.patience.bears_stalls()
+        && (!db.writes.stall.is_normal() || db.writes.buffers().should_stall())
     {
         return Err(impatient(db));
     }
@@ -150,7 +151,7 @@ pub(crate) fn check_patience(db: &Shared, plan: &Plan) -> Result<()> {
 
 #[cold]
 fn impatient(db: &Shared) -> Error {
-    let (condition, cause) = db.stall.lock().worst();
+    let (condition, cause) = db.writes.stall.lock().worst();
     let cause = cause.map_or(WriteStallCause::WriteBufferManagerLimit, |(c, _)| c);
     Error::new(
         ErrorKind::Incomplete,
@@ -194,19 +195,19 @@ pub(crate) fn at_the_gate<T>(
 /// Rotates the memtables that are to become immutable. Errors: what makes the database refuse writes.
 #[cold]
 pub(crate) fn look_closer(db: &Shared) -> Result<()> {
-    look_closer_by(db, || db.order.close(db.patience()))
+    look_closer_by(db, || db.writes.order.close(db.patience()))
 }
 
 /// [`look_closer`] for a thread that does not write. If the gate is kept closed, maybe by this thread,
 /// the work is left to the next writer.
 pub(crate) fn look_closer_soon(db: &Shared) {
-    drop(look_closer_by(db, || db.order.close(Patience::Job)));
+    drop(look_closer_by(db, || db.writes.order.close(Patience::Job)));
 }
 
 /// [`look_closer`], with the gate closed by `close`.
 #[cold]
 fn look_closer_by<'a>(db: &'a Shared, close: impl FnOnce() -> Result<Closed<'a>>) -> Result<()> {
-    db.attention.clear();
+    db.writes.attention.clear();
     // What cannot be done now is still due: the next group must not skip it.
     let mut due = StillDue(Some(db));
     rotate_what_is_due(db, close)?;
@@ -220,7 +221,7 @@ struct StillDue<'a>(Option<&'a Shared>);
 impl Drop for StillDue<'_> {
     fn drop(&mut self) {
         if let Some(db) = self.0 {
-            db.attention.raise();
+            db.writes.attention.raise();
         }
     }
 }
@@ -281,7 +282,7 @@ fn rotate_what_is_due<'a>(
 /// that keeps many logs alive for little data; or it is the oldest one while all memtables together are
 /// too large. With `atomic_flush`, all other families with data come along.
 fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     let mut chosen: Vec<(Arc<Family>, FlushReason)> = Vec::new();
     let mut choose = |family: &Arc<Family>, reason| {
         if !chosen.iter().any(|(f, _)| f.id == family.id) {
@@ -301,7 +302,7 @@ fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
     for f in db.idle_log_holders(&families) {
         choose(&f, FlushReason::WalFull);
     }
-    if db.write_buffers().should_flush()
+    if db.writes.buffers().should_flush()
         && let Some(f) = oldest_memtable(&families)
     {
         choose(f, FlushReason::WriteBufferManager);
@@ -341,28 +342,34 @@ fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
     db.leave_letters(); // that writers are held back, for one
     // A stop may begin at any moment. A leader that waits for its end first tells the writers behind it;
     // a leader that must not wait never waits here.
-    if plan.patience.bears_stalls() && (db.stall.is_stopped() || db.write_buffers().should_stall())
+    if plan.patience.bears_stalls()
+        && (db.writes.stall.is_stopped() || db.writes.buffers().should_stall())
     {
         let _held = lead.hold(&impatient(db), Patience::Job);
         wait_for_memory(db)?;
-        if db.stall.is_stopped() {
-            wait_until(db, None, || !db.stall.is_stopped())?;
+        if db.writes.stall.is_stopped() {
+            wait_until(db, None, || !db.writes.stall.is_stopped())?;
         }
     }
     let bytes = bytes as u64;
     let spent = i64::try_from(bytes).unwrap_or(i64::MAX);
-    let left = db.stall.allowance.fetch_sub(spent, Ordering::Relaxed);
+    let left = db
+        .writes
+        .stall
+        .allowance
+        .fetch_sub(spent, Ordering::Relaxed);
     if left >= spent {
         return Ok(());
     }
     let nanos = ask(db, bytes);
     if nanos > 0 && plan.patience.bears_stalls() {
-        let ticker = if db.stall.is_normal() {
+        let ticker = if db.writes.stall.is_normal() {
             Ticker::WritePacedMicros
         } else {
             Ticker::StallMicros
         };
-        let _held = (!db.stall.is_normal()).then(|| lead.hold(&impatient(db), Patience::Job));
+        let _held =
+            (!db.writes.stall.is_normal()).then(|| lead.hold(&impatient(db), Patience::Job));
         hold_back(db, Duration::from_nanos(nanos), ticker);
     }
     Ok(())
@@ -371,30 +378,30 @@ fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
 /// The rate that writers are held to now, in bytes per second; 0 if they are not held back.
 pub(crate) fn rate(db: &Shared) -> u64 {
     let now = db.env().clock.monotonic_nanos();
-    let written = written(&db.families.load());
-    let mut controller = db.stall.lock();
+    let written = written(&db.catalog.families.load());
+    let mut controller = db.writes.stall.lock();
     controller.tick(now, written);
-    db.stall.publish(&controller);
+    db.writes.stall.publish(&controller);
     controller.felt_rate(now).map_or(0, |r| r as u64)
 }
 
 /// Asks the controller for `bytes` and a new allowance. Returns how many nanoseconds the writer has to
 /// wait for both.
 fn ask(db: &Shared, bytes: u64) -> u64 {
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     let now = db.env().clock.monotonic_nanos();
-    let mut controller = db.stall.lock();
+    let mut controller = db.writes.stall.lock();
     for f in families.iter() {
         controller.fill(f.id, fill(f));
     }
     controller.tick(now, written(&families));
     let allowance = controller.allowance();
     let nanos = controller.admit(now, bytes + allowance);
-    db.stall.allowance.store(
+    db.writes.stall.allowance.store(
         i64::try_from(allowance).unwrap_or(i64::MAX),
         Ordering::Relaxed,
     );
-    db.stall.publish(&controller);
+    db.writes.stall.publish(&controller);
     nanos
 }
 
@@ -430,11 +437,11 @@ fn written(families: &FamilySet) -> u64 {
 /// as some of that memory may become free.
 fn wait_for_memory(db: &Shared) -> Result<()> {
     const LOOK: Duration = Duration::from_millis(10);
-    let memory = db.write_buffers();
+    let memory = db.writes.buffers();
     if !memory.should_stall() {
         return Ok(());
     }
-    db.stall.memory_stops.fetch_add(1, Ordering::Relaxed);
+    db.writes.stall.memory_stops.fetch_add(1, Ordering::Relaxed);
     db.info_log.warn(format_args!(
         "Stopping writes because memtables use {} of {} bytes (write buffer manager); option \
          db_write_buffer_size, or the manager's buffer_size, allows more",
@@ -502,7 +509,7 @@ impl Hope {
 /// Whether memtables of this database are being written to tables, or about to be.
 fn is_flushing(db: &Shared) -> bool {
     let due = |f: &Arc<Family>| f.flush_due() && !f.is_dropped();
-    !db.background.state().flushing.is_empty() || db.families.load().iter().any(due)
+    !db.background.state().flushing.is_empty() || db.catalog.families.load().iter().any(due)
 }
 
 /// Waits until `ready` or until it is canceled. Only operations that end with [`debt_changed`] can make
@@ -568,11 +575,11 @@ fn debt_of(family: &Family) -> Debt {
 /// Measures the debt of all families, and reports in LOG and to listeners what it means for writers. The
 /// caller must not hold the state lock.
 pub(crate) fn debt_changed(db: &Shared) {
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     let now = db.env().clock.monotonic_nanos();
     let mut changes = Vec::new();
     {
-        let mut controller = db.stall.lock();
+        let mut controller = db.writes.stall.lock();
         let written = written(&families);
         for f in families.iter() {
             let debt = debt_of(f);
@@ -582,8 +589,8 @@ pub(crate) fn debt_changed(db: &Shared) {
             }
         }
         controller.keep(|id| families.get(id).is_some());
-        db.stall.allowance.store(0, Ordering::Relaxed);
-        db.stall.publish(&controller);
+        db.writes.stall.allowance.store(0, Ordering::Relaxed);
+        db.writes.stall.publish(&controller);
     }
     for (family, change, debt) in &changes {
         tell(db, family, *change, debt);
@@ -661,7 +668,7 @@ fn describe(
 /// Holds a `low_pri` write of `bytes` back while compactions are due: RocksDB's 1 MiB a second.
 pub(crate) fn give_way(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
     const LOW_PRI_BYTES_PER_SECOND: u64 = 1 << 20;
-    let behind = db.families.load().iter().any(|f| {
+    let behind = db.catalog.families.load().iter().any(|f| {
         let options = f.options();
         let options = &options.cf;
         let files = f.view.load().version.level(0).len();

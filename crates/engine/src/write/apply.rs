@@ -35,7 +35,7 @@ impl Target for NewWrites<'_> {
     }
 
     fn settled(&self) -> SequenceNumber {
-        self.db.visible()
+        self.db.writes.visible()
     }
 }
 

@@ -10,3 +10,4 @@ pub(crate) mod plan;
 pub(crate) mod rotate;
 pub(crate) mod stall;
 pub(crate) mod submit;
+pub(crate) mod writes;

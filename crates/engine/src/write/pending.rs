@@ -77,7 +77,7 @@ impl Reach {
 
     fn mark(&self) -> &Watermark {
         match self.which {
-            Which::Visible => &self.db.order.visible,
+            Which::Visible => &self.db.writes.order.visible,
             Which::Durable => &self.db.wal.durable,
         }
     }
@@ -182,7 +182,7 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
     }
     // Not the last visible number: a write that was logged behind a group still under way is not visible
     // yet.
-    let last = db.order.allocated();
+    let last = db.writes.order.allocated();
     if seq > last {
         return Err(Error::invalid_argument(format!(
             "wait_durable({seq}): the last write is number {last}"
@@ -239,7 +239,7 @@ struct Full {
 impl Full {
     /// Brings the log to the device; sleeps a little if that is not possible now.
     fn try_flush(&mut self, db: &Shared, target: u64) {
-        let resuming = db.order.check_refusal().is_err();
+        let resuming = db.writes.order.check_refusal().is_err();
         match submit::flush_wal(db, true) {
             Ok(()) => {
                 self.since_nanos = None;

@@ -79,7 +79,7 @@ pub(crate) fn write_planned(
         );
     }
     let _courier = db.courier();
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     apply::check(&batch, &families)?;
     let checked = families.epoch();
     drop(families);
@@ -94,12 +94,12 @@ pub(crate) fn write_planned(
     }
     check_patience(db, &plan)?;
     let queue = if plan.waits_for_device() {
-        &db.synced_writers
+        &db.writes.synced
     } else {
-        &db.writers
+        &db.writes.others
     };
     let insert = |b: &WriteBatch| {
-        let families = &db.families.load();
+        let families = &db.catalog.families.load();
         apply::insert(b, &NewWrites { families, db })
     };
     let began = db.timer();
@@ -157,9 +157,9 @@ fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
     if plan.waits_for_device() {
         submit::wait_for_slot(db)?; // followers gather meanwhile
     }
-    let _inside = at_the_gate(&lead, plan.patience, |p| db.order.enter(p))?;
+    let _inside = at_the_gate(&lead, plan.patience, |p| db.writes.order.enter(p))?;
     // From here on families are neither made nor dropped.
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     check_again(&request, &families)?;
     let max_bytes = db.options.db.max_write_batch_group_size_bytes as usize;
     let followers = queue.followers(&request, max_bytes);
@@ -208,9 +208,9 @@ fn write_group(db: &Shared, lead: &mut Lead<'_>, group: &mut Group) -> Result<()
     let Logged { ticket, flight } = if let Some(step) = plan.log {
         submit::log_group(db, lead, step, group)?
     } else {
-        db.unlogged.store(true, Ordering::Release);
+        db.writes.unlogged.store(true, Ordering::Release);
         db.count(Ticker::BytesWritten, group.bytes());
-        let ticket = db.order.begin(group.count());
+        let ticket = db.writes.order.begin(group.count());
         group.number(ticket.first);
         Logged {
             ticket,
@@ -244,10 +244,11 @@ fn insert_group(db: &Shared, ticket: &Ticket<'_>, group: &Group) -> Result<()> {
     if !group.lead.plan.memtable {
         return Ok(());
     }
-    let families = db.families.load();
+    let families = db.catalog.families.load();
     let concurrent = db.options.db.allow_concurrent_memtable_write;
     let alone = (!concurrent).then(|| {
-        db.memtable_writer
+        db.writes
+            .memtable_writer
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     });

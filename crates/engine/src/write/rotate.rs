@@ -41,19 +41,19 @@ impl Shared {
         for family in families.iter() {
             let view = family.view.load();
             if family.is_full(&view.mem) && !family.flush_wanted.swap(true, Ordering::Relaxed) {
-                self.attention.raise();
+                self.writes.attention.raise();
             }
         }
-        if self.logs_too_large() || self.write_buffers().should_flush() {
-            self.attention.raise();
+        if self.logs_too_large() || self.writes.buffers().should_flush() {
+            self.writes.attention.raise();
         }
     }
 
     /// Whether the logs together exceed `max_total_wal_size` (0: four times all write buffers).
     pub(crate) fn logs_too_large(&self) -> bool {
         let active = self.wal.bytes();
-        let set = self.max_total_wal_size.load(Ordering::Relaxed);
-        let families = self.families.load();
+        let set = self.writes.max_total_wal_size.load(Ordering::Relaxed);
+        let families = self.catalog.families.load();
         if set == 0 && families.iter().nth(1).is_none() {
             return false; // one family: its own write buffer bounds the log
         }
@@ -89,7 +89,7 @@ impl Shared {
     /// flush them costs little, and the next open need not read those logs. None if `max_total_wal_size`
     /// limits the logs, or with `atomic_flush`.
     pub(crate) fn idle_log_holders(&self, families: &FamilySet) -> Vec<Arc<Family>> {
-        let set = self.max_total_wal_size.load(Ordering::Relaxed);
+        let set = self.writes.max_total_wal_size.load(Ordering::Relaxed);
         if set > 0 || self.options.db.atomic_flush {
             return Vec::new();
         }
@@ -157,7 +157,7 @@ impl Shared {
     /// this thread must not wait for it.
     pub(crate) fn alone<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         let _courier = self.courier();
-        let _closed = self.order.close(self.patience())?;
+        let _closed = self.writes.order.close(self.patience())?;
         f()
     }
 
@@ -166,7 +166,7 @@ impl Shared {
     /// [`Shared::wait_for_gate`].
     pub(crate) fn alone_unless_kept<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         let _courier = self.courier();
-        let _closed = match self.order.close(Patience::Job) {
+        let _closed = match self.writes.order.close(Patience::Job) {
             Err(e) if e.kind() == ErrorKind::Incomplete && self.patience() > Patience::Job => {
                 return Ok(None);
             }
@@ -177,7 +177,7 @@ impl Shared {
 
     /// Waits until nobody keeps the gate closed, if this thread may wait for that.
     pub(crate) fn wait_for_gate(&self) -> Result<()> {
-        self.order.close(self.patience()).map(drop)
+        self.writes.order.close(self.patience()).map(drop)
     }
 
     /// What this thread may wait for at the gate.
@@ -191,7 +191,7 @@ impl Shared {
     /// Gives each of `families` a new active memtable, whose data is in the log `number` and later ones.
     /// The gate of the order of writes is closed.
     pub(crate) fn install_memtables(&self, families: &[Arc<Family>], number: FileNumber) {
-        let all = self.families.load();
+        let all = self.catalog.families.load();
         let mut sealed = Vec::new();
         let state = self.background.state();
         for family in all.iter() {
@@ -246,7 +246,7 @@ impl Shared {
             if only_from.is_some_and(|from| from != active) {
                 return Ok(active);
             }
-            let number = self.numbers.take();
+            let number = self.catalog.numbers.take();
             let new = files.create(number, kind)?;
             let how = new.describe(kind);
             let mut guard = self
@@ -269,7 +269,7 @@ impl Shared {
             }
             self.note_new_log(old, number);
             // An idle family may keep the old log alive.
-            self.attention.raise();
+            self.writes.attention.raise();
             self.info_log.info(format_args!("log {number}: {how}"));
             return Ok(number);
         }

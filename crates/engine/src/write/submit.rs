@@ -129,7 +129,7 @@ fn try_log_group<'a>(
     let files = db.wal.log_files()?;
     let (mut guard, step) = lock_for(db, step, bytes)?;
     let log = active(&mut guard)?;
-    let ticket = db.order.begin(group.count());
+    let ticket = db.writes.order.begin(group.count());
     group.number(ticket.first);
     let before = log.end();
     let begun = append(log, step, group, &ticket).and_then(|()| log.begin(files, step));
@@ -263,7 +263,9 @@ fn run(db: &Shared, flight: &LogFlight) -> Result<()> {
     db.wal.device.took_off(begun);
     let timer = perf::start(&**clock);
     let outcome = {
-        let _others_wait = flight.synced.then(|| db.courtesy.take_off(flight.bytes()));
+        let _others_wait = flight
+            .synced
+            .then(|| db.writes.courtesy.take_off(flight.bytes()));
         flight.run()
     };
     let nanos = clock.monotonic_nanos() - begun;
@@ -400,7 +402,7 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
     file.truncate(log.durable_end().0)?;
     file.sync(SyncKind::All)?;
     let old = log.number;
-    let number = db.numbers.take();
+    let number = db.catalog.numbers.take();
     let new = db.wal.log_files()?.create(number, log.kind())?;
     log.replace(new);
     for record in &records {
@@ -463,7 +465,7 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
         }
     }
     // While another thread resumes, earlier writes are in no log that counts, and not in tables yet.
-    db.order.check_refusal()?;
+    db.writes.order.check_refusal()?;
     let log = active(&mut guard)?;
     let last = log.last_sequence();
     let begun = log.begin(files, step);
