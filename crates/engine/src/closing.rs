@@ -16,11 +16,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Mutex, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 use io::FileLock;
 
 use crate::jobs::Jobs;
+use crate::locks;
 use crate::maintenance;
 use crate::shared::Shared;
 
@@ -51,7 +52,7 @@ impl Running {
     pub(crate) fn close_elsewhere(self, shared: &Arc<Shared>) {
         // The thread that closes the database takes it from here. If that thread cannot be started, it is
         // still here.
-        let running = Arc::new(Mutex::new(Some(self)));
+        let running = Arc::new(ranked(locks::CLOSING, Some(self)));
         let (to_close, of) = (Arc::clone(&running), Arc::clone(shared));
         let close = move || {
             if let Some(mut running) = take(&to_close) {

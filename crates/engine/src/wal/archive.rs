@@ -16,13 +16,15 @@ use std::sync::Arc;
 
 use base::clock::Clock;
 use base::{FileNumber, Result};
-use io::{FileSystem, NewNames, OpenHow, SyncKind};
+use io::{File, FileSystem, NewNames, OpenHow, SyncKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::directory::{ARCHIVE, plain_reader};
 use crate::files::{self, FileKind};
 use crate::info_log::InfoLog;
 use crate::options::Options;
+
+/// Name of the directory of archived logs, beside the logs. RocksDB's.
+pub(crate) const ARCHIVE: &str = "archive";
 
 /// Seconds between two looks at the archive, at most.
 const INTERVAL_SECONDS_MAX: u64 = 600;
@@ -204,6 +206,15 @@ struct Archived {
     bytes: u64,
     /// Seconds since 1970.
     modified: u64,
+}
+
+/// A reader that ends at the first place where something is wrong.
+pub(super) fn plain_reader(file: Arc<dyn File>, number: FileNumber) -> log::Reader {
+    let options = log::ReaderOptions {
+        mode: log::RecoveryMode::PointInTimeRecovery,
+        fences: false,
+    };
+    log::Reader::new(file, number.0, options)
 }
 
 #[cfg(test)]

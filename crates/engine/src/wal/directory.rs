@@ -19,15 +19,12 @@ use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, FileNumber, Result};
 use io::{File, FileSystem, OpenHow};
 
-use super::archive::Archive;
+use super::archive::{ARCHIVE, Archive, plain_reader};
 use crate::batch::HEADER_LEN;
 use crate::files::{self, FileKind};
 use crate::info_log::InfoLog;
 use crate::locks;
 use crate::options::Options;
-
-/// Name of the directory of archived logs, beside the logs. RocksDB's.
-pub(crate) const ARCHIVE: &str = "archive";
 
 /// Where a log lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -283,15 +280,6 @@ fn sequence_of(record: &[u8]) -> Option<u64> {
         return None;
     }
     base::coding::u64_at(record, 0)
-}
-
-/// A reader that ends at the first place where something is wrong.
-pub(super) fn plain_reader(file: Arc<dyn File>, number: FileNumber) -> log::Reader {
-    let options = log::ReaderOptions {
-        mode: log::RecoveryMode::PointInTimeRecovery,
-        fences: false,
-    };
-    log::Reader::new(file, number.0, options)
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use base::{Error, ErrorKind, FileNumber, Result};
 use io::{FileSystem, OpenHow};
 
-use super::directory::{ARCHIVE, plain_reader};
+use super::archive::{ARCHIVE, plain_reader};
 use crate::files::{self, FileKind};
 use crate::options::{DbOptions, Options, codec, latest};
 

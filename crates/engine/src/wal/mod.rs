@@ -32,9 +32,10 @@ use crate::locks;
 use crate::watermark::Watermark;
 pub(crate) use active::LogStep;
 use active::{ActiveLog, Guard};
+pub(crate) use archive::ARCHIVE;
 use device::Device;
 use directory::Directory;
-pub(crate) use directory::{ARCHIVE, Fate};
+pub(crate) use directory::Fate;
 pub use directory::{WalFile, WalFileKind};
 use log_files::LogFiles;
 

@@ -21,7 +21,8 @@ use base::{Error, FileNumber, Result};
 use log::{End, Fence};
 
 use super::WalFile;
-use super::directory::{Pinned, plain_reader};
+use super::archive::plain_reader;
+use super::directory::Pinned;
 use crate::batch::{HEADER_LEN, Record, WriteBatch};
 use crate::shared::Shared;
 
