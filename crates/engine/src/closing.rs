@@ -52,7 +52,7 @@ impl Running {
     pub(crate) fn close_elsewhere(self, shared: &Arc<Shared>) {
         // The thread that closes the database takes it from here. If that thread cannot be started, it is
         // still here.
-        let running = Arc::new(ranked(locks::CLOSING, Some(self)));
+        let running = Arc::new(ranked(locks::LEAF, Some(self)));
         let (to_close, of) = (Arc::clone(&running), Arc::clone(shared));
         let close = move || {
             if let Some(mut running) = take(&to_close) {
