@@ -62,6 +62,7 @@ mod info_log;
 mod ingest;
 mod job_load;
 mod jobs;
+mod key_versions;
 pub mod listener;
 mod live_files;
 mod locks;

@@ -26,6 +26,8 @@ const INDEX_KEY_IS_USER_KEY: &str = "rocksdb.index.key.is.user.key";
 const INDEX_VALUE_IS_DELTA_ENCODED: &str = "rocksdb.index.value.is.delta.encoded";
 const TIMESTAMPS_PERSISTED: &str = "rocksdb.user.defined.timestamps.persisted";
 const EXTERNAL_VERSION: &str = "rocksdb.external_sst_file.version";
+/// Which sequence numbers were written when, encoded.
+pub const SEQNO_TIME_MAPPING: &[u8] = b"rocksdb.seqno.time.map";
 const GLOBAL_SEQNO: &str = "rocksdb.external_sst_file.global_seqno";
 
 macro_rules! properties {
@@ -274,6 +276,30 @@ impl Properties {
             add(GLOBAL_SEQNO, seqno.to_le_bytes().to_vec());
         }
         all.into_iter().collect()
+    }
+
+    /// The properties that RocksDB 7.8 does not know as its own, as they are stored: those of collectors, its
+    /// own among them, and of later versions.
+    pub fn user_collected(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        const OF_COLLECTORS: [&str; 11] = [
+            INDEX_TYPE,
+            WHOLE_KEY_FILTERING,
+            PREFIX_FILTERING,
+            TIMESTAMPS_PERSISTED,
+            EXTERNAL_VERSION,
+            GLOBAL_SEQNO,
+            "rocksdb.deleted.keys",
+            "rocksdb.merge.operands",
+            "rocksdb.tail.start.offset",
+            "rocksdb.newest.key.time",
+            "rocksdb.key.largest.seqno",
+        ];
+        const KNOWN: [&[u8]; 1] = [SEQNO_TIME_MAPPING];
+        let is_one = |(name, _): &(Vec<u8>, Vec<u8>)| {
+            OF_COLLECTORS.iter().any(|n| n.as_bytes() == name)
+                || (self.other.contains_key(name) && !KNOWN.contains(&name.as_slice()))
+        };
+        self.to_entries().into_iter().filter(is_one).collect()
     }
 
     /// The properties as `sst_dump --show_properties` of RocksDB 7.8 names and orders them, except

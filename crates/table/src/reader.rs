@@ -571,6 +571,12 @@ impl Reader {
         self.index.handle(i)
     }
 
+    /// The user key of the separator behind data block `i`, as the index has it: not before any key of the
+    /// block.
+    pub fn separator(&self, i: usize) -> &[u8] {
+        self.index.user_separator(i)
+    }
+
     /// At most about `count` user keys, ascending, at which the table can be split into parts, each with
     /// the bytes of the data blocks between the previous one and it.
     pub fn anchors(&self, count: usize) -> Vec<(Vec<u8>, u64)> {

@@ -36,6 +36,27 @@ pub fn internal_unique_id(db_id: &str, session_id: &str, file_number: u64) -> Op
     Some((u128::from(high) << 64 | u128::from(lower)).to_le_bytes())
 }
 
+/// What is added to the halves of an internal id: their hash is zero.
+const LOW_OFFSET: u64 = 0x590e_b907_c873_e891;
+const HIGH_OFFSET: u64 = 0xf159_8607_fb45_cbd8;
+
+/// The id as RocksDB shows it to applications, in two halves: a bijection of the internal one.
+///
+/// ```
+/// use table::unique_id::external_unique_id;
+/// let internal = 15_367_427_892_779_171_026_u128 << 64 | 15_955_698_748_943_869_938;
+/// let shown = external_unique_id(internal.to_le_bytes()).map(u64::swap_bytes);
+/// assert_eq!(shown, [0x032a_6a39_8200_24e6, 0x6323_b705_0b32_0b71]);
+/// ```
+pub fn external_unique_id(internal: [u8; 16]) -> [u64; 2] {
+    let both = u128::from_le_bytes(internal);
+    let (low, high) = (both as u64, (both >> 64) as u64);
+    let low = u128::from(low.wrapping_add(LOW_OFFSET));
+    let high = u128::from(high.wrapping_add(HIGH_OFFSET));
+    let hash = XxHash3_128::oneshot(&(high << 64 | low).to_le_bytes());
+    [hash as u64, (hash >> 64) as u64]
+}
+
 /// A fresh session id of 20 digits.
 pub fn new_session_id(rng: &mut Rng) -> String {
     encode_session(rng.next_u64(), rng.next_u64())

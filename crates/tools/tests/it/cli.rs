@@ -255,6 +255,14 @@ fn reading_changes_nothing() {
         "--db=db dump-wal",
         "--db=db dump-manifest --verbose",
         "--db=db verify",
+        "--db=db dump --stats",
+        "--db=db idump",
+        "--db=db approxsize --from=a --to=b",
+        "--db=db checkconsistency",
+        "--db=db list-file-range-deletes",
+        "--db=db list-live-files-metadata",
+        "--db=db dump-live-files",
+        "--db=db file-checksum-dump",
     ] {
         let ran = ironstone(dir, &arguments(line));
         assert_eq!(ran.code, 0, "{line}: {}", ran.stderr);
@@ -268,8 +276,8 @@ fn wrong_arguments_are_named() {
     for (line, says) in [
         ("--db=db scan --max_key=3", "'--max_keys'"),
         ("--db=db scn", "'scan'"),
-        ("--db=db scan --ttl", "--ttl"),
-        ("--db=db scan --timestamp", "--timestamp"),
+        ("--db=db scan --ttl --start_time=x", "start_time"),
+        ("--db=db dump --path=db/000004.log", "--path"),
         ("--db=db put a b --bloom_bits=14", "--bloom_bits"),
         ("scan", "--db=DIR"),
         ("dump-wal", "ironstone dump-wal FILE"),
@@ -340,6 +348,15 @@ fn help_teaches() {
         "dump-manifest",
         "dump-sst",
         "verify",
+        "dump",
+        "idump",
+        "approxsize",
+        "checkconsistency",
+        "query",
+        "list-file-range-deletes",
+        "list-live-files-metadata",
+        "dump-live-files",
+        "file-checksum-dump",
     ] {
         let ran = ironstone(dir, &[command, "--help"]);
         assert_eq!(ran.code, 0);

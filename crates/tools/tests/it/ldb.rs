@@ -15,7 +15,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    fn new(output: Output) -> Self {
+    pub(crate) fn new(output: Output) -> Self {
         // A value may be any bytes: each becomes the character of its number.
         let text = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect();
         Self {

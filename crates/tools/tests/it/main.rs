@@ -10,6 +10,7 @@ mod db_bench_benchmarks;
 mod db_bench_flags;
 mod dumps;
 mod ldb;
+mod ldb_commands;
 mod librocksdb;
 mod options;
 mod repair;

@@ -4,11 +4,14 @@
 //! `ldb` that Ironstone has no meaning for are refused by name: [`crate::ldb_flags`].
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand};
 
+use crate::cli_look::Look;
+use crate::cli_sst::DumpSst;
 use crate::fail::{Failure, Outcome};
+use crate::ttl::{TimeRange, Ttl};
 
 const COMMON: &str = "Flags of all commands";
 
@@ -103,6 +106,17 @@ pub(crate) struct Global {
         help_heading = COMMON
     )]
     pub(crate) ignore_unknown_options: bool,
+
+    /// Read as a secondary instance, beside the process that has the database open for writing; its
+    /// LOG goes to this directory
+    #[arg(
+        long = "secondary_path",
+        alias = "secondary-path",
+        global = true,
+        value_name = "DIR",
+        help_heading = COMMON
+    )]
+    pub(crate) secondary_path: Option<OsString>,
 }
 
 impl Global {
@@ -114,6 +128,12 @@ impl Global {
     /// Whether values are hex.
     pub(crate) fn values_hex(&self) -> bool {
         self.hex || self.value_hex
+    }
+
+    /// The directory of the secondary instance, if the database is to be read as one.
+    pub(crate) fn secondary(&self) -> Option<&Path> {
+        let path = self.secondary_path.as_ref();
+        path.filter(|path| !path.is_empty()).map(Path::new)
     }
 
     /// The database's directory.
@@ -276,11 +296,18 @@ pub(crate) enum Command {
     ///
     /// What sst_dump does: check reads every entry and prints nothing, scan prints the entries,
     /// verify reads every block and its checksum, raw prints footer, handles, properties and the
-    /// entries block by block. A directory stands for the tables in it.
+    /// entries block by block, recompress says how large the table would be with each codec,
+    /// identify says whether it is a table. A directory stands for the tables in it.
+    ///
+    /// sst_dump, with an underscore, writes what raw prints to FILE_dump.txt, in sst_dump's form.
     ///
     /// Example: ironstone dump-sst /data/db/000009.sst --show_properties --command=scan --output_hex
-    #[command(name = "dump-sst", aliases = ["dump_sst", "sst_dump"], verbatim_doc_comment)]
+    #[command(name = "dump-sst", alias = "dump_sst", verbatim_doc_comment)]
     DumpSst(DumpSst),
+
+    /// dump-sst in sst_dump's form: ironstone sst_dump --file=DIR/000009.sst
+    #[command(name = "sst_dump", hide = true)]
+    SstDump(DumpSst),
 
     /// Verify every checksum: ironstone --db=DIR verify
     ///
@@ -293,6 +320,9 @@ pub(crate) enum Command {
     /// Example: ironstone --db=/data/db verify
     #[command(verbatim_doc_comment)]
     Verify,
+
+    #[command(flatten)]
+    Look(Look),
 }
 
 #[derive(Debug, Args)]
@@ -300,6 +330,8 @@ pub(crate) struct Get {
     /// The key
     #[arg(value_name = "KEY", allow_negative_numbers = true)]
     pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) ttl: Ttl,
 }
 
 #[derive(Debug, Args)]
@@ -312,6 +344,8 @@ pub(crate) struct Put {
     pub(crate) value: OsString,
     #[command(flatten)]
     pub(crate) create: Create,
+    #[command(flatten)]
+    pub(crate) ttl: Ttl,
 }
 
 #[derive(Debug, Args)]
@@ -363,6 +397,10 @@ pub(crate) struct Scan {
     /// Print the keys only
     #[arg(long = "no_value", alias = "no-value")]
     pub(crate) no_value: bool,
+    #[command(flatten)]
+    pub(crate) ttl: Ttl,
+    #[command(flatten)]
+    pub(crate) times: TimeRange,
 }
 
 #[derive(Debug, Args)]
@@ -372,6 +410,8 @@ pub(crate) struct BatchPut {
     pub(crate) pairs: Vec<OsString>,
     #[command(flatten)]
     pub(crate) create: Create,
+    #[command(flatten)]
+    pub(crate) ttl: Ttl,
 }
 
 #[derive(Debug, Args)]
@@ -451,51 +491,6 @@ pub(crate) struct DumpManifest {
     /// Print every edit first
     #[arg(long)]
     pub(crate) verbose: bool,
-}
-
-/// What to do with a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SstCommand {
-    /// Read every entry
-    Check,
-    /// Print every entry
-    Scan,
-    /// Read every block and verify its checksum
-    Verify,
-    /// Print everything, block by block
-    Raw,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DumpSst {
-    /// The table, or a directory of tables
-    #[arg(value_name = "FILE", required_unless_present = "file_flag")]
-    pub(crate) file: Option<PathBuf>,
-    /// The same, in sst_dump's spelling
-    #[arg(
-        long = "file",
-        id = "file_flag",
-        value_name = "FILE",
-        conflicts_with = "file"
-    )]
-    pub(crate) file_flag: Option<PathBuf>,
-    /// What to do
-    #[arg(long, value_name = "COMMAND", default_value = "check")]
-    pub(crate) command: SstCommand,
-    /// Print the table's properties too
-    #[arg(long = "show_properties", alias = "show-properties")]
-    pub(crate) show_properties: bool,
-    /// Print keys and values as hex
-    #[arg(long = "output_hex", alias = "output-hex")]
-    pub(crate) output_hex: bool,
-    /// Keys of --from and --to are hex, after 0x
-    #[arg(long = "input_key_hex", alias = "input-key-hex")]
-    pub(crate) input_key_hex: bool,
-    #[command(flatten)]
-    pub(crate) range: Range,
-    /// Stop after so many entries
-    #[arg(long = "read_num", alias = "read-num", value_name = "N")]
-    pub(crate) read_num: Option<u64>,
 }
 
 /// The arguments with the command's name in front of its flags, which may stand before it too.

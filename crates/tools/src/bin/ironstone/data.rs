@@ -7,7 +7,8 @@ use ironstone::{ReadOptions, WriteBatch};
 use crate::cli::{self, Global};
 use crate::fail::{Failure, Outcome};
 use crate::open;
-use crate::text::{parse_field, push_field};
+use crate::text::{parse_bound, parse_field, push_field};
+use crate::ttl::{self, Times};
 
 /// Prints a key's value.
 pub(crate) fn get(global: &Global, args: &cli::Get, out: &mut dyn Write) -> Outcome {
@@ -20,8 +21,13 @@ pub(crate) fn get(global: &Global, args: &cli::Get, out: &mut dyn Write) -> Outc
             family.name()
         )));
     };
+    let value = if args.ttl.ttl {
+        ttl::split(&value)?.0
+    } else {
+        value.as_slice()
+    };
     let mut line = Vec::new();
-    push_field(&mut line, &value, global.values_hex());
+    push_field(&mut line, value, global.values_hex());
     line.push(b'\n');
     Ok(out.write_all(&line)?)
 }
@@ -29,7 +35,7 @@ pub(crate) fn get(global: &Global, args: &cli::Get, out: &mut dyn Write) -> Outc
 /// Sets a key.
 pub(crate) fn put(global: &Global, args: &cli::Put, out: &mut dyn Write) -> Outcome {
     let key = parse_field(&args.key, global.keys_hex())?;
-    let value = parse_field(&args.value, global.values_hex())?;
+    let value = ttl::stored(parse_field(&args.value, global.values_hex())?, &args.ttl);
     let db = open::writable(global, args.create.create_if_missing)?;
     let family = open::family(&db, global)?;
     db.put_cf(&family, key, value)?;
@@ -77,7 +83,8 @@ pub(crate) fn batchput(global: &Global, args: &cli::BatchPut, out: &mut dyn Writ
     let mut pairs = Vec::with_capacity(args.pairs.len() / 2);
     for pair in args.pairs.chunks_exact(2) {
         let key = parse_field(&pair[0], global.keys_hex())?;
-        pairs.push((key, parse_field(&pair[1], global.values_hex())?));
+        let value = parse_field(&pair[1], global.values_hex())?;
+        pairs.push((key, ttl::stored(value, &args.ttl)));
     }
     let db = open::writable(global, args.create.create_if_missing)?;
     let family = open::family(&db, global)?;
@@ -93,16 +100,13 @@ pub(crate) fn batchput(global: &Global, args: &cli::BatchPut, out: &mut dyn Writ
 /// Prints keys and values in order.
 pub(crate) fn scan(global: &Global, args: &cli::Scan, out: &mut dyn Write) -> Outcome {
     let hex = global.keys_hex();
-    let bound = |arg: &Option<std::ffi::OsString>| match arg {
-        Some(text) if !text.is_empty() => parse_field(text, hex).map(Some),
-        _ => Ok(None),
-    };
-    let from = bound(&args.range.from)?;
+    let from = parse_bound(args.range.from.as_deref(), hex)?;
     let options = ReadOptions {
-        iterate_upper_bound: bound(&args.range.to)?,
+        iterate_upper_bound: parse_bound(args.range.to.as_deref(), hex)?,
         ..ReadOptions::default()
     };
     let mut left = max_keys(args.max_keys.as_deref())?;
+    let times = Times::new(&args.ttl, &args.times)?;
     let db = open::read_only(global)?;
     let family = open::family(&db, global)?;
     let mut it = db.iterator_cf(&options, &family)?;
@@ -110,13 +114,24 @@ pub(crate) fn scan(global: &Global, args: &cli::Scan, out: &mut dyn Write) -> Ou
         Some(key) => it.seek(key),
         None => it.seek_to_first(),
     }
+    if times.print {
+        writeln!(out, "Scanning key-values {}", times.span())?;
+    }
     let mut line = Vec::new();
     while it.valid() {
+        let Some((value, time)) = times.take(it.value())? else {
+            it.next();
+            continue;
+        };
         line.clear();
+        if times.print {
+            line.extend_from_slice(ttl::human(time).as_bytes());
+            line.push(b' ');
+        }
         push_field(&mut line, it.key(), hex);
         if !args.no_value {
             line.extend_from_slice(b" : ");
-            push_field(&mut line, it.value(), global.values_hex());
+            push_field(&mut line, value, global.values_hex());
         }
         line.push(b'\n');
         out.write_all(&line)?;

@@ -45,8 +45,16 @@ pub(crate) fn property(global: &Global, args: &cli::Property, out: &mut dyn Writ
     let db = open::read_only(global)?;
     let family = open::family(&db, global)?;
     let name = &args.name;
+    // As in `ldb`, what has a form of names and numbers is shown in it.
+    if let Some(map) = db.map_property_cf(&family, name) {
+        for (key, value) in map {
+            writeln!(out, "{name}.{key}: {value}")?;
+        }
+        return Ok(());
+    }
     let value = db
         .property_cf(&family, name)
+        .filter(|value| !value.is_empty())
         .ok_or_else(|| Failure::message(format!("failed to get property: {name}")))?;
     Ok(writeln!(out, "{name}: {value}")?)
 }

@@ -7,19 +7,11 @@ use crate::fail::{Failure, Outcome};
 
 /// Flags of `ldb` that Ironstone does not have, and why or what instead.
 pub(crate) const LDB_ONLY: &[(&str, &str)] = &[
-    ("ttl", "databases with a time to live are not supported"),
-    (
-        "timestamp",
-        "it shows times of databases with a time to live",
-    ),
-    ("start_time", "it is for databases with a time to live"),
-    ("end_time", "it is for databases with a time to live"),
     (
         "read_timestamp",
         "user-defined timestamps are not supported",
     ),
     ("get_write_time", "write times are not supported"),
-    ("secondary_path", "secondary instances are not supported"),
     ("env_uri", "files are read through the operating system"),
     ("fs_uri", "files are read through the operating system"),
     ("json", "leave it out for text"),
@@ -48,7 +40,6 @@ pub(crate) const LDB_ONLY: &[(&str, &str)] = &[
     ("blob_garbage_collection_age_cutoff", BLOBS),
     ("blob_garbage_collection_force_threshold", BLOBS),
     ("blob_compaction_readahead_size", BLOBS),
-    ("decode_blob_index", BLOBS),
 ];
 
 const SETTING: &str = "settings come from the database's OPTIONS file";

@@ -3,6 +3,8 @@
 //! ```text
 //!   arguments ── cli (one table: parsing and help) ── run ─┬─ data      get, put, delete, scan, batchput
 //!                                                          ├─ families  list, create, drop, properties, compact
+//!                                                          ├─ dump, idump, query   all keys, versions, a dialogue
+//!                                                          ├─ files_live   which files there are, and their content
 //!                                                          ├─ wal, manifest, sst   dumps of single files
 //!                                                          ├─ trim, salvage        repair logs, with --yes
 //!                                                          └─ verify    checksums of everything
@@ -13,19 +15,29 @@
 //! ignores or aborts on are errors, and whatever fails exits with 1.
 
 mod cli;
+mod cli_look;
+mod cli_sst;
 mod data;
+mod dump;
 mod fail;
 mod families;
+mod files_live;
+mod groups;
+mod idump;
 mod ldb_flags;
 mod logs;
 mod manifest;
 mod notes;
 mod open;
+mod query;
 mod salvage;
 mod sst;
+mod sst_raw;
+mod sst_recompress;
 mod state;
 mod text;
 mod trim;
+mod ttl;
 mod verify;
 mod wal;
 mod wal_state;
@@ -36,7 +48,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, Global};
+use cli_look::Look;
 use fail::{Failure, Outcome};
 
 fn main() -> ExitCode {
@@ -75,7 +88,24 @@ fn run(args: &[OsString], out: &mut dyn Write) -> Outcome {
         Command::WalTrim(args) => trim::trim(global, &args, out),
         Command::Salvage(args) => salvage::salvage(global, &args, out),
         Command::DumpManifest(args) => manifest::dump(global, &args, out),
-        Command::DumpSst(args) => sst::dump(&args, out),
+        Command::DumpSst(args) => sst::dump(&args, false, out),
+        Command::SstDump(args) => sst::dump(&args, true, out),
         Command::Verify => verify::verify(global, out),
+        Command::Look(command) => look(global, &command, out),
+    }
+}
+
+/// The commands that look into a database.
+fn look(global: &Global, command: &Look, out: &mut dyn Write) -> Outcome {
+    match command {
+        Look::Dump(args) => dump::dump(global, args, out),
+        Look::Idump(args) => idump::dump(global, args, out),
+        Look::Approxsize(args) => files_live::approximate_size(global, args, out),
+        Look::CheckConsistency => files_live::check(global, out),
+        Look::Query(args) => query::query(global, args, out),
+        Look::ListFileRangeDeletes(args) => files_live::range_deletes(global, args, out),
+        Look::ListLiveFilesMetadata(args) => files_live::list(global, args, out),
+        Look::DumpLiveFiles(_) => files_live::dump_all(global, out),
+        Look::FileChecksumDump(args) => files_live::checksums(global, args, out),
     }
 }

@@ -48,7 +48,8 @@ pub(crate) fn dump(global: &Global, args: &cli::DumpManifest, out: &mut dyn Writ
     Ok(())
 }
 
-fn show(state: &State, hex: bool, out: &mut dyn Write) -> Outcome {
+/// Prints families, levels and files.
+pub(crate) fn show(state: &State, hex: bool, out: &mut dyn Write) -> Outcome {
     let live = state.families.len();
     for (i, (id, family)) in state.families.iter().enumerate() {
         let name = &family.name;

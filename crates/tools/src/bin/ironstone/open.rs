@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ironstone::files::{self, FileKind};
 use ironstone::options::codec::{self, ParsedOptions, Unsupported};
-use ironstone::{ColumnFamily, ColumnFamilyDescriptor, Db, Options};
+use ironstone::{ColumnFamily, ColumnFamilyDescriptor, Db, Error, ErrorKind, Options};
 
 use crate::cli::Global;
 use crate::fail::{Failure, Outcome};
@@ -13,7 +13,7 @@ use crate::fail::{Failure, Outcome};
 /// An OPTIONS file longer than this is none.
 const OPTIONS_BYTES_MAX: u64 = 64 << 20;
 
-/// Opens for reading: no lock, nothing is written.
+/// Opens for reading: no lock, nothing is written, but for the LOG of a secondary instance.
 pub(crate) fn read_only(global: &Global) -> Outcome<Db> {
     let dir = global.dir()?;
     let mut options = Options::default();
@@ -22,14 +22,31 @@ pub(crate) fn read_only(global: &Global) -> Outcome<Db> {
         options.db = parsed.db.clone();
     }
     set_wal_dir(global, &mut options);
-    // Without operands to merge, a database can be read whatever its OPTIONS file says.
-    match parsed {
-        Some(parsed) if parsed.families.iter().any(has_operator) => {
-            let families = families_as_written(dir, &options, &parsed)?;
-            Ok(Db::open_cf_read_only(dir, &options, &families)?)
+    if let Some(log) = global.secondary() {
+        if let Some(default) = parsed.as_ref().and_then(|p| p.families.first()) {
+            options.cf = default.options.clone();
         }
-        _ => Ok(Db::open_read_only(dir, &options)?),
+        return Ok(Db::open_as_secondary(dir, log, &options)?);
     }
+    let Some(parsed) = parsed else {
+        return Ok(Db::open_read_only(dir, &options)?);
+    };
+    let families = families_as_written(dir, &options, &parsed)?;
+    match Db::open_cf_read_only(dir, &options, &families) {
+        // Without operands to merge, a database can be read whatever its OPTIONS file says.
+        Err(e) if is_of_options(&e) && !families.iter().any(has_operator) => {
+            Ok(Db::open_read_only(dir, &options)?)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+/// Whether an error may come from what an OPTIONS file says.
+fn is_of_options(e: &Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::InvalidArgument | ErrorKind::NotSupported
+    )
 }
 
 fn has_operator(family: &ColumnFamilyDescriptor) -> bool {
@@ -53,6 +70,11 @@ fn families_as_written(
 /// Opens every column family for writing.
 pub(crate) fn writable(global: &Global, create_if_missing: bool) -> Outcome<Db> {
     let dir = global.dir()?;
+    if global.secondary().is_some() {
+        return Err(Failure::message(
+            "Not implemented: Not supported operation in secondary mode: leave out --secondary_path",
+        ));
+    }
     let mut options = Options::default();
     let parsed = load(global, dir, &options)?;
     let Some(parsed) = parsed else {

@@ -1,5 +1,6 @@
 //! `dump-sst`: a table file, with `sst_dump`'s commands and output.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,12 +10,15 @@ use base::{Comparator, ErrorKind};
 use io::{FileSystem, OpenHow, posix::Posix};
 use ironstone::files::{self, FileKind};
 use ironstone::{Error, Result};
+use table::props::SEQNO_TIME_MAPPING;
 use table::reader::ReaderOptions;
-use table::{BlockHandle, InternalIterator, ReadOptions, Reader};
+use table::unique_id::{external_unique_id, internal_unique_id};
+use table::{InternalIterator, ReadOptions, Reader};
 
-use crate::cli::{DumpSst, SstCommand};
+use crate::cli_sst::{DumpSst, SstCommand};
 use crate::fail::{Failure, Outcome};
-use crate::text::{Hex, parse_field, push_hex, push_internal_key, until_zero};
+use crate::text::{Hex, parse_bound, parse_field, push_hex, push_internal_key, until_zero};
+use crate::{sst_raw, sst_recompress};
 
 /// An order known by its name only: enough to read a table from front to back.
 struct Foreign(&'static str);
@@ -36,7 +40,7 @@ const FOREIGN: [&str; 2] = [
 ];
 
 /// Opens a table on its own, whichever of RocksDB's comparators it was written with.
-fn open(path: &Path) -> Result<Arc<Reader>> {
+pub(crate) fn open(path: &Path) -> Result<Arc<Reader>> {
     let foreign = FOREIGN.map(|name| Comparator::user(Arc::new(Foreign(name))));
     let known = [Comparator::bytewise(), Comparator::reverse_bytewise()];
     let mut last = None;
@@ -56,39 +60,120 @@ fn open(path: &Path) -> Result<Arc<Reader>> {
     Err(last.unwrap_or_else(|| Error::invalid_argument("no comparator fits")))
 }
 
-/// What of a table is read: an inclusive start, an exclusive end, and a count.
-struct Range {
+/// What of a table is read.
+#[derive(Default)]
+pub(crate) struct Range {
+    /// The first key; empty is the table's start.
     from: Vec<u8>,
+    /// The key to stop at; empty is the table's end.
     to: Vec<u8>,
-    count: u64,
+    /// What keys begin with.
+    prefix: Vec<u8>,
+    /// So many entries at most; `None` is all.
+    count: Option<u64>,
 }
 
-/// Prints a table, or the tables of a directory.
-pub(crate) fn dump(args: &DumpSst, out: &mut dyn Write) -> Outcome {
+impl Range {
+    fn new(args: &DumpSst) -> Outcome<Self> {
+        let hex = args.input_key_hex;
+        let bound = |arg: &Option<OsString>| {
+            parse_bound(arg.as_deref(), hex).map(Option::unwrap_or_default)
+        };
+        let range = Self {
+            from: bound(&args.range.from)?,
+            to: bound(&args.range.to)?,
+            prefix: bound(&args.prefix)?,
+            count: args.read_num,
+        };
+        if !range.prefix.is_empty() && !range.from.is_empty() {
+            return Err(Failure::message("Cannot specify --prefix and --from"));
+        }
+        Ok(range)
+    }
+
+    fn start(&self) -> &[u8] {
+        if self.prefix.is_empty() {
+            &self.from
+        } else {
+            &self.prefix
+        }
+    }
+}
+
+/// A run over tables.
+struct Run<'a> {
+    args: &'a DumpSst,
+    range: Range,
+    /// In `sst_dump`'s form.
+    as_sst_dump: bool,
+    /// Entries read.
+    read: u64,
+    /// Whether the range was printed.
+    told_range: bool,
+    /// Tables among the files.
+    tables: Vec<PathBuf>,
+}
+
+/// Prints a table, or the tables of a directory; in `sst_dump`'s form, or with everything.
+pub(crate) fn dump(args: &DumpSst, as_sst_dump: bool, out: &mut dyn Write) -> Outcome {
+    if let Some(key) = &args.parse_internal_key {
+        return internal_key(&parse_field(key, true)?, out);
+    }
     let path = args.file.as_ref().or(args.file_flag.as_ref());
     let path = path.ok_or_else(|| Failure::message("file or directory must be specified."))?;
-    let bound = |arg: &Option<std::ffi::OsString>| match arg {
-        Some(text) => parse_field(text, args.input_key_hex),
-        None => Ok(Vec::new()),
+    let mut run = Run {
+        args,
+        range: Range::new(args)?,
+        as_sst_dump,
+        read: 0,
+        told_range: false,
+        tables: Vec::new(),
     };
-    let range = Range {
-        from: bound(&args.range.from)?,
-        to: bound(&args.range.to)?,
-        count: args.read_num.unwrap_or(u64::MAX),
-    };
+    if args.command == SstCommand::Recompress {
+        sst_recompress::chosen(&args.recompress)?;
+    }
     let mut failed = false;
-    for path in tables(path)? {
-        if let Err(failure) = dump_one(&path, args, &range, out) {
+    for file in tables(path)? {
+        if run.range.count.is_some_and(|n| n > 0 && run.read >= n) {
+            break;
+        }
+        if let Err(failure) = run.one(&file, out) {
             let Failure::Status(e) = failure else {
                 return Err(failure);
             };
             out.flush()?;
-            eprintln!("{}", e.or_file(&path));
+            eprintln!("{}", e.or_file(&file));
             failed = true;
         }
+        if args.command == SstCommand::Recompress {
+            break;
+        }
+    }
+    if args.command == SstCommand::Identify {
+        run.tell_tables(path, out)?;
     }
     if failed {
         return Err(Failure::Reported);
+    }
+    Ok(())
+}
+
+/// Prints the parts of an internal key.
+fn internal_key(internal: &[u8], out: &mut dyn Write) -> Outcome {
+    let Some((user, packed)) = key::split(internal) else {
+        return Err(Failure::message(format!(
+            "Corrupted Key: Internal Key too small. Size={}. It ends with 8 bytes of type and sequence \
+             number",
+            internal.len()
+        )));
+    };
+    let (sequence, kind) = (packed >> 8, packed & 0xff);
+    let user = Hex(user);
+    writeln!(out, "key='{user}' seq:{sequence}, type:{kind}")?;
+    if ValueType::from_u8(kind as u8).is_none() {
+        return Err(Failure::message(format!(
+            "Corrupted Key: there is no type {kind}"
+        )));
     }
     Ok(())
 }
@@ -109,39 +194,105 @@ fn tables(path: &Path) -> Outcome<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn dump_one(path: &Path, args: &DumpSst, range: &Range, out: &mut dyn Write) -> Outcome {
-    let reader = open(path)?;
-    writeln!(out, "Process {}", path.display())?;
-    writeln!(out, "Sst file format: block-based")?;
-    match args.command {
-        SstCommand::Check | SstCommand::Scan => {
-            writeln!(out, "from [{}] to [{}]", Hex(&range.from), Hex(&range.to))?;
-            let print = args.command == SstCommand::Scan;
-            entries(&reader, range, &mut |key, value| {
-                if print {
-                    print_entry(key, value, args.output_hex, out)?;
-                }
-                Ok(())
-            })?;
+impl Run<'_> {
+    fn one(&mut self, path: &Path, out: &mut dyn Write) -> Outcome {
+        let args = self.args;
+        let reader = open(path)?;
+        begin(path, out)?;
+        match args.command {
+            SstCommand::Check | SstCommand::Scan => self.entries(&reader, out)?,
+            SstCommand::Verify => {
+                reader.verify_checksums()?;
+                writeln!(out, "The file is ok")?;
+                return Ok(());
+            }
+            SstCommand::Raw if self.as_sst_dump => return sst_raw::to_file(&reader, path, out),
+            SstCommand::Raw => return sst_raw::print(&reader, out),
+            SstCommand::Recompress => {
+                return sst_recompress::recompress(&reader, &args.recompress, out);
+            }
+            SstCommand::Identify => self.tables.push(path.to_path_buf()),
         }
-        SstCommand::Verify => {
+        if args.show_properties {
+            writeln!(out, "Table Properties:")?;
+            writeln!(out, "------------------------------")?;
+            properties(&reader, "  ", ": ", out)?;
+            writeln!(out, "  Raw user collected properties")?;
+            writeln!(out, "------------------------------")?;
+            for (name, value) in reader.properties().user_collected() {
+                out.write_all(&[b"  # ", &*name, b": 0x"].concat())?;
+                writeln!(out, "{}", Hex(&value))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&mut self, reader: &Arc<Reader>, out: &mut dyn Write) -> Outcome {
+        let range = &self.range;
+        if !self.told_range {
+            writeln!(out, "from [{}] to [{}]", Hex(range.start()), Hex(&range.to))?;
+            self.told_range = true;
+        }
+        if self.args.verify_checksum {
             reader.verify_checksums()?;
-            writeln!(out, "The file is ok")?;
         }
-        SstCommand::Raw => return raw(&reader, out),
+        let print = self.args.command == SstCommand::Scan;
+        let hex = (self.args.output_hex, self.args.output_hex);
+        let left = range
+            .count
+            .map_or(u64::MAX, |n| n.saturating_sub(self.read));
+        let mut read = 0;
+        entries(reader, range, left, &mut |key, value| {
+            read += 1;
+            if print {
+                print_entry(key, value, hex, out)?;
+            }
+            Ok(())
+        })?;
+        self.read += read;
+        Ok(())
     }
-    if args.show_properties && args.command != SstCommand::Verify {
-        writeln!(out, "Table Properties:")?;
+
+    /// Says which files are tables.
+    fn tell_tables(&self, path: &Path, out: &mut dyn Write) -> Outcome {
+        if !Posix.metadata(path)?.is_dir {
+            for file in &self.tables {
+                writeln!(out, "{} is a valid SST file", file.display())?;
+            }
+            return Ok(());
+        }
         writeln!(out, "------------------------------")?;
-        properties(&reader, out)?;
+        writeln!(out, "List of valid SST files found in {}:", path.display())?;
+        for file in &self.tables {
+            writeln!(out, "{}", file.display())?;
+        }
+        writeln!(out, "Number of valid SST files: {}", self.tables.len())?;
+        Ok(())
     }
-    Ok(())
 }
 
-/// Passes the entries of the range to `visit`.
-fn entries(
+fn begin(path: &Path, out: &mut dyn Write) -> Outcome {
+    writeln!(out, "Process {}", path.display())?;
+    Ok(writeln!(out, "Sst file format: block-based")?)
+}
+
+/// Prints a table as `ldb dump` does: entries and properties.
+pub(crate) fn dump_as_ldb(path: &Path, hex: bool, out: &mut dyn Write) -> Outcome {
+    let reader = open(path).map_err(|e| e.or_file(path))?;
+    begin(path, out)?;
+    entries(&reader, &Range::default(), u64::MAX, &mut |key, value| {
+        print_entry(key, value, (hex, hex), out)
+    })?;
+    writeln!(out, "\nTable Properties:")?;
+    properties(&reader, "", "=", out)?;
+    Ok(writeln!(out)?)
+}
+
+/// Passes the entries of the range to `visit`, `left` of them at most.
+pub(crate) fn entries(
     reader: &Arc<Reader>,
     range: &Range,
+    mut left: u64,
     visit: &mut dyn FnMut(&[u8], &[u8]) -> Outcome,
 ) -> Outcome {
     let options = ReadOptions {
@@ -149,21 +300,21 @@ fn entries(
         ..ReadOptions::default()
     };
     let mut it = reader.iter(options);
-    if range.from.is_empty() {
+    if range.start().is_empty() {
         it.seek_to_first();
     } else {
         it.seek(&key::encode(
-            &range.from,
+            range.start(),
             SequenceNumber::MAX,
             ValueType::FOR_SEEK,
         ));
     }
     let order =
         Comparator::by_name(&reader.properties().comparator).unwrap_or_else(Comparator::bytewise);
-    let mut left = range.count;
     while it.valid() && left > 0 {
         let user = key::user_key(it.key());
-        if !range.to.is_empty() && order.compare(user, &range.to).is_ge() {
+        let behind = !range.to.is_empty() && order.compare(user, &range.to).is_ge();
+        if behind || !user.starts_with(&range.prefix) {
             break;
         }
         visit(it.key(), it.value())?;
@@ -173,13 +324,19 @@ fn entries(
     Ok(it.status()?)
 }
 
-/// As in `sst_dump`, plain keys and values end at their first zero byte.
-fn print_entry(key: &[u8], value: &[u8], hex: bool, out: &mut dyn Write) -> Outcome {
+/// Prints an entry, keys and values in hex or not. As in `sst_dump`, plain ones end at their first zero
+/// byte.
+pub(crate) fn print_entry(
+    key: &[u8],
+    value: &[u8],
+    (key_hex, value_hex): (bool, bool),
+    out: &mut dyn Write,
+) -> Outcome {
     let mut line = Vec::with_capacity(key.len() + value.len() + 32);
-    push_internal_key(&mut line, key, hex);
+    push_internal_key(&mut line, key, key_hex);
     line.truncate(until_zero(&line).len());
     line.extend_from_slice(b" => ");
-    if hex {
+    if value_hex {
         push_hex(&mut line, value);
     } else {
         line.extend_from_slice(until_zero(value));
@@ -188,110 +345,31 @@ fn print_entry(key: &[u8], value: &[u8], hex: bool, out: &mut dyn Write) -> Outc
     Ok(out.write_all(&line)?)
 }
 
-fn properties(reader: &Reader, out: &mut dyn Write) -> Outcome {
-    for (name, value) in reader.properties().rows() {
-        writeln!(out, "  {name}: {value}")?;
+/// Prints the properties, one on a line: what is before the name, the name, what is before the value,
+/// the value.
+pub(crate) fn properties(
+    reader: &Reader,
+    before: &str,
+    between: &str,
+    out: &mut dyn Write,
+) -> Outcome {
+    let p = reader.properties();
+    for (name, value) in p.rows() {
+        writeln!(out, "{before}{name}{between}{value}")?;
     }
-    Ok(())
-}
-
-fn handle_hex(handle: BlockHandle) -> String {
-    let mut bytes = Vec::new();
-    handle.encode(&mut bytes);
-    Hex(&bytes).to_string()
-}
-
-const RULE: &str = "--------------------------------------";
-
-fn heading(title: &str, out: &mut dyn Write) -> Outcome {
-    Ok(writeln!(out, "\n{title}\n{RULE}")?)
-}
-
-/// Everything that is in the table.
-fn raw(reader: &Arc<Reader>, out: &mut dyn Write) -> Outcome {
-    let footer = reader.footer();
-    heading("Footer Details:", out)?;
-    writeln!(out, "  metaindex handle: {}", handle_hex(footer.metaindex))?;
-    if let Some(index) = footer.index {
-        writeln!(out, "  index handle: {}", handle_hex(index))?;
-    }
-    writeln!(out, "  table_magic_number: {}", table::footer::MAGIC)?;
-    writeln!(out, "  format version: {}", footer.format_version)?;
-    writeln!(out, "  checksum: {:?}", footer.checksum_type)?;
-
-    heading("Metaindex Details:", out)?;
-    for (name, handle) in reader.metaindex() {
-        let BlockHandle { offset, size } = *handle;
-        let hex = handle_hex(*handle);
-        writeln!(out, "  {name}: {hex} offset: {offset} size: {size}")?;
-    }
-
-    heading("Table Properties:", out)?;
-    properties(reader, out)?;
-
-    heading("Index Details:", out)?;
-    for i in 0..reader.blocks() {
-        let Some(handle) = reader.data_block(i) else {
-            break;
-        };
-        let BlockHandle { offset, size } = handle;
-        let hex = handle_hex(handle);
-        writeln!(
-            out,
-            "  block # {}: {hex} offset: {offset} size: {size}",
-            i + 1
-        )?;
-    }
-    raw_tombstones(reader, out)?;
-    raw_blocks(reader, out)
-}
-
-fn raw_tombstones(reader: &Reader, out: &mut dyn Write) -> Outcome {
-    let tombstones = reader.range_tombstones()?;
-    if tombstones.is_empty() {
-        return Ok(());
-    }
-    heading("Range deletions:", out)?;
-    for t in tombstones {
-        let (start, end) = (Hex(&t.start), Hex(&t.end));
-        writeln!(out, "  HEX    {start} : {end} seq: {}", t.sequence.0)?;
-    }
-    Ok(())
-}
-
-fn raw_blocks(reader: &Arc<Reader>, out: &mut dyn Write) -> Outcome {
-    let mut at = None;
-    let mut number = 0;
-    let all = Range {
-        from: Vec::new(),
-        to: Vec::new(),
-        count: u64::MAX,
-    };
-    let mut line = Vec::new();
-    entries(reader, &all, &mut |key, value| {
-        let offset = reader.approximate_offset_of(key);
-        if at != Some(offset) {
-            at = Some(offset);
-            number += 1;
-            heading(&format!("Data Block # {number} @ offset {offset}"), out)?;
+    let id = internal_unique_id(&p.db_id, &p.db_session_id, p.original_file_number);
+    let id = match id.map(external_unique_id) {
+        Some([first, second]) => {
+            let (first, second) = (first.to_le_bytes(), second.to_le_bytes());
+            format!("{}-{}", Hex(&first), Hex(&second))
         }
-        line.clear();
-        line.extend_from_slice(b"  HEX    ");
-        push_internal_key(&mut line, key, true);
-        line.extend_from_slice(b" : ");
-        push_hex(&mut line, value);
-        line.extend_from_slice(b"\n  ASCII  ");
-        let shown = |b: &u8| {
-            if b.is_ascii_graphic() || *b == b' ' {
-                *b
-            } else {
-                b'.'
-            }
-        };
-        line.extend(key::user_key(key).iter().map(shown));
-        line.extend_from_slice(b" : ");
-        line.extend(value.iter().map(shown));
-        line.extend_from_slice(b"\n");
-        Ok(out.write_all(&line)?)
-    })
+        None => "N/A".to_owned(),
+    };
+    writeln!(out, "{before}unique ID{between}{id}")?;
+    let times = p.other.get(SEQNO_TIME_MAPPING);
+    let times = times.map(|t| Hex(t).to_string()).unwrap_or_default();
+    Ok(writeln!(
+        out,
+        "{before}Sequence number to time mapping{between}{times}"
+    )?)
 }

@@ -81,6 +81,39 @@ pub(crate) fn parse_field(arg: &OsStr, hex: bool) -> Outcome<Vec<u8>> {
         .ok_or_else(|| bad("Digits are 0-9, a-f and A-F"))
 }
 
+/// Appends `key ==> value` as `ldb dump` prints it: plain, it ends as a whole at the first zero byte.
+pub(crate) fn push_pair(
+    line: &mut Vec<u8>,
+    (key, key_hex): Field<'_>,
+    (value, value_hex): Field<'_>,
+) {
+    let begin = line.len();
+    let push = |line: &mut Vec<u8>, bytes: &[u8], hex| {
+        if hex {
+            push_field(line, bytes, true);
+        } else {
+            line.extend_from_slice(bytes);
+        }
+    };
+    push(line, key, key_hex);
+    line.extend_from_slice(b" ==> ");
+    push(line, value, value_hex);
+    let pair = line.get(begin..).unwrap_or_default();
+    let shown = until_zero(pair).len();
+    line.truncate(begin + shown);
+}
+
+/// A key or value, and whether it is printed as hex.
+type Field<'a> = (&'a [u8], bool);
+
+/// A bound of a range: `None` if it is not given or empty.
+pub(crate) fn parse_bound(arg: Option<&OsStr>, hex: bool) -> Outcome<Option<Vec<u8>>> {
+    match arg {
+        Some(text) if !text.is_empty() => parse_field(text, hex).map(Some),
+        _ => Ok(None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

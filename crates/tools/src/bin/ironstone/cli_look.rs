@@ -1,0 +1,200 @@
+//! The commands that look into a database, and their flags: the second part of the table in
+//! [`crate::cli`].
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::cli::Range;
+use crate::ttl::{TimeRange, Ttl};
+
+/// Commands that look into a database.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Look {
+    /// Print keys and values, or count them: ironstone --db=DIR dump --count_only
+    ///
+    /// One line for each key: the key, " ==> ", the value; at the end the count. --count_only prints
+    /// the count and how large the values are. --count_delim=: sums up keys by their part before
+    /// the first colon.
+    /// With --path=FILE, a table, a log or a MANIFEST is printed, without --db.
+    ///
+    /// Example: ironstone --db=/data/db dump --from=user:1 --to=user:2 --stats
+    #[command(verbatim_doc_comment)]
+    Dump(Dump),
+
+    /// Print every stored version of the keys: ironstone --db=DIR idump --max_keys=10
+    ///
+    /// One line for each version: the key, its sequence number and type, " => ", the value.
+    /// Deletions are shown; what a range deletion hides is not.
+    ///
+    /// Example: ironstone --db=/data/db idump --from=0x00 --to=0x10 --input_key_hex
+    #[command(verbatim_doc_comment)]
+    Idump(Idump),
+
+    /// Print how many bytes of files a range takes: ironstone --db=DIR approxsize --from=A --to=Z
+    Approxsize(Approxsize),
+
+    /// Check that all files are there, with the right size: ironstone --db=DIR checkconsistency
+    ///
+    /// Prints OK. ironstone verify reads every checksum as well.
+    #[command(
+        name = "checkconsistency",
+        alias = "check-consistency",
+        verbatim_doc_comment
+    )]
+    CheckConsistency,
+
+    /// Read commands from the standard input: ironstone --db=DIR query
+    ///
+    /// One on each line, with one blank between its words: get KEY, put KEY VALUE, delete KEY, help.
+    /// Ends with the input, or at a key that is not there.
+    ///
+    /// Example: echo get user:17 | ironstone --db=/data/db query
+    #[command(verbatim_doc_comment)]
+    Query(Query),
+
+    /// Print the range deletions in tables: ironstone --db=DIR list-file-range-deletes
+    ///
+    /// For each table its path, and the parts into which its range deletions divide the keys.
+    /// Keys are in hex.
+    #[command(
+        name = "list-file-range-deletes",
+        alias = "list_file_range_deletes",
+        verbatim_doc_comment
+    )]
+    ListFileRangeDeletes(ListFileRangeDeletes),
+
+    /// Print which tables are on which level: ironstone --db=DIR list-live-files-metadata
+    #[command(name = "list-live-files-metadata", alias = "list_live_files_metadata")]
+    ListLiveFilesMetadata(ListLiveFilesMetadata),
+
+    /// Print MANIFEST, tables and logs of a database: ironstone --db=DIR dump-live-files
+    #[command(name = "dump-live-files", alias = "dump_live_files")]
+    DumpLiveFiles(DumpLiveFiles),
+
+    /// Print the checksums of whole tables: ironstone --db=DIR file-checksum-dump --hex
+    ///
+    /// One line for each table: its number, the function, the checksum, as the MANIFEST has them.
+    #[command(
+        name = "file-checksum-dump",
+        alias = "file_checksum_dump",
+        verbatim_doc_comment
+    )]
+    FileChecksumDump(FileChecksumDump),
+}
+
+/// Flags that are about blob files, which there are none of.
+#[derive(Debug, Args)]
+pub(crate) struct BlobFlags {
+    /// Accepted for scripts: databases with blob files do not open
+    #[arg(long = "decode_blob_index", hide = true)]
+    pub(crate) decode_blob_index: bool,
+    /// The same
+    #[arg(long = "dump_uncompressed_blobs", hide = true)]
+    pub(crate) dump_uncompressed_blobs: bool,
+}
+
+/// What dump and idump have in common.
+#[derive(Debug, Args)]
+pub(crate) struct Counting {
+    /// Stop after so many keys; -1 is no limit
+    #[arg(
+        long = "max_keys",
+        alias = "max-keys",
+        value_name = "N",
+        allow_hyphen_values = true
+    )]
+    pub(crate) max_keys: Option<String>,
+    /// Count only
+    #[arg(long = "count_only", alias = "count-only")]
+    pub(crate) count_only: bool,
+    /// Count keys and bytes by the part of the key before the first CHAR
+    #[arg(
+        long = "count_delim",
+        alias = "count-delim",
+        value_name = "CHAR",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "."
+    )]
+    pub(crate) count_delim: Option<OsString>,
+    /// Print rocksdb.stats first
+    #[arg(long)]
+    pub(crate) stats: bool,
+    #[command(flatten)]
+    pub(crate) blobs: BlobFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Dump {
+    #[command(flatten)]
+    pub(crate) range: Range,
+    #[command(flatten)]
+    pub(crate) counting: Counting,
+    #[command(flatten)]
+    pub(crate) ttl: Ttl,
+    #[command(flatten)]
+    pub(crate) times: TimeRange,
+    /// With --ttl: count keys by spans of so many seconds
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub(crate) bucket: Option<String>,
+    /// Print this table, log or MANIFEST
+    #[arg(long, value_name = "FILE")]
+    pub(crate) path: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Idump {
+    #[command(flatten)]
+    pub(crate) range: Range,
+    /// Keys of --from and --to are hex, after 0x
+    #[arg(long = "input_key_hex", alias = "input-key-hex")]
+    pub(crate) input_key_hex: bool,
+    #[command(flatten)]
+    pub(crate) counting: Counting,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Approxsize {
+    #[command(flatten)]
+    pub(crate) range: Range,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Query {
+    #[command(flatten)]
+    pub(crate) ttl: Ttl,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListFileRangeDeletes {
+    /// Stop after so many parts; 1000 if not given
+    #[arg(
+        long = "max_keys",
+        alias = "max-keys",
+        value_name = "N",
+        allow_hyphen_values = true
+    )]
+    pub(crate) max_keys: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListLiveFilesMetadata {
+    /// One list of all files, by name
+    #[arg(long = "sort_by_filename", alias = "sort-by-filename")]
+    pub(crate) sort_by_filename: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DumpLiveFiles {
+    #[command(flatten)]
+    pub(crate) blobs: BlobFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FileChecksumDump {
+    /// The MANIFEST; without it the one that CURRENT in --db names
+    #[arg(long, value_name = "FILE")]
+    pub(crate) path: Option<PathBuf>,
+}
