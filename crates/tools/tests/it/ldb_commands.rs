@@ -126,6 +126,7 @@ const TABLE_LINES: &[&str] = &[
      --compression_level_to=3",
     "--file=TABLE --command=recompress --compression_types=kZSTD,kNoCompression \
      --set_block_size=4096",
+    "--file=TABLE --command=recompress --compression_types=kZSTD --compression_max_dict_bytes=4096",
     "--file=TABLE --command=recompress --compression_types=kFoo",
     "--file=TABLE --command=recompress --compression_types=kZSTD --compression_level_from=1",
     "--file=db/CURRENT --command=scan",
@@ -389,8 +390,11 @@ fn they_do_on_the_corpus() {
             "file_checksum_dump",
             "dump_live_files",
         ] {
-            // ldb refuses the MANIFEST of a family with another order.
-            if !(name.contains("cf_many") && line.contains("checksum")) {
+            let of_checksums = line.contains("checksum");
+            // ldb refuses the MANIFEST of a family with another order; Ironstone does not open a
+            // database with blob files.
+            let either = name.contains("cf_many") && of_checksums;
+            if !either && (of_checksums || !name.contains("file_checksum")) {
                 sides.line(line);
             }
         }
@@ -489,7 +493,7 @@ fn spoken(program: &str, cwd: &Path, args: &[&str], input: &str) -> Ran {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     // A program that has ended does not read all of it.
-    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin.write_all(input.as_bytes()));
     drop(stdin);
     Ran::new(child.wait_with_output().unwrap())
 }

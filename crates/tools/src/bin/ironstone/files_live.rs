@@ -198,28 +198,36 @@ pub(crate) fn dump_all(global: &Global, out: &mut dyn Write) -> Outcome {
     Ok(())
 }
 
-/// Prints the checksums that the MANIFEST has of whole tables.
+/// Prints the checksums that the MANIFEST has of whole tables and blob files.
 pub(crate) fn checksums(global: &Global, args: &FileChecksumDump, out: &mut dyn Write) -> Outcome {
-    let path = match &args.path {
-        Some(path) => path.clone(),
-        None => {
-            let dir = global.dir()?;
-            files::manifest_path(dir, files::read_current(&Posix, dir)?)
-        }
+    let path = if let Some(path) = &args.path {
+        path.clone()
+    } else {
+        let dir = global.dir()?;
+        files::manifest_path(dir, files::read_current(&Posix, dir)?)
     };
     let state = State::read(&path, &mut |_| {})?;
-    let mut tables: Vec<_> = state.tables().map(|(_, meta)| meta).collect();
-    tables.sort_by_key(|meta| meta.number);
-    for meta in tables {
-        let function = match meta.file_checksum_func_name.as_str() {
-            "" => "Unknown",
-            name => name,
-        };
-        write!(out, "{}, {function}, ", meta.number.0)?;
-        if global.hex {
-            writeln!(out, "0x{}", Hex(&meta.file_checksum))?;
+    // Number, function, checksum.
+    let tables = state.tables().map(|(_, meta)| {
+        let function = meta.file_checksum_func_name.as_str();
+        (meta.number.0, function, &meta.file_checksum)
+    });
+    let blobs = state.families.values().flat_map(|f| f.blobs.values());
+    let blobs = blobs.map(|blob| &blob.added);
+    let blobs = blobs.map(|b| (b.number.0, b.checksum_method.as_str(), &b.checksum));
+    let mut all: Vec<_> = tables.chain(blobs).collect();
+    all.sort_unstable();
+    for (number, function, checksum) in all {
+        let function = if function.is_empty() {
+            "Unknown"
         } else {
-            out.write_all(&meta.file_checksum)?;
+            function
+        };
+        write!(out, "{number}, {function}, ")?;
+        if global.hex {
+            writeln!(out, "0x{}", Hex(checksum))?;
+        } else {
+            out.write_all(checksum)?;
             writeln!(out)?;
         }
     }

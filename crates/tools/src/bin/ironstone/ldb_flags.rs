@@ -45,7 +45,7 @@ pub(crate) const LDB_ONLY: &[(&str, &str)] = &[
 const SETTING: &str = "settings come from the database's OPTIONS file";
 const BLOBS: &str = "blob files are not supported";
 
-/// Refuses flags of `ldb` that Ironstone knows and does not have.
+/// Refuses flags of `ldb` that Ironstone knows and does not have. For arguments that no command takes.
 pub(crate) fn refuse_ldb_only(args: &[OsString]) -> Outcome {
     let flags = args
         .iter()

@@ -64,10 +64,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[OsString], out: &mut dyn Write) -> Outcome {
-    ldb_flags::refuse_ldb_only(args)?;
     let cli = match Cli::try_parse_from(cli::command_first(args.to_vec())) {
         Ok(cli) => cli,
-        Err(e) if e.use_stderr() => return Err(Failure::Usage(e.to_string())),
+        Err(e) if e.use_stderr() => {
+            ldb_flags::refuse_ldb_only(args)?;
+            return Err(Failure::Usage(e.to_string()));
+        }
         Err(help) => return Ok(writeln!(out, "{}", help.to_string().trim_end())?),
     };
     let global = &cli.global;

@@ -1,12 +1,13 @@
 //! `dump-sst --command=raw`: everything that is in a table; and the same in `sst_dump`'s form, in a
 //! file beside the table.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use base::key;
+use io::posix::Posix;
+use io::{File, FileSystem, OpenHow, WriteSync};
 use table::{BlockHandle, Reader};
 
 use crate::fail::{Failure, Outcome};
@@ -132,20 +133,41 @@ fn each_block(reader: &Arc<Reader>, visit: &mut Entry<'_>) -> Outcome {
     })
 }
 
+/// A file that is written from its start.
+struct Text {
+    file: Arc<dyn File>,
+    end: u64,
+}
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        io::write_all_at(&*self.file, bytes, self.end, WriteSync::None)
+            .map_err(std::io::Error::other)?;
+        self.end += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Writes `<table>_dump.txt`, and says so.
 pub(crate) fn to_file(reader: &Arc<Reader>, table: &Path, out: &mut dyn Write) -> Outcome {
     let mut name = table.with_extension("").into_os_string();
     name.push("_dump.txt");
     let path = Path::new(&name);
-    let failed =
-        |e: std::io::Error| Failure::message(format!("IO error: writing {}: {e}", path.display()));
-    let mut file = BufWriter::new(File::create(path).map_err(failed)?);
-    let result = as_sst_dump(reader, &mut file);
-    result.map_err(|failure| match failure {
-        Failure::Output(e) => failed(e),
-        other => other,
-    })?;
-    file.flush().map_err(failed)?;
+    let text = Text {
+        file: Posix.open(path, OpenHow::CREATE_TRUNCATE)?,
+        end: 0,
+    };
+    let mut text = BufWriter::with_capacity(64 << 10, text);
+    as_sst_dump(reader, &mut text)
+        .and_then(|()| Ok(text.flush()?))
+        .map_err(|failure| match failure {
+            Failure::Output(e) => Failure::message(e.to_string()),
+            other => other,
+        })?;
     let path = path.display();
     Ok(writeln!(out, "raw dump written to file {path}")?)
 }

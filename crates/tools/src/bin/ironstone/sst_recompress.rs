@@ -5,9 +5,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
 use base::Comparator;
+use base::clock::SystemClock;
 use base::stats::{Statistics, Ticker};
 use io::{FileSystem, OpenHow, posix::Posix};
 use table::{Builder, BuilderOptions, CompressionSettings, CompressionType, Reader, TableOptions};
@@ -38,7 +38,7 @@ struct Scratch(PathBuf);
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Whoever cleans up temporary files finds it if this fails.
-        let _ = std::fs::remove_file(&self.0);
+        drop(std::fs::remove_file(&self.0));
     }
 }
 
@@ -115,14 +115,15 @@ fn one(
         statistics: Some(Arc::clone(&statistics)),
         ..BuilderOptions::default()
     };
-    let begun = Instant::now();
+    let clock = SystemClock::shared();
+    let begun = clock.monotonic_nanos();
     let file = Posix.open(&scratch.0, OpenHow::CREATE_TRUNCATE)?;
     let mut builder = Builder::new(file, options)?;
     entries(reader, &Range::default(), u64::MAX, &mut |key, value| {
         Ok(builder.add(key, value)?)
     })?;
     let finished = builder.finish()?;
-    let micros = begun.elapsed().as_micros();
+    let micros = (clock.monotonic_nanos() - begun) / 1000;
 
     let compressed = statistics.get(Ticker::NumberBlockCompressed);
     let aborted = statistics.get(Ticker::NumberBlockCompressionRejected);

@@ -3,8 +3,7 @@
 //!
 //! Times are printed in UTC. `ldb` prints them in the time zone of the machine.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use base::clock::SystemClock;
 use clap::Args;
 
 use crate::fail::{Failure, Outcome};
@@ -108,8 +107,7 @@ pub(crate) fn split(stored: &[u8]) -> Outcome<(&[u8], i64)> {
 /// The value as it is stored: with the time of now, if values have times.
 pub(crate) fn stored(mut value: Vec<u8>, ttl: &Ttl) -> Vec<u8> {
     if ttl.ttl {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let seconds = now.map_or(0, |d| d.as_secs()) as i32;
+        let seconds = (SystemClock::shared().wall_micros() / 1_000_000) as i32;
         value.extend_from_slice(&seconds.to_le_bytes());
     }
     value
