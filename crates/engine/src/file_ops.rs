@@ -17,6 +17,7 @@ use crate::live_files::{
 use crate::open;
 use crate::options::{ColumnFamilyOptions, Options};
 use crate::sizes::{self, OpenRange, Range, SizeApproximationOptions};
+use crate::sst_file_writer::SstFileWriter;
 
 /// Other ways to open a database.
 impl Db {
@@ -63,7 +64,7 @@ impl Db {
     /// write that is newer than all existing data.
     ///
     /// Errors: a file is damaged, is empty, or was not made by an `SstFileWriter` of Ironstone or RocksDB; it was
-    /// written with another comparator; the options forbid it. An error leaves the database unchanged.
+    /// written with another comparator or for another column family; the options forbid it. An error leaves the database unchanged.
     pub fn ingest_external_file(
         &self,
         files: &[impl AsRef<Path>],
@@ -127,6 +128,16 @@ impl Db {
     ) -> Result<()> {
         self.shared.check_handle(&family.0)?;
         sizes::delete_files(&self.shared, &family.0, ranges, include_end)
+    }
+}
+
+impl SstFileWriter {
+    /// Tables are for this column family only: an ingestion into another one is refused. RocksDB's argument
+    /// `column_family`.
+    #[must_use]
+    pub fn with_column_family(mut self, family: &ColumnFamily) -> Self {
+        self.family = Some((family.id(), family.name().to_owned()));
+        self
     }
 }
 

@@ -64,6 +64,8 @@ pub struct ExternalSstFileInfo {
 #[derive(Debug)]
 pub struct SstFileWriter {
     options: Options,
+    /// The id and name of the column family that the tables are for; `None` means any.
+    pub(crate) family: Option<(u32, String)>,
     session_id: String,
     files: u64,
     open: Option<Open>,
@@ -88,6 +90,7 @@ impl SstFileWriter {
         Self {
             session_id: table::unique_id::new_session_id(&mut Rng::new(seed)),
             options: options.clone(),
+            family: None,
             files: 0,
             open: None,
         }
@@ -104,9 +107,13 @@ impl SstFileWriter {
         self.files += 1;
         let cf = &self.options.cf;
         let now = self.options.env.clock.wall_micros() / 1_000_000;
+        let unknown = || (table::props::UNKNOWN_COLUMN_FAMILY as u32, String::new());
+        let (column_family_id, column_family_name) = self.family.clone().unwrap_or_else(unknown);
         let builder = table::Builder::new(
             Arc::clone(&file),
             table::BuilderOptions {
+                column_family_id,
+                column_family_name,
                 table: cf.table.clone(),
                 comparator: cf.comparator.clone(),
                 compression: cf.cf.compression,

@@ -47,7 +47,7 @@ impl Incoming {
     }
 
     /// Opens and checks a file. Errors: `Corruption` if it is damaged or was not made by an `SstFileWriter`;
-    /// `InvalidArgument` if it is empty or was written with another comparator.
+    /// `InvalidArgument` if it is empty, or was written with another comparator or for another column family.
     pub(super) fn look(
         db: &Shared,
         family: &Family,
@@ -82,6 +82,13 @@ impl Incoming {
             reader.verify_checksums()?;
         }
         let p = reader.properties();
+        let made_for = p.column_family_id;
+        if made_for != table::props::UNKNOWN_COLUMN_FAMILY && made_for != u64::from(family.id) {
+            return Err(Error::invalid_argument(format!(
+                "the file was made for column family \"{}\" (id {made_for}), not for \"{}\" (id {})",
+                p.column_family_name, family.name, family.id
+            )));
+        }
         let unique_id = table::unique_id::internal_unique_id(
             &p.db_id,
             &p.db_session_id,

@@ -10,6 +10,7 @@ use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand};
 
 use crate::cli_look::Look;
 use crate::cli_sst::DumpSst;
+use crate::cli_writes::WriteCommand;
 use crate::fail::{Failure, Outcome};
 use crate::ttl::{TimeRange, Ttl};
 
@@ -323,6 +324,9 @@ pub(crate) enum Command {
 
     #[command(flatten)]
     Look(Look),
+
+    #[command(flatten)]
+    Write(WriteCommand),
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ use std::io::Write;
 use ironstone::{ReadOptions, WriteBatch};
 
 use crate::cli::{self, Global};
+use crate::cli_writes::SingleDelete;
 use crate::fail::{Failure, Outcome};
 use crate::open;
 use crate::text::{parse_bound, parse_field, push_field};
@@ -49,6 +50,16 @@ pub(crate) fn delete(global: &Global, args: &cli::Delete, out: &mut dyn Write) -
     let db = open::writable(global, false)?;
     let family = open::family(&db, global)?;
     db.delete_cf(&family, key)?;
+    db.close()?;
+    Ok(writeln!(out, "OK")?)
+}
+
+/// Removes a key that was set once.
+pub(crate) fn single_delete(global: &Global, args: &SingleDelete, out: &mut dyn Write) -> Outcome {
+    let key = parse_field(&args.key, global.keys_hex())?;
+    let db = open::writable(global, false)?;
+    let family = open::family(&db, global)?;
+    db.single_delete_cf(&family, key)?;
     db.close()?;
     Ok(writeln!(out, "OK")?)
 }

@@ -14,6 +14,14 @@ pub(crate) const LDB_ONLY: &[(&str, &str)] = &[
     ("get_write_time", "write times are not supported"),
     ("env_uri", "files are read through the operating system"),
     ("fs_uri", "files are read through the operating system"),
+    (
+        "backup_env_uri",
+        "files are read through the operating system",
+    ),
+    (
+        "backup_fs_uri",
+        "files are read through the operating system",
+    ),
     ("json", "leave it out for text"),
     (
         "write_committed",

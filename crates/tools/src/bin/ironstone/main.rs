@@ -7,34 +7,47 @@
 //!                                                          ├─ files_live   which files there are, and their content
 //!                                                          ├─ wal, manifest, sst   dumps of single files
 //!                                                          ├─ trim, salvage        repair logs, with --yes
-//!                                                          └─ verify    checksums of everything
+//!                                                          ├─ verify    checksums of everything
+//!                                                          └─ cli_writes   copies, loads, levels, repair
 //! ```
 //!
 //! Where output and exit code matter to scripts, they are those of RocksDB's `ldb` and `sst_dump`
 //! 7.8.3 (`tests/it/cli.rs` runs both side by side). On purpose different: arguments that `ldb`
 //! ignores or aborts on are errors, and whatever fails exits with 1.
 
+mod calm;
 mod cli;
 mod cli_look;
 mod cli_sst;
+mod cli_writes;
+mod copies;
+mod data;
 mod data;
 mod dump;
+mod external;
 mod fail;
 mod families;
 mod files_live;
 mod groups;
 mod idump;
 mod ldb_flags;
+mod levels;
+mod lines;
+mod load;
 mod logs;
 mod manifest;
+mod new_manifest;
 mod notes;
 mod open;
 mod query;
+mod repair;
 mod salvage;
 mod sst;
 mod sst_raw;
 mod sst_recompress;
 mod state;
+mod style;
+mod tables_of_manifest;
 mod text;
 mod trim;
 mod ttl;
@@ -94,6 +107,7 @@ fn run(args: &[OsString], out: &mut dyn Write) -> Outcome {
         Command::SstDump(args) => sst::dump(&args, true, out),
         Command::Verify => verify::verify(global, out),
         Command::Look(command) => look(global, &command, out),
+        Command::Write(command) => command.run(global, out),
     }
 }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use ironstone::files::{self, FileKind};
 use ironstone::options::codec::{self, ParsedOptions, Unsupported};
-use ironstone::{ColumnFamily, ColumnFamilyDescriptor, Db, Error, ErrorKind, Options};
+use ironstone::{
+    ColumnFamily, ColumnFamilyDescriptor, ColumnFamilyOptions, Db, Error, ErrorKind, Options,
+};
 
 use crate::cli::Global;
 use crate::fail::{Failure, Outcome};
@@ -69,6 +71,15 @@ fn families_as_written(
 
 /// Opens every column family for writing.
 pub(crate) fn writable(global: &Global, create_if_missing: bool) -> Outcome<Db> {
+    writable_as(global, create_if_missing, &mut |_, _| {})
+}
+
+/// [`writable`], with the options of each column family as `change` makes them. It gets the family's name.
+pub(crate) fn writable_as(
+    global: &Global,
+    create_if_missing: bool,
+    change: &mut dyn FnMut(&str, &mut ColumnFamilyOptions),
+) -> Outcome<Db> {
     let dir = global.dir()?;
     if global.secondary().is_some() {
         return Err(Failure::message(
@@ -80,7 +91,13 @@ pub(crate) fn writable(global: &Global, create_if_missing: bool) -> Outcome<Db> 
     let Some(parsed) = parsed else {
         set_wal_dir(global, &mut options);
         options.db.create_if_missing = create_if_missing;
-        return Ok(Db::open_all(dir, &options)?);
+        if !options.env.fs.exists(&files::current_path(dir))? {
+            change("default", &mut options.cf);
+            return Ok(Db::open_all(dir, &options)?);
+        }
+        let names = Db::list_column_families(dir, &options.env)?.into_iter();
+        let families = names.map(|name| ColumnFamilyDescriptor::new(name, options.cf.clone()));
+        return open_changed(dir, &options, families.collect(), change);
     };
     options.db = parsed.db.clone();
     set_wal_dir(global, &mut options);
@@ -90,7 +107,19 @@ pub(crate) fn writable(global: &Global, create_if_missing: bool) -> Outcome<Db> 
         options.cf = default.options.clone();
     }
     let families = families_as_written(dir, &options, &parsed)?;
-    Ok(Db::open_cf(dir, &options, &families)?)
+    open_changed(dir, &options, families, change)
+}
+
+fn open_changed(
+    dir: &Path,
+    options: &Options,
+    mut families: Vec<ColumnFamilyDescriptor>,
+    change: &mut dyn FnMut(&str, &mut ColumnFamilyOptions),
+) -> Outcome<Db> {
+    for family in &mut families {
+        change(&family.name, &mut family.options);
+    }
+    Ok(Db::open_cf(dir, options, &families)?)
 }
 
 fn set_wal_dir(global: &Global, options: &mut Options) {

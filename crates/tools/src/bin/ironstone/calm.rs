@@ -1,0 +1,82 @@
+//! A database in which nothing is compacted unless it is asked for: for commands that move tables.
+//!
+//! The settings of the column family are changed while the command runs, and are in the OPTIONS file
+//! meanwhile: a process that is killed leaves a database that does not compact by itself. At the end
+//! they are set back while background work is paused, so that no compaction changes the result.
+
+use ironstone::{ColumnFamily, ColumnFamilyMetaData, CompactRangeOptions, Db};
+
+use crate::cli::Global;
+use crate::fail::Outcome;
+use crate::open;
+
+/// No table is larger.
+const TABLE_BYTES_MAX: u64 = 1 << 50;
+
+/// The database, and the settings that it had.
+pub(crate) struct Calm {
+    db: Db,
+    family: ColumnFamily,
+    before: Vec<(&'static str, String)>,
+}
+
+impl Calm {
+    /// Opens the database. With `one_table`, a compaction writes one table.
+    pub(crate) fn open(global: &Global, one_table: bool) -> Outcome<Self> {
+        let mut before = Vec::new();
+        let db = open::writable_as(global, false, &mut |name, options| {
+            if *name != *global.column_family {
+                return;
+            }
+            let cf = &mut options.cf;
+            let off = cf.disable_auto_compactions;
+            before = vec![("disable_auto_compactions", off.to_string())];
+            cf.disable_auto_compactions = true;
+            if one_table {
+                let (base, times) = (cf.target_file_size_base, cf.target_file_size_multiplier);
+                before.push(("target_file_size_base", base.to_string()));
+                before.push(("target_file_size_multiplier", times.to_string()));
+                cf.target_file_size_base = TABLE_BYTES_MAX;
+                cf.target_file_size_multiplier = 1;
+            }
+        })?;
+        let family = open::family(&db, global)?;
+        Ok(Self { db, family, before })
+    }
+
+    /// Runs `work`, sets the settings back and closes the database.
+    pub(crate) fn run(self, work: impl FnOnce(&Self) -> Outcome) -> Outcome {
+        let worked = work(&self);
+        let before: Vec<(&str, &str)> = self.before.iter().map(|(n, v)| (*n, &v[..])).collect();
+        let ended = self.db.pause_background_work().and_then(|()| {
+            self.db.set_options(&self.family, &before)?;
+            drop(self.family);
+            self.db.close()
+        });
+        worked?;
+        Ok(ended?)
+    }
+
+    /// What is in memory goes to tables.
+    pub(crate) fn flush(&self) -> Outcome {
+        Ok(self.db.flush_cf(&self.family)?)
+    }
+
+    /// Compacts the column family, and moves the result to a level.
+    pub(crate) fn compact(&self, options: CompactRangeOptions, level: i32) -> Outcome {
+        let options = CompactRangeOptions {
+            exclusive_manual_compaction: true,
+            change_level: true,
+            target_level: level,
+            ..options
+        };
+        let family = &self.family;
+        Ok(self.db.compact_range_opt(&options, family, None, None)?)
+    }
+
+    /// The tables on each level.
+    pub(crate) fn levels(&self) -> Outcome<Vec<usize>> {
+        let all: ColumnFamilyMetaData = self.db.get_column_family_metadata(&self.family)?;
+        Ok(all.levels.iter().map(|level| level.files.len()).collect())
+    }
+}

@@ -1,0 +1,102 @@
+//! `checkpoint`, `backup`, `restore`: copies of whole databases.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use io::{FileSystem, posix::Posix};
+use ironstone::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Env, RestoreOptions};
+
+use crate::cli::Global;
+use crate::cli_writes::{Backup, Checkpoint};
+use crate::fail::{Failure, Outcome};
+use crate::open;
+
+/// What RocksDB's levels of a log are below; its `WARN_LEVEL` is the default.
+const LOG_LEVELS: i32 = 6;
+const LOG_LEVEL_INFO: i32 = 1;
+const LOG_LEVEL_WARN: i32 = 2;
+
+/// Copies the database into a new directory.
+pub(crate) fn checkpoint(global: &Global, args: &Checkpoint, out: &mut dyn Write) -> Outcome {
+    let to = named(args.checkpoint_dir.as_ref()).ok_or_else(|| {
+        Failure::message(
+            "Invalid argument: invalid checkpoint directory name (--checkpoint_dir=NEW is missing)",
+        )
+    })?;
+    let db = open::writable(global, false)?;
+    db.create_checkpoint(to, 0)?;
+    db.close()?;
+    Ok(writeln!(out, "OK")?)
+}
+
+/// Adds a backup to a backup directory.
+pub(crate) fn backup(global: &Global, args: &Backup, out: &mut dyn Write) -> Outcome {
+    let dir = backup_dir(args)?;
+    let db = open::writable(global, false)?;
+    writeln!(out, "open db OK")?;
+    let mut engine = BackupEngine::open(&BackupEngineOptions::new(dir), &Env::default())?;
+    writeln!(out, "open backup engine OK")?;
+    let id = engine.create_new_backup(&db, CreateBackupOptions::default())?;
+    db.close()?;
+    if is_told(args)
+        && let Some(info) = engine.get_backup_info().iter().find(|i| i.backup_id == id)
+    {
+        let (files, bytes) = (info.number_files, info.size);
+        eprintln!(
+            "backup {id} in {}: {files} files, {bytes} bytes",
+            dir.display()
+        );
+    }
+    Ok(writeln!(out, "create new backup OK")?)
+}
+
+/// Replaces the database by its newest backup.
+pub(crate) fn restore(global: &Global, args: &Backup, out: &mut dyn Write) -> Outcome {
+    let from = backup_dir(args)?;
+    let db = global.dir()?;
+    // The engine makes a directory that is not there into an empty backup directory.
+    let meta = from.join("meta");
+    if !Posix.exists(&meta)? {
+        return Err(Failure::message(format!(
+            "NotFound: {} is missing: {} is no backup directory",
+            meta.display(),
+            from.display()
+        )));
+    }
+    let engine = BackupEngine::open(&BackupEngineOptions::new(from), &Env::default())?;
+    writeln!(out, "open restore engine OK")?;
+    let logs = match &global.wal_dir {
+        Some(named) if !named.is_empty() => Path::new(named),
+        _ => db,
+    };
+    engine.restore_db_from_latest_backup(db, logs, &RestoreOptions::default())?;
+    if is_told(args)
+        && let Some(info) = engine.get_backup_info().last()
+    {
+        let (id, files) = (info.backup_id, info.number_files);
+        eprintln!(
+            "backup {id} was restored to {}: {files} files",
+            db.display()
+        );
+    }
+    Ok(writeln!(out, "restore from backup OK")?)
+}
+
+/// The directory of the backups; the other flags are checked too.
+fn backup_dir(args: &Backup) -> Outcome<&PathBuf> {
+    let level = args.stderr_log_level.unwrap_or(LOG_LEVEL_WARN);
+    if !(0..LOG_LEVELS).contains(&level) {
+        return Err(Failure::message("stderr_log_level must be >= 0 and < 6."));
+    }
+    named(args.backup_dir.as_ref())
+        .ok_or_else(|| Failure::message("--backup_dir: missing backup directory"))
+}
+
+fn is_told(args: &Backup) -> bool {
+    args.stderr_log_level.unwrap_or(LOG_LEVEL_WARN) <= LOG_LEVEL_INFO
+}
+
+/// A path that was given and is not empty.
+fn named(path: Option<&PathBuf>) -> Option<&PathBuf> {
+    path.filter(|p| !p.as_os_str().is_empty())
+}

@@ -1,0 +1,62 @@
+//! `load`: fills a database from lines of text.
+
+use std::io::Write;
+
+use io::{FileSystem, posix::Posix};
+use ironstone::{Db, WriteBatch, WriteOptions, files};
+
+use crate::cli::Global;
+use crate::cli_writes::Load;
+use crate::fail::Outcome;
+use crate::{lines, open};
+
+/// Writes go to the database in batches of about so many bytes.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Fills a database from the standard input.
+pub(crate) fn load(global: &Global, args: &Load, out: &mut dyn Write) -> Outcome {
+    let db = open(global, args)?;
+    let family = open::family(&db, global)?;
+    let options = WriteOptions {
+        disable_wal: args.disable_wal,
+        ..WriteOptions::default()
+    };
+    let mut batch = WriteBatch::new();
+    let read = lines::read(global, &mut std::io::stdin().lock(), &mut |key, value| {
+        batch.put_cf_id(family.id(), key, value)?;
+        if batch.data().len() >= BATCH_BYTES {
+            db.write_opt(&options, std::mem::take(&mut batch))?;
+        }
+        Ok(())
+    });
+    // Whatever came, the lines before it count.
+    db.write_opt(&options, batch)?;
+    if args.disable_wal {
+        db.flush_cf(&family)?;
+    }
+    match read? {
+        0 => {}
+        bad => writeln!(out, "Warning: {bad} bad lines ignored.")?,
+    }
+    if args.compact {
+        db.compact_range(&family, None, None)?;
+    }
+    drop(family);
+    Ok(db.close()?)
+}
+
+/// Opens the database. As in `ldb`, `--bulk_load` matters for one that is created only: the others have
+/// settings in their OPTIONS file.
+fn open(global: &Global, args: &Load) -> Outcome<Db> {
+    let create = args.create.create_if_missing;
+    let new = create && !Posix.exists(&files::current_path(global.dir()?))?;
+    if !(new && args.bulk_load) {
+        return open::writable(global, create);
+    }
+    open::writable_as(global, create, &mut |_, cf| {
+        let mut options = ironstone::Options::default();
+        options.cf = cf.clone();
+        options.prepare_for_bulk_load();
+        *cf = options.cf;
+    })
+}
