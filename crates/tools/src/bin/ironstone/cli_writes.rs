@@ -174,7 +174,7 @@ pub(crate) struct Load {
     pub(crate) disable_wal: bool,
     /// A database that is created gets settings for bulk loading: two levels, no compaction
     #[arg(long = "bulk_load", alias = "bulk-load")]
-    pub(crate) bulk_load: bool,
+    pub(crate) bulk: bool,
     /// Compact the column family at the end
     #[arg(long)]
     pub(crate) compact: bool,
@@ -184,14 +184,14 @@ pub(crate) struct Load {
 pub(crate) struct Checkpoint {
     /// The new directory
     #[arg(long = "checkpoint_dir", alias = "checkpoint-dir", value_name = "NEW")]
-    pub(crate) checkpoint_dir: Option<PathBuf>,
+    pub(crate) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
     /// The directory of the backups
     #[arg(long = "backup_dir", alias = "backup-dir", value_name = "BACKUPS")]
-    pub(crate) backup_dir: Option<PathBuf>,
+    pub(crate) dir: Option<PathBuf>,
     /// Accepted; one thread copies
     #[arg(
         long = "num_threads",

@@ -18,7 +18,7 @@ const LOG_LEVEL_WARN: i32 = 2;
 
 /// Copies the database into a new directory.
 pub(crate) fn checkpoint(global: &Global, args: &Checkpoint, out: &mut dyn Write) -> Outcome {
-    let to = named(args.checkpoint_dir.as_ref()).ok_or_else(|| {
+    let to = named(args.dir.as_ref()).ok_or_else(|| {
         Failure::message(
             "Invalid argument: invalid checkpoint directory name (--checkpoint_dir=NEW is missing)",
         )
@@ -88,7 +88,7 @@ fn backup_dir(args: &Backup) -> Outcome<&PathBuf> {
     if !(0..LOG_LEVELS).contains(&level) {
         return Err(Failure::message("stderr_log_level must be >= 0 and < 6."));
     }
-    named(args.backup_dir.as_ref())
+    named(args.dir.as_ref())
         .ok_or_else(|| Failure::message("--backup_dir: missing backup directory"))
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use io::{FileSystem, posix::Posix};
-use ironstone::{Db, WriteBatch, WriteOptions, files};
+use ironstone::{Db, Options, WriteBatch, WriteOptions, files};
 
 use crate::cli::Global;
 use crate::cli_writes::Load;
@@ -50,12 +50,14 @@ pub(crate) fn load(global: &Global, args: &Load, out: &mut dyn Write) -> Outcome
 fn open(global: &Global, args: &Load) -> Outcome<Db> {
     let create = args.create.create_if_missing;
     let new = create && !Posix.exists(&files::current_path(global.dir()?))?;
-    if !(new && args.bulk_load) {
+    if !(new && args.bulk) {
         return open::writable(global, create);
     }
     open::writable_as(global, create, &mut |_, cf| {
-        let mut options = ironstone::Options::default();
-        options.cf = cf.clone();
+        let mut options = Options {
+            cf: cf.clone(),
+            ..Options::default()
+        };
         options.prepare_for_bulk_load();
         *cf = options.cf;
     })
