@@ -27,7 +27,7 @@ impl Db {
             ..ReadOptions::default()
         };
         let origin = Origin::new(&self.shared, family.0.view.load_full(), &family.0, &options);
-        let mut it = origin.cursors(self.shared.visible());
+        let mut it = origin.cursors(self.shared.writes.visible());
         match begin {
             Some(key) => it.seek(&before_versions(key)),
             None => it.seek_to_first(),

@@ -22,7 +22,6 @@ mod cli_sst;
 mod cli_writes;
 mod copies;
 mod data;
-mod data;
 mod dump;
 mod external;
 mod fail;
