@@ -15,17 +15,19 @@ pub(crate) const CLOSING: Rank = Rank::new(10, "closing");
 pub(crate) const OPTIONS: Rank = Rank::new(12, "options");
 /// `Shared`: held while files are deleted; how often deletions are disabled.
 pub(crate) const DELETIONS: Rank = Rank::new(14, "deletions");
-/// `Shared`: without `allow_concurrent_memtable_write`, held while a group is inserted.
+/// `Writes`: without `allow_concurrent_memtable_write`, held while a group is inserted.
 pub(crate) const MEMTABLE_WRITER: Rank = Rank::new(16, "memtable writer");
-/// `Shared`: the set of versions and the MANIFEST.
+/// `Catalog`: the set of versions and the MANIFEST.
 pub(crate) const VERSIONS: Rank = Rank::new(18, "versions");
-/// `Shared`: held while the next log is made.
+/// `SnapshotList`: the snapshots. An ingestion holds it while its files become visible.
+pub(crate) const SNAPSHOTS: Rank = Rank::new(19, "snapshots");
+/// `Wal`: held while the next log is made.
 pub(crate) const LOG_SWITCH: Rank = Rank::new(20, "log switch");
-/// `Wal`: logs that must not be deleted while they are read.
+/// `Directory`: logs that must not be deleted while they are read.
 pub(crate) const LOG_PINS: Rank = Rank::new(22, "log pins");
-/// `Wal`: the first sequence numbers of logs that were read.
+/// `Directory`: the first sequence numbers of logs that were read.
 pub(crate) const LOG_SEQUENCES: Rank = Rank::new(24, "log sequences");
-/// `Shared`: the active log.
+/// `Wal`: the active log.
 pub(crate) const LOG: Rank = Rank::new(26, "log");
 /// `Queue`: the writers that wait.
 pub(crate) const QUEUE: Rank = Rank::new(28, "queue of writers");
@@ -33,9 +35,7 @@ pub(crate) const QUEUE: Rank = Rank::new(28, "queue of writers");
 pub(crate) const WRITER: Rank = Rank::new(30, "waiting writer");
 /// `Order`: the tickets, and the gate.
 pub(crate) const ORDER: Rank = Rank::new(32, "order of writes");
-/// `SnapshotList`: the snapshots.
-pub(crate) const SNAPSHOTS: Rank = Rank::new(34, "snapshots");
-/// `Shared`: which jobs run, which logs live, the failure.
+/// `Background`: which jobs run, which logs live, the failure.
 pub(crate) const STATE: Rank = Rank::new(36, "state");
 /// `ManualCompaction`: how far a call has come, and its result.
 pub(crate) const MANUAL: Rank = Rank::new(38, "manual compaction");
