@@ -539,7 +539,7 @@ impl<'a> Making<'a> {
                 None => return Err(Error::broken("a sorted row of the index that is none")),
             }
         }
-        let all = [self.points, self.latest, self.entities, visits, index];
+        let all = vec![self.points, self.latest, self.entities, visits, index];
         all.into_iter().map(Tables::finish).collect()
     }
 }
