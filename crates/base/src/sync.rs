@@ -30,7 +30,7 @@ pub use memory::Memory;
 pub use weak::*;
 
 #[cfg(all(debug_assertions, not(any(shuttle, loom))))]
-pub use ranked::{Condvar, Held, Mutex, MutexGuard};
+pub use ranked::{Condvar, Mutex, MutexGuard};
 #[cfg(not(any(shuttle, loom)))]
 pub use std::hint;
 #[cfg(not(any(shuttle, loom)))]
@@ -50,7 +50,7 @@ pub use shuttle::{
 };
 /// The place of a lock in the order of all, and its name.
 ///
-/// Debug builds check that a thread which waits for a lock holds only locks of lower levels: see [`ranked`].
+/// Debug builds check that a thread which waits for a lock holds only locks of lower levels: see [`ranked`](fn@ranked).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {
     /// Those with a low level are taken first.

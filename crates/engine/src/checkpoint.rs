@@ -9,7 +9,7 @@ use base::{Error, Result};
 use io::{FileSystem, SyncKind, WriteSync, write_all_at};
 
 use crate::file_copies::{self, parent};
-use crate::files::FileKind;
+use crate::files::{self, FileKind};
 use crate::live_files::{self, LiveFileStorageInfo, NoDeletions};
 use crate::shared::Shared;
 
@@ -66,7 +66,7 @@ pub(crate) fn in_new_dir<T>(
     let mut temp = dir.clone().into_os_string();
     temp.push(".tmp");
     let temp = PathBuf::from(temp);
-    file_copies::remove_tree(fs, &temp)?; // left by an attempt that a crash interrupted
+    remove_left_over(fs, &temp)?;
     if !fs.exists(parent(&dir))? {
         io::create_dirs(fs, parent(&dir))?;
     }
@@ -80,6 +80,35 @@ pub(crate) fn in_new_dir<T>(
     filled.inspect_err(|_| drop(file_copies::remove_tree(fs, &temp)))
 }
 
+/// Removes what an attempt that a crash interrupted left in `temp`. A symbolic link is removed itself; what it leads
+/// to stays. Errors: something in it is no file of a database; then nothing is removed.
+fn remove_left_over(fs: &dyn FileSystem, temp: &Path) -> Result<()> {
+    let foreign = |what: String| {
+        Error::invalid_argument(format!("exists and is not a checkpoint's: {what}"))
+            .file(temp)
+            .hint("remove it, or choose another directory for the checkpoint")
+    };
+    let found = match fs.metadata(temp) {
+        Err(e) if e.is_not_found() => return Ok(()),
+        found => found?,
+    };
+    if !found.is_dir {
+        return Err(foreign("it is no directory".to_owned()));
+    }
+    if fs.remove(temp).is_ok() {
+        return Ok(()); // a link to a directory
+    }
+    let names = fs.list(temp)?;
+    for name in &names {
+        let is_dir = fs.metadata(&temp.join(name)).is_ok_and(|m| m.is_dir);
+        if is_dir || files::parse_name(name).is_none() {
+            return Err(foreign(format!("it has {}", name.display())));
+        }
+    }
+    names.iter().try_for_each(|n| fs.remove(&temp.join(n)))?;
+    fs.remove_dir(temp)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,7 +119,7 @@ mod tests {
         let fs = io::posix::Posix;
         let dir = top.path().join("new/");
         std::fs::create_dir(top.path().join("new.tmp")).unwrap();
-        std::fs::write(top.path().join("new.tmp/old"), "").unwrap();
+        std::fs::write(top.path().join("new.tmp/000009.sst"), "").unwrap();
         let failed: Result<()> = in_new_dir(&fs, &dir, |temp| {
             write(&fs, &temp.join("x"), b"1")?;
             Err(Error::aborted("no"))
@@ -103,5 +132,43 @@ mod tests {
         let again = in_new_dir(&fs, &dir, |_| Ok(()));
         assert!(again.unwrap_err().to_string().contains("Directory exists"));
         assert!(in_new_dir(&fs, Path::new(""), |_| Ok(())).is_err());
+    }
+
+    #[test]
+    fn what_is_not_a_checkpoints_is_left_alone() {
+        let top = tempfile::tempdir().unwrap();
+        let fs = io::posix::Posix;
+        let (dir, temp) = (top.path().join("new"), top.path().join("new.tmp"));
+        let refused = |foreign: &Path| {
+            let e = in_new_dir(&fs, &dir, |_| Ok(())).unwrap_err().to_string();
+            assert!(e.contains("is not a checkpoint's"), "{e}");
+            assert!(foreign.exists() && !dir.exists(), "{e}");
+        };
+        std::fs::write(&temp, "mine").unwrap();
+        refused(&temp);
+        std::fs::remove_file(&temp).unwrap();
+        for foreign in ["notes.txt", "sub/f", "000010.sst/f"] {
+            let foreign = temp.join(foreign);
+            std::fs::create_dir_all(parent(&foreign)).unwrap();
+            std::fs::write(temp.join("000009.sst"), "").unwrap();
+            std::fs::write(&foreign, "mine").unwrap();
+            refused(&foreign);
+            assert!(temp.join("000009.sst").exists());
+            std::fs::remove_dir_all(&temp).unwrap();
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_in_the_way_is_not_followed() {
+        let top = tempfile::tempdir().unwrap();
+        let fs = io::posix::Posix;
+        let (dir, kept) = (top.path().join("new"), top.path().join("kept"));
+        std::fs::create_dir(&kept).unwrap();
+        std::fs::write(kept.join("000009.sst"), "1").unwrap();
+        std::os::unix::fs::symlink(&kept, top.path().join("new.tmp")).unwrap();
+        in_new_dir(&fs, &dir, |temp| write(&fs, &temp.join("x"), b"1")).unwrap();
+        assert_eq!(std::fs::read(kept.join("000009.sst")).unwrap(), b"1");
+        assert!(dir.join("x").exists());
     }
 }

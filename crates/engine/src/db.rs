@@ -184,9 +184,12 @@ impl Db {
     ///
     /// Errors: also `Busy` if a listener calls this on a flush or compaction thread. Another thread then closes the
     /// database after that thread has finished its job.
-    pub fn close(self) -> Result<()> {
+    pub fn close(mut self) -> Result<()> {
         self.shared.check_may_wait("close")?; // on error this drops the database
-        self.lock_running().close(&self.shared)
+        let running = self.running.get_mut();
+        // No lock is held: a listener that is told of the end may use other databases.
+        let running = running.unwrap_or_else(PoisonError::into_inner);
+        running.close(&self.shared)
     }
 
     pub(crate) fn started(shared: Arc<Shared>, lock: Option<Box<dyn FileLock>>) -> Result<Self> {
@@ -196,7 +199,7 @@ impl Db {
         let db = Self {
             shared,
             default,
-            running: ranked(locks::CLOSING, Running::new(lock)),
+            running: ranked(locks::THREADS, Running::new(lock)),
         };
         if !db.shared.read_only {
             let started = db.lock_running().jobs.start(&db.shared);
@@ -215,11 +218,12 @@ impl Drop for Db {
         if self.shared.background.is_closing() {
             return; // close() was called
         }
+        let running = self.running.get_mut();
+        let running = running.unwrap_or_else(PoisonError::into_inner);
         if outbox::belongs_to(self.shared.instance) {
-            let running = std::mem::take(&mut *self.lock_running());
-            running.close_elsewhere(&self.shared);
+            std::mem::take(running).close_elsewhere(&self.shared);
         } else {
-            closing::report(&self.shared, self.lock_running().close(&self.shared));
+            closing::report(&self.shared, running.close(&self.shared));
         }
     }
 }

@@ -52,7 +52,9 @@ impl Views {
             seen.retain(|v| v.strong_count() > 0);
             seen.push(new);
         }
-        self.now.store(view);
+        let old = self.now.swap(view);
+        drop(seen);
+        drop(old); // perhaps the last of its memtables
     }
 
     /// Number of Views so far.

@@ -122,22 +122,22 @@ pub(crate) fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Removes a directory and everything in it. Does nothing if it does not exist.
-pub(crate) fn remove_tree(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
-    let names = match fs.list(dir) {
-        Ok(names) => names,
-        Err(e) if e.is_not_found() => return Ok(()),
-        Err(e) => return Err(e),
+/// Removes a file, or a directory and everything in it. Does nothing if it does not exist. A symbolic link is removed
+/// itself; what it leads to stays.
+pub(crate) fn remove_tree(fs: &dyn FileSystem, path: &Path) -> Result<()> {
+    // Fails for a directory, but not for a link to one. The metadata would be those of what a link leads to.
+    let Err(failed) = fs.remove(path) else {
+        return Ok(());
     };
-    for name in names {
-        let path = dir.join(name);
-        if fs.metadata(&path)?.is_dir {
-            remove_tree(fs, &path)?;
-        } else {
-            fs.remove(&path)?;
-        }
+    match fs.metadata(path) {
+        Ok(found) if found.is_dir => {}
+        Err(e) if e.is_not_found() => return Ok(()),
+        _ => return Err(failed),
     }
-    fs.remove_dir(dir)
+    for name in fs.list(path)? {
+        remove_tree(fs, &path.join(name))?;
+    }
+    fs.remove_dir(path)
 }
 
 /// Files that were created. They are removed on drop, unless [`Made::take`] hands them to the caller.
@@ -211,5 +211,26 @@ mod tests {
         remove_tree(&fs, &to).unwrap();
         remove_tree(&fs, &to).unwrap();
         assert!(!to.exists());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_removed_and_not_followed() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let fs = io::posix::Posix;
+        let (kept, gone) = (dir.path().join("kept"), dir.path().join("gone"));
+        std::fs::create_dir(&kept).unwrap();
+        std::fs::write(kept.join("x"), "1").unwrap();
+        std::fs::create_dir_all(gone.join("below")).unwrap();
+        symlink(&kept, gone.join("below/dir")).unwrap();
+        symlink(kept.join("x"), gone.join("file")).unwrap();
+        symlink("nowhere", gone.join("dangling")).unwrap();
+        remove_tree(&fs, &gone).unwrap();
+        assert!(!gone.exists());
+        symlink(&kept, &gone).unwrap();
+        remove_tree(&fs, &gone).unwrap();
+        assert!(gone.symlink_metadata().is_err());
+        assert_eq!(std::fs::read(kept.join("x")).unwrap(), b"1");
     }
 }

@@ -43,6 +43,17 @@ pub enum FileKind {
     Feature,
 }
 
+impl FileKind {
+    /// Whether files of this kind have numbers of the counter that a database's files share. The others have
+    /// none, or one of their own, such as a time.
+    pub fn is_counted(self) -> bool {
+        matches!(
+            self,
+            Self::Wal | Self::Table | Self::Blob | Self::Manifest | Self::Options | Self::Temp
+        )
+    }
+}
+
 /// The kind and number that a file name stands for; the number is 0 for kinds without one. `None` if no database
 /// file has such a name.
 ///

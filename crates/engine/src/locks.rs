@@ -9,12 +9,14 @@
 
 use base::sync::Rank;
 
-/// `Db`: the end of a database, which one caller brings about.
-pub(crate) const CLOSING: Rank = Rank::new(10, "closing");
 /// `Shared`: held while options change, and while an OPTIONS file is written.
 pub(crate) const OPTIONS: Rank = Rank::new(12, "options");
+/// `Db`: its threads, when there are to be more or fewer.
+pub(crate) const THREADS: Rank = Rank::new(13, "threads");
 /// `Shared`: held while files are deleted; how often deletions are disabled.
 pub(crate) const DELETIONS: Rank = Rank::new(14, "deletions");
+/// `Writes`: how often the log is locked; held while that begins or ends.
+pub(crate) const WAL_LOCKS: Rank = Rank::new(15, "locks of the log");
 /// `Writes`: without `allow_concurrent_memtable_write`, held while a group is inserted.
 pub(crate) const MEMTABLE_WRITER: Rank = Rank::new(16, "memtable writer");
 /// `Catalog`: the set of versions and the MANIFEST.
@@ -35,8 +37,12 @@ pub(crate) const QUEUE: Rank = Rank::new(28, "queue of writers");
 pub(crate) const WRITER: Rank = Rank::new(30, "waiting writer");
 /// `Order`: the tickets, and the gate.
 pub(crate) const ORDER: Rank = Rank::new(32, "order of writes");
+/// `Wal`: how far the log is wanted to be durable.
+pub(crate) const WANTED: Rank = Rank::new(34, "wanted log");
 /// `Background`: which jobs run, which logs live, the failure.
 pub(crate) const STATE: Rank = Rank::new(36, "state");
+/// `Stall`: what holds writers back. Views may be dropped while it is held.
+pub(crate) const STALLS: Rank = Rank::new(37, "stalls");
 /// `ManualCompaction`: how far a call has come, and its result.
 pub(crate) const MANUAL: Rank = Rank::new(38, "manual compaction");
 /// `Family`: memtables that are kept as history.

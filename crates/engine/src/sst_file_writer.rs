@@ -106,6 +106,9 @@ impl SstFileWriter {
         let file = self.options.env.fs.open(path, io::OpenHow::CREATE_NEW)?;
         self.files += 1;
         let cf = &self.options.cf;
+        // As in RocksDB: that of the lowest level, whichever it will be.
+        let lowest = cf.cf.compression_per_level.0.len();
+        let (compression, compression_opts) = cf.cf.compression_of(lowest, 1, true);
         let now = self.options.env.clock.wall_micros() / 1_000_000;
         let unknown = || (table::props::UNKNOWN_COLUMN_FAMILY as u32, String::new());
         let (column_family_id, column_family_name) = self.family.clone().unwrap_or_else(unknown);
@@ -116,8 +119,8 @@ impl SstFileWriter {
                 column_family_name,
                 table: cf.table.clone(),
                 comparator: cf.comparator.clone(),
-                compression: cf.cf.compression,
-                compression_opts: cf.cf.compression_opts.settings(),
+                compression,
+                compression_opts,
                 prefix_extractor: cf.prefix_extractor.clone(),
                 db_id: DB_ID.to_owned(),
                 db_session_id: self.session_id.clone(),

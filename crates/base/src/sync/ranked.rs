@@ -16,14 +16,14 @@ std::thread_local! {
     static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A rank that the thread holds until this is dropped. It may be dropped by another thread, which then changes nothing.
+/// A rank that the thread holds until this is dropped.
 #[derive(Debug)]
-pub struct Held(Option<Rank>);
+struct Held(Option<Rank>);
 
 impl Held {
     /// The thread takes what has this rank. Panics if it holds something of this rank or a higher one.
     #[track_caller]
-    pub(super) fn take(rank: Option<Rank>) -> Self {
+    fn take(rank: Option<Rank>) -> Self {
         if let Some(rank) = rank {
             // Destructors of thread-local variables may lock when this one is gone.
             let last = HELD.try_with(|held| {
@@ -44,7 +44,7 @@ impl Held {
     }
 
     /// The thread has what has this rank, for which it did not wait.
-    pub(super) fn took(rank: Option<Rank>) -> Self {
+    fn took(rank: Option<Rank>) -> Self {
         if let Some(rank) = rank {
             HELD.try_with(|held| held.borrow_mut().push(rank)).ok();
         }

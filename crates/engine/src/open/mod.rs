@@ -473,16 +473,7 @@ impl Opening {
             .next_file_number
             .max(recovered.manifest_number + 1);
         for entry in files::list(&*self.options.env.fs, &self.dir)? {
-            let numbered = matches!(
-                entry.kind,
-                FileKind::Wal
-                    | FileKind::Table
-                    | FileKind::Blob
-                    | FileKind::Manifest
-                    | FileKind::Options
-                    | FileKind::Temp
-            );
-            if numbered {
+            if entry.kind.is_counted() {
                 next = next.max(entry.number.0.saturating_add(1));
             }
         }

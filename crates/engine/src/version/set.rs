@@ -131,6 +131,7 @@ impl Tables {
             size: self.check_sizes.then_some(meta.file_size),
             env: self.env.clone(),
         };
+        let cache_id = self.lock_prepopulated().remove(&meta.number);
         let how = table::ReaderOptions {
             comparator: options.comparator.clone(),
             block_cache: (!options.table.no_block_cache).then(|| Arc::clone(&self.cache)),
@@ -140,7 +141,7 @@ impl Tables {
             largest_seqno: meta.largest_seqno,
             cache_index_and_filter_blocks: self.charge_metadata
                 || options.table.cache_index_and_filter_blocks,
-            cache_id: self.lock_prepopulated().remove(&meta.number),
+            cache_id,
             prefix_extractor: options.prefix_extractor.clone(),
             meter: self.meter(family, new.level, options),
             activity,

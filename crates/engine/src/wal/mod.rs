@@ -82,7 +82,7 @@ impl Wal {
             device: Device::default(),
             last_sync_nanos: AtomicU64::new(0),
             durable: Watermark::at(last_sequence),
-            wanted: ranked(locks::LEAF, last_sequence),
+            wanted: ranked(locks::WANTED, last_sequence),
             wanted_more: Condvar::new(),
             clock: Arc::clone(clock),
         }

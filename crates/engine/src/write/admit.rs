@@ -68,7 +68,7 @@ impl Stall {
             shaping: AtomicBool::new(false),
             condition: AtomicU8::new(0),
             allowance: AtomicI64::new(0),
-            controller: ranked(locks::LEAF, Controller::new(delayed_write_rate)),
+            controller: ranked(locks::STALLS, Controller::new(delayed_write_rate)),
             memory_stops: AtomicU64::new(0),
         }
     }

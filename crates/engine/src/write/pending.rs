@@ -211,8 +211,10 @@ pub(crate) fn run(db: &Arc<Shared>) {
         let target = *wanted;
         if target <= db.wal.durable.get() || db.background.state().failure.is_some() {
             drop(db.wal.sleep_until_wanted(wanted, LOOK));
-            db.look_at_device();
-            outlive(db, || resumer.look(db));
+            outlive(db, || {
+                db.look_at_device();
+                resumer.look(db);
+            });
         } else {
             drop(wanted);
             outlive(db, || full.try_flush(db, target));

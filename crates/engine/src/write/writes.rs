@@ -53,7 +53,7 @@ impl Writes {
             courtesy: Courtesy::default(),
             buffers,
             unlogged: AtomicBool::new(false),
-            wal_locks: ranked(locks::LEAF, 0),
+            wal_locks: ranked(locks::WAL_LOCKS, 0),
             max_total_wal_size: AtomicU64::new(options.max_total_wal_size),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Findings;
 use crate::lock_table::CRATES;
-use crate::source::{tokens, without_tests};
+use crate::source::{Token, tokens, without_tests};
 use crate::tree::Tree;
 
 pub(super) fn check(tree: &Tree, out: &mut Findings) {
@@ -16,42 +16,66 @@ pub(super) fn check(tree: &Tree, out: &mut Findings) {
     }
 }
 
-/// Complains about mutexes of `base::sync` that are made without a rank.
+/// Complains about mutexes that are made without a rank. A static has no order.
 fn file(path: &str, text: &str, out: &mut Findings) {
     let tokens = without_tests(&tokens(text));
-    let from_std = tokens
-        .windows(7)
-        .any(|w| w[0].is("std") && w[2].is("sync") && w[4..].iter().any(|t| t.is("Mutex")));
-    if from_std {
-        return; // a static, which has no order
-    }
-    for w in tokens.windows(3) {
-        let made = w[2].is("new") || w[2].is("default");
-        if w[0].is("Mutex") && w[1].is("::") && made {
-            let text =
-                "a mutex without a rank: make it with base::sync::ranked, and a place in locks.rs";
-            out.error(path, w[0].line, text);
-        }
-    }
     let mut derives_default = false;
-    for (i, t) in tokens.iter().enumerate() {
-        if t.is("derive") {
-            let rest = tokens[i..].iter().take_while(|t| !t.is("]"));
-            derives_default = rest.into_iter().any(|t| t.is("Default"));
-        } else if t.is("struct") || t.is("enum") {
-            let body = tokens[i..].iter().take_while(|t| !t.is("}") && !t.is(";"));
-            if let Some(mutex) = body.into_iter().find(|t| t.is("Mutex"))
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        let rest = &tokens[at..];
+        if token.is("static") {
+            at += until(rest, ";");
+        } else if token.is("derive") {
+            let list = &rest[..until(rest, "]")];
+            derives_default |= list.iter().any(|t| t.is("Default"));
+        } else if token.is("struct") || token.is("enum") {
+            let mutex = body(rest).iter().find(|t| t.is("Mutex"));
+            if let Some(mutex) = mutex
                 && derives_default
             {
-                out.error(
-                    path,
-                    mutex.line,
-                    "the default of this mutex has no rank: write Default by hand",
-                );
+                let text = "the default of this mutex has no rank: write Default by hand";
+                out.error(path, mutex.line, text);
             }
             derives_default = false;
+        } else if token.is("Mutex") && is_made(rest) {
+            let text =
+                "a mutex without a rank: make it with base::sync::ranked, and a place in locks.rs";
+            out.error(path, token.line, text);
+        }
+        at += 1;
+    }
+}
+
+/// Whether `Mutex`, the first token, is followed by `::new` or `::default`.
+fn is_made(tokens: &[Token<'_>]) -> bool {
+    matches!(tokens, [_, colons, name, ..]
+        if colons.is("::") && (name.is("new") || name.is("default")))
+}
+
+/// How many tokens come before the first of these.
+fn until(tokens: &[Token<'_>], mark: &str) -> usize {
+    tokens
+        .iter()
+        .position(|t| t.is(mark))
+        .unwrap_or(tokens.len())
+}
+
+/// The tokens of a struct or enum: up to the brace that closes it, or the semicolon.
+fn body<'t, 's>(tokens: &'t [Token<'s>]) -> &'t [Token<'s>] {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate() {
+        if ["{", "(", "["].iter().any(|open| token.is(open)) {
+            depth += 1;
+        } else if ["}", ")", "]"].iter().any(|close| token.is(close)) {
+            depth = depth.saturating_sub(1);
+            if depth == 0 && token.is("}") {
+                return &tokens[..at];
+            }
+        } else if token.is(";") && depth == 0 {
+            return &tokens[..at];
         }
     }
+    tokens
 }
 
 #[cfg(test)]
