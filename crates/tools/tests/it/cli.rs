@@ -277,6 +277,15 @@ fn wrong_arguments_are_named() {
         ("--db=db scan --max_key=3", "'--max_keys'"),
         ("--db=db scn", "'scan'"),
         ("--db=db scan --ttl --start_time=x", "start_time"),
+        ("--db=db scan --max_keys=x", "invalid value: x"),
+        (
+            "--db=db put a b --blob_file_starting_level=1",
+            "blob files are not supported",
+        ),
+        (
+            "--db=db put a b --prepopulate_blob_cache=1",
+            "blob files are not supported",
+        ),
         ("--db=db dump --path=db/000004.log", "--path"),
         ("--db=db put a b --bloom_bits=14", "--bloom_bits"),
         ("scan", "--db=DIR"),

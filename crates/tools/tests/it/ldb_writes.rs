@@ -110,7 +110,7 @@ impl Sides {
     }
 }
 
-const OURS: &str = env!("CARGO_BIN_EXE_ironstone");
+pub(crate) const OURS: &str = env!("CARGO_BIN_EXE_ironstone");
 
 /// Whatever `ldb` fails with, ours is 1.
 fn status(ran: &Ran) -> i32 {
@@ -118,7 +118,7 @@ fn status(ran: &Ran) -> i32 {
 }
 
 /// Runs a program with a text on its standard input.
-fn run(program: &str, cwd: &Path, args: &[&str], input: &str) -> Ran {
+pub(crate) fn run(program: &str, cwd: &Path, args: &[&str], input: &str) -> Ran {
     let mut child = Command::new(program)
         .args(args)
         .current_dir(cwd)
@@ -139,7 +139,7 @@ fn run(program: &str, cwd: &Path, args: &[&str], input: &str) -> Ran {
 }
 
 /// A database with several levels, which `db_bench` wrote.
-fn several_levels() -> TempDir {
+pub(crate) fn several_levels() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     let args = [
         "--db=db",

@@ -11,6 +11,7 @@ mod db_bench_flags;
 mod dumps;
 mod ldb;
 mod ldb_commands;
+mod ldb_edges;
 mod ldb_writes;
 mod librocksdb;
 mod options;

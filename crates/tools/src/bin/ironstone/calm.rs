@@ -3,14 +3,16 @@
 //! The settings of the column family are changed while the command runs, and are in the OPTIONS file
 //! meanwhile: a process that is killed leaves a database that does not compact by itself. At the end
 //! they are set back while background work is paused, so that no compaction changes the result.
+//! Settings that a killed process left are known by the size of the tables, and become the defaults.
 
+use ironstone::options::CfOptions;
 use ironstone::{ColumnFamily, ColumnFamilyMetaData, CompactRangeOptions, Db};
 
 use crate::cli::Global;
-use crate::fail::Outcome;
+use crate::fail::{Outcome, note};
 use crate::open;
 
-/// No table is larger.
+/// No table is larger, and nobody sets this size.
 const TABLE_BYTES_MAX: u64 = 1 << 50;
 
 /// The database, and the settings that it had.
@@ -24,23 +26,33 @@ impl Calm {
     /// Opens the database. With `one_table`, a compaction writes one table.
     pub(crate) fn open(global: &Global, one_table: bool) -> Outcome<Self> {
         let mut before = Vec::new();
+        let mut left_over = false;
         let db = open::writable_as(global, false, &mut |name, options| {
             if *name != *global.column_family {
                 return;
             }
             let cf = &mut options.cf;
-            let off = cf.disable_auto_compactions;
-            before = vec![("disable_auto_compactions", off.to_string())];
+            left_over = cf.target_file_size_base == TABLE_BYTES_MAX;
+            if left_over {
+                set_defaults(cf);
+            }
+            before = settings(cf);
             cf.disable_auto_compactions = true;
             if one_table {
-                let (base, times) = (cf.target_file_size_base, cf.target_file_size_multiplier);
-                before.push(("target_file_size_base", base.to_string()));
-                before.push(("target_file_size_multiplier", times.to_string()));
                 cf.target_file_size_base = TABLE_BYTES_MAX;
                 cf.target_file_size_multiplier = 1;
+                cf.max_compaction_bytes = TABLE_BYTES_MAX;
             }
         })?;
         let family = open::family(&db, global)?;
+        if left_over {
+            let names: Vec<&str> = before.iter().map(|(name, _)| *name).collect();
+            note(format_args!(
+                "note: an earlier run was killed and left its settings in the OPTIONS file: the \
+                 defaults are set for {}",
+                names.join(", ")
+            ));
+        }
         Ok(Self { db, family, before })
     }
 
@@ -79,4 +91,27 @@ impl Calm {
         let all: ColumnFamilyMetaData = self.db.get_column_family_metadata(&self.family)?;
         Ok(all.levels.iter().map(|level| level.files.len()).collect())
     }
+}
+
+/// What is changed while a command runs.
+fn settings(cf: &CfOptions) -> Vec<(&'static str, String)> {
+    let (base, times) = (cf.target_file_size_base, cf.target_file_size_multiplier);
+    vec![
+        (
+            "disable_auto_compactions",
+            cf.disable_auto_compactions.to_string(),
+        ),
+        ("target_file_size_base", base.to_string()),
+        ("target_file_size_multiplier", times.to_string()),
+        ("max_compaction_bytes", cf.max_compaction_bytes.to_string()),
+    ]
+}
+
+/// The defaults for what is changed while a command runs.
+fn set_defaults(cf: &mut CfOptions) {
+    let default = CfOptions::default();
+    cf.disable_auto_compactions = default.disable_auto_compactions;
+    cf.target_file_size_base = default.target_file_size_base;
+    cf.target_file_size_multiplier = default.target_file_size_multiplier;
+    cf.max_compaction_bytes = default.max_compaction_bytes;
 }

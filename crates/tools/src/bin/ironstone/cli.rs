@@ -137,6 +137,17 @@ impl Global {
         path.filter(|path| !path.is_empty()).map(Path::new)
     }
 
+    /// Refuses to change a database that is to be read as a secondary instance.
+    pub(crate) fn refuse_secondary(&self) -> Outcome {
+        match self.secondary() {
+            None => Ok(()),
+            Some(_) => Err(Failure::message(
+                "Not implemented: Not supported operation in secondary mode: leave out \
+                 --secondary_path",
+            )),
+        }
+    }
+
     /// The database's directory.
     pub(crate) fn dir(&self) -> Outcome<&PathBuf> {
         self.db
@@ -501,11 +512,11 @@ pub(crate) struct DumpManifest {
 pub(crate) fn command_first(mut args: Vec<OsString>) -> Vec<OsString> {
     let cli = Cli::command();
     let is_command = |arg: &OsString| cli.get_subcommands().any(|c| names(c).any(|n| arg == n));
+    // Which command's flag it is is not known yet: each means the same in all that have it.
     let takes_next = |arg: &OsString| {
-        let mut flags = cli
-            .get_arguments()
-            .filter(|a| a.get_action().takes_values());
-        flags.any(|a| !a.is_require_equals_set() && spelled(a).any(|flag| *arg == *flag))
+        let all = std::iter::once(&cli).chain(cli.get_subcommands());
+        let mut flags = all.flat_map(|c| c.get_arguments());
+        flags.any(|a| takes_word(a) && spelled(a).any(|flag| *arg == *flag))
     };
     let mut at = 1;
     while let Some(arg) = args.get(at) {
@@ -523,6 +534,11 @@ pub(crate) fn command_first(mut args: Vec<OsString>) -> Vec<OsString> {
 
 fn names(command: &clap::Command) -> impl Iterator<Item = &str> {
     std::iter::once(command.get_name()).chain(command.get_all_aliases())
+}
+
+/// Whether the word behind the flag is its value.
+fn takes_word(arg: &clap::Arg) -> bool {
+    arg.get_action().takes_values() && !arg.is_require_equals_set()
 }
 
 fn spelled(arg: &clap::Arg) -> impl Iterator<Item = String> {
@@ -579,6 +595,26 @@ mod tests {
         let cli = parse("ironstone --db scan get put");
         assert_eq!(cli.global.db, Some(PathBuf::from("scan")));
         assert!(matches!(cli.command, Command::Get(get) if get.key == "put"));
+        let cli = parse("ironstone --db=d --backup_dir restore backup");
+        let Command::Write(WriteCommand::Backup(backup)) = cli.command else {
+            panic!("restore was the value");
+        };
+        assert_eq!(backup.dir, Some(PathBuf::from("restore")));
+        let cli = parse("ironstone --db=d --from get scan");
+        assert!(matches!(cli.command, Command::Scan(s) if s.range.from == Some("get".into())));
+    }
+
+    /// Else it could not be told which word is the command.
+    #[test]
+    fn a_flag_takes_a_word_in_all_commands_or_in_none() {
+        let cli = Cli::command();
+        let mut known = std::collections::BTreeMap::new();
+        for arg in cli.get_subcommands().flat_map(|c| c.get_arguments()) {
+            for flag in spelled(arg) {
+                let takes = takes_word(arg);
+                assert_eq!(*known.entry(flag.clone()).or_insert(takes), takes, "{flag}");
+            }
+        }
     }
 
     #[test]

@@ -35,7 +35,9 @@ pub(crate) enum WriteCommand {
 
     /// Copy a database into a new directory: ironstone --db=DIR checkpoint --checkpoint_dir=NEW
     ///
-    /// Tables are hard links where the file system can. The copy is there whole or not at all.
+    /// Tables are hard links where the file system can. The copy is there whole or not at all: it
+    /// is made in NEW.tmp. Files of a database that are there already are removed, anything else is
+    /// an error.
     ///
     /// Example: ironstone --db=/data/db checkpoint --checkpoint_dir=/data/db-monday
     #[command(verbatim_doc_comment)]
@@ -49,10 +51,12 @@ pub(crate) enum WriteCommand {
     #[command(verbatim_doc_comment)]
     Backup(Backup),
 
-    /// Replace a database by its newest backup: ironstone --db=DIR restore --backup_dir=BACKUPS
+    /// Replace a database by its newest usable backup: ironstone --db=DIR restore --backup_dir=BACKUPS
     ///
     /// The database in DIR is deleted, if there is one and the backup is whole. It must not be
-    /// open.
+    /// open. Damaged backups are named on the standard error, and not used.
+    /// With --wal_dir=LOGS, the logs go there, and those that are there are deleted. It must be
+    /// given if the database in DIR has its logs elsewhere.
     ///
     /// Example: ironstone --db=/data/db restore --backup_dir=/backups/db
     #[command(verbatim_doc_comment)]
@@ -62,7 +66,7 @@ pub(crate) enum WriteCommand {
     ///
     /// Lines are as for load, their keys in strictly ascending order. The table has the settings of
     /// the column family, and can be ingested into that one only. An existing FILE is replaced when
-    /// the new one is complete. The database is only read.
+    /// the new one is complete; what is no regular file is not. The database is only read.
     ///
     /// Example: sort lines | ironstone --db=/data/db write-extern-sst /tmp/new.sst
     #[command(
@@ -85,7 +89,8 @@ pub(crate) enum WriteCommand {
     /// Use fewer levels: ironstone --db=DIR reduce-levels --new_levels=N
     ///
     /// Compacts the column family, and moves the result to level N-1. The settings in the OPTIONS
-    /// file stay as they are.
+    /// file are the same afterwards: open the database with num_levels=N then. A process that is
+    /// killed leaves disable_auto_compactions=true in them.
     ///
     /// Example: ironstone --db=/data/db reduce-levels --new_levels=3 --print_old_levels
     #[command(name = "reduce-levels", alias = "reduce_levels", verbatim_doc_comment)]
@@ -94,8 +99,11 @@ pub(crate) enum WriteCommand {
     /// Prepare for another style of compaction: ironstone --db=DIR change-compaction-style
     ///
     /// From level (0) to universal (1): compacts the column family into one file on level 0. The
-    /// other way there is nothing to do. The settings in the OPTIONS file stay as they are: open the
-    /// database with the new style afterwards.
+    /// other way there is nothing to do. The settings in the OPTIONS file are the same afterwards:
+    /// open the database with the new style then. A process that is killed leaves its own in them:
+    /// disable_auto_compactions, target_file_size_base, target_file_size_multiplier and
+    /// max_compaction_bytes. The next run of this command, or of reduce-levels, sets these to their
+    /// defaults.
     ///
     /// Example: ironstone --db=/data/db change-compaction-style --old_compaction_style=0
     ///          --new_compaction_style=1
@@ -141,6 +149,10 @@ pub(crate) enum WriteCommand {
 impl WriteCommand {
     /// Runs it.
     pub(crate) fn run(self, global: &Global, out: &mut dyn Write) -> Outcome {
+        // That one only reads the database.
+        if !matches!(self, Self::WriteExternSst(_)) {
+            global.refuse_secondary()?;
+        }
         match self {
             Self::Singledelete(args) => data::single_delete(global, &args, out),
             Self::Load(args) => load::load(global, &args, out),

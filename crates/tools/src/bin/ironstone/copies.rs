@@ -8,7 +8,7 @@ use ironstone::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Env, Res
 
 use crate::cli::Global;
 use crate::cli_writes::{Backup, Checkpoint};
-use crate::fail::{Failure, Outcome};
+use crate::fail::{Failure, Outcome, note};
 use crate::open;
 
 /// What RocksDB's levels of a log are below; its `WARN_LEVEL` is the default.
@@ -42,15 +42,15 @@ pub(crate) fn backup(global: &Global, args: &Backup, out: &mut dyn Write) -> Out
         && let Some(info) = engine.get_backup_info().iter().find(|i| i.backup_id == id)
     {
         let (files, bytes) = (info.number_files, info.size);
-        eprintln!(
+        note(format_args!(
             "backup {id} in {}: {files} files, {bytes} bytes",
             dir.display()
-        );
+        ));
     }
     Ok(writeln!(out, "create new backup OK")?)
 }
 
-/// Replaces the database by its newest backup.
+/// Replaces the database by its newest usable backup.
 pub(crate) fn restore(global: &Global, args: &Backup, out: &mut dyn Write) -> Outcome {
     let from = backup_dir(args)?;
     let db = global.dir()?;
@@ -65,21 +65,52 @@ pub(crate) fn restore(global: &Global, args: &Backup, out: &mut dyn Write) -> Ou
     }
     let engine = BackupEngine::open(&BackupEngineOptions::new(from), &Env::default())?;
     writeln!(out, "open restore engine OK")?;
-    let logs = match &global.wal_dir {
-        Some(named) if !named.is_empty() => Path::new(named),
-        _ => db,
-    };
-    engine.restore_db_from_latest_backup(db, logs, &RestoreOptions::default())?;
+    for (id, e) in engine.get_corrupted_backups() {
+        note(format_args!("backup {id} is damaged, and not used: {e}"));
+    }
+    let logs = logs_to_restore(global, db)?;
+    engine.restore_db_from_latest_backup(db, &logs, &RestoreOptions::default())?;
     if is_told(args)
         && let Some(info) = engine.get_backup_info().last()
     {
         let (id, files) = (info.backup_id, info.number_files);
-        eprintln!(
+        note(format_args!(
             "backup {id} was restored to {}: {files} files",
             db.display()
-        );
+        ));
     }
+    tell_logs(global, db, &logs);
     Ok(writeln!(out, "restore from backup OK")?)
+}
+
+/// The directory that the logs are restored to. Fails if the logs of the database that is replaced are
+/// in another one, and it was not named: they would be replayed onto the backup.
+fn logs_to_restore(global: &Global, db: &Path) -> Outcome<PathBuf> {
+    let logs = open::log_dir(global, db)?;
+    if global.wal_dir.is_some() {
+        return Ok(logs);
+    }
+    if !Posix.exists(&logs)? || Posix.same_file(&logs, db)? {
+        return Ok(db.to_path_buf());
+    }
+    let shown = logs.display();
+    Err(Failure::message(format!(
+        "the logs of the database that is replaced are in {shown}: repeat with --wal_dir={shown}, \
+         which deletes them"
+    )))
+}
+
+/// Says where the logs are, unless whoever opens the database finds them anyway.
+fn tell_logs(global: &Global, db: &Path, logs: &Path) {
+    let here = |dir: &Path| Posix.same_file(dir, logs).unwrap_or(false);
+    // The OPTIONS file came with the backup: Ironstone's names no directory of logs, RocksDB's may.
+    let looked_for = open::log_dir_of_options(global, db);
+    if !here(db) || looked_for.is_ok_and(|dir| !here(&dir)) {
+        let shown = logs.display();
+        note(format_args!(
+            "the logs are in {shown}: open the database with wal_dir = {shown}"
+        ));
+    }
 }
 
 /// The directory of the backups; the other flags are checked too.

@@ -162,7 +162,9 @@ fn max_keys(text: Option<&str>) -> Outcome<u64> {
         Some(text) => match text.parse::<i64>() {
             Ok(n) if n < 0 => Ok(u64::MAX),
             Ok(n) => Ok(n as u64),
-            Err(_) => Err(Failure::message("max_keys has an invalid value")),
+            Err(_) => Err(Failure::message(format!(
+                "max_keys has an invalid value: {text}"
+            ))),
         },
     }
 }

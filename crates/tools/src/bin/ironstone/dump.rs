@@ -116,7 +116,7 @@ impl Walk<'_> {
         {
             writeln!(out, "{stats}")?;
         }
-        if self.times.print {
+        if self.times.print && !self.counting.count_only && self.groups.is_none() {
             writeln!(out, "Dumping key-values {}", self.times.span())?;
         }
         let mut it = db.iterator_cf(&options, &family)?;

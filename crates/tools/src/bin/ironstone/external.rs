@@ -7,12 +7,13 @@ use ironstone::{IngestExternalFileOptions, Options, SstFileWriter};
 
 use crate::cli::Global;
 use crate::cli_writes::{IngestExternSst, WriteExternSst};
-use crate::fail::{Failure, Outcome};
+use crate::fail::{Failure, Outcome, note};
 use crate::{lines, logs, open};
 
 /// Writes a table from the standard input.
 pub(crate) fn write(global: &Global, args: &WriteExternSst) -> Outcome {
     let path = &args.file;
+    check_place(path)?;
     let db = open::read_only(global)?;
     let family = open::family(&db, global)?;
     let options = Options {
@@ -31,7 +32,7 @@ pub(crate) fn write(global: &Global, args: &WriteExternSst) -> Outcome {
             .map_err(|e| Failure::message(format!("failed to write record to file: {e}")))
     })?;
     if bad > 0 {
-        eprintln!("Warning: {bad} bad lines ignored.");
+        note(format_args!("Warning: {bad} bad lines ignored."));
     }
     writer
         .finish()
@@ -42,8 +43,22 @@ pub(crate) fn write(global: &Global, args: &WriteExternSst) -> Outcome {
     });
     named.inspect_err(|_| drop(Posix.remove(&temp)))?;
     db.close()?;
-    eprintln!("external SST file written to {}", path.display());
+    note(format_args!(
+        "external SST file written to {}",
+        path.display()
+    ));
     Ok(())
+}
+
+/// Refuses what a table must not replace: a device, a pipe, a directory, a symbolic link.
+fn check_place(path: &Path) -> Outcome {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.is_file() => Err(Failure::message(format!(
+            "failed to open SST file: {} is no regular file: choose another name",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Adds a table to the database.
@@ -55,10 +70,10 @@ pub(crate) fn ingest(global: &Global, args: &IngestExternSst) -> Outcome {
                  --allow_global_seqno=false needs --write_global_seqno=false",
             ));
         }
-        (false, true) => eprintln!(
+        (false, true) => note(format_args!(
             "Warning: without --write_global_seqno, RocksDB before 5.16 cannot read the table in the \
              database"
-        ),
+        )),
         _ => {}
     }
     let options = IngestExternalFileOptions {
@@ -76,6 +91,6 @@ pub(crate) fn ingest(global: &Global, args: &IngestExternSst) -> Outcome {
         .map_err(|e| Failure::message(format!("failed to ingest external SST: {e}")))?;
     drop(family);
     db.close()?;
-    eprintln!("external SST files ingested");
+    note(format_args!("external SST files ingested"));
     Ok(())
 }

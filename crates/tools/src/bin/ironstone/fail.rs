@@ -1,6 +1,7 @@
 //! How a command fails: what is printed to the standard error, and the exit code.
 
-use std::io;
+use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// What a command returns.
@@ -30,16 +31,21 @@ impl Failure {
     /// Prints it; the exit code is 1.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
-            Self::Status(e) => eprintln!("Failed: {e}"),
-            Self::Message(text) => eprintln!("Failed: {text}"),
-            Self::Usage(text) => eprint!("{text}"),
+            Self::Status(e) => note(format_args!("Failed: {e}")),
+            Self::Message(text) => note(format_args!("Failed: {text}")),
+            Self::Usage(text) => note(format_args!("{}", text.trim_end_matches('\n'))),
             Self::Output(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-                eprintln!("Failed: IO error: writing the output: {e}");
+                note(format_args!("Failed: IO error: writing the output: {e}"));
             }
             Self::Reported | Self::Output(_) => {}
         }
         ExitCode::FAILURE
     }
+}
+
+/// Prints a line to the standard error. Nobody may be there to read it: that changes nothing.
+pub(crate) fn note(text: fmt::Arguments<'_>) {
+    drop(writeln!(io::stderr().lock(), "{text}"));
 }
 
 impl From<ironstone::Error> for Failure {

@@ -48,6 +48,8 @@ pub(crate) const LDB_ONLY: &[(&str, &str)] = &[
     ("blob_garbage_collection_age_cutoff", BLOBS),
     ("blob_garbage_collection_force_threshold", BLOBS),
     ("blob_compaction_readahead_size", BLOBS),
+    ("blob_file_starting_level", BLOBS),
+    ("prepopulate_blob_cache", BLOBS),
 ];
 
 const SETTING: &str = "settings come from the database's OPTIONS file";

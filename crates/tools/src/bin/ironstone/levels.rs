@@ -8,7 +8,7 @@ use ironstone::{CompactRangeOptions, files};
 use crate::calm::Calm;
 use crate::cli::Global;
 use crate::cli_writes::ReduceLevels;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{Failure, Outcome, note};
 use crate::logs;
 use crate::state::State;
 
@@ -37,7 +37,10 @@ pub(crate) fn reduce(global: &Global, args: &ReduceLevels, out: &mut dyn Write) 
         let files = db.levels()?;
         let below = files.iter().skip(new as usize).sum::<usize>();
         match below {
-            0 => Ok(()),
+            0 => {
+                note(format_args!("open the database with num_levels={new} now"));
+                Ok(())
+            }
             n => Err(Failure::message(format!(
                 "{n} tables are below level {} still; run the command again",
                 new - 1

@@ -1,12 +1,15 @@
 //! Keys and values in lines of text, as `ldb dump` prints them: `key ==> value`.
 
 use std::ffi::OsStr;
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::cli::Global;
 use crate::fail::{Failure, Outcome};
 use crate::text::parse_field;
+
+/// No line is longer, in bytes.
+const LINE_BYTES_MAX: u64 = 256 << 20;
 
 const BETWEEN: &[u8] = b" ==> ";
 
@@ -23,16 +26,9 @@ pub(crate) fn read(
     let (mut bad, mut number) = (0, 0u64);
     let mut line = Vec::new();
     loop {
-        line.clear();
-        let read = input.read_until(b'\n', &mut line);
-        let read = read
-            .map_err(|e| Failure::message(format!("IO error: reading the standard input: {e}")))?;
-        if read == 0 {
-            return Ok(bad);
-        }
         number += 1;
-        if line.last() == Some(&b'\n') {
-            line.pop();
+        if !next(input, number, &mut line)? {
+            return Ok(bad);
         }
         match split(&line) {
             Some((key, value)) => field(key, global.keys_hex())
@@ -42,6 +38,33 @@ pub(crate) fn read(
             None => bad += 1,
         }
     }
+}
+
+/// Reads a line of the standard input, without the line feed at its end. False: there is none any more.
+pub(crate) fn next(input: &mut dyn BufRead, number: u64, line: &mut Vec<u8>) -> Outcome<bool> {
+    next_within(LINE_BYTES_MAX, input, number, line)
+}
+
+fn next_within(
+    bytes_max: u64,
+    input: &mut dyn BufRead,
+    number: u64,
+    line: &mut Vec<u8>,
+) -> Outcome<bool> {
+    line.clear();
+    let mut limited = input.take(bytes_max + 1);
+    let read = limited
+        .read_until(b'\n', line)
+        .map_err(|e| Failure::message(format!("IO error: reading the standard input: {e}")))?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    }
+    if line.len() as u64 > bytes_max {
+        return Err(Failure::message(format!(
+            "line {number} is longer than {bytes_max} bytes"
+        )));
+    }
+    Ok(read > 0)
 }
 
 /// Key and value of a line.
@@ -67,6 +90,22 @@ fn located(number: u64, failure: &Failure) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_have_a_limit() {
+        let mut input = &b"abc\n\nabcd\nx\nabcde"[..];
+        let mut line = Vec::new();
+        for expected in ["abc", "", "abcd", "x"] {
+            assert!(next_within(4, &mut input, 1, &mut line).unwrap());
+            assert_eq!(line, expected.as_bytes());
+        }
+        let e = next_within(4, &mut input, 5, &mut line).unwrap_err();
+        assert!(
+            format!("{e:?}").contains("line 5 is longer than 4 bytes"),
+            "{e:?}"
+        );
+        assert!(!next_within(4, &mut &b""[..], 1, &mut line).unwrap());
+    }
 
     #[test]
     fn the_first_arrow_parts_key_and_value() {

@@ -30,13 +30,16 @@ pub(crate) fn load(global: &Global, args: &Load, out: &mut dyn Write) -> Outcome
         Ok(())
     });
     // Whatever came, the lines before it count.
-    db.write_opt(&options, batch)?;
-    if args.disable_wal {
-        db.flush_cf(&family)?;
-    }
-    match read? {
-        0 => {}
-        bad => writeln!(out, "Warning: {bad} bad lines ignored.")?,
+    let written = db.write_opt(&options, batch).and_then(|_| {
+        if args.disable_wal {
+            db.flush_cf(&family)?;
+        }
+        Ok(())
+    });
+    let bad = read?;
+    written?;
+    if bad > 0 {
+        writeln!(out, "Warning: {bad} bad lines ignored.")?;
     }
     if args.compact {
         db.compact_range(&family, None, None)?;

@@ -8,12 +8,15 @@
 //!                                                          ├─ wal, manifest, sst   dumps of single files
 //!                                                          ├─ trim, salvage        repair logs, with --yes
 //!                                                          ├─ verify    checksums of everything
-//!                                                          └─ cli_writes   copies, loads, levels, repair
+//!                                                          └─ cli_writes   singledelete, load, copies, external
+//!                                                                          tables, levels, MANIFEST, repair
 //! ```
 //!
 //! Where output and exit code matter to scripts, they are those of RocksDB's `ldb` and `sst_dump`
-//! 7.8.3 (`tests/it/cli.rs` runs both side by side). On purpose different: arguments that `ldb`
-//! ignores or aborts on are errors, and whatever fails exits with 1.
+//! 7.8.3 (`tests/it/cli.rs`, `ldb_commands.rs` and `ldb_writes.rs` run both side by side). On purpose
+//! different: arguments that `ldb` ignores or aborts on are errors, and whatever fails exits with 1.
+
+#![deny(clippy::print_stderr)] // it panics where nobody reads the standard error: see fail::note
 
 mod calm;
 mod cli;

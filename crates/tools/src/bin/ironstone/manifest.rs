@@ -8,7 +8,7 @@ use ironstone::files;
 use ironstone::version::edit::{FileMetaData, LEVELS_MAX};
 
 use crate::cli::{self, Global};
-use crate::fail::{Failure, Outcome};
+use crate::fail::{Failure, Outcome, note};
 use crate::state::{Family, State};
 use crate::text::{Hex, push_internal_key};
 
@@ -43,7 +43,10 @@ pub(crate) fn dump(global: &Global, args: &cli::DumpManifest, out: &mut dyn Writ
         writeln!(out, "Processing Manifest file {} done", path.display())?;
     }
     if let Some(log::End::Torn { offset, reason, .. }) = state.end {
-        eprintln!("note: {} ends at offset {offset}: {reason}", path.display());
+        note(format_args!(
+            "note: {} ends at offset {offset}: {reason}",
+            path.display()
+        ));
     }
     Ok(())
 }
@@ -76,7 +79,7 @@ pub(crate) fn show(state: &State, hex: bool, out: &mut dyn Write) -> Outcome {
         "next_file_number {} last_sequence {}  prev_log_number {} max_column_family {} \
          min_log_number_to_keep {}",
         // RocksDB's tool takes one number itself.
-        s.next_file_number + 1,
+        s.next_file_number.saturating_add(1),
         s.last_sequence,
         s.prev_log_number,
         s.max_column_family,

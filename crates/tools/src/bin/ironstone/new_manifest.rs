@@ -7,7 +7,7 @@ use std::path::Path;
 
 use base::FileNumber;
 use io::{FileSystem, OpenHow, posix::Posix};
-use ironstone::version::edit::VersionEdit;
+use ironstone::version::edit::{FileMetaData, VersionEdit};
 use ironstone::{Error, Result, files};
 
 use crate::state::State;
@@ -20,17 +20,28 @@ const SYNC_BYTES: usize = 1 << 20;
 /// Writes the new MANIFEST, and makes CURRENT name it. The caller holds LOCK.
 pub(crate) fn with_edit(dir: &Path, state: &State, mut edit: VersionEdit) -> Result<()> {
     let old = files::read_current(&Posix, dir)?;
-    let used = files::list(&Posix, dir)?.into_iter().map(|e| e.number.0);
-    let number = used.max().map_or(0, |n| n + 1).max(state.next_file_number);
-    let number = FileNumber(number);
-    edit.next_file_number = Some(number.0 + 1);
+    let (number, next) = free_number(dir, state)?;
+    edit.next_file_number = Some(next);
     edit.last_sequence = Some(state.last_sequence);
     let path = files::manifest_path(dir, number);
     let written = write(&files::manifest_path(dir, old), &path, &edit)
-        .and_then(|()| check(&path, &edit))
+        .and_then(|()| check(&path, state, &edit))
         .and_then(|()| Posix.sync_dir(dir));
     written.inspect_err(|_| drop(Posix.remove(&path)))?;
     files::write_current(&Posix, dir, number)
+}
+
+/// A number that no file has, and the one behind it.
+fn free_number(dir: &Path, state: &State) -> Result<(FileNumber, u64)> {
+    let all = files::list(&Posix, dir)?.into_iter();
+    let used = all.filter(|e| e.kind.is_counted()).map(|e| e.number.0);
+    let free = used.max().map_or(Some(0), |n| n.checked_add(1));
+    let free = free.map(|n| n.max(state.next_file_number));
+    free.and_then(|n| Some((FileNumber(n), n.checked_add(1)?)))
+        .ok_or_else(|| {
+            Error::corruption("the file numbers are used up: none is left for a new MANIFEST")
+                .file(dir)
+        })
 }
 
 /// Copies the records of whole groups of edits, and appends `edit`.
@@ -65,12 +76,24 @@ fn write(old: &Path, new: &Path, edit: &VersionEdit) -> Result<()> {
     Ok(())
 }
 
-/// Reads the new MANIFEST as whoever opens the database does.
-fn check(path: &Path, edit: &VersionEdit) -> Result<()> {
-    let state = State::read(path, &mut |_| {})?;
-    let gone = |number: &FileNumber| state.tables().all(|(_, meta)| meta.number != *number);
-    if edit.deleted_files.iter().all(|(_, number)| gone(number)) {
+/// Reads the new MANIFEST as whoever opens the database does: it has the tables that the old one has, without
+/// those that the edit takes out.
+fn check(path: &Path, old: &State, edit: &VersionEdit) -> Result<()> {
+    let new = State::read(path, &mut |_| {})?;
+    let goes = |family: u32, level: u32, meta: &FileMetaData| {
+        family == edit.column_family && edit.deleted_files.contains(&(level, meta.number))
+    };
+    let left = tables(old).filter(|&(family, level, meta)| !goes(family, level, meta));
+    if tables(&new).eq(left) {
         return Ok(());
     }
     Err(Error::corruption("the new MANIFEST does not say what was written to it").file(path))
+}
+
+/// The tables with their families and levels.
+fn tables(state: &State) -> impl Iterator<Item = (u32, u32, &FileMetaData)> {
+    state.families.iter().flat_map(|(id, family)| {
+        let levels = family.levels.iter();
+        levels.flat_map(|(level, files)| files.values().map(|meta| (*id, *level, meta)))
+    })
 }

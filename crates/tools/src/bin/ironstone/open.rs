@@ -81,11 +81,7 @@ pub(crate) fn writable_as(
     change: &mut dyn FnMut(&str, &mut ColumnFamilyOptions),
 ) -> Outcome<Db> {
     let dir = global.dir()?;
-    if global.secondary().is_some() {
-        return Err(Failure::message(
-            "Not implemented: Not supported operation in secondary mode: leave out --secondary_path",
-        ));
-    }
+    global.refuse_secondary()?;
     let mut options = Options::default();
     let parsed = load(global, dir, &options)?;
     let Some(parsed) = parsed else {
@@ -130,14 +126,18 @@ fn set_wal_dir(global: &Global, options: &mut Options) {
 
 /// The directory of the logs of the database in `dir`.
 pub(crate) fn log_dir(global: &Global, dir: &Path) -> Outcome<PathBuf> {
-    let named = match &global.wal_dir {
-        Some(named) => Some(named.clone()),
-        None => load(global, dir, &Options::default())?.map(|parsed| parsed.db.wal_dir),
-    };
-    Ok(match named {
-        Some(named) if !named.is_empty() => PathBuf::from(named),
-        _ => dir.to_path_buf(),
-    })
+    match &global.wal_dir {
+        Some(named) if named.is_empty() => Ok(dir.to_path_buf()),
+        Some(named) => Ok(PathBuf::from(named)),
+        None => log_dir_of_options(global, dir),
+    }
+}
+
+/// The directory of the logs of the database in `dir`, as its OPTIONS file says.
+pub(crate) fn log_dir_of_options(global: &Global, dir: &Path) -> Outcome<PathBuf> {
+    let parsed = load(global, dir, &Options::default())?;
+    let named = parsed.map(|p| p.db.wal_dir).filter(|n| !n.is_empty());
+    Ok(named.map_or(dir.to_path_buf(), PathBuf::from))
 }
 
 /// The column family that the command is about.

@@ -1,7 +1,7 @@
 //! `query`: commands from the standard input, one on each line.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use ironstone::{ColumnFamily, Db};
@@ -9,8 +9,8 @@ use ironstone::{ColumnFamily, Db};
 use crate::cli::Global;
 use crate::cli_look::Query;
 use crate::fail::{Failure, Outcome};
-use crate::text::{parse_field, push_field, push_pair};
-use crate::{open, ttl};
+use crate::text::{parse_field, push_field, push_pair, shown};
+use crate::{lines, open, ttl};
 
 /// What the lines are about.
 struct Session<'a> {
@@ -41,18 +41,15 @@ pub(crate) fn query(global: &Global, args: &Query, out: &mut dyn Write) -> Outco
 impl Session<'_> {
     fn run(&self, out: &mut dyn Write) -> Outcome {
         let mut input = std::io::stdin().lock();
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            if input.read_until(b'\n', &mut line)? == 0 {
-                return Ok(());
-            }
-            let line = line.strip_suffix(b"\n").unwrap_or(&line);
-            let result = self.command(line, out);
+        let (mut line, mut number) = (Vec::new(), 1);
+        while lines::next(&mut input, number, &mut line)? {
+            let result = self.command(&line, out);
             // Whoever is there waits for the answer.
             out.flush()?;
             result?;
+            number += 1;
         }
+        Ok(())
     }
 
     fn command(&self, line: &[u8], out: &mut dyn Write) -> Outcome {
@@ -87,8 +84,7 @@ impl Session<'_> {
         let Some(value) = self.db.get_cf(&self.family, key)? else {
             let key = self.shown(key);
             out.write_all(&[b"Not found ", &*key, b"\n"].concat())?;
-            let key = String::from_utf8_lossy(&key).into_owned();
-            return Err(Failure::message(format!("no such key: {key}")));
+            return Err(Failure::message(format!("no such key: {}", shown(&key))));
         };
         let value = if self.args.ttl.ttl {
             ttl::split(&value)?.0

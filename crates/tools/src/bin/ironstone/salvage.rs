@@ -27,6 +27,7 @@ use survey::Plan;
 
 /// Salvages a database.
 pub(crate) fn salvage(global: &Global, args: &cli::Salvage, out: &mut dyn Write) -> Outcome {
+    global.refuse_secondary()?;
     let dir = global.dir()?;
     files::read_current(&Posix, dir)?;
     let _lock = logs::lock(dir)?;

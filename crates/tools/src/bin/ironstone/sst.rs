@@ -16,7 +16,7 @@ use table::unique_id::{external_unique_id, internal_unique_id};
 use table::{InternalIterator, ReadOptions, Reader};
 
 use crate::cli_sst::{DumpSst, SstCommand};
-use crate::fail::{Failure, Outcome};
+use crate::fail::{Failure, Outcome, note};
 use crate::text::{Hex, parse_bound, parse_field, push_hex, push_internal_key, until_zero};
 use crate::{sst_raw, sst_recompress};
 
@@ -142,7 +142,7 @@ pub(crate) fn dump(args: &DumpSst, as_sst_dump: bool, out: &mut dyn Write) -> Ou
                 return Err(failure);
             };
             out.flush()?;
-            eprintln!("{}", e.or_file(&file));
+            note(format_args!("{}", e.or_file(&file)));
             failed = true;
         }
         if args.command == SstCommand::Recompress {

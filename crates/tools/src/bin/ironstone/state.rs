@@ -153,8 +153,8 @@ impl Family {
         }
         for garbage in edit.blob_file_garbage {
             if let Some(blob) = self.blobs.get_mut(&garbage.number.0) {
-                blob.garbage_count += garbage.blob_count;
-                blob.garbage_bytes += garbage.blob_bytes;
+                blob.garbage_count = blob.garbage_count.saturating_add(garbage.blob_count);
+                blob.garbage_bytes = blob.garbage_bytes.saturating_add(garbage.blob_bytes);
             }
         }
         self.drop_old_blobs();

@@ -9,7 +9,7 @@ use ironstone::version::edit::VersionEdit;
 
 use crate::cli::Global;
 use crate::cli_writes::{UnsafeRemoveSstFile, UpdateManifest};
-use crate::fail::{Failure, Outcome};
+use crate::fail::{Failure, Outcome, note};
 use crate::state::State;
 use crate::{logs, new_manifest};
 
@@ -35,17 +35,22 @@ pub(crate) fn update(global: &Global, args: &UpdateManifest) -> Outcome {
             )));
         }
         if args.verbose {
-            eprintln!("{}: temperature unknown", path.display());
+            note(format_args!("{}: temperature unknown", path.display()));
         }
     }
-    eprintln!("Manifest updates successful");
+    note(format_args!("Manifest updates successful"));
     Ok(())
 }
 
 /// Takes a table out of the MANIFEST.
 pub(crate) fn remove(global: &Global, args: &UnsafeRemoveSstFile) -> Outcome {
-    let number: u64 = args.number.parse().map_err(|_| {
-        Failure::message(format!("Failed to parse SST file number {}", args.number))
+    let digits = args.number.bytes().all(|b| b.is_ascii_digit());
+    let number = args.number.parse::<u64>().ok().filter(|_| digits);
+    let number = number.ok_or_else(|| {
+        Failure::message(format!(
+            "Failed to parse SST file number {}: it must be decimal digits",
+            args.number
+        ))
     })?;
     let dir = global.dir()?;
     let failed = |e| Failure::message(format!("failed to unsafely remove SST file: {e}"));
@@ -68,7 +73,7 @@ pub(crate) fn remove(global: &Global, args: &UnsafeRemoveSstFile) -> Outcome {
         ..VersionEdit::default()
     };
     new_manifest::with_edit(dir, &state, edit).map_err(failed)?;
-    eprintln!("unsafely removed SST file");
+    note(format_args!("unsafely removed SST file"));
     Ok(())
 }
 

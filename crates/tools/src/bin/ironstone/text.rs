@@ -57,16 +57,24 @@ pub(crate) fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|&b| b == 0).next().unwrap_or_default()
 }
 
+/// An input in a message: if it is long, its first bytes and its length.
+pub(crate) fn shown(input: &[u8]) -> String {
+    const SHOWN: usize = 64;
+    let head = input.get(..SHOWN).unwrap_or(input);
+    let text = String::from_utf8_lossy(head);
+    if head.len() == input.len() {
+        return text.into_owned();
+    }
+    format!("{text}... ({} bytes)", input.len())
+}
+
 /// The bytes that an argument stands for: itself, or what its hex digits after `0x` say.
 pub(crate) fn parse_field(arg: &OsStr, hex: bool) -> Outcome<Vec<u8>> {
     let bytes = arg.as_bytes();
     if !hex {
         return Ok(bytes.to_vec());
     }
-    let bad = |what: &str| {
-        let shown = arg.to_string_lossy();
-        Failure::message(format!("Invalid hex input {shown}.  {what}"))
-    };
+    let bad = |what: &str| Failure::message(format!("Invalid hex input {}.  {what}", shown(bytes)));
     let digits = bytes
         .strip_prefix(b"0x")
         .ok_or_else(|| bad("Must start with 0x"))?;
@@ -135,6 +143,14 @@ mod tests {
         assert_eq!(until_zero(b"ab\0cd"), b"ab");
         assert_eq!(until_zero(b""), b"");
         assert_eq!(until_zero(b"\0"), b"");
+    }
+
+    #[test]
+    fn long_inputs_are_shown_in_part() {
+        assert_eq!(shown(b"abc"), "abc");
+        assert_eq!(shown(&[b'a'; 64]), "a".repeat(64));
+        let long = format!("{}... (65 bytes)", "a".repeat(64));
+        assert_eq!(shown(&[b'a'; 65]), long);
     }
 
     #[test]

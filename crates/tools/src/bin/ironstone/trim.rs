@@ -14,6 +14,7 @@ use crate::notes;
 
 /// Trims a log, or every log of the database.
 pub(crate) fn trim(global: &Global, args: &cli::WalTrim, out: &mut dyn Write) -> Outcome {
+    global.refuse_secondary()?;
     let (dir, only) = match &args.file {
         Some(path) => (directory(path), Some(number(path)?)),
         None => (global.dir()?.clone(), None),

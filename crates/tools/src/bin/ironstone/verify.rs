@@ -111,7 +111,8 @@ pub(crate) fn verify(global: &Global, out: &mut dyn Write) -> Outcome {
 /// A progress bar on the standard error; nothing if that is no terminal.
 fn progress(state: &State, logs: &[(PathBuf, u64)]) -> Outcome<ProgressBar> {
     let tables = state.tables().map(|(_, meta)| meta.file_size);
-    let total = tables.chain(logs.iter().map(|(_, bytes)| *bytes)).sum();
+    let all = tables.chain(logs.iter().map(|(_, bytes)| *bytes));
+    let total = all.fold(0, u64::saturating_add);
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("[{bar:40}] {bytes}/{total_bytes} {eta} {msg}")
         .map_err(|e| Failure::message(e.to_string()))?;

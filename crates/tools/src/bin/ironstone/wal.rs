@@ -13,7 +13,7 @@ use log::format::RecordType;
 use log::{End, PhysicalRecords, Reader, ReaderOptions, RecoveryMode};
 
 use crate::cli::{self, Global};
-use crate::fail::{Failure, Outcome};
+use crate::fail::{Failure, Outcome, note};
 use crate::notes::Note;
 use crate::open;
 use crate::text::{Hex, push_hex};
@@ -115,17 +115,17 @@ fn batches(file: Arc<dyn File>, number: u64, show: Show, out: &mut dyn Write) ->
         let offset = reader.record_offset();
         if let Err(e) = push_row(&mut line, &record, offset, show) {
             let e = e.or_file(&path).offset(offset);
-            eprintln!("Corruption detected in log file {e}");
+            note(format_args!("Corruption detected in log file {e}"));
             damaged = true;
         }
         out.write_all(&line)?;
     }
     for d in reader.damages() {
         let (offset, bytes, reason) = (d.offset, d.bytes, d.reason);
-        eprintln!(
+        note(format_args!(
             "Corruption detected in log file {}: at offset {offset}: {reason}, {bytes} bytes skipped",
             path.display()
-        );
+        ));
         damaged = true;
     }
     if let End::Torn {
@@ -134,10 +134,10 @@ fn batches(file: Arc<dyn File>, number: u64, show: Show, out: &mut dyn Write) ->
         dropped_bytes,
     } = reader.end()
     {
-        eprintln!(
+        note(format_args!(
             "note: {} ends at offset {offset}: {reason}, {dropped_bytes} bytes not read",
             path.display()
-        );
+        ));
     }
     Ok(damaged)
 }
