@@ -280,13 +280,8 @@ pub(super) const LEVELS: &[Case] = &[
         "--db=db update_manifest --update_temperatures --verbose",
         "",
     ),
-    (
-        "--db=db reduce_levels --new_levels=2 --print_old_levels",
-        "",
-    ),
-    (
-        "--db=db reduce_levels --new_levels=2 --print_old_levels",
-        "",
-    ),
+    // How many levels are in use here depends on whether a compaction began while an earlier line had the database open.
+    ("--db=db reduce_levels --new_levels=2", ""),
+    ("--db=db reduce_levels --new_levels=2", ""),
     ("--db=db checkconsistency", ""),
 ];
