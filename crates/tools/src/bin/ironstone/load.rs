@@ -30,7 +30,7 @@ pub(crate) fn load(global: &Global, args: &Load, out: &mut dyn Write) -> Outcome
         Ok(())
     });
     // Whatever came, the lines before it count.
-    let written = db.write_opt(&options, batch).and_then(|_| {
+    let written = db.write_opt(&options, batch).and_then(|()| {
         if args.disable_wal {
             db.flush_cf(&family)?;
         }
