@@ -1,7 +1,7 @@
 //! Starts and ends processes, and measures their cost and that of their children.
 //!
 //! Only processes that were started here are ever signalled, by their pid. Each of them gets
-//! SIGTERM if this process dies for any reason.
+//! a signal if this process dies for any reason.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,8 +28,29 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a program; its output goes to `log`.
+    /// Starts a program; its output goes to `log`. The program gets SIGTERM if this process dies,
+    /// so that it can end its own children.
     pub(super) fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self, String> {
+        Self::start_with(program, arguments, log, "TERM")
+    }
+
+    /// The same, but the program gets SIGKILL if this process dies. It is for a program without
+    /// children that does not obey each SIGTERM: `qemu-nbd` 7.2 forgets one that comes while it
+    /// starts.
+    pub(super) fn start_single(
+        program: &Path,
+        arguments: &[String],
+        log: &Path,
+    ) -> Result<Self, String> {
+        Self::start_with(program, arguments, log, "KILL")
+    }
+
+    fn start_with(
+        program: &Path,
+        arguments: &[String],
+        log: &Path,
+        signal: &str,
+    ) -> Result<Self, String> {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let made = fs::write(log, "").and_then(|()| {
             let open = || fs::OpenOptions::new().append(true).open(log);
@@ -37,7 +58,7 @@ impl Process {
         });
         let (out, err) = made.map_err(|e| format!("{}: {e}", log.display()))?;
         let child = Command::new("setpriv")
-            .args(["--pdeathsig", "TERM"])
+            .args(["--pdeathsig", signal])
             .arg(program)
             .args(arguments)
             .stdin(Stdio::null())

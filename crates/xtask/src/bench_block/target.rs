@@ -303,7 +303,7 @@ impl Target {
         arguments.extend_from_slice(at);
         arguments.extend_from_slice(more);
         let log = setup.beside.join(format!("{name}.log"));
-        let mut process = Process::start(setup.qemu_nbd, &arguments, &log)?;
+        let mut process = Process::start_single(setup.qemu_nbd, &arguments, &log)?;
         process.wait(START_SECONDS, |_| answers().then_some(()))?;
         self.processes.push(process);
         Ok(())

@@ -115,6 +115,7 @@ fn a_killed_run_leaves_no_process() {
         println!("skipped: {}", String::from_utf8_lossy(&output.stderr));
         return;
     }
+    // qemu-nbd has only just started.
     run.kill().unwrap();
     run.wait().unwrap();
     assert!((0..100).any(|_| {
