@@ -1,9 +1,12 @@
 //! Kernels over memtables and over the merging iterator.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use base::Result;
-use ironstone::bench_support::{Sorted, merge};
+use base::{Comparator, FileNumber, SequenceNumber, ValueType};
+use ironstone::bench_support::merge;
+use memtable::{Memtable, Settings};
 use table::InternalIterator;
 
 use crate::{Kernel, inputs, measured};
@@ -23,23 +26,35 @@ const SOURCES: u64 = 4;
 /// Records of a batch.
 const BATCH: usize = 100;
 
+/// A memtable of the default options.
+fn empty() -> Arc<Memtable> {
+    let settings = Settings::new(Comparator::bytewise());
+    Arc::new(Memtable::with(0, FileNumber(1), settings))
+}
+
 /// A memtable with the keys from 0 up to `entries` that are `first` modulo `step`.
-fn filled(entries: u64, first: u64, step: u64) -> Sorted {
-    let (table, value) = (Sorted::new(), inputs::value());
+fn filled(entries: u64, first: u64, step: u64) -> Arc<Memtable> {
+    let (table, value) = (empty(), inputs::value());
     let all = inputs::shuffled(entries);
     for i in all.into_iter().filter(|i| i % step == first) {
-        table.insert(i, &inputs::user_key(i), &value);
+        insert(&table, i, &value);
     }
     table
 }
 
+#[inline]
+fn insert(table: &Memtable, i: u64, value: &[u8]) {
+    let key = inputs::user_key(i);
+    table.insert(key.as_ref(), SequenceNumber(i), ValueType::Value, value);
+}
+
 /// Inserts, starting with an empty memtable.
 fn memtable_insert(operations: u64) -> Result<()> {
-    let (table, value) = (Sorted::new(), inputs::value());
+    let (table, value) = (empty(), inputs::value());
     let order = inputs::shuffled(operations);
     measured(&mut || {
         for &i in &order {
-            table.insert(i, &inputs::user_key(i), &value);
+            insert(&table, i, &value);
         }
         Ok(())
     })
@@ -47,14 +62,28 @@ fn memtable_insert(operations: u64) -> Result<()> {
 
 /// The same, a batch at a time.
 fn memtable_insert_batch(operations: u64) -> Result<()> {
-    let (table, value) = (Sorted::new(), inputs::value());
+    let (table, value) = (empty(), inputs::value());
     let order = inputs::shuffled(operations);
     measured(&mut || {
         for batch in order.chunks(BATCH) {
-            table.insert_all(batch.iter().map(|&i| (i, inputs::user_key(i))), &value);
+            insert_all(&table, batch, &value);
         }
         Ok(())
     })
+}
+
+/// Inserts as a batch is applied: the searches of several run side by side.
+fn insert_all(table: &Memtable, batch: &[u64], value: &[u8]) {
+    let mut waiting = Vec::with_capacity(memtable::TOGETHER);
+    for &i in batch {
+        let key = inputs::user_key(i);
+        let prepared = table.prepare(key.as_ref(), SequenceNumber(i), ValueType::Value, value);
+        waiting.extend(prepared.map(|p| (table, p)));
+        if waiting.len() == memtable::TOGETHER {
+            memtable::link_all(waiting.drain(..));
+        }
+    }
+    memtable::link_all(waiting.drain(..));
 }
 
 fn memtable_get(operations: u64) -> Result<()> {
@@ -63,7 +92,12 @@ fn memtable_get(operations: u64) -> Result<()> {
     let keys: Vec<_> = order.into_iter().map(inputs::seek_key).collect();
     measured(&mut || {
         for key in &keys {
-            black_box(table.get(key));
+            let mut found = None;
+            table.versions(key, |_, value| {
+                found = Some(value.len());
+                false
+            });
+            black_box(found);
         }
         Ok(())
     })
@@ -72,16 +106,18 @@ fn memtable_get(operations: u64) -> Result<()> {
 fn memtable_seek(operations: u64) -> Result<()> {
     let table = filled(operations, 0, 1);
     let order = inputs::shuffled(operations);
-    seeks(&mut *table.cursor(), order)
+    let mut cursor: Box<dyn InternalIterator> = Box::new(table.iter());
+    seeks(&mut *cursor, order)
 }
 
 fn memtable_next(operations: u64) -> Result<()> {
-    steps(&mut *filled(operations, 0, 1).cursor())
+    let mut cursor: Box<dyn InternalIterator> = Box::new(filled(operations, 0, 1).iter());
+    steps(&mut *cursor)
 }
 
 /// Four memtables that have the keys in turns: every step goes to another cursor.
 fn merged(entries: u64) -> impl InternalIterator {
-    let cursor = |i| filled(entries, i, SOURCES).cursor();
+    let cursor = |i| -> Box<dyn InternalIterator> { Box::new(filled(entries, i, SOURCES).iter()) };
     merge((0..SOURCES).map(cursor).collect())
 }
 

@@ -21,12 +21,12 @@ use base::sync::MutexGuard;
 use base::{FileNumber, Result};
 
 use crate::family::{Family, FamilySet};
-use crate::memtable::Memtable;
 use crate::read::view::View;
 use crate::shared::Shared;
 use crate::version::edit::VersionEdit;
 use crate::version::set::{Contents, next_version};
 use crate::version::{TableFile, Version, VersionSet};
+use memtable::Memtable;
 
 /// The MANIFEST, locked by this thread while this lives. If a panic leaves the MANIFEST failed, the
 /// database fails.
@@ -384,7 +384,7 @@ fn show(family: &Family, version: Arc<Version>, flushed: &[Arc<Memtable>]) {
     let new: View = view.flushed(flushed, version);
     let living: Vec<_> = new.imm.iter().chain([&new.mem]).collect();
     let mut history = family.history();
-    history.add(flushed, &living, &family.options().cf);
+    history.add(flushed, &living, family.history_limit());
     drop(history);
     drop(living);
     family.view.store(Arc::new(new));

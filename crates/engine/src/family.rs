@@ -13,12 +13,11 @@ use base::{Comparator, Error, FileNumber, Result};
 use crate::compaction::stats::Compactions;
 use crate::listener::{FlushReason, Listeners};
 use crate::locks;
-use crate::memtable::history::History;
-use crate::memtable::{Memtable, Settings};
 use crate::options::{ColumnFamilyOptions, CompactionStyle};
 use crate::read::view::View;
 use crate::version::Version;
-use crate::write_buffer_manager::{Tracker, WriteBufferManager};
+use memtable::history::{History, Limit};
+use memtable::{Memtable, Settings, Tracker, WriteBuffers};
 
 /// The current View of a family, and the ones that it had before.
 pub(crate) struct Views {
@@ -115,7 +114,7 @@ pub(crate) struct Family {
     /// Data bytes of all memtables rotated so far.
     rotated_bytes: AtomicU64,
     history: Mutex<History>,
-    write_buffers: Arc<WriteBufferManager>,
+    write_buffers: Arc<WriteBuffers>,
     dropped: AtomicBool,
     /// Statistics of its flushes and compactions.
     pub(crate) compactions: Compactions,
@@ -137,7 +136,7 @@ impl Family {
         version: Arc<Version>,
         log_number: FileNumber,
         instance: u64,
-        write_buffers: Arc<WriteBufferManager>,
+        write_buffers: Arc<WriteBuffers>,
     ) -> Self {
         let options = in_force(options);
         let last_epoch = version
@@ -297,6 +296,26 @@ impl Family {
         FlushReason::from_number(self.flush_reason.load(Ordering::Relaxed))
     }
 
+    /// How many flushed memtables are kept: `max_write_buffer_size_to_maintain`, or, if that is 0,
+    /// `max_write_buffer_number_to_maintain`. -1 is as much as the write buffers may have.
+    pub(crate) fn history_limit(&self) -> Limit {
+        let options = &self.options().cf;
+        let writable = options.max_write_buffer_number.unsigned_abs() as usize;
+        let bytes = match options.max_write_buffer_size_to_maintain {
+            n if n < 0 => writable * options.write_buffer_size as usize,
+            n => n.unsigned_abs() as usize,
+        };
+        let number = match options.max_write_buffer_number_to_maintain {
+            n if n < 0 => writable,
+            n => n.unsigned_abs() as usize,
+        };
+        match (bytes, number) {
+            (0, 0) => Limit::Nothing,
+            (0, number) => Limit::Memtables(number),
+            (bytes, _) => Limit::Bytes(bytes),
+        }
+    }
+
     /// The memtables that are kept after their flush.
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
@@ -415,10 +434,7 @@ fn arena_block_size(options: &ColumnFamilyOptions) -> usize {
     set.min(fits).max(4096) as usize
 }
 
-fn memtable_settings(
-    options: &ColumnFamilyOptions,
-    write_buffers: &Arc<WriteBufferManager>,
-) -> Settings {
+fn memtable_settings(options: &ColumnFamilyOptions, write_buffers: &Arc<WriteBuffers>) -> Settings {
     let cf = &options.cf;
     Settings {
         comparator: options.comparator.clone(),

@@ -27,20 +27,20 @@ use crate::compaction::filter::Filter;
 use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
 use crate::compaction::stats::LevelStats;
-use crate::compaction::tombstones::{Hidden, Tombstones};
 use crate::family::Family;
 use crate::files;
 use crate::filter::{FilterContext, TableCreationReason};
 use crate::info_log::Event;
 use crate::jobs::Work;
 use crate::listener::{BackgroundErrorReason, FlushJobInfo, FlushReason};
-use crate::memtable::Memtable;
 use crate::read::merging::MergingIter;
 use crate::shared::Shared;
 use crate::state::State;
 use crate::version::Version;
 use crate::version::edit::{NewFile, VersionEdit};
 use crate::write::admit;
+use keyspan::stripes::{Hidden, Tombstones};
+use memtable::Memtable;
 
 /// The immutable memtables of a family, to be written to one table.
 struct Job {

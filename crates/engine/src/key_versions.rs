@@ -5,8 +5,8 @@ use table::InternalIterator;
 
 use crate::db::{ColumnFamily, Db};
 use crate::options::ReadOptions;
-use crate::read::range_del::before_versions;
 use crate::read::sources::Origin;
+use keyspan::span::before_versions;
 
 /// Stored versions.
 impl Db {

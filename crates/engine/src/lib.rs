@@ -67,8 +67,6 @@ pub mod listener;
 mod live_files;
 mod locks;
 mod maintenance;
-mod memtable;
-mod memtable_pool;
 #[cfg(loom)]
 pub mod models;
 mod obsolete;

@@ -47,16 +47,6 @@ pub(crate) const STALLS: Rank = Rank::new(37, "stalls");
 pub(crate) const MANUAL: Rank = Rank::new(38, "manual compaction");
 /// `Family`: memtables that are kept as history.
 pub(crate) const HISTORY: Rank = Rank::new(40, "memtable history");
-/// A memtable's index, its range deletions, its list of entries.
-pub(crate) const MEMTABLE: Rank = Rank::new(42, "memtable");
-/// `Arena`: a memtable's memory.
-pub(crate) const ARENA: Rank = Rank::new(44, "arena");
-/// `MemtablePool`: memory that no memtable uses.
-pub(crate) const MEMORY_POOL: Rank = Rank::new(46, "memtable pool");
-/// `WriteBufferManager`: memtables whose memory is waited for.
-pub(crate) const WRITE_BUFFERS: Rank = Rank::new(48, "write buffers");
-/// `WriteBufferManager`: what memtables have of the block cache.
-pub(crate) const CACHE_CHARGE: Rank = Rank::new(50, "charge of the cache");
 /// `Run`: the files that a compaction has made.
 pub(crate) const OUTPUTS: Rank = Rank::new(52, "outputs of a compaction");
 /// `TableCache`: the tables that are open.

@@ -12,7 +12,6 @@ use crate::compaction::pick::manual::Request;
 use crate::compaction::touch;
 use crate::family::Family;
 use crate::listener::FlushReason;
-use crate::memtable::Memtable;
 use crate::options::{
     BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions,
 };
@@ -22,6 +21,7 @@ use crate::resume;
 use crate::shared::Shared;
 use crate::state::{ManualCompaction, check_not_canceled};
 use crate::write::{admit, submit};
+use memtable::Memtable;
 
 /// Makes the families' active memtables immutable and, with `wait`, waits for their flush.
 pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOptions) -> Result<()> {

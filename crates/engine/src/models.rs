@@ -1,18 +1,12 @@
 //! Models of what is shared without locks, or in an order that matters: loom runs each in every order of
 //! its threads' steps, and with every value that a weak memory order lets a load return
-//! (`cargo xtask loom`). What runs is the product's code; blocks of the memtable's index are smaller, so
-//! that few inserts cut one. Memory that is not atomic is tracked by [`Memory`]: entries, blocks of the index,
-//! chunks of the arena, values of the cache.
+//! (`cargo xtask loom`). What runs is the product's code. Memory that is not atomic is tracked by [`Memory`]:
+//! values of the cache. Memtables have [models of their own](memtable::models).
 //!
 //! That the models can fail is shown by mutants whose files are named `weak-*` (`cargo xtask mutants
 //! --only weak`): each weakens one order, and a model must find it. These are stronger than they would have to
 //! be, and with any of them relaxed all models pass, as they should:
 //!
-//! - The release with which an entry is linked (`List::link`), and that of the slot that it gets in the
-//!   index: both stores come after the release fence of `Block::begin`, and the entry was written before
-//!   it. So what is weakened is a link before that fence. Slots above the lowest level need theirs, as the
-//!   blocks that they point to are made behind the fence.
-//! - `used` of a block: what was read of a block counts only if its version stands.
 //! - The release when an entry of the cache becomes empty, and the acquire when it is filled again: both are
 //!   done under the shard's mutex, and readers do not touch what is empty.
 //! - The release of `appended` in a log's marks: that of `submitted` comes after it.
@@ -23,16 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::sync::Memory;
 use base::sync::thread::{JoinHandle, spawn};
-use base::{Comparator, FileNumber, SequenceNumber, ValueType, key};
+use memtable::models::{has, insert, memtable};
+use table::BlockCache;
 use table::block::{Block, BlockBuilder, Cursor, Keys};
 use table::cache::CacheKey;
-use table::{BlockCache, InternalIterator};
 
 use crate::batch::WriteBatch;
 use crate::family::Epoch;
-use crate::memtable::arena::Arena;
-use crate::memtable::{Iter, Memtable, Settings};
-use crate::options::{MemtableFactory, WriteOptions};
+use crate::options::WriteOptions;
 use crate::watermark::Watermark;
 use crate::write::group::{Group, Queue, Request, Turn};
 use crate::write::order::Order;
@@ -42,84 +34,6 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
         assert!(thread.join().is_ok());
     }
-}
-
-/// A memtable with these keys; each has the value "v", and the place in the list as its number.
-fn memtable(keys: &[&str]) -> Arc<Memtable> {
-    let settings = Settings {
-        comparator: Comparator::bytewise(),
-        arena_block_size: 4096,
-        factory: MemtableFactory::SkipList,
-        bloom_bytes: 0,
-        whole_keys: false,
-        prefixes: None,
-        tracker: None,
-    };
-    let memtable = Arc::new(Memtable::with(1, FileNumber(1), settings));
-    for (i, key) in keys.iter().enumerate() {
-        insert(&memtable, key, i as u64 + 1);
-    }
-    memtable
-}
-
-fn insert(memtable: &Memtable, key: &str, seq: u64) {
-    memtable.insert(key.as_bytes(), SequenceNumber(seq), ValueType::Value, b"v");
-}
-
-fn has(memtable: &Memtable, key: &str) -> bool {
-    let seek = key::encode(key.as_bytes(), SequenceNumber::MAX, ValueType::FOR_SEEK);
-    let mut found = false;
-    memtable.versions(&seek, |_, value| {
-        assert_eq!(value, b"v", "half of an entry");
-        found = true;
-        false
-    });
-    found
-}
-
-/// How many entries there are; they are whole, and in their order.
-fn count(memtable: &Arc<Memtable>) -> usize {
-    count_by(memtable.iter())
-}
-
-fn count_by(mut it: Iter) -> usize {
-    let (mut entries, mut last) = (0, Vec::new());
-    it.seek_to_first();
-    while it.valid() {
-        assert!(last.as_slice() < it.key(), "out of order");
-        assert_eq!(it.value(), b"v", "half of an entry");
-        last = it.key().to_vec();
-        entries += 1;
-        it.next();
-    }
-    entries
-}
-
-/// Two threads allocate, where so many allocations of a quarter of a chunk were made before.
-fn allocate(before: usize) {
-    let arena = Arc::new(Arena::new(4096, None));
-    let alloc = |arena: &Arena| arena.alloc(1024).as_ptr() as usize;
-    let mut taken: Vec<_> = (0..before).map(|_| alloc(&arena)).collect();
-    let threads = [(); 2].map(|()| {
-        let arena = Arc::clone(&arena);
-        spawn(move || alloc(&arena))
-    });
-    taken.extend(threads.into_iter().filter_map(|t| t.join().ok()));
-    taken.push(alloc(&arena));
-    taken.sort_unstable();
-    assert_eq!(taken.len(), before + 3);
-    assert!(taken.windows(2).all(|w| w[0] + 1024 <= w[1]), "{taken:?}");
-    assert!(arena.reserved() >= taken.len() * 1024);
-}
-
-/// Two threads that allocate from a chunk get memory of their own.
-pub fn a_chunk_is_shared() {
-    allocate(1);
-}
-
-/// The chunk is full: one of two threads makes a new one, and the other uses it.
-pub fn a_chunk_is_full() {
-    allocate(4);
 }
 
 /// Who sees that a write is visible finds it.
@@ -137,104 +51,6 @@ pub fn what_is_visible_is_found() {
     }
     join([writer]);
     assert!(has(&memtable, "b"));
-}
-
-/// Who meets an entry on the way meets all of it.
-pub fn entries_are_whole() {
-    let memtable = memtable(&["b"]);
-    let writer = {
-        let memtable = Arc::clone(&memtable);
-        spawn(move || {
-            insert(&memtable, "a", 2);
-            insert(&memtable, "c", 3);
-        })
-    };
-    assert!(count(&memtable) >= 1);
-    join([writer]);
-    assert_eq!(count(&memtable), 3);
-}
-
-/// The slots of a block move, and somebody looks for what is in them. A key may be found before it is
-/// visible, but then whole.
-pub fn slots_move_beside_a_reader() {
-    let memtable = memtable(&["b", "d"]);
-    let writer = {
-        let memtable = Arc::clone(&memtable);
-        spawn(move || insert(&memtable, "a", 3))
-    };
-    assert!(has(&memtable, "b"), "lost");
-    has(&memtable, "a");
-    join([writer]);
-    assert!(["a", "b", "d"].iter().all(|k| has(&memtable, k)));
-}
-
-/// A block of the index is cut, and a root put over it, while somebody looks for what was there before.
-pub fn the_index_is_cut_beside_a_reader() {
-    let memtable = memtable(&["a", "c", "e"]);
-    let writer = {
-        let memtable = Arc::clone(&memtable);
-        spawn(move || insert(&memtable, "b", 4))
-    };
-    assert!(has(&memtable, "c"), "lost");
-    join([writer]);
-    assert_eq!(count(&memtable), 4);
-    assert!(["a", "b", "c", "e"].iter().all(|k| has(&memtable, k)));
-}
-
-/// The same while somebody goes through all entries, and asks for them ahead by the index.
-pub fn the_index_is_cut_beside_a_pass() {
-    let memtable = memtable(&["a", "c", "e"]);
-    let writer = {
-        let memtable = Arc::clone(&memtable);
-        spawn(move || insert(&memtable, "b", 4))
-    };
-    assert!(count_by(memtable.pass()) >= 3, "lost");
-    join([writer]);
-    assert_eq!(count(&memtable), 4);
-}
-
-/// A block below the root is cut, so that the root gets one more, in between.
-pub fn a_lower_block_is_cut_beside_a_reader() {
-    // Root over [a b d], which is full, and [e f g].
-    let memtable = memtable(&["d", "e", "f", "g", "a", "b"]);
-    let writer = {
-        let memtable = Arc::clone(&memtable);
-        spawn(move || insert(&memtable, "c", 7))
-    };
-    assert!(has(&memtable, "d"), "lost");
-    join([writer]);
-    assert_eq!(count(&memtable), 7);
-    assert!(["a", "b", "c", "d", "e"].iter().all(|k| has(&memtable, k)));
-}
-
-/// Two threads insert; the first of them cuts the block in which the second has looked for its place.
-pub fn two_insert() {
-    let memtable = memtable(&["b", "d", "f"]);
-    let writers = ["a", "e"].map(|key| {
-        let memtable = Arc::clone(&memtable);
-        spawn(move || insert(&memtable, key, 4 + u64::from(key == "e")))
-    });
-    join(writers);
-    assert_eq!(count(&memtable), 5);
-    assert!(["a", "b", "d", "e", "f"].iter().all(|k| has(&memtable, k)));
-}
-
-/// The same below a root: what points to the block changes too.
-pub fn two_insert_below_a_root() {
-    // Root over [a b d], which is full, and [e f g].
-    let memtable = memtable(&["d", "e", "f", "g", "a", "b"]);
-    let writer = {
-        let memtable = Arc::clone(&memtable);
-        spawn(move || insert(&memtable, "c", 7))
-    };
-    insert(&memtable, "cc", 8);
-    join([writer]);
-    assert_eq!(count(&memtable), 8);
-    assert!(
-        ["a", "b", "c", "cc", "d", "e"]
-            .iter()
-            .all(|k| has(&memtable, k))
-    );
 }
 
 /// Who waits for a number is told, however the wait and the raise meet.

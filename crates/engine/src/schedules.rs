@@ -12,12 +12,12 @@ use table::InternalIterator;
 
 use crate::batch::WriteBatch;
 use crate::family::Epoch;
-use crate::memtable::{Memtable, Settings};
 use crate::options::{MemtableFactory, WriteOptions};
 use crate::watermark::Watermark;
 use crate::write::group::{Group, Parallel, Queue, Request, Turn};
 use crate::write::order::Order;
 use crate::write::plan::{Patience, Plan};
+use memtable::{Memtable, Settings};
 
 fn request(n: u64, no_slowdown: bool) -> Request {
     let mut batch = WriteBatch::new();
@@ -220,72 +220,4 @@ pub fn watermark(seed: u64) {
 
 fn outcome(result: Result<()>, may_fail: bool) {
     assert!(result.is_ok() || may_fail);
-}
-
-/// Whoever reads a memtable finds what was in it before, in order, while others insert.
-pub fn memtable(seed: u64) {
-    let mut rng = Rng::new(seed);
-    let settings = Settings {
-        comparator: Comparator::bytewise(),
-        arena_block_size: 4096,
-        factory: MemtableFactory::SkipList,
-        bloom_bytes: 0,
-        whole_keys: false,
-        prefixes: None,
-        tracker: None,
-    };
-    let memtable = Arc::new(Memtable::with(1, FileNumber(1), settings));
-    // Enough that blocks of the index are full, and are cut while others look.
-    let before = rng.below(200);
-    let insert = |m: &Memtable, n: u64, seq: u64| {
-        let key = format!("{:04}", n * 7919 % 10_000);
-        m.insert(key.as_bytes(), SequenceNumber(seq), ValueType::Value, b"v");
-    };
-    for n in 0..before {
-        insert(&memtable, n, n + 1);
-    }
-    let done = Arc::new(AtomicU64::new(0));
-    let mut threads = Vec::new();
-    let writers = 1 + rng.below(3);
-    for w in 0..writers {
-        let (memtable, done) = (Arc::clone(&memtable), Arc::clone(&done));
-        threads.push(thread::spawn(move || {
-            for i in 0..6 {
-                let n = before + i * writers + w;
-                insert(&memtable, n, n + 1);
-                done.fetch_add(1, Ordering::SeqCst);
-            }
-        }));
-    }
-    for _ in 0..1 + rng.below(2) {
-        let (memtable, done) = (Arc::clone(&memtable), Arc::clone(&done));
-        let at = rng.below(10_000);
-        threads.push(thread::spawn(move || {
-            let least = before + done.load(Ordering::SeqCst);
-            assert!(pass(&memtable) >= least, "an entry is not found");
-            let mut it = memtable.iter();
-            let target = format!("{at:04}");
-            let target = key::encode(target.as_bytes(), SequenceNumber(1), ValueType::FOR_SEEK);
-            it.seek_for_prev(&target);
-            assert!(!it.valid() || key::user_key(it.key()) <= key::user_key(&target));
-        }));
-    }
-    for thread in threads {
-        assert!(thread.join().is_ok());
-    }
-    assert_eq!(pass(&memtable), before + 6 * writers);
-}
-
-/// Entries, in their order.
-fn pass(memtable: &Arc<Memtable>) -> u64 {
-    let mut it = memtable.iter();
-    let (mut entries, mut last) = (0, Vec::new());
-    it.seek_to_first();
-    while it.valid() {
-        assert!(last.as_slice() < it.key(), "out of order");
-        last = it.key().to_vec();
-        entries += 1;
-        it.next();
-    }
-    entries
 }

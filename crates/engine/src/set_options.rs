@@ -246,7 +246,7 @@ fn follow(shared: &Shared) -> Result<()> {
     if let Some(budget) = Budget::of(&options) {
         shared.catalog.tables.cache.set_capacity(budget.cache);
         let manager = shared.writes.share_buffers();
-        manager.set_buffer_size(budget.write_buffers);
+        manager.set_limit(budget.write_buffers);
     }
     Ok(())
 }

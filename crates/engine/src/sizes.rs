@@ -9,11 +9,11 @@ use table::InternalIterator;
 
 use crate::compaction::exclusive::Exclusive;
 use crate::family::Family;
-use crate::memtable::Memtable;
-use crate::read::range_del::before_versions;
 use crate::shared::Shared;
 use crate::version::TableFile;
 use crate::version::edit::VersionEdit;
+use keyspan::span::before_versions;
+use memtable::Memtable;
 
 /// What [`Db::get_approximate_sizes`](crate::Db::get_approximate_sizes) counts.
 #[derive(Clone, Debug, PartialEq)]

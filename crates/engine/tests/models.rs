@@ -15,16 +15,16 @@ macro_rules! models {
 
 // How often threads are interrupted at most; without a number as often as they can be.
 models! {
-    a_chunk_is_shared() = models::a_chunk_is_shared;
-    a_chunk_is_full() = models::a_chunk_is_full;
+    a_chunk_is_shared() = memtable::models::a_chunk_is_shared;
+    a_chunk_is_full() = memtable::models::a_chunk_is_full;
     what_is_visible_is_found(3) = models::what_is_visible_is_found;
-    entries_are_whole(2) = models::entries_are_whole;
-    slots_move_beside_a_reader(2) = models::slots_move_beside_a_reader;
-    the_index_is_cut_beside_a_reader(2) = models::the_index_is_cut_beside_a_reader;
-    the_index_is_cut_beside_a_pass(2) = models::the_index_is_cut_beside_a_pass;
-    a_lower_block_is_cut_beside_a_reader(1) = models::a_lower_block_is_cut_beside_a_reader;
-    two_insert(2) = models::two_insert;
-    two_insert_below_a_root(2) = models::two_insert_below_a_root;
+    entries_are_whole(2) = memtable::models::entries_are_whole;
+    slots_move_beside_a_reader(2) = memtable::models::slots_move_beside_a_reader;
+    the_index_is_cut_beside_a_reader(2) = memtable::models::the_index_is_cut_beside_a_reader;
+    the_index_is_cut_beside_a_pass(2) = memtable::models::the_index_is_cut_beside_a_pass;
+    a_lower_block_is_cut_beside_a_reader(1) = memtable::models::a_lower_block_is_cut_beside_a_reader;
+    two_insert(2) = memtable::models::two_insert;
+    two_insert_below_a_root(2) = memtable::models::two_insert_below_a_root;
     watermark_wakes(3) = models::watermark_wakes;
     watermark_calls_back(3) = models::watermark_calls_back;
     groups_are_visible_in_their_order(3) = models::groups_are_visible_in_their_order;

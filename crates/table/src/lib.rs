@@ -41,6 +41,7 @@ pub use compress::{CompressionSettings, CompressionType};
 pub use footer::Footer;
 pub use handle::BlockHandle;
 pub use iter::{InternalIterator, Iter, Prefix};
+pub use keyspan::RangeTombstone;
 pub use options::TableOptions;
 pub use props::Properties;
-pub use reader::{RangeTombstone, ReadAheadSizes, ReadMeter, ReadOptions, Reader, ReaderOptions};
+pub use reader::{ReadAheadSizes, ReadMeter, ReadOptions, Reader, ReaderOptions};

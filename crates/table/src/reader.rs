@@ -27,8 +27,9 @@ use std::sync::Arc;
 use base::clock::Clock;
 use base::perf::{self, PerfCounter};
 use base::stats::{Activity, HistogramKind, Statistics, Ticker};
-use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, SliceTransform, ValueType, key};
+use base::{Comparator, Error, ErrorKind, Result, SliceTransform, ValueType, key};
 use io::{File, IoPriority};
+use keyspan::RangeTombstone;
 
 use crate::block::{Block, Cursor, Keys, Target};
 use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
@@ -134,18 +135,6 @@ impl Default for ReadOptions {
             rate_limiter_priority: None,
         }
     }
-}
-
-/// All versions of the keys from `start` to before `end` that are older than `sequence` are
-/// deleted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RangeTombstone {
-    /// First user key.
-    pub start: Vec<u8>,
-    /// The user key behind the last one.
-    pub end: Vec<u8>,
-    /// The sequence number of the deletion.
-    pub sequence: SequenceNumber,
 }
 
 /// An open table. All methods may be called from several threads at once.

@@ -64,8 +64,16 @@ const PARTS: &[Part] = &[
     },
     Part {
         name: "memtable",
-        package: "ironstone",
-        tests: &["memtable::"],
+        package: "ironstone-memtable",
+        tests: &[
+            "arena::",
+            "bloom::",
+            "history::",
+            "list::",
+            "tests::",
+            "tombstones::",
+            "vector::",
+        ],
         skipped: &[],
     },
 ];

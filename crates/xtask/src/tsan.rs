@@ -14,10 +14,11 @@ const SUITES: &[(&str, &[&str], &[&str])] = &[
     ("ironstone-table", &["--lib"], &["cache::"]),
     ("ironstone-log", &["--lib"], &["pool::", "secret::"]),
     ("ironstone-log", &["--test", "it"], &["flights::"]),
+    ("ironstone-memtable", &["--lib"], &[]),
     (
         "ironstone",
         &["--lib"],
-        &["memtable::", "write::", "job_load::", "courtesy::"],
+        &["write::", "job_load::", "courtesy::"],
     ),
     ("ironstone-sim", &["--test", "it"], &["write_path::"]),
     ("ironstone-sim", &["--test", "crash"], &["threads::"]),

@@ -1,7 +1,7 @@
 //! Which versions of a key survive a flush or a compaction, and what becomes of them.
 //!
-//! Snapshots divide the sequence numbers into strata. Of each stratum, readers can see only the newest
-//! version of a key; the others are dropped. Versions hidden by a range tombstone of the same stratum are
+//! Snapshots divide the sequence numbers into stripes. Of each stripe, readers can see only the newest
+//! version of a key; the others are dropped. Versions hidden by a range tombstone of the same stripe are
 //! removed from the input before any other rule applies.
 //!
 //! ```text
@@ -31,11 +31,12 @@ use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
 use super::filter::Filter;
+use super::input::Input;
 use super::output::OutputContext;
-use super::tombstones::{Hidden, Input};
 use crate::entity::WideColumns;
 use crate::filter::{FilterDecision, FilterValue};
 use crate::values::{self, Base, is_deletion};
+use keyspan::stripes::Hidden;
 
 /// Whether a user key may exist in a level below the output.
 pub(crate) type MayExistBelow = Box<dyn FnMut(&[u8]) -> bool>;
@@ -109,9 +110,9 @@ impl DropRules {
         self
     }
 
-    /// The number of snapshots older than `seq`. Versions with equal numbers are in the same stratum.
+    /// The number of snapshots older than `seq`. Versions with equal numbers are in the same stripe.
     #[inline]
-    fn stratum(&self, seq: SequenceNumber) -> usize {
+    fn stripe(&self, seq: SequenceNumber) -> usize {
         if self.snapshots.is_empty() {
             0
         } else {
@@ -162,11 +163,11 @@ enum Verdict {
     Replaced,
 }
 
-/// How a run of versions in one stratum ended; the input's cursor is after the run.
+/// How a run of versions in one stripe ended; the input's cursor is after the run.
 enum RunEnd {
-    /// At a version of the key in an older stratum.
+    /// At a version of the key in an older stripe.
     OlderStratum,
-    /// At a version of the key in the same stratum that is not an operand.
+    /// At a version of the key in the same stripe that is not an operand.
     Base(ValueType),
     /// There are no more versions in the input.
     NoMore,
@@ -183,7 +184,7 @@ pub(crate) struct Merge {
     /// The user key of the last entry that was examined.
     user_key: Vec<u8>,
     have_key: bool,
-    /// The stratum in which older versions of the current key are hidden.
+    /// The stripe in which older versions of the current key are hidden.
     hidden_from: Option<usize>,
 }
 
@@ -309,20 +310,20 @@ impl Merge {
                 }
             }
         }
-        let stratum = self.rules.stratum(sequence);
+        let stripe = self.rules.stripe(sequence);
         if kind == ValueType::SingleDeletion {
-            return self.single_deletion(stratum);
+            return self.single_deletion(stripe);
         }
-        if self.hidden_from == Some(stratum) {
+        if self.hidden_from == Some(stripe) {
             self.rules.count(Ticker::CompactionKeyDropNewerEntry, 1);
             return Ok(Verdict::Dropped);
         }
         match kind {
-            ValueType::Merge => return self.operands(stratum),
+            ValueType::Merge => return self.operands(stripe),
             ValueType::Deletion if self.rules.nothing_below(&self.user_key) => {
-                return self.bottom_deletion(sequence, stratum);
+                return self.bottom_deletion(sequence, stripe);
             }
-            _ => self.hidden_from = Some(stratum),
+            _ => self.hidden_from = Some(stripe),
         }
         match changed {
             None => Ok(Verdict::Survives),
@@ -346,7 +347,7 @@ impl Merge {
         });
     }
 
-    /// The next version of the current key in the input: its stratum and type.
+    /// The next version of the current key in the input: its stripe and type.
     fn peek(&self) -> Result<Option<(usize, ValueType)>> {
         if !self.input.valid() {
             self.input.status()?;
@@ -355,7 +356,7 @@ impl Merge {
         let entry = parse(self.input.key())?;
         Ok(self
             .is_current(entry.user_key)
-            .then(|| (self.rules.stratum(entry.sequence), entry.value_type)))
+            .then(|| (self.rules.stripe(entry.sequence), entry.value_type)))
     }
 
     /// Asks the filter about the newest version of a key.
@@ -395,12 +396,12 @@ impl Merge {
     }
 
     /// A deletion of a key that no deeper level has: it is needed only if an older version survives.
-    fn bottom_deletion(&mut self, sequence: SequenceNumber, stratum: usize) -> Result<Verdict> {
-        self.hidden_from = Some(stratum);
+    fn bottom_deletion(&mut self, sequence: SequenceNumber, stripe: usize) -> Result<Verdict> {
+        self.hidden_from = Some(stripe);
         self.input.next();
-        // First drop what the deletion hides. In stratum 0, there are no other versions.
+        // First drop what the deletion hides. In stripe 0, there are no other versions.
         let mut older = self.peek()?;
-        while older.is_some_and(|(s, _)| s == stratum) {
+        while older.is_some_and(|(s, _)| s == stripe) {
             self.rules.count(Ticker::CompactionKeyDropNewerEntry, 1);
             self.input.next();
             older = self.peek()?;
@@ -416,13 +417,13 @@ impl Merge {
 
     /// The version under a single deletion counts even if a range tombstone hides it: the application wrote
     /// the single deletion for that version, not for the tombstone between them.
-    fn single_deletion(&mut self, stratum: usize) -> Result<Verdict> {
+    fn single_deletion(&mut self, stripe: usize) -> Result<Verdict> {
         let internal_key = self.input.key().to_vec();
         let hidden = self.input.is_hidden();
         self.input.step();
         let under = self.peek()?;
         match under {
-            Some((s, kind)) if s == stratum => {
+            Some((s, kind)) if s == stripe => {
                 if is_deletion(kind) {
                     // The older deletion decides what is dropped; it is examined next.
                     self.rules.count(Ticker::CompactionKeyDropObsolete, 1);
@@ -437,7 +438,7 @@ impl Merge {
                 self.rules.count(Ticker::CompactionKeyDropObsolete, 1);
                 self.input.next();
             }
-            None if stratum == 0 && self.rules.nothing_below(&self.user_key) => {
+            None if stripe == 0 && self.rules.nothing_below(&self.user_key) => {
                 self.input.pass_hidden();
                 self.rules.count(Ticker::CompactionKeyDropObsolete, 1);
                 self.rules.fallthrough += 1;
@@ -450,7 +451,7 @@ impl Merge {
                 }
             }
         }
-        self.hidden_from = Some(stratum);
+        self.hidden_from = Some(stripe);
         Ok(Verdict::Replaced)
     }
 
@@ -472,19 +473,19 @@ impl Merge {
         ))
     }
 
-    /// Handles the operands of a stratum, beginning with the one at the cursor.
-    fn operands(&mut self, stratum: usize) -> Result<Verdict> {
+    /// Handles the operands of a stripe, beginning with the one at the cursor.
+    fn operands(&mut self, stripe: usize) -> Result<Verdict> {
         let Some(operator) = self.rules.merge_operator.clone() else {
             return Ok(Verdict::Survives); // and so does the version under it
         };
         let mut run = Vec::new(); // newest first
-        let end = self.collect(stratum, &mut run)?;
+        let end = self.collect(stripe, &mut run)?;
         let Some(newest) = run.first().map(|e| e.internal_key.clone()) else {
             // No operand is left, so nothing hides the version under them.
             self.have_key = false;
             return Ok(Verdict::Replaced);
         };
-        self.hidden_from = Some(stratum);
+        self.hidden_from = Some(stripe);
         let oldest_first: Vec<&[u8]> = run.iter().rev().map(|e| &e.value[..]).collect();
         let base = match end {
             RunEnd::Base(kind) => Some(Base::of(kind, self.input.value()).ok()),
@@ -525,8 +526,8 @@ impl Merge {
         Ok(Verdict::Replaced)
     }
 
-    /// Takes the operands of a stratum out of the input, after the filter has decided about them.
-    fn collect(&mut self, stratum: usize, run: &mut Vec<Entry>) -> Result<RunEnd> {
+    /// Takes the operands of a stripe out of the input, after the filter has decided about them.
+    fn collect(&mut self, stripe: usize, run: &mut Vec<Entry>) -> Result<RunEnd> {
         loop {
             match self.filtered_operand()? {
                 FilterDecision::Keep => run.push(self.copy()),
@@ -549,7 +550,7 @@ impl Merge {
             self.input.next();
             match self.peek()? {
                 None => return Ok(RunEnd::NoMore),
-                Some((s, _)) if s != stratum => return Ok(RunEnd::OlderStratum),
+                Some((s, _)) if s != stripe => return Ok(RunEnd::OlderStratum),
                 Some((_, ValueType::Merge)) => {}
                 Some((_, kind)) => return Ok(RunEnd::Base(kind)),
             }

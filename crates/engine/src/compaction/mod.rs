@@ -5,7 +5,7 @@
 //!   candidates  a Version as the picker sees it
 //!   run         merges the inputs into new tables, in parts (split), cut where it is good (cut)
 //!   merge       which versions of a key survive
-//!   tombstones  what range tombstones hide, and which of them go on
+//!   input       its entries, without what range tombstones hide
 //!   filter      calls users' compaction filters
 //!   output      writes a table and describes it
 //!   report      LOG, tickers and the family's numbers
@@ -22,6 +22,7 @@ pub(crate) mod candidates;
 pub(crate) mod cut;
 pub(crate) mod exclusive;
 pub(crate) mod filter;
+pub(crate) mod input;
 pub(crate) mod merge;
 pub(crate) mod output;
 pub(crate) mod partitioner;
@@ -31,7 +32,6 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod split;
 pub(crate) mod stats;
-pub(crate) mod tombstones;
 pub(crate) mod touch;
 
 use std::ops::Deref;

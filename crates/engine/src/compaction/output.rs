@@ -7,18 +7,18 @@ use base::stats::{Activity, HistogramKind, Statistics};
 use base::{Comparator, Error, FileNumber, Result, ValueType, key};
 use io::{IoPriority, RateLimiter};
 
-use super::tombstones::Tombstone;
 use crate::courtesy::{Courtesy, PIECE};
 use crate::family::Family;
 use crate::files;
 use crate::filter::TableCreationReason;
 use crate::options::ColumnFamilyOptions;
-use crate::read::range_del;
 use crate::shared::Shared;
 use crate::table_events::{Created, Teller};
 use crate::version::edit::{FileMetaData, NewFile};
 use crate::version::set::{FileNumbers, Tables};
 use crate::write::admit::Stall;
+use keyspan::span::sentinel;
+use keyspan::stripes::Tombstone;
 
 /// What all outputs of a job share.
 pub(crate) struct OutputContext<'a> {
@@ -336,7 +336,7 @@ impl Open {
         if self.smallest.is_empty() || key::compare(cmp, &start, &self.smallest).is_lt() {
             self.smallest = start;
         }
-        let end = range_del::sentinel(t.end);
+        let end = sentinel(t.end);
         if self.largest.is_empty() || key::compare(cmp, &end, &self.largest).is_gt() {
             self.largest = end;
         }

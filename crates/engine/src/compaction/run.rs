@@ -13,12 +13,12 @@ use table::InternalIterator;
 
 use super::cut::{Cutter, Sizes};
 use super::filter::Filter;
+use super::input::tombstones_of;
 use super::merge::{DropRules, MayExistBelow, Merge};
 use super::output::{Output, OutputContext};
 use super::partitioner::{PartitionerContext, SstPartitioner};
 use super::pick::MANUAL;
 use super::progress::Progress;
-use super::tombstones::{Hidden, Tombstones};
 use super::{Pick, split};
 use crate::compaction::pick::Candidate;
 use crate::family::Family;
@@ -33,6 +33,7 @@ use crate::read::merging::MergingIter;
 use crate::shared::Shared;
 use crate::version::TableFile;
 use crate::version::edit::NewFile;
+use keyspan::stripes::{Hidden, Tombstones};
 
 /// Bytes that a compaction reads at a time from each input: RocksDB's default since 8.7.
 const READAHEAD_BYTES: usize = 2 << 20;
@@ -452,7 +453,7 @@ fn tombstones(
     snapshots: &[SequenceNumber],
 ) -> Result<Option<Arc<Tombstones>>> {
     let inputs = pick.files().map(|(_, f)| f);
-    let mut all = Tombstones::of_files(family.comparator(), inputs, snapshots)?;
+    let mut all = tombstones_of(family.comparator(), inputs, snapshots)?;
     if let Some(all) = &mut all {
         let version = &pick.version;
         // Level 0 is not one sorted run: a table written there may lie above any of its other files.

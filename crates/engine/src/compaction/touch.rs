@@ -9,12 +9,12 @@ use base::{Comparator, Result, key};
 use table::InternalIterator;
 
 use crate::family::Family;
-use crate::memtable::Memtable;
 use crate::options::CompactionStyle;
 use crate::read::level::LevelIter;
-use crate::read::range_del::{Span, before_versions};
 use crate::read::view::View;
 use crate::version::{TableFile, Version};
+use keyspan::span::{Span, before_versions};
+use memtable::Memtable;
 
 /// User keys, both ends inclusive; `None` is unbounded.
 struct Keys<'a> {

@@ -4,9 +4,9 @@
 use base::{Comparator, Result, key};
 use table::InternalIterator;
 
-use crate::read::range_del::{Span, before_versions};
 use crate::read::view::View;
 use crate::version::Version;
+use keyspan::span::{Span, before_versions};
 
 /// A level, and whether the file hides older data there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

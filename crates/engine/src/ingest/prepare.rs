@@ -13,9 +13,9 @@ use super::IngestExternalFileOptions;
 use crate::family::Family;
 use crate::file_copies::{self, Made};
 use crate::files;
-use crate::read::range_del::sentinel;
 use crate::shared::Shared;
 use crate::version::edit::FileMetaData;
+use keyspan::span::sentinel;
 
 /// The first or last entry of a file: user key and type.
 type Point = (Vec<u8>, u8);

@@ -257,7 +257,7 @@ impl Opening {
         let memory = &self.write_buffers;
         let too_much = memory.enabled()
             && self.options.db.enforce_write_buffer_manager_during_recovery
-            && (memory.should_flush() || memory.memory_usage() >= memory.buffer_size());
+            && (memory.should_flush() || memory.used() >= memory.limit());
         if too_much && !(view.mem.is_empty() && view.imm.is_empty()) {
             return Excess::All;
         }

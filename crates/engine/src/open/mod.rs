@@ -51,7 +51,7 @@ use crate::version::version::Janitor;
 use crate::version::{TableFile, Version};
 use crate::wal::location::Location;
 use crate::wal::unit::check_tail_policy;
-use crate::write_buffer_manager::WriteBufferManager;
+use memtable::WriteBuffers;
 
 pub(crate) use secondary::{catch_up, check_no_logs, open_secondary};
 
@@ -209,7 +209,7 @@ struct Opening {
     tables: Tables,
     session_id: String,
     instance: u64,
-    write_buffers: Arc<WriteBufferManager>,
+    write_buffers: Arc<WriteBuffers>,
     /// Tables that are already open, by file number.
     reused: BTreeMap<u64, Arc<TableFile>>,
     /// The capabilities of the device and the file system; `None` if they could not be determined.
@@ -251,15 +251,18 @@ impl Opening {
             latencies: ranked(locks::LEAF, BTreeMap::new()),
             env,
         };
-        let write_buffers = options.env.write_buffer_manager.clone();
-        let write_buffers = write_buffers.unwrap_or_else(|| {
-            Arc::new(if let Some(b) = budget {
-                WriteBufferManager::new(b.write_buffers, Some(Arc::clone(&tables.cache)), true)
-            } else {
+        let shared = options.env.write_buffer_manager.as_ref();
+        let write_buffers = match (shared, budget) {
+            (Some(manager), _) => manager.buffers(),
+            (None, Some(b)) => {
+                let cache = Some(Arc::clone(&tables.cache));
+                Arc::new(WriteBuffers::new(b.write_buffers, cache, true))
+            }
+            (None, None) => {
                 let bytes = options.db.db_write_buffer_size as usize;
-                WriteBufferManager::new(bytes, None, false)
-            })
-        });
+                Arc::new(WriteBuffers::new(bytes, None, false))
+            }
+        };
         let session_id = table::unique_id::new_session_id(&mut seeded(&options.env));
         let probe = if read_only {
             None

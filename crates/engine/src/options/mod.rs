@@ -47,7 +47,7 @@ use crate::write_buffer_manager::WriteBufferManager;
 use base::threads::{SystemThreads, Threads};
 use rocksdb::{DB_SECTION, TABLE_SECTION};
 
-pub use cf::{CfOptions, CompressionOptions, MemtableFactory};
+pub use cf::{CfOptions, CompressionOptions};
 pub use codec::ParsedOptions;
 pub use compaction::{
     BottommostCompression, BottommostLevelCompaction, CompactRangeOptions, CompactionOptions,
@@ -56,6 +56,7 @@ pub use compaction::{
 };
 pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
 pub use kept::Kept;
+pub use memtable::MemtableFactory;
 pub use profiles::Profile;
 pub use read_write::{
     ContinueCallback, FlushOptions, GetMergeOperandsOptions, ReadOptions, ReadTier, TableFilter,

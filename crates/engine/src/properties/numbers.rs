@@ -27,7 +27,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    fn memtables(&self, f: impl Fn(&crate::memtable::Memtable) -> u64) -> u64 {
+    fn memtables(&self, f: impl Fn(&memtable::Memtable) -> u64) -> u64 {
         self.view.imm.iter().map(|m| f(m)).sum()
     }
 
@@ -124,7 +124,7 @@ pub(super) const ALL: &[Number] = &[
         Some(a.view.mem.num_deletes())
     }),
     family("num-deletes-imm-mem-tables", |a| {
-        Some(a.memtables(crate::memtable::Memtable::num_deletes))
+        Some(a.memtables(memtable::Memtable::num_deletes))
     }),
     family("estimate-num-keys", |a| Some(estimate_num_keys(&a.view))),
     family("estimate-table-readers-mem", |a| {

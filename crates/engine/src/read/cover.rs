@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use base::{Comparator, SequenceNumber, key};
 
-use super::range_del::{self, Fragments, Window};
 use crate::version::TableFile;
+use keyspan::fragments::{self, Fragments, Window};
 
 /// The tombstones of one source.
 pub(crate) enum Lists {
@@ -27,7 +27,7 @@ pub(crate) enum Lists {
 impl Lists {
     fn window(&self, cmp: &Comparator, at: &[u8], limit: SequenceNumber) -> Window<'_> {
         let files = match self {
-            Self::One(lists) => return range_del::window(lists, cmp, at, limit),
+            Self::One(lists) => return fragments::window(lists, cmp, at, limit),
             Self::Level(files) => files,
         };
         let i = files.partition_point(|f| key::compare(cmp, upper(f), at).is_le());
@@ -38,7 +38,7 @@ impl Lists {
         };
         match files.get(i) {
             None => edges,
-            Some(f) => edges.and(range_del::window(lists(f), cmp, at, limit), cmp),
+            Some(f) => edges.and(fragments::window(lists(f), cmp, at, limit), cmp),
         }
     }
 }

@@ -402,9 +402,10 @@ mod tests {
     use base::{FileNumber, ValueType};
 
     use super::*;
-    use crate::memtable::{self, Memtable};
     use crate::read::cover::Lists;
-    use crate::read::range_del::{Span, fragment};
+    use keyspan::Span;
+    use keyspan::fragments::fragment;
+    use memtable::{Memtable, Settings};
 
     /// A child that counts what is done with it.
     struct Counted {
@@ -464,7 +465,7 @@ mod tests {
         }
 
         fn add(&mut self, entries: &[(u8, u64)], spans: Vec<Span>) {
-            let mem = Memtable::new(0, Comparator::bytewise(), 4096, FileNumber(1));
+            let mem = Memtable::with(0, FileNumber(1), Settings::new(Comparator::bytewise()));
             for &(k, seq) in entries {
                 mem.insert(&[k], SequenceNumber(seq), ValueType::Value, b"");
             }

@@ -14,7 +14,6 @@ pub(crate) mod iter;
 pub(crate) mod level;
 pub(crate) mod merging;
 pub(crate) mod prefix;
-pub(crate) mod range_del;
 pub(crate) mod snapshot;
 pub(crate) mod sources;
 pub(crate) mod view;

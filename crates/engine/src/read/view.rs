@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::memtable::Memtable;
 use crate::version::Version;
+use memtable::Memtable;
 
 /// The active memtable, the immutable ones (newest first), and the files. A reader that holds a View sees
 /// the same data, whatever is flushed or compacted meanwhile.

@@ -19,7 +19,9 @@ use table::Properties;
 use super::edit::{FileMetaData, VersionEdit};
 use super::table_cache::{Opened, Slot};
 use crate::locks;
-use crate::read::range_del::{self, FileTombstones};
+use keyspan::clip::FileTombstones;
+use keyspan::fragments::covering;
+use keyspan::span;
 
 /// Collects the paths of files that nothing refers to any more.
 #[derive(Debug)]
@@ -127,7 +129,7 @@ impl TableFile {
         cmp: &Comparator,
         on_disk: Arc<FileOnDisk>,
     ) -> Result<Arc<Self>> {
-        range_del::make_readable(&mut meta.smallest);
+        span::make_readable(&mut meta.smallest);
         let properties = Arc::clone(reader.properties());
         let tombstones = if reader.has_range_tombstones() {
             let all = reader
@@ -222,7 +224,7 @@ impl TableFile {
     pub(crate) fn ends_before(&self, cmp: &Comparator, user_key: &[u8]) -> bool {
         match cmp.compare(self.largest_user_key(), user_key) {
             Ordering::Less => true,
-            Ordering::Equal => range_del::is_sentinel(&self.meta.largest),
+            Ordering::Equal => span::is_sentinel(&self.meta.largest),
             Ordering::Greater => false,
         }
     }
@@ -239,7 +241,7 @@ impl TableFile {
     pub(crate) fn covering_tombstone(&self, cmp: &Comparator, seek_key: &[u8]) -> u64 {
         self.tombstones.as_ref().map_or(0, |t| {
             let limit = key::split(seek_key).map_or(0, |(_, packed)| packed >> 8);
-            range_del::covering(&t.lists, cmp, seek_key, SequenceNumber(limit))
+            covering(&t.lists, cmp, seek_key, SequenceNumber(limit))
         })
     }
 

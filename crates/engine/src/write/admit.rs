@@ -29,7 +29,7 @@ use crate::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteSt
 use crate::locks;
 use crate::shared::Shared;
 use crate::state::check_not_canceled;
-use crate::write_buffer_manager::WriteBufferManager;
+use memtable::WriteBuffers;
 
 /// A flag that the write path checks once per group.
 #[derive(Default)]
@@ -445,8 +445,8 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
     db.info_log.warn(format_args!(
         "Stopping writes because memtables use {} of {} bytes (write buffer manager); option \
          db_write_buffer_size, or the manager's buffer_size, allows more",
-        memory.memory_usage(),
-        memory.buffer_size()
+        memory.used(),
+        memory.limit()
     ));
     let clock = &db.env().clock;
     let start = clock.monotonic_nanos();
@@ -487,7 +487,7 @@ impl Hope {
     const STILL_NANOS: u64 = 100_000_000;
 
     /// Whether to go on waiting. Memory that did not become free in time is not waited for again.
-    fn is_left(&mut self, memory: &WriteBufferManager, now: u64) -> bool {
+    fn is_left(&mut self, memory: &WriteBuffers, now: u64) -> bool {
         let Some(sealed) = memory.awaited() else {
             return false;
         };
@@ -693,11 +693,11 @@ pub(crate) fn give_way(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::write_buffer_manager::Tracker;
+    use memtable::Tracker;
 
     const MS: u64 = 1_000_000;
 
-    fn sealed(m: &Arc<WriteBufferManager>) -> Tracker {
+    fn sealed(m: &Arc<WriteBuffers>) -> Tracker {
         let tracker = Tracker::new(Arc::clone(m));
         tracker.reserve(10);
         tracker.seal();
@@ -708,7 +708,7 @@ mod tests {
     /// flush, and writers at once exceeded the limit by hundreds of kilobytes.
     #[test]
     fn who_reads_what_was_flushed_has_a_moment_to_leave_it() {
-        let m = Arc::new(WriteBufferManager::new(10, None, true));
+        let m = Arc::new(WriteBuffers::new(10, None, true));
         let mut hope = Hope::default();
         assert!(!hope.is_left(&m, 0), "nothing is sealed");
         let _held = sealed(&m);
@@ -725,7 +725,7 @@ mod tests {
 
     #[test]
     fn flushes_of_others_that_fail_and_begin_again_are_waited_for_a_second() {
-        let m = Arc::new(WriteBufferManager::new(10, None, true));
+        let m = Arc::new(WriteBuffers::new(10, None, true));
         let _held = sealed(&m);
         let mut hope = Hope::default();
         for ms in 0..1000 {

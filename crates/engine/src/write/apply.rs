@@ -8,11 +8,11 @@ use base::{Error, Result, SequenceNumber, ValueType, key};
 use crate::batch::{Record, WriteBatch};
 use crate::entity;
 use crate::family::{Family, FamilySet};
-use crate::memtable::{self, Prepared};
 use crate::read::view::View;
 use crate::shared::Shared;
 use crate::values::{self, Base, Stored};
 use crate::version::Version;
+use memtable::{self, Prepared};
 
 /// Where the records of a batch go.
 pub(crate) trait Target {

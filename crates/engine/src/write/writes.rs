@@ -12,7 +12,7 @@ use super::order::Order;
 use crate::courtesy::Courtesy;
 use crate::locks;
 use crate::options::DbOptions;
-use crate::write_buffer_manager::WriteBufferManager;
+use memtable::WriteBuffers;
 
 /// See the module.
 pub(crate) struct Writes {
@@ -31,7 +31,7 @@ pub(crate) struct Writes {
     /// Synced writes, to which background writers give way.
     pub(crate) courtesy: Courtesy,
     /// The budget of the memtables.
-    buffers: Arc<WriteBufferManager>,
+    buffers: Arc<WriteBuffers>,
     /// A write with `disable_wal` happened.
     pub(crate) unlogged: AtomicBool,
     /// How often `lock_wal` was called without `unlock_wal`.
@@ -42,7 +42,7 @@ pub(crate) struct Writes {
 
 impl Writes {
     /// Writes go on after the sequence number `last`.
-    pub(crate) fn after(last: u64, options: &DbOptions, buffers: Arc<WriteBufferManager>) -> Self {
+    pub(crate) fn after(last: u64, options: &DbOptions, buffers: Arc<WriteBuffers>) -> Self {
         Self {
             order: Order::after(last),
             synced: Queue::new(false),
@@ -66,12 +66,12 @@ impl Writes {
 
     /// The budget of the memtables.
     #[inline]
-    pub(crate) fn buffers(&self) -> &WriteBufferManager {
+    pub(crate) fn buffers(&self) -> &WriteBuffers {
         &self.buffers
     }
 
     /// The budget of the memtables, for a new family to share.
-    pub(crate) fn share_buffers(&self) -> Arc<WriteBufferManager> {
+    pub(crate) fn share_buffers(&self) -> Arc<WriteBuffers> {
         Arc::clone(&self.buffers)
     }
 

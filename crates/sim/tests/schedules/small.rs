@@ -26,7 +26,7 @@ fn watermark() {
 
 #[test]
 fn memtable() {
-    explore("memtable", 5, schedules::memtable);
+    explore("memtable", 5, memtable::schedules::inserts_beside_readers);
 }
 
 /// Each hit is the block of the requested key, while other threads insert, evict and erase.

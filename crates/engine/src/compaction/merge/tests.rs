@@ -5,10 +5,10 @@ use base::merge::{PutOperator, StringAppendOperator};
 use base::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::compaction::tombstones::Tombstones;
 use crate::filter::CompactionFilter;
-use crate::memtable::Memtable;
-use crate::read::range_del::Span;
+use keyspan::Span;
+use keyspan::stripes::Tombstones;
+use memtable::{Memtable, Settings};
 
 /// A flush or compaction of `entries`: "key@sequence kind value", kind one of `=` value,
 /// `+` operand, `-` deletion, `!` single deletion.
@@ -39,7 +39,7 @@ fn kind_of(sign: u8) -> ValueType {
 impl Case {
     fn run(self) -> Result<String> {
         let c = Comparator::bytewise();
-        let mem = Arc::new(Memtable::new(0, c.clone(), 4096, FileNumber(1)));
+        let mem = Arc::new(Memtable::with(0, FileNumber(1), Settings::new(c.clone())));
         for entry in self.entries.split_whitespace() {
             let (user_key, rest) = entry.split_once('@').unwrap();
             let at = rest.find(|c: char| !c.is_ascii_digit()).unwrap();

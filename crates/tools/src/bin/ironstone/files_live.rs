@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use base::Comparator;
 use io::posix::Posix;
 use ironstone::{Db, LiveFileMetaData, SizeApproximationOptions, files};
-use table::reader::RangeTombstone;
+use table::RangeTombstone;
 
 use crate::cli::Global;
 use crate::cli_look::{Approxsize, FileChecksumDump, ListFileRangeDeletes, ListLiveFilesMetadata};

@@ -3,11 +3,13 @@
 //! Memory comes in chunks that grow up to `arena_block_size`. An allocation larger than a quarter of that
 //! gets a chunk of its own, so that little is wasted at the end of the current chunk. The fast path is one
 //! `fetch_add` on the current chunk; only a full chunk takes the mutex. Large chunks are cut from
-//! [slabs](crate::memtable_pool) that earlier memtables have left. If there are none, the operating system
+//! [slabs](crate::pool) that earlier memtables have left. If there are none, the operating system
 //! provides the memory; a large arena takes it as a new slab.
 //!
 //! Invariants: memory handed out is aligned to [`ALIGN`], never moves, and lives until the arena is
 //! dropped. It is not initialised.
+
+#![expect(unsafe_code, reason = "a part of the unsafe island of memtables")]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -18,7 +20,7 @@ use base::sync::{self, Mutex, PoisonError, ranked};
 use io::{MAPPINGS_ARE_USED, Mapping};
 
 use crate::locks;
-use crate::write_buffer_manager::Tracker;
+use crate::write_buffers::Tracker;
 
 /// Alignment in bytes of every allocation.
 pub(crate) const ALIGN: usize = 8;
@@ -267,7 +269,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::write_buffer_manager::WriteBufferManager;
+    use crate::write_buffers::WriteBuffers;
 
     #[test]
     fn allocations_are_disjoint_and_aligned_from_many_threads() {
@@ -321,9 +323,9 @@ mod tests {
     #[cfg_attr(any(miri, tsan), ignore = "slabs are mapped")]
     fn large_arenas_use_the_slabs_of_those_that_are_gone() {
         for block in [256 << 10, 300_001, 1 << 20, (1 << 20) + 4096, 5 << 20] {
-            let manager = Arc::new(WriteBufferManager::new(0, None, false));
+            let budget = Arc::new(WriteBuffers::new(0, None, false));
             let fill = |bytes: usize| {
-                let arena = Arena::new(block, Some(Tracker::new(Arc::clone(&manager))));
+                let arena = Arena::new(block, Some(Tracker::new(Arc::clone(&budget))));
                 while arena.reserved() < bytes {
                     // SAFETY: the arena gave these bytes to this thread alone.
                     unsafe { arena.alloc(1001).as_ptr().write_bytes(1, 1001) };
@@ -338,14 +340,11 @@ mod tests {
             let (first, active) = (fill(20 << 20), fill(20 << 20));
             let old = slabs(&first);
             assert!(old.len() >= 3, "{block}: {old:?}");
-            assert_eq!(manager.memory_usage(), first.reserved() + active.reserved());
+            assert_eq!(budget.used(), first.reserved() + active.reserved());
             first.seal();
             drop(first);
             let second = fill(20 << 20);
-            assert_eq!(
-                manager.memory_usage(),
-                second.reserved() + active.reserved()
-            );
+            assert_eq!(budget.used(), second.reserved() + active.reserved());
             let again = slabs(&second);
             assert!(
                 old.iter().all(|s| again.contains(s)),

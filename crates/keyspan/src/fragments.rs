@@ -1,4 +1,4 @@
-//! Range tombstones as reads need them: cut into fragments that do not overlap.
+//! Tombstones as reads need them: cut into fragments that do not overlap.
 //!
 //! A tombstone `[start, end) @ s` hides every version that is older than `s` of the keys in it.
 //! Tombstones may overlap in any way. Fragments do not, so one binary search finds what hides a key:
@@ -11,16 +11,14 @@
 //! A fragment stores the sequence numbers of all tombstones over it, newest first, because a read at a
 //! snapshot needs the newest one that is visible at the snapshot. With many nested tombstones this would
 //! take quadratic space. Such a set is split into several lists, each of which is searched.
-//!
-//! Bounds are internal keys. A user key `k` as a bound is the position before every version of
-//! `k`; the tombstones of a table are clipped to the table's bounds, which may lie between two
-//! versions of a key.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::{Comparator, SequenceNumber, ValueType, key};
+use base::{Comparator, SequenceNumber, key};
+
+use crate::span::Span;
+use crate::sweep::sweep;
 
 /// The limit of sequence numbers in one list of fragments: this many for each tombstone, …
 const NUMBERS_PER_SPAN: usize = 128;
@@ -31,80 +29,22 @@ const NUMBERS_MIN: usize = 4096;
 /// A set with at most this many tombstones is not split: it has fewer than [`NUMBERS_MIN`] numbers.
 const SPANS_MIN: usize = 32;
 
-/// A tombstone between two internal keys; the end is exclusive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) start: Vec<u8>,
-    pub(crate) end: Vec<u8>,
-    pub(crate) sequence: SequenceNumber,
-}
-
-impl Span {
-    /// The tombstone over the user keys from `begin` (inclusive) to `end` (exclusive).
-    pub(crate) fn new(begin: &[u8], end: &[u8], sequence: SequenceNumber) -> Self {
-        Self {
-            start: before_versions(begin),
-            end: before_versions(end),
-            sequence,
-        }
-    }
-
-    /// The part between two positions; `None` if it is empty.
-    fn clip(mut self, cmp: &Comparator, from: &[u8], to: &[u8]) -> Option<Self> {
-        if key::compare(cmp, &self.start, from).is_lt() {
-            self.start.clear();
-            self.start.extend_from_slice(from);
-        }
-        if key::compare(cmp, &self.end, to).is_gt() {
-            self.end.clear();
-            self.end.extend_from_slice(to);
-        }
-        key::compare(cmp, &self.start, &self.end)
-            .is_lt()
-            .then_some(self)
-    }
-}
-
-/// The position before every version of a user key.
-pub(crate) fn before_versions(user_key: &[u8]) -> Vec<u8> {
-    key::encode(user_key, SequenceNumber::MAX, ValueType::FOR_SEEK)
-}
-
-/// Whether a file's largest key is not an entry but the exclusive end of a tombstone.
-pub(crate) fn is_sentinel(largest: &[u8]) -> bool {
-    key::split(largest).is_some_and(|(_, packed)| {
-        packed == key::pack(SequenceNumber::MAX, ValueType::RangeDeletion)
-    })
-}
-
-/// The largest key of a file whose last item is a tombstone that ends at `end`.
-pub(crate) fn sentinel(end: &[u8]) -> Vec<u8> {
-    key::encode(end, SequenceNumber::MAX, ValueType::RangeDeletion)
-}
-
-/// Changes the type of a table's smallest key to one that older releases know too, because a new
-/// MANIFEST stores this key.
-pub(crate) fn make_readable(smallest: &mut [u8]) {
-    if let Some((_, packed)) = key::split(smallest)
-        && packed as u8 == key::CUT_TOMBSTONE
-        && let Some(t) = smallest.len().checked_sub(key::TRAILER_LEN)
-    {
-        smallest[t] = ValueType::RangeDeletion as u8;
-    }
-}
-
 /// What is known about a position: between `from` (inclusive) and `to` (exclusive), the newest tombstone
 /// has the number `sequence`; 0 if there is none. `None` is unbounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Window<'a> {
-    pub(crate) from: Option<&'a [u8]>,
-    pub(crate) to: Option<&'a [u8]>,
-    pub(crate) sequence: u64,
+pub struct Window<'a> {
+    /// An internal key.
+    pub from: Option<&'a [u8]>,
+    /// An internal key.
+    pub to: Option<&'a [u8]>,
+    /// The number of the newest tombstone.
+    pub sequence: u64,
 }
 
 impl<'a> Window<'a> {
     /// The overlap of both windows, with the newer of their tombstones.
-    pub(crate) fn and(self, other: Window<'a>, cmp: &Comparator) -> Self {
+    #[must_use]
+    pub fn and(self, other: Window<'a>, cmp: &Comparator) -> Self {
         let tighter = |a: Option<&'a [u8]>, b: Option<&'a [u8]>, later: bool| match (a, b) {
             (Some(a), Some(b)) => Some(if key::compare(cmp, a, b).is_gt() == later {
                 a
@@ -131,7 +71,7 @@ struct Fragment {
 
 /// Sorted fragments that do not overlap.
 #[derive(Debug, Default)]
-pub(crate) struct Fragments {
+pub struct Fragments {
     list: Vec<Fragment>,
     /// The sequence numbers of all fragments; those of one fragment are adjacent, newest first.
     numbers: Vec<u64>,
@@ -139,7 +79,7 @@ pub(crate) struct Fragments {
 
 impl Fragments {
     /// The window at the internal key `at`; tombstones newer than `limit` are ignored.
-    pub(crate) fn window(&self, cmp: &Comparator, at: &[u8], limit: SequenceNumber) -> Window<'_> {
+    pub fn window(&self, cmp: &Comparator, at: &[u8], limit: SequenceNumber) -> Window<'_> {
         let i = self
             .list
             .partition_point(|f| key::compare(cmp, &f.end, at).is_le());
@@ -185,7 +125,7 @@ impl Fragments {
 
 /// Cuts tombstones into fragments: one list, or several if one would be too large. Empty and
 /// inverted tombstones are left out.
-pub(crate) fn fragment(cmp: &Comparator, spans: &[Span]) -> Vec<Arc<Fragments>> {
+pub fn fragment(cmp: &Comparator, spans: &[Span]) -> Vec<Arc<Fragments>> {
     let mut out = Vec::new();
     let mut spans: Vec<&Span> = spans.iter().collect();
     // By age, so that the halves of a set that is split are of different ages.
@@ -235,53 +175,8 @@ fn fragment_into(cmp: &Comparator, spans: &[&Span], out: &mut Vec<Arc<Fragments>
     fragment_into(cmp, old, out);
 }
 
-/// Calls `emit` in key order for every piece between two adjacent bounds that has a tombstone over it.
-/// `emit` gets the sequence numbers of these tombstones, and how often each occurs. Stops and returns false
-/// as soon as `emit` returns false.
-pub(crate) fn sweep(
-    cmp: &Comparator,
-    spans: &[&Span],
-    mut emit: impl FnMut(&[u8], &[u8], &BTreeMap<u64, usize>) -> bool,
-) -> bool {
-    let order = |a: &[u8], b: &[u8]| key::compare(cmp, a, b);
-    let mut starts: Vec<&Span> = spans
-        .iter()
-        .copied()
-        .filter(|s| order(&s.start, &s.end).is_lt())
-        .collect();
-    let mut ends = starts.clone();
-    starts.sort_by(|a, b| order(&a.start, &b.start));
-    ends.sort_by(|a, b| order(&a.end, &b.end));
-    let (mut starts, mut ends) = (starts.into_iter().peekable(), ends.into_iter().peekable());
-    let mut active: BTreeMap<u64, usize> = BTreeMap::new();
-    let mut from: &[u8] = &[];
-    // The last bound is always an end, so as long as anything is left, there is an end.
-    while let Some(end) = ends.peek() {
-        let at: &[u8] = match starts.peek() {
-            Some(s) if order(&s.start, &end.end).is_lt() => &s.start,
-            _ => &end.end,
-        };
-        if !active.is_empty() && order(from, at).is_lt() && !emit(from, at, &active) {
-            return false;
-        }
-        while let Some(s) = ends.next_if(|s| order(&s.end, at).is_eq()) {
-            if let Some(n) = active.get_mut(&s.sequence.0) {
-                *n -= 1;
-                if *n == 0 {
-                    active.remove(&s.sequence.0);
-                }
-            }
-        }
-        while let Some(s) = starts.next_if(|s| order(&s.start, at).is_eq()) {
-            *active.entry(s.sequence.0).or_default() += 1;
-        }
-        from = at;
-    }
-    true
-}
-
 /// The combined window of several lists of fragments.
-pub(crate) fn window<'a>(
+pub fn window<'a>(
     lists: &'a [Arc<Fragments>],
     cmp: &Comparator,
     at: &[u8],
@@ -294,7 +189,7 @@ pub(crate) fn window<'a>(
 
 /// The sequence number of the newest tombstone over the internal key `at` that is not newer than `limit`; 0
 /// if there is none.
-pub(crate) fn covering(
+pub fn covering(
     lists: &[Arc<Fragments>],
     cmp: &Comparator,
     at: &[u8],
@@ -304,71 +199,11 @@ pub(crate) fn covering(
     lists.iter().map(newest).max().unwrap_or(0)
 }
 
-/// The tombstones of a table, clipped to the bounds that the MANIFEST gives for it: RocksDB's compactions
-/// cut a tombstone only by these bounds.
-#[derive(Debug)]
-pub(crate) struct FileTombstones {
-    /// The end of the table: no tombstone reaches beyond it.
-    pub(crate) upper: Vec<u8>,
-    pub(crate) lists: Vec<Arc<Fragments>>,
-}
-
-impl FileTombstones {
-    /// Clips the tombstones of a table between its smallest and largest internal key.
-    pub(crate) fn new(
-        cmp: &Comparator,
-        smallest: &[u8],
-        largest: &[u8],
-        tombstones: Vec<table::RangeTombstone>,
-    ) -> Self {
-        // A lookup's key sorts before all versions of its user key, so the whole first user key is
-        // included.
-        let (lower, upper) = (before_versions(key::user_key(smallest)), behind(largest));
-        let spans: Vec<Span> = tombstones
-            .into_iter()
-            .map(|t| Span::new(&t.start, &t.end, t.sequence))
-            .filter_map(|s| s.clip(cmp, &lower, &upper))
-            .collect();
-        Self {
-            lists: fragment(cmp, &spans),
-            upper,
-        }
-    }
-
-    /// As [`FileTombstones::new`], but clipped to user keys, and not cut into fragments: the form that
-    /// compactions need.
-    pub(crate) fn of_file(
-        cmp: &Comparator,
-        smallest: &[u8],
-        largest: &[u8],
-        tombstones: Vec<table::RangeTombstone>,
-    ) -> Vec<Span> {
-        let lower = before_versions(key::user_key(smallest));
-        let upper = before_versions(key::user_key(largest));
-        tombstones
-            .into_iter()
-            .map(|t| Span::new(&t.start, &t.end, t.sequence))
-            .filter_map(|s| s.clip(cmp, &lower, &upper))
-            .collect()
-    }
-}
-
-/// The first position after a table with this largest key.
-fn behind(largest: &[u8]) -> Vec<u8> {
-    match key::split(largest) {
-        Some((user, packed)) if !is_sentinel(largest) => {
-            let mut out = user.to_vec();
-            out.extend_from_slice(&packed.saturating_sub(1).to_le_bytes());
-            out
-        }
-        _ => before_versions(key::user_key(largest)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use base::rng::Rng;
+    use base::{ValueType, key};
 
     const ALL: SequenceNumber = SequenceNumber::MAX;
 
@@ -453,47 +288,6 @@ mod tests {
         assert_eq!(look("g", 99), "g..m 0");
         assert_eq!(look("o", 3), "m..p 3");
         assert_eq!(look("p", 99), "p..- 0");
-    }
-
-    #[test]
-    fn tables_clip_their_tombstones() {
-        let cmp = Comparator::bytewise();
-        let tombstone = |a: &str, b: &str| table::RangeTombstone {
-            start: a.into(),
-            end: b.into(),
-            sequence: SequenceNumber(5),
-        };
-        let internal =
-            |k: &str, s: u64, t: ValueType| key::encode(k.as_bytes(), SequenceNumber(s), t);
-        let over = |f: &FileTombstones, k: &str, s: u64| {
-            covering(&f.lists, &cmp, &internal(k, s, ValueType::Value), ALL) > 0
-        };
-        // The largest key is a real one: it and what is newer of its user key belongs to the table.
-        // So does the smallest, with all that is newer.
-        let f = FileTombstones::new(
-            &cmp,
-            &internal("c", 8, ValueType::Value),
-            &internal("m", 3, ValueType::Value),
-            vec![tombstone("a", "z")],
-        );
-        assert!(!over(&f, "b", 1) && over(&f, "c", 9) && over(&f, "c", 8) && over(&f, "c", 1));
-        assert!(over(&f, "m", 4) && over(&f, "m", 3) && !over(&f, "m", 2) && !over(&f, "n", 1));
-        // The largest key is the end of a tombstone, the smallest the start of one.
-        let f = FileTombstones::new(
-            &cmp,
-            &internal("c", 5, ValueType::RangeDeletion),
-            &sentinel(b"m"),
-            vec![tombstone("a", "z")],
-        );
-        assert!(over(&f, "c", 9) && over(&f, "lz", 0));
-        assert!(!over(&f, "m", 0) && !over(&f, "b", 0));
-        let spans = FileTombstones::of_file(
-            &cmp,
-            &internal("c", 8, ValueType::Value),
-            &sentinel(b"m"),
-            vec![tombstone("a", "z"), tombstone("a", "b")],
-        );
-        assert_eq!(spans, [span("c-m@5")]);
     }
 
     #[test]

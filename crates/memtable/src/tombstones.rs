@@ -12,7 +12,7 @@ use base::sync::{Mutex, PoisonError, ranked};
 use base::{Comparator, SequenceNumber};
 
 use crate::locks;
-use crate::read::range_del::{self, Fragments, Span};
+use keyspan::{Fragments, Span, fragments};
 
 /// This many tombstones make up a run that is not cut again.
 const RUN: usize = 256;
@@ -37,7 +37,7 @@ struct Cut {
 }
 
 /// The tombstones. Inserts and reads may run at the same time.
-pub(super) struct Tombstones {
+pub(crate) struct Tombstones {
     /// The number of tombstones; if it is 0, readers need not look any further.
     count: AtomicUsize,
     bytes: AtomicUsize,
@@ -57,7 +57,7 @@ impl Default for Tombstones {
 }
 
 impl Tombstones {
-    pub(super) fn insert(&self, begin: &[u8], end: &[u8], sequence: SequenceNumber) {
+    pub(crate) fn insert(&self, begin: &[u8], end: &[u8], sequence: SequenceNumber) {
         let span = Span::new(begin, end, sequence);
         let bytes = size_of::<Span>() + span.start.len() + span.end.len();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,17 +67,17 @@ impl Tombstones {
     }
 
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
     /// Bytes of memory, without the fragments made for readers.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// All tombstones in the order of insertion.
-    pub(super) fn spans(&self) -> Vec<Span> {
+    pub(crate) fn spans(&self) -> Vec<Span> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.all.clone()
     }
@@ -85,16 +85,16 @@ impl Tombstones {
     /// The sequence number of the newest tombstone that covers the internal key `at` and is not newer than
     /// `limit`; 0 if there is none.
     #[cold]
-    pub(super) fn covering(&self, cmp: &Comparator, at: &[u8], limit: SequenceNumber) -> u64 {
+    pub(crate) fn covering(&self, cmp: &Comparator, at: &[u8], limit: SequenceNumber) -> u64 {
         let count = self.len();
         match &*self.cut.load() {
-            Some(cut) if cut.count >= count => range_del::covering(&cut.lists, cmp, at, limit),
-            _ => range_del::covering(&self.cut_now(cmp).lists, cmp, at, limit),
+            Some(cut) if cut.count >= count => fragments::covering(&cut.lists, cmp, at, limit),
+            _ => fragments::covering(&self.cut_now(cmp).lists, cmp, at, limit),
         }
     }
 
     /// All tombstones as fragments.
-    pub(super) fn lists(&self, cmp: &Comparator) -> Vec<Arc<Fragments>> {
+    pub(crate) fn lists(&self, cmp: &Comparator) -> Vec<Arc<Fragments>> {
         let count = self.len();
         match &*self.cut.load() {
             Some(cut) if cut.count >= count => cut.lists.clone(),
@@ -109,7 +109,7 @@ impl Tombstones {
             return cut; // another reader has cut them meanwhile
         }
         let from = if state.runs >= RUNS_MAX { 0 } else { state.cut };
-        let new = range_del::fragment(cmp, &state.all[from..]);
+        let new = fragments::fragment(cmp, &state.all[from..]);
         let mut lists = if from == 0 {
             Vec::new()
         } else {

@@ -1,14 +1,20 @@
 //! Both representations hold the same things.
 
-use super::*;
+use std::sync::Arc;
+
 use base::rng::Rng;
+use base::{Comparator, FileNumber, SequenceNumber, SliceTransform, ValueType, key};
+use table::InternalIterator;
+
+use super::*;
 
 fn memtable(factory: MemtableFactory, bloom_bytes: usize) -> Arc<Memtable> {
     let settings = Settings {
         factory,
         bloom_bytes,
         whole_keys: true,
-        ..Settings::plain(Comparator::bytewise(), 4096)
+        arena_block_size: 4096,
+        ..Settings::new(Comparator::bytewise())
     };
     Arc::new(Memtable::with(1, FileNumber(1), settings))
 }
@@ -109,7 +115,8 @@ fn a_filter_of_prefixes_lets_through_what_has_none() {
     let settings = Settings {
         bloom_bytes: 4096,
         prefixes: Some(SliceTransform::fixed_prefix(3)),
-        ..Settings::plain(Comparator::bytewise(), 4096)
+        arena_block_size: 4096,
+        ..Settings::new(Comparator::bytewise())
     };
     let m = Memtable::with(1, FileNumber(1), settings);
     for key in ["abc1", "ab", "xyz"] {
@@ -125,24 +132,25 @@ fn a_filter_of_prefixes_lets_through_what_has_none() {
 
 #[test]
 fn memory_is_counted_until_the_memtable_is_gone() {
-    use crate::write_buffer_manager::WriteBufferManager;
-    let manager = Arc::new(WriteBufferManager::new(1 << 20, None, false));
+    use crate::write_buffers::WriteBuffers;
+    let budget = Arc::new(WriteBuffers::new(1 << 20, None, false));
     let settings = Settings {
-        tracker: Some(Tracker::new(Arc::clone(&manager))),
+        tracker: Some(Tracker::new(Arc::clone(&budget))),
         bloom_bytes: 640,
         whole_keys: true,
-        ..Settings::plain(Comparator::bytewise(), 4096)
+        arena_block_size: 4096,
+        ..Settings::new(Comparator::bytewise())
     };
     let m = Memtable::with(1, FileNumber(1), settings);
     for seq in 0..100 {
         m.insert(b"key", SequenceNumber(seq), ValueType::Value, &[0; 100]);
     }
-    assert_eq!(manager.memory_usage(), m.memory_usage());
-    assert_eq!(manager.mutable_memtable_memory_usage(), m.memory_usage());
+    assert_eq!(budget.used(), m.memory_usage());
+    assert_eq!(budget.active(), m.memory_usage());
     m.seal(FileNumber(2));
-    assert_eq!(manager.mutable_memtable_memory_usage(), 0);
+    assert_eq!(budget.active(), 0);
     drop(m);
-    assert_eq!(manager.memory_usage(), 0);
+    assert_eq!(budget.used(), 0);
 }
 
 /// A pass asks ahead, which must do no harm where entries are added before and behind it.

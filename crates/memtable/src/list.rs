@@ -23,6 +23,7 @@
 //! before it is added to the index or linked (release), and is read only after its pointer was loaded
 //! (acquire). Every linked entry is in the index.
 
+#![expect(unsafe_code, reason = "a part of the unsafe island of memtables")]
 #![expect(
     clippy::cast_ptr_alignment,
     reason = "the arena aligns to 8, and blocks are aligned by hand"
@@ -35,16 +36,16 @@ use base::sync::Memory;
 use base::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use base::{Comparator, key};
 
-use super::arena::Arena;
+use crate::arena::Arena;
 use index::Index;
 
-pub(super) use index::Ahead;
+pub(crate) use index::Ahead;
 
 mod index;
-pub(super) mod together;
+pub(crate) mod together;
 
 #[repr(C)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     next: AtomicPtr<Entry>,
     key_len: u32,
     value_len: u32,
@@ -118,7 +119,7 @@ fn prefetch<T>(at: *const T) {
 
 /// A key to be searched for: user key and packed trailer.
 #[derive(Clone, Copy)]
-pub(super) struct Target<'a> {
+pub(crate) struct Target<'a> {
     user_key: &'a [u8],
     packed: u64,
 }
@@ -126,14 +127,14 @@ pub(super) struct Target<'a> {
 impl<'a> Target<'a> {
     /// The search form of an internal key.
     #[inline]
-    pub(super) fn new(internal: &'a [u8]) -> Self {
+    pub(crate) fn new(internal: &'a [u8]) -> Self {
         let (user_key, packed) = key::split(internal).unwrap_or((internal, u64::MAX));
         Self { user_key, packed }
     }
 }
 
 /// The list.
-pub(super) struct List {
+pub(crate) struct List {
     arena: Arena,
     comparator: Comparator,
     first: AtomicPtr<Entry>,
@@ -147,7 +148,7 @@ unsafe impl Send for List {}
 unsafe impl Sync for List {}
 
 impl List {
-    pub(super) fn new(comparator: Comparator, arena: Arena) -> Self {
+    pub(crate) fn new(comparator: Comparator, arena: Arena) -> Self {
         Self {
             // SAFETY: the list owns both the index and the arena.
             index: unsafe { Index::new(&arena) },
@@ -158,16 +159,16 @@ impl List {
         }
     }
 
-    pub(super) fn arena(&self) -> &Arena {
+    pub(crate) fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
     }
 
     /// Adds an entry; its internal key must not be in the list yet.
-    pub(super) fn insert(&self, user_key: &[u8], packed: u64, value: &[u8]) {
+    pub(crate) fn insert(&self, user_key: &[u8], packed: u64, value: &[u8]) {
         let target = Target { user_key, packed };
         let entry = self.new_entry(&target, value);
         let place = self.index.find(&target, &self.comparator);
@@ -251,13 +252,13 @@ impl List {
     }
 
     /// Begins to prefetch entries, for a cursor that will pass through all of them.
-    pub(super) fn ahead(&self) -> Ahead {
+    pub(crate) fn ahead(&self) -> Ahead {
         self.index.ahead()
     }
 
     /// A cursor without a position.
     #[cfg(test)]
-    pub(super) fn cursor(&self) -> Cursor<'_> {
+    pub(crate) fn cursor(&self) -> Cursor<'_> {
         Cursor {
             list: self,
             at: ptr::null_mut(),
@@ -266,7 +267,7 @@ impl List {
 
     /// A cursor at the first entry at or after the target.
     #[inline]
-    pub(super) fn cursor_at(&self, target: &Target<'_>) -> Cursor<'_> {
+    pub(crate) fn cursor_at(&self, target: &Target<'_>) -> Cursor<'_> {
         Cursor {
             list: self,
             at: self.lower_bound(target),
@@ -276,7 +277,7 @@ impl List {
 
 /// A position in the list. It stays valid while entries are added.
 #[derive(Clone, Copy)]
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     list: &'a List,
     at: *mut Entry,
 }
@@ -284,7 +285,7 @@ pub(super) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// The entry under the cursor as (internal key, value).
     #[inline]
-    pub(super) fn entry(&self) -> Option<(&'a [u8], &'a [u8])> {
+    pub(crate) fn entry(&self) -> Option<(&'a [u8], &'a [u8])> {
         if self.at.is_null() {
             return None;
         }
@@ -292,21 +293,21 @@ impl<'a> Cursor<'a> {
         Some(unsafe { (Entry::key(self.at), Entry::value(self.at)) })
     }
 
-    pub(super) fn seek_to_first(&mut self) {
+    pub(crate) fn seek_to_first(&mut self) {
         self.at = self.list.first.load(Ordering::Acquire);
     }
 
-    pub(super) fn seek_to_last(&mut self) {
+    pub(crate) fn seek_to_last(&mut self) {
         self.at = self.list.index.last();
     }
 
     /// Moves to the first entry at or after the internal key.
-    pub(super) fn seek(&mut self, internal: &[u8]) {
+    pub(crate) fn seek(&mut self, internal: &[u8]) {
         self.at = self.list.lower_bound(&Target::new(internal));
     }
 
     /// Moves to the last entry at or before the internal key.
-    pub(super) fn seek_for_prev(&mut self, internal: &[u8]) {
+    pub(crate) fn seek_for_prev(&mut self, internal: &[u8]) {
         let target = Target::new(internal);
         self.at = self.list.lower_bound(&target);
         // Search for what is before the target. The predecessor of the entry found may by now be an entry
@@ -321,33 +322,33 @@ impl<'a> Cursor<'a> {
     /// # Panics
     /// If there is no entry under the cursor.
     #[inline]
-    pub(super) fn next(&mut self) {
+    pub(crate) fn next(&mut self) {
         assert!(!self.at.is_null(), "next() on an invalid cursor");
         self.at = self.list.behind(self.at).load(Ordering::Acquire);
     }
 
     /// Moves to the previous entry by a search, because entries have no back pointers.
-    pub(super) fn prev(&mut self) {
+    pub(crate) fn prev(&mut self) {
         if let Some((internal, _)) = self.entry() {
             self.at = self.list.before(&Target::new(internal));
         }
     }
 
     /// The cursor's position as an opaque token for [`List::resume`].
-    pub(super) fn save(&self) -> Position {
+    pub(crate) fn save(&self) -> Position {
         Position(self.at)
     }
 }
 
 /// A saved position of a [`Cursor`]; only valid for the list it came from.
 #[derive(Clone, Copy)]
-pub(super) struct Position(*mut Entry);
+pub(crate) struct Position(*mut Entry);
 
 // SAFETY: it is dereferenced only through `List::resume`, whose contract covers it.
 unsafe impl Send for Position {}
 
 impl Position {
-    pub(super) const NOWHERE: Self = Self(ptr::null_mut());
+    pub(crate) const NOWHERE: Self = Self(ptr::null_mut());
 }
 
 impl List {
@@ -355,7 +356,7 @@ impl List {
     ///
     /// # Safety
     /// `position` must come from a cursor of this same list.
-    pub(super) unsafe fn resume(&self, position: Position) -> Cursor<'_> {
+    pub(crate) unsafe fn resume(&self, position: Position) -> Cursor<'_> {
         Cursor {
             list: self,
             at: position.0,

@@ -9,24 +9,19 @@ use super::index::{Index, Near, Place};
 use super::{Entry, List, Target};
 
 /// An entry that has been allocated in a list, but not linked yet.
-pub(in crate::memtable) struct Unlinked(*mut Entry);
+pub(crate) struct Unlinked(*mut Entry);
 
 // SAFETY: nothing else reaches the entry before it is linked; the arena outlives the list's users.
 unsafe impl Send for Unlinked {}
 
 /// The maximum number of searches that run side by side: about the number of cache misses that a core can
 /// have outstanding.
-pub(in crate::memtable) const WIDTH: usize = 16;
+pub(crate) const WIDTH: usize = 16;
 
 impl List {
     /// Allocates an entry, which [`link_all`] adds to the list; its internal key must not be in the list
     /// yet.
-    pub(in crate::memtable) fn prepare(
-        &self,
-        user_key: &[u8],
-        packed: u64,
-        value: &[u8],
-    ) -> Unlinked {
+    pub(crate) fn prepare(&self, user_key: &[u8], packed: u64, value: &[u8]) -> Unlinked {
         Unlinked(self.new_entry(&Target { user_key, packed }, value))
     }
 }
@@ -41,7 +36,7 @@ struct Search<'a> {
 }
 
 /// Adds entries to the lists that they were allocated in; at most [`WIDTH`] searches run at once.
-pub(in crate::memtable) fn link_all<'a>(entries: impl Iterator<Item = (&'a List, Unlinked)>) {
+pub(crate) fn link_all<'a>(entries: impl Iterator<Item = (&'a List, Unlinked)>) {
     let mut searches: Vec<Search<'a>> = Vec::new();
     for (list, Unlinked(entry)) in entries {
         if searches.capacity() == 0 {

@@ -13,6 +13,8 @@
 //! Invariant: an [`Entry`] points at memory that the arena provided and `insert` has written. The memory is
 //! not written again and lives as long as the arena.
 
+#![expect(unsafe_code, reason = "a part of the unsafe island of memtables")]
+
 use std::cmp::Ordering;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Comparator, key};
 
-use super::arena::Arena;
+use crate::arena::Arena;
 
 use crate::locks;
 
@@ -28,7 +30,7 @@ const HEADER: usize = 8;
 
 /// The address of an entry.
 #[derive(Clone, Copy)]
-pub(super) struct Entry(NonNull<u8>);
+pub(crate) struct Entry(NonNull<u8>);
 
 // SAFETY: the memory that it points at is not written any more.
 unsafe impl Send for Entry {}
@@ -53,10 +55,10 @@ impl Entry {
 }
 
 /// Entries in key order.
-pub(super) type Sorted = Arc<[Entry]>;
+pub(crate) type Sorted = Arc<[Entry]>;
 
 /// The representation.
-pub(super) struct Vector {
+pub(crate) struct Vector {
     arena: Arena,
     comparator: Comparator,
     entries: Mutex<Vec<Entry>>,
@@ -65,7 +67,7 @@ pub(super) struct Vector {
 }
 
 impl Vector {
-    pub(super) fn new(comparator: Comparator, arena: Arena) -> Self {
+    pub(crate) fn new(comparator: Comparator, arena: Arena) -> Self {
         Self {
             arena,
             comparator,
@@ -74,7 +76,7 @@ impl Vector {
         }
     }
 
-    pub(super) fn arena(&self) -> &Arena {
+    pub(crate) fn arena(&self) -> &Arena {
         &self.arena
     }
 
@@ -82,17 +84,17 @@ impl Vector {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries().len()
     }
 
     /// Bytes of memory besides the arena's.
-    pub(super) fn overhead(&self) -> usize {
+    pub(crate) fn overhead(&self) -> usize {
         self.entries().capacity() * size_of::<Entry>()
     }
 
     /// Adds an entry.
-    pub(super) fn insert(&self, user_key: &[u8], packed: u64, value: &[u8]) {
+    pub(crate) fn insert(&self, user_key: &[u8], packed: u64, value: &[u8]) {
         let key_len = user_key.len() + key::TRAILER_LEN;
         let at = self.arena.alloc(HEADER + key_len + value.len());
         // SAFETY: the arena gave this many bytes, 8-aligned, to this thread alone; header and the
@@ -121,7 +123,7 @@ impl Vector {
 
     /// Calls `visit` with the entries from an internal key on, in order, until `visit` returns false. While
     /// the vector is not sorted, only with those of the same user key.
-    pub(super) fn walk(&self, target: &[u8], mut visit: impl FnMut(&[u8], &[u8]) -> bool) {
+    pub(crate) fn walk(&self, target: &[u8], mut visit: impl FnMut(&[u8], &[u8]) -> bool) {
         let mut passed = |e: Entry| {
             let (key, value) = self.entry(e);
             visit(key, value)
@@ -153,7 +155,7 @@ impl Vector {
     }
 
     /// The position of the first entry at or after an internal key.
-    pub(super) fn position(&self, sorted: &Sorted, target: &[u8]) -> usize {
+    pub(crate) fn position(&self, sorted: &Sorted, target: &[u8]) -> usize {
         sorted.partition_point(|e| self.compare(*e, target) == Ordering::Less)
     }
 
@@ -161,12 +163,12 @@ impl Vector {
     ///
     /// # Safety
     /// `sorted` must come from this vector.
-    pub(super) unsafe fn at(&self, sorted: &Sorted, i: usize) -> Option<(&[u8], &[u8])> {
+    pub(crate) unsafe fn at(&self, sorted: &Sorted, i: usize) -> Option<(&[u8], &[u8])> {
         sorted.get(i).map(|e| self.entry(*e))
     }
 
     /// All current entries in order. `sealed` promises that nothing is added any more.
-    pub(super) fn sorted(&self, sealed: bool) -> Sorted {
+    pub(crate) fn sorted(&self, sealed: bool) -> Sorted {
         let sort = || {
             let mut entries = self.entries().clone();
             entries.sort_unstable_by(|a, b| self.compare(*a, self.entry(*b).0));

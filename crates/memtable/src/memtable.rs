@@ -1,44 +1,26 @@
-//! The memtable: recent writes, sorted, in memory.
-//!
-//! The representation determines how entries are stored: a list under an index of blocks (named
-//! `SkipListFactory`, as RocksDB's default), or for bulk loads a vector that is sorted when it is read. It
-//! is an enum, not a trait object: inserts and lookups cost only one more predictable branch, and searches
-//! can be inlined.
-//!
-//! `unsafe` code is in [`arena`], [`list`] and [`vector`], and in the calls here that resume their cursors.
-#![expect(
-    unsafe_code,
-    reason = "the memtable is one of the project's unsafe islands"
-)]
-
-pub(crate) mod arena;
-mod bloom;
-pub(crate) mod history;
-mod list;
-mod tombstones;
-mod vector;
+//! The memtable: its representation, its filter, its range tombstones, and what is counted of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::perf::{self, PerfCounter};
-use base::{Comparator, FileNumber, Result, SequenceNumber, SliceTransform, ValueType, key};
-use std::sync::atomic::{AtomicU64, Ordering};
-use table::{InternalIterator, Prefix};
+use base::{Comparator, FileNumber, SequenceNumber, SliceTransform, ValueType, key};
+use keyspan::{Fragments, Span};
+use table::Prefix;
 
-use crate::options::MemtableFactory;
-use crate::read::range_del::{Fragments, Span};
-use crate::write_buffer_manager::Tracker;
-use arena::Arena;
-use bloom::Bloom;
-use list::together::{self, Unlinked};
-use list::{List, Position, Target};
-use tombstones::Tombstones;
-use vector::{Sorted, Vector};
+use crate::arena::Arena;
+use crate::bloom::Bloom;
+use crate::factory::MemtableFactory;
+use crate::list::together::{self, Unlinked};
+use crate::list::{List, Target};
+use crate::tombstones::Tombstones;
+use crate::vector::Vector;
+use crate::write_buffers::Tracker;
 
 /// A sorted set of (internal key, value). Inserts and reads may run at the same time.
-pub(crate) struct Memtable {
-    rep: Rep,
-    filter: Option<Filter>,
+pub struct Memtable {
+    pub(crate) rep: Rep,
+    pub(crate) filter: Option<Filter>,
     comparator: Comparator,
     tombstones: Tombstones,
     /// Memtables are numbered in order of creation.
@@ -54,7 +36,7 @@ pub(crate) struct Memtable {
     data_bytes: AtomicU64,
 }
 
-enum Rep {
+pub(crate) enum Rep {
     List(List),
     Vector(Vector),
 }
@@ -78,7 +60,7 @@ impl Rep {
 }
 
 /// Says which keys the memtable certainly does not have.
-struct Filter {
+pub(crate) struct Filter {
     bloom: Bloom,
     whole_keys: bool,
     prefixes: Option<SliceTransform>,
@@ -105,7 +87,7 @@ impl Filter {
     }
 
     /// False only if no key with the prefix was added.
-    fn may_contain_prefix(&self, prefix: Prefix<'_>) -> bool {
+    pub(crate) fn may_contain_prefix(&self, prefix: Prefix<'_>) -> bool {
         self.prefixes.as_ref() != Some(prefix.transform) || self.bloom.may_contain(prefix.bytes)
     }
 
@@ -116,26 +98,30 @@ impl Filter {
 }
 
 /// The settings of a new memtable.
-pub(crate) struct Settings {
-    pub(crate) comparator: Comparator,
-    pub(crate) arena_block_size: usize,
-    pub(crate) factory: MemtableFactory,
+pub struct Settings {
+    /// The order of user keys.
+    pub comparator: Comparator,
+    /// Bytes of the arena's larger chunks; smaller ones come first.
+    pub arena_block_size: usize,
+    /// The representation.
+    pub factory: MemtableFactory,
     /// Bytes of the filter; 0 for none.
-    pub(crate) bloom_bytes: usize,
+    pub bloom_bytes: usize,
     /// Whether the filter contains whole keys besides their prefixes.
-    pub(crate) whole_keys: bool,
-    pub(crate) prefixes: Option<SliceTransform>,
+    pub whole_keys: bool,
+    /// The prefixes that the filter contains.
+    pub prefixes: Option<SliceTransform>,
     /// Counts the memory that the memtable takes.
-    pub(crate) tracker: Option<Tracker>,
+    pub tracker: Option<Tracker>,
 }
 
 impl Settings {
-    /// A sorted list without a filter, whose memory is not counted.
-    #[cfg(test)]
-    pub(crate) fn plain(comparator: Comparator, arena_block_size: usize) -> Self {
+    /// A sorted list without a filter, whose memory is not counted, and whose larger chunks have as many
+    /// bytes as with RocksDB's default options.
+    pub fn new(comparator: Comparator) -> Self {
         Self {
             comparator,
-            arena_block_size,
+            arena_block_size: 1 << 20,
             factory: MemtableFactory::SkipList,
             bloom_bytes: 0,
             whole_keys: false,
@@ -155,22 +141,8 @@ impl Settings {
 }
 
 impl Memtable {
-    /// A sorted list without a filter, whose memory is not counted.
-    #[cfg(test)]
-    pub(crate) fn new(
-        id: u64,
-        comparator: Comparator,
-        arena_block_size: usize,
-        log_number: FileNumber,
-    ) -> Self {
-        Self::with(
-            id,
-            log_number,
-            Settings::plain(comparator, arena_block_size),
-        )
-    }
-
-    pub(crate) fn with(id: u64, log_number: FileNumber, mut settings: Settings) -> Self {
+    /// A memtable. Nothing in it is in a log older than `log_number`.
+    pub fn with(id: u64, log_number: FileNumber, mut settings: Settings) -> Self {
         let filter = settings.filter();
         if let (Some(tracker), Some(f)) = (&settings.tracker, &filter) {
             tracker.reserve(f.bloom.memory());
@@ -192,38 +164,39 @@ impl Memtable {
         }
     }
 
-    pub(crate) fn id(&self) -> u64 {
+    /// Memtables are numbered in order of creation.
+    pub fn id(&self) -> u64 {
         self.id
     }
 
     /// The oldest log that may contain anything of this memtable.
-    pub(crate) fn log_number(&self) -> FileNumber {
+    pub fn log_number(&self) -> FileNumber {
         self.log_number
     }
 
     /// The oldest log that is still needed once this memtable and all older ones are flushed.
-    pub(crate) fn next_log_number(&self) -> FileNumber {
+    pub fn next_log_number(&self) -> FileNumber {
         FileNumber(self.next_log_number.load(Ordering::Relaxed))
     }
 
     /// The memtable stops being active; new writes go to log `n`.
-    pub(crate) fn seal(&self, n: FileNumber) {
+    pub fn seal(&self, n: FileNumber) {
         self.next_log_number.store(n.0, Ordering::Release);
         self.rep.arena().seal();
     }
 
     /// The memtable stays in memory after its flush.
-    fn keep(&self) {
+    pub(crate) fn keep(&self) {
         self.rep.arena().keep();
     }
 
-    fn is_sealed(&self) -> bool {
+    pub(crate) fn is_sealed(&self) -> bool {
         self.next_log_number.load(Ordering::Acquire) != 0
     }
 
     /// Adds a version of a key.
     #[inline]
-    pub(crate) fn insert(&self, user_key: &[u8], seq: SequenceNumber, t: ValueType, value: &[u8]) {
+    pub fn insert(&self, user_key: &[u8], seq: SequenceNumber, t: ValueType, value: &[u8]) {
         self.note(user_key, t, value);
         match &self.rep {
             Rep::List(list) => list.insert(user_key, key::pack(seq, t), value),
@@ -234,7 +207,7 @@ impl Memtable {
     /// Begins to add a version of a key; [`link_all`] completes it. `None` if the version has already been
     /// added.
     #[inline]
-    pub(crate) fn prepare(
+    pub fn prepare(
         &self,
         user_key: &[u8],
         seq: SequenceNumber,
@@ -272,11 +245,7 @@ impl Memtable {
     /// Calls `visit` with the versions of the user key in `seek_key` that are not newer than its sequence
     /// number, newest first, until `visit` returns false.
     #[inline]
-    pub(crate) fn versions(
-        &self,
-        seek_key: &[u8],
-        mut visit: impl FnMut(key::Parsed<'_>, &[u8]) -> bool,
-    ) {
+    pub fn versions(&self, seek_key: &[u8], mut visit: impl FnMut(key::Parsed<'_>, &[u8]) -> bool) {
         if self.points() == 0 {
             return;
         }
@@ -309,7 +278,7 @@ impl Memtable {
 
     /// Removes the user keys from `begin` (inclusive) to `end` (exclusive); does nothing if the range is
     /// empty or inverted.
-    pub(crate) fn delete_range(&self, begin: &[u8], end: &[u8], seq: SequenceNumber) {
+    pub fn delete_range(&self, begin: &[u8], end: &[u8], seq: SequenceNumber) {
         if self.comparator.compare(begin, end).is_lt() {
             self.tombstones.insert(begin, end, seq);
             self.data_bytes.fetch_add(
@@ -322,7 +291,7 @@ impl Memtable {
     /// The sequence number of the newest range tombstone that covers the user key in `seek_key` and is not
     /// newer than its sequence number; 0 if there is none.
     #[inline]
-    pub(crate) fn covering_tombstone(&self, seek_key: &[u8]) -> u64 {
+    pub fn covering_tombstone(&self, seek_key: &[u8]) -> u64 {
         if self.tombstones.len() == 0 {
             return 0;
         }
@@ -332,7 +301,7 @@ impl Memtable {
     }
 
     /// The range tombstones as fragments.
-    pub(crate) fn tombstone_fragments(&self) -> Vec<Arc<Fragments>> {
+    pub fn tombstone_fragments(&self) -> Vec<Arc<Fragments>> {
         match self.tombstones.len() {
             0 => Vec::new(),
             _ => self.tombstones.lists(&self.comparator),
@@ -340,11 +309,12 @@ impl Memtable {
     }
 
     /// The range tombstones in the order of insertion.
-    pub(crate) fn tombstone_spans(&self) -> Vec<Span> {
+    pub fn tombstone_spans(&self) -> Vec<Span> {
         self.tombstones.spans()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
@@ -358,31 +328,32 @@ impl Memtable {
     }
 
     /// Whether the memtable has entries other than range tombstones.
-    pub(crate) fn has_points(&self) -> bool {
+    pub fn has_points(&self) -> bool {
         self.points() > 0
     }
 
     /// Number of entries, range tombstones included.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.points() + self.tombstones.len()
     }
 
     /// Number of deletions of single keys.
-    pub(crate) fn num_deletes(&self) -> u64 {
+    pub fn num_deletes(&self) -> u64 {
         self.deletes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn num_range_deletes(&self) -> u64 {
+    /// Number of range deletions.
+    pub fn num_range_deletes(&self) -> u64 {
         self.tombstones.len() as u64
     }
 
     /// Bytes of keys and values, without overhead.
-    pub(crate) fn data_bytes(&self) -> u64 {
+    pub fn data_bytes(&self) -> u64 {
         self.data_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of memory that the memtable holds.
-    pub(crate) fn memory_usage(&self) -> usize {
+    pub fn memory_usage(&self) -> usize {
         let filter = self.filter.as_ref().map_or(0, |f| f.bloom.memory());
         self.rep.reserved() + filter + self.tombstones.bytes()
     }
@@ -391,7 +362,7 @@ impl Memtable {
     ///
     /// RocksDB's heuristic: no chunk is begun that would exceed the limit by more than 60 % of the chunk's
     /// size, and the last chunk is used up to three quarters.
-    pub(crate) fn should_flush(&self, write_buffer_size: usize, arena_block_size: usize) -> bool {
+    pub fn should_flush(&self, write_buffer_size: usize, arena_block_size: usize) -> bool {
         let reserved = self.rep.reserved() + self.tombstones.bytes();
         if reserved + arena_block_size < write_buffer_size + arena_block_size * 3 / 5 {
             return false;
@@ -403,41 +374,19 @@ impl Memtable {
     }
 
     /// Whether cursors see what is inserted after they were made.
-    pub(crate) fn cursors_live(&self) -> bool {
+    pub fn cursors_live(&self) -> bool {
         matches!(self.rep, Rep::List(_))
-    }
-
-    /// A cursor over all entries. A vector's cursor shows what was there when the cursor was created.
-    pub(crate) fn iter(self: &Arc<Self>) -> Iter {
-        Iter {
-            at: match &self.rep {
-                Rep::List(_) => At::List(Position::NOWHERE),
-                Rep::Vector(vector) => At::Vector(vector.sorted(self.is_sealed()), usize::MAX),
-            },
-            ahead: None,
-            memtable: Arc::clone(self),
-        }
-    }
-
-    /// The same for one pass from the first entry to the last: entries are prefetched, because most of a
-    /// pass is waiting for memory.
-    pub(crate) fn pass(self: &Arc<Self>) -> Iter {
-        let mut iter = self.iter();
-        if let Rep::List(list) = &self.rep {
-            iter.ahead = Some(list.ahead());
-        }
-        iter
     }
 }
 
 /// A version that has been allocated in a memtable, but cannot be read yet.
-pub(crate) struct Prepared(Unlinked);
+pub struct Prepared(Unlinked);
 
 /// The number of versions worth collecting for [`link_all`].
-pub(crate) const TOGETHER: usize = together::WIDTH;
+pub const TOGETHER: usize = together::WIDTH;
 
 /// Adds the results of [`Memtable::prepare`], each with its memtable.
-pub(crate) fn link_all<'a>(versions: impl Iterator<Item = (&'a Memtable, Prepared)>) {
+pub fn link_all<'a>(versions: impl Iterator<Item = (&'a Memtable, Prepared)>) {
     together::link_all(
         versions.filter_map(|(memtable, version)| match &memtable.rep {
             Rep::List(list) => Some((list, version.0)),
@@ -445,167 +394,3 @@ pub(crate) fn link_all<'a>(versions: impl Iterator<Item = (&'a Memtable, Prepare
         }),
     );
 }
-
-/// A cursor that keeps its memtable alive.
-pub(crate) struct Iter {
-    at: At,
-    ahead: Option<list::Ahead>,
-    memtable: Arc<Memtable>,
-}
-
-/// The position of a cursor, depending on the memtable's representation.
-enum At {
-    List(Position),
-    /// An index; beyond the last entry, the cursor has no position.
-    Vector(Sorted, usize),
-}
-
-impl Iter {
-    /// Whether the memtable may have keys with the prefix; if not, the cursor loses its position.
-    fn may_find(&mut self, prefix: Prefix<'_>) -> bool {
-        let filter = self.memtable.filter.as_ref();
-        let may = filter.is_none_or(|f| f.may_contain_prefix(prefix));
-        if !may {
-            match &mut self.at {
-                At::List(at) => *at = Position::NOWHERE,
-                At::Vector(_, at) => *at = usize::MAX,
-            }
-        }
-        may
-    }
-
-    #[inline]
-    fn current(&self) -> Option<(&[u8], &[u8])> {
-        match (&self.at, &self.memtable.rep) {
-            (At::List(at), Rep::List(list)) => {
-                // SAFETY: `at` is only ever set from cursors of this memtable's list.
-                unsafe { list.resume(*at) }.entry()
-            }
-            (At::Vector(sorted, at), Rep::Vector(vector)) => {
-                // SAFETY: `sorted` is this vector's.
-                unsafe { vector.at(sorted, *at) }
-            }
-            _ => None,
-        }
-    }
-
-    /// Moves the cursor: `step` moves a cursor of the list, `place` returns a position in the vector.
-    #[inline]
-    fn go(
-        &mut self,
-        step: impl FnOnce(&mut list::Cursor<'_>),
-        place: impl FnOnce(&Vector, &Sorted, usize) -> usize,
-    ) {
-        match (&mut self.at, &self.memtable.rep) {
-            (At::List(at), Rep::List(list)) => {
-                // SAFETY: as in `current`.
-                let mut cursor = unsafe { list.resume(*at) };
-                step(&mut cursor);
-                *at = cursor.save();
-            }
-            (At::Vector(sorted, at), Rep::Vector(vector)) => *at = place(vector, sorted, *at),
-            _ => {}
-        }
-    }
-
-    #[inline]
-    fn entry(&self) -> (&[u8], &[u8]) {
-        self.current()
-            .expect("key() and value() need a valid iterator")
-    }
-}
-
-/// The position before `at`; before the first, an invalid one.
-fn before(at: usize) -> usize {
-    at.checked_sub(1).unwrap_or(usize::MAX)
-}
-
-impl InternalIterator for Iter {
-    fn valid(&self) -> bool {
-        self.current().is_some()
-    }
-
-    fn seek_to_first(&mut self) {
-        self.go(|c| c.seek_to_first(), |_, _, _| 0);
-    }
-
-    fn seek_to_last(&mut self) {
-        self.go(|c| c.seek_to_last(), |_, sorted, _| before(sorted.len()));
-    }
-
-    fn seek(&mut self, target: &[u8]) {
-        perf::count(PerfCounter::SeekOnMemtableCount, 1);
-        self.go(
-            |c| c.seek(target),
-            |vector, sorted, _| vector.position(sorted, target),
-        );
-    }
-
-    fn seek_for_prev(&mut self, target: &[u8]) {
-        perf::count(PerfCounter::SeekOnMemtableCount, 1);
-        self.go(
-            |c| c.seek_for_prev(target),
-            |vector, sorted, _| {
-                let at = vector.position(sorted, target);
-                // SAFETY: `sorted` is this vector's.
-                match unsafe { vector.at(sorted, at) } {
-                    Some((k, _)) if k == target => at,
-                    _ => before(at),
-                }
-            },
-        );
-    }
-
-    fn seek_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
-        let may = self.may_find(prefix);
-        if may {
-            self.seek(target);
-        }
-        may
-    }
-
-    fn seek_for_prev_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
-        let may = self.may_find(prefix);
-        if may {
-            self.seek_for_prev(target);
-        }
-        may
-    }
-
-    fn next(&mut self) {
-        perf::count(PerfCounter::NextOnMemtableCount, 1);
-        self.go(|c| c.next(), |_, _, at| at + 1);
-        if let Some(ahead) = &mut self.ahead {
-            // SAFETY: `ahead` came from this memtable, which is kept alive.
-            unsafe { ahead.go_on() };
-        }
-    }
-
-    fn prev(&mut self) {
-        perf::count(PerfCounter::PrevOnMemtableCount, 1);
-        self.go(|c| c.prev(), |_, _, at| before(at));
-    }
-
-    fn key(&self) -> &[u8] {
-        self.entry().0
-    }
-
-    fn value(&self) -> &[u8] {
-        self.entry().1
-    }
-
-    fn status(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn is_value_pinned(&self) -> bool {
-        true
-    }
-
-    fn is_key_pinned(&self) -> bool {
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -24,28 +24,28 @@ const REST: u64 = 30_000_000_000;
 
 /// Slabs that no memtable uses.
 #[derive(Debug)]
-pub(crate) struct MemtablePool {
+pub(crate) struct Pool {
     kept: Mutex<Kept>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     slabs: Vec<Mapping>,
-    /// Whether a slab was asked for since the last call of [`MemtablePool::rest`], and the time of the last
+    /// Whether a slab was asked for since the last call of [`Pool::rest`], and the time of the last
     /// call that found so.
     asked: bool,
     seen: u64,
 }
 
-impl Default for MemtablePool {
+impl Default for Pool {
     fn default() -> Self {
         Self {
-            kept: ranked(locks::MEMORY_POOL, Kept::default()),
+            kept: ranked(locks::POOL, Kept::default()),
         }
     }
 }
 
-impl MemtablePool {
+impl Pool {
     /// A slab of at least `len` bytes, not zeroed; `None` if the system has no memory.
     pub(crate) fn take(&self, len: usize) -> Option<Mapping> {
         self.take_kept(len).or_else(|| Mapping::huge(len))
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_slab_comes_back_to_whoever_needs_its_size() {
         const MIB: usize = 1 << 20;
-        let slabs = MemtablePool::default();
+        let slabs = Pool::default();
         let (a, b) = (slabs.take(MIB).unwrap(), slabs.take(3 * MIB).unwrap());
         let at = (a.as_ptr(), b.as_ptr());
         assert_eq!((a.len(), b.len(), slabs.bytes()), (2 * MIB, 4 * MIB, 0));
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_for_those_who_do_not_write() {
-        let slabs = MemtablePool::default();
+        let slabs = Pool::default();
         let fill = |active: usize| {
             let four = (0..4).map(|_| slabs.take(1).unwrap()).collect();
             slabs.give_back(four, active, usize::MAX);

@@ -322,7 +322,7 @@ impl Block {
 /// How far entries have been prefetched, for a cursor that passes through all of them from the first.
 /// Entries added meanwhile put it off by their number; it is only a hint.
 #[derive(Clone, Copy)]
-pub(in crate::memtable) struct Ahead {
+pub(crate) struct Ahead {
     block: *const Block,
     at: usize,
 }
@@ -336,7 +336,7 @@ impl Ahead {
     /// # Safety
     /// The index must still be alive.
     #[inline]
-    pub(in crate::memtable) unsafe fn go_on(&mut self) {
+    pub(crate) unsafe fn go_on(&mut self) {
         // SAFETY: blocks live as long as the index.
         let mut block = unsafe { &*self.block };
         if self.at >= block.used() {

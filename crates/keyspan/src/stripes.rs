@@ -1,51 +1,53 @@
-//! Range tombstones in a flush or compaction: what they hide is dropped, and they are dropped themselves
+//! Tombstones in a flush or compaction: what they hide is dropped, and they are dropped themselves
 //! once they have nothing left to hide.
 //!
 //! The tombstones of all inputs are cut into pieces that do not overlap. As for versions of a key,
-//! snapshots divide the sequence numbers into strata, and of each stratum only the newest tombstone over a
-//! piece is kept. An entry is dropped if a newer tombstone of its own stratum covers it: no reader can see
+//! snapshots divide the sequence numbers into stripes, and of each stripe only the newest tombstone over a
+//! piece is kept. An entry is dropped if a newer tombstone of its own stripe covers it: no reader can see
 //! the entry without the tombstone.
 //!
-//! A tombstone of the oldest stratum is not written again if no file below the output has anything in its
+//! A tombstone of the oldest stripe is not written again if no file below the output has anything in its
 //! range. It still hides entries of the inputs.
 
 use std::sync::Arc;
 
-use base::{Comparator, Result, SequenceNumber, ValueType, key};
-use table::InternalIterator;
+use base::{Comparator, SequenceNumber, key};
 
-use crate::read::range_del::{FileTombstones, Span, sweep};
-use crate::version::TableFile;
+use crate::span::Span;
+use crate::sweep::sweep;
 
 /// Whether a file below the output may have a user key in the range, whose end is exclusive.
-pub(crate) type RangeExistsBelow<'a> = &'a dyn Fn(&[u8], &[u8]) -> bool;
+pub type RangeExistsBelow<'a> = &'a dyn Fn(&[u8], &[u8]) -> bool;
 
 /// A tombstone between user keys that is to be written; the end is exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tombstone<'a> {
-    pub(crate) begin: &'a [u8],
-    pub(crate) end: &'a [u8],
-    pub(crate) sequence: SequenceNumber,
+pub struct Tombstone<'a> {
+    /// The first user key.
+    pub begin: &'a [u8],
+    /// The user key behind the last one.
+    pub end: &'a [u8],
+    /// The sequence number of the deletion.
+    pub sequence: SequenceNumber,
 }
 
 struct Piece {
     begin: Vec<u8>,
     end: Vec<u8>,
-    /// The newest tombstone of each stratum that has one, newest first.
+    /// The newest tombstone of each stripe that has one, newest first.
     numbers: Vec<u64>,
     /// How many of these numbers are written.
     written: usize,
 }
 
 /// The tombstones of the inputs.
-pub(crate) struct Tombstones {
+pub struct Tombstones {
     comparator: Comparator,
     pieces: Vec<Piece>,
 }
 
 impl Tombstones {
     /// Cuts tombstones into pieces. `snapshots` are in ascending order. `None` if there are no tombstones.
-    pub(crate) fn new(
+    pub fn new(
         comparator: &Comparator,
         spans: &[Span],
         snapshots: &[SequenceNumber],
@@ -78,31 +80,8 @@ impl Tombstones {
         })
     }
 
-    /// The tombstones of these files.
-    pub(crate) fn of_files<'a>(
-        comparator: &Comparator,
-        files: impl Iterator<Item = &'a Arc<TableFile>>,
-        snapshots: &[SequenceNumber],
-    ) -> Result<Option<Self>> {
-        let mut spans = Vec::new();
-        for file in files.filter(|f| f.tombstones().is_some()) {
-            let all = file
-                .reader()?
-                .range_tombstones()
-                .map_err(|e| e.or_file(file.path()))?;
-            let meta = &file.meta;
-            spans.extend(FileTombstones::of_file(
-                comparator,
-                &meta.smallest,
-                &meta.largest,
-                all,
-            ));
-        }
-        Ok(Self::new(comparator, &spans, snapshots))
-    }
-
     /// Marks tombstones that hide nothing below the output as not to be written.
-    pub(crate) fn drop_obsolete(
+    pub fn drop_obsolete(
         &mut self,
         snapshots: &[SequenceNumber],
         exists_below: RangeExistsBelow<'_>,
@@ -120,7 +99,7 @@ impl Tombstones {
 
     /// The tombstones to be written to a table that begins with the user key `from` (inclusive) and ends at
     /// `to` (exclusive); `None` is unbounded.
-    pub(crate) fn between<'a>(
+    pub fn between<'a>(
         &'a self,
         from: Option<&'a [u8]>,
         to: Option<&'a [u8]>,
@@ -153,27 +132,26 @@ impl Tombstones {
 }
 
 /// Tells for each entry, in ascending order of user keys, whether a tombstone hides it.
-pub(crate) struct Hidden {
+pub struct Hidden {
     tombstones: Arc<Tombstones>,
     /// In ascending order.
     snapshots: Vec<SequenceNumber>,
     /// The first piece that does not end before the last key.
     at: usize,
-    count: u64,
 }
 
 impl Hidden {
-    pub(crate) fn by(tombstones: Arc<Tombstones>, snapshots: &[SequenceNumber]) -> Self {
+    /// What these tombstones hide. `snapshots` are those of [`Tombstones::new`].
+    pub fn by(tombstones: Arc<Tombstones>, snapshots: &[SequenceNumber]) -> Self {
         Self {
             tombstones,
             snapshots: snapshots.to_vec(),
             at: 0,
-            count: 0,
         }
     }
 
-    /// Whether a newer tombstone of the entry's stratum covers it.
-    fn hides(&mut self, internal_key: &[u8]) -> bool {
+    /// Whether a newer tombstone of the entry's stripe covers it.
+    pub fn hides(&mut self, internal_key: &[u8]) -> bool {
         let Some((user_key, packed)) = key::split(internal_key) else {
             return false;
         };
@@ -181,12 +159,12 @@ impl Hidden {
         // A reader that sees the entry but not the tombstone is at a snapshot between them.
         let older = self.snapshots.partition_point(|&s| s < sequence);
         let next = self.snapshots.get(older).copied();
-        let stratum_end = next.unwrap_or(SequenceNumber::MAX);
+        let stripe_end = next.unwrap_or(SequenceNumber::MAX);
         let Tombstones { comparator, pieces } = &*self.tombstones;
         while let Some(p) = pieces.get(self.at) {
             if comparator.compare(&p.end, user_key).is_gt() {
                 let over = comparator.compare(&p.begin, user_key).is_le();
-                let newer = |&n: &u64| n > sequence.0 && n <= stratum_end.0;
+                let newer = |&n: &u64| n > sequence.0 && n <= stripe_end.0;
                 return over && p.numbers.iter().any(newer);
             }
             self.at += 1;
@@ -195,112 +173,10 @@ impl Hidden {
     }
 }
 
-fn is_single_deletion(internal_key: &[u8]) -> bool {
-    key::split(internal_key)
-        .is_some_and(|(_, packed)| packed as u8 == ValueType::SingleDeletion as u8)
-}
-
-/// The input of a flush or compaction without what range tombstones hide.
-pub(crate) struct Input {
-    iter: Box<dyn InternalIterator>,
-    /// `None` if there are no tombstones, the usual case.
-    hidden: Option<Hidden>,
-    /// Number of entries that were passed and not hidden.
-    passed: u64,
-    /// The current entry is a single deletion that is hidden.
-    at_hidden: bool,
-}
-
-impl Input {
-    pub(crate) fn new(iter: Box<dyn InternalIterator>, hidden: Option<Hidden>) -> Self {
-        Self {
-            iter,
-            hidden,
-            passed: 0,
-            at_hidden: false,
-        }
-    }
-
-    /// Number of entries hidden so far.
-    pub(crate) fn num_hidden(&self) -> u64 {
-        self.hidden.as_ref().map_or(0, |h| h.count)
-    }
-
-    /// Number of entries passed so far.
-    pub(crate) fn num_passed(&self) -> u64 {
-        self.passed + self.num_hidden()
-    }
-
-    #[inline]
-    pub(crate) fn valid(&self) -> bool {
-        self.iter.valid()
-    }
-
-    pub(crate) fn seek_to_first(&mut self) {
-        self.iter.seek_to_first();
-        self.pass_hidden();
-    }
-
-    /// Seeks forward only.
-    pub(crate) fn seek(&mut self, target: &[u8]) {
-        self.iter.seek(target);
-        self.pass_hidden();
-    }
-
-    #[inline]
-    pub(crate) fn next(&mut self) {
-        self.step();
-        if self.hidden.is_some() {
-            self.pass_hidden();
-        }
-    }
-
-    /// Moves to the next entry, hidden or not. [`Input::pass_hidden`] then moves on to one that counts.
-    #[inline]
-    pub(crate) fn step(&mut self) {
-        self.passed += 1;
-        self.iter.next();
-    }
-
-    /// Moves to the first entry from here on that is not hidden or is a single deletion.
-    pub(crate) fn pass_hidden(&mut self) {
-        self.at_hidden = false;
-        if let Some(hidden) = &mut self.hidden {
-            while self.iter.valid() && hidden.hides(self.iter.key()) {
-                if is_single_deletion(self.iter.key()) {
-                    self.at_hidden = true;
-                    return;
-                }
-                hidden.count += 1;
-                self.iter.next();
-            }
-        }
-    }
-
-    /// Whether the current entry is hidden. A hidden single deletion is shown all the same, because it must
-    /// meet the version that it was written for.
-    #[inline]
-    pub(crate) fn is_hidden(&self) -> bool {
-        self.at_hidden
-    }
-
-    #[inline]
-    pub(crate) fn key(&self) -> &[u8] {
-        self.iter.key()
-    }
-
-    #[inline]
-    pub(crate) fn value(&self) -> &[u8] {
-        self.iter.value()
-    }
-
-    pub(crate) fn status(&self) -> Result<()> {
-        self.iter.status()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use base::ValueType;
+
     use super::*;
 
     fn numbers(of: &[u64]) -> Vec<SequenceNumber> {
@@ -329,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_stratum_the_newest_is_written() {
+    fn of_each_stripe_the_newest_is_written() {
         for (text, snapshots, expected) in [
             ("a-e@7 c-g@9", &[][..], "a-c@7 c-g@9"),
             ("a-e@7 c-g@9", &[8], "a-c@7 c-e@9 c-e@7 e-g@9"),
@@ -380,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_hidden_by_newer_tombstones_of_their_stratum() {
+    fn entries_are_hidden_by_newer_tombstones_of_their_stripe() {
         let t = tombstones("b-e@7 c-g@9 m-p@4", &[8]);
         let mut h = Hidden::by(Arc::new(t), &numbers(&[8]));
         let mut ask = |k: &str, n: u64| {
