@@ -3,8 +3,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use base::Result;
-use base::{Comparator, FileNumber, SequenceNumber, ValueType};
+use base::{Comparator, FileNumber, Result, SequenceNumber, ValueType};
 use ironstone::bench_support::merge;
 use memtable::{Memtable, Settings};
 use table::InternalIterator;

@@ -6,8 +6,8 @@
 use base::Comparator;
 use table::InternalIterator;
 
-use crate::entity::WideColumns;
 use crate::read::merging::MergingIter;
+use crate::values::entity::WideColumns;
 
 /// The union of sorted cursors, newest first.
 pub fn merge(children: Vec<Box<dyn InternalIterator>>) -> impl InternalIterator {

@@ -20,27 +20,26 @@ use std::sync::Arc;
 use base::stats::{Activity, HistogramKind, Ticker};
 use base::sync::atomic::Ordering;
 use base::{Error, ErrorKind, Result, SequenceNumber};
+use keyspan::stripes::{Hidden, Tombstones};
+use memtable::Memtable;
 use table::InternalIterator;
 
-use crate::change::Change;
+use crate::background::state::State;
+use crate::catalog::family::Family;
+use crate::catalog::job_stats::LevelStats;
 use crate::compaction::filter::Filter;
 use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
-use crate::compaction::stats::LevelStats;
-use crate::family::Family;
 use crate::files;
-use crate::filter::{FilterContext, TableCreationReason};
-use crate::info_log::Event;
-use crate::jobs::Work;
-use crate::listener::{BackgroundErrorReason, FlushJobInfo, FlushReason};
+use crate::hooks::filter::{FilterContext, TableCreationReason};
+use crate::hooks::listener::{BackgroundErrorReason, FlushJobInfo, FlushReason};
+use crate::info::log::Event;
 use crate::read::merging::MergingIter;
-use crate::shared::Shared;
-use crate::state::State;
+use crate::shared::change::Change;
+use crate::shared::{Shared, Work};
 use crate::version::Version;
 use crate::version::edit::{NewFile, VersionEdit};
 use crate::write::admit;
-use keyspan::stripes::{Hidden, Tombstones};
-use memtable::Memtable;
 
 /// The immutable memtables of a family, to be written to one table.
 struct Job {

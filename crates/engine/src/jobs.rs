@@ -6,34 +6,24 @@
 //!
 //! When the options change, threads are added if needed. Surplus threads stay idle.
 
-mod compressors;
-
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::stats::Ticker;
-use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::sync::thread::JoinHandle;
-use base::sync::{Mutex, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 use log::Next;
 
-use crate::compaction;
-use crate::courier;
-use crate::flush;
-use crate::listener::BackgroundErrorReason;
-use crate::locks;
+use crate::background::lacks_space;
+use crate::background::state::State;
+use crate::hooks::listener::BackgroundErrorReason;
+use crate::hooks::outbox::{self, Job};
 use crate::options::DbOptions;
-use crate::outbox::{self, Job};
-use crate::persist;
-use crate::properties;
-use crate::shared::Shared;
-use crate::state::State;
+use crate::shared::{Shared, Work, courier, persist};
 use crate::wal::log_files::LogFiles;
 use crate::write::{admit, pending};
-
-pub(crate) use compressors::CompressionPool;
+use crate::{compaction, flush, properties};
 
 /// The rate in bytes per second at which log files are filled with zeros while nobody syncs.
 const POOL_BYTES_PER_SECOND: u64 = 128 << 20;
@@ -91,50 +81,6 @@ impl Role {
             Self::Compact => BackgroundErrorReason::Compaction,
         }
     }
-}
-
-/// Runs the tasks in parallel: the first on this thread, every other on a thread of its own. The results are in the
-/// order of the tasks. A task whose thread cannot be started runs on this thread.
-pub(crate) fn in_parallel<T, F>(name: &str, tasks: Vec<F>) -> Vec<Result<T>>
-where
-    T: Send,
-    F: FnOnce() -> Result<T> + Send,
-{
-    let slots: Vec<Mutex<Option<F>>> = tasks
-        .into_iter()
-        .map(|t| ranked(locks::LEAF, Some(t)))
-        .collect();
-    let run = |slot: &Mutex<Option<F>>| {
-        let task = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-        task.map(|task| task())
-    };
-    let run = &run;
-    let whole = outbox::work();
-    base::sync::thread::scope(|scope| {
-        let start = |slot| {
-            let builder = base::sync::thread::Builder::new().name(name.to_owned());
-            let part = move || {
-                // A waiter for the whole job also waits for this part.
-                if let Some((instance, job)) = whole {
-                    outbox::begin_work(instance, job);
-                }
-                run(slot)
-            };
-            builder.spawn_scoped(scope, part).ok()
-        };
-        let threads: Vec<_> = slots.iter().skip(1).map(start).collect();
-        let mut out = Vec::with_capacity(slots.len());
-        out.extend(slots.first().and_then(run));
-        for (thread, slot) in threads.into_iter().zip(slots.iter().skip(1)) {
-            let result = match thread {
-                // A panic is handled by the caller that started the job.
-                Some(thread) => thread.join().unwrap_or_else(|p| resume_unwind(p)),
-                None => run(slot),
-            };
-            out.extend(result);
-        }
-        out
-    })
 }
 
 /// The running threads.
@@ -247,54 +193,6 @@ impl Shared {
         );
     }
 }
-
-/// The least number of items for each thread of [`map_parallel`], because starting a thread takes time.
-const ITEMS_PER_THREAD: usize = 8;
-
-/// Calls `work` with each item, on at most `threads` threads named `ironstone:<name>`. The results are in the order
-/// of the items. Errors: the first one in that order. Items after a failed one may be skipped.
-pub(crate) fn map_parallel<T: Sync, R: Send + Sync>(
-    name: &str,
-    threads: usize,
-    items: &[T],
-    work: impl Fn(&T) -> Result<R> + Sync,
-) -> Result<Vec<R>> {
-    let threads = threads.min(items.len() / ITEMS_PER_THREAD);
-    if threads < 2 {
-        return items.iter().map(work).collect();
-    }
-    let results: Vec<OnceLock<Result<R>>> = items.iter().map(|_| OnceLock::new()).collect();
-    let next = AtomicUsize::new(0);
-    let failed = AtomicBool::new(false);
-    let run = || {
-        while !failed.load(Ordering::Relaxed) {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(item), Some(slot)) = (items.get(i), results.get(i)) else {
-                return;
-            };
-            let result = work(item);
-            if result.is_err() {
-                failed.store(true, Ordering::Relaxed);
-            }
-            drop(slot.set(result));
-        }
-    };
-    base::sync::thread::scope(|scope| {
-        for i in 1..threads {
-            let thread = base::sync::thread::Builder::new().name(format!("ironstone:{name}{i}"));
-            // If a thread cannot be started, the others do its share.
-            drop(thread.spawn_scoped(scope, run));
-        }
-        run();
-    });
-    let done = results.into_iter().filter_map(OnceLock::into_inner);
-    let done: Vec<R> = done.collect::<Result<_>>()?;
-    debug_assert_eq!(done.len(), items.len(), "without an error, all was done");
-    Ok(done)
-}
-
-/// A piece of work, which is done without the state lock.
-pub(crate) type Work = Box<dyn FnOnce(&Arc<Shared>) -> Result<()>>;
 
 /// Keeps the pool of log files filled.
 fn fill_pool(db: &Arc<Shared>) {
@@ -502,13 +400,6 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
     admit::debt_changed(db);
 }
 
-/// Whether a table could not be written because the device is full. Nothing is lost then: the inputs of the table
-/// still exist, and nothing names the unfinished table.
-pub(crate) fn lacks_space(e: &Error) -> bool {
-    let table = e.path().and_then(std::path::Path::extension);
-    e.kind() == ErrorKind::NoSpace && table.is_some_and(|x| x == "sst")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -529,25 +420,5 @@ mod tests {
         assert_eq!(of(16, 2, -1), (2, 1));
         assert_eq!(of(16, -1, 3), (1, 3));
         assert_eq!(of(16, 0, 5), (1, 5));
-    }
-
-    #[test]
-    fn parallel_work_keeps_its_order_and_its_first_error() {
-        let items: Vec<usize> = (0..1000).collect();
-        for threads in [1, 2, 7] {
-            let doubled = map_parallel("test", threads, &items, |i| Ok(i * 2)).unwrap();
-            assert!(doubled.iter().enumerate().all(|(i, d)| *d == 2 * i));
-            let failing = map_parallel("test", threads, &items, |i| match i {
-                500.. => Err(Error::aborted("late")),
-                _ => Ok(()),
-            });
-            assert!(failing.is_err());
-        }
-        let none: [usize; 0] = [];
-        assert!(
-            map_parallel("test", 4, &none, |_| Ok(()))
-                .unwrap()
-                .is_empty()
-        );
     }
 }

@@ -30,9 +30,9 @@
 //! Every operation that can fail returns [`Error`]. [`Error::kind`] is RocksDB's `Status` code. The message names
 //! the file and offset where they are known, and says what to do.
 //!
-//! ## Map of the crate [`Db`] → `write/` (pipeline), `read/` (get, iterators), `open/` (recovery), `flush`,
-//! `compaction/`, `version/` (MANIFEST), `memtable/`, `jobs` (threads). See ARCHITECTURE.md in the repository for
-//! the details.
+//! ## Map of the crate
+//! [`Db`] is in `db/`; it calls `write/` (the pipeline), `read/` (gets, iterators), `open/` (recovery). Behind them:
+//! `flush`, `compaction/`, `version/` (MANIFEST), `jobs` (threads). ARCHITECTURE.md in the repository has the details.
 
 mod background;
 pub mod backup;
@@ -40,60 +40,37 @@ pub mod batch;
 #[doc(hidden)]
 pub mod bench_support;
 mod catalog;
-mod change;
-mod checkpoint;
-mod closing;
+mod commit;
 mod compaction;
-mod courier;
-mod courtesy;
 mod db;
-mod db_stats;
-mod destroy;
-mod entity;
-mod export;
-mod families;
-mod family;
-mod file_copies;
-mod file_ops;
 pub mod files;
-mod filter;
 mod flush;
-mod info_log;
+mod hooks;
+mod info;
 mod ingest;
-mod job_load;
 mod jobs;
-mod key_versions;
-pub mod listener;
-mod live_files;
 mod locks;
-mod maintenance;
 #[cfg(loom)]
 pub mod models;
-mod obsolete;
 mod open;
-mod operations;
 pub mod options;
-mod outbox;
-mod persist;
+mod picking;
 mod properties;
 mod read;
-mod resume;
 #[cfg(shuttle)]
 pub mod schedules;
-mod set_options;
 mod shared;
-mod sizes;
-mod sst_file_writer;
-mod state;
-mod table_events;
-mod ttl;
 mod values;
 pub mod version;
 mod wal;
 mod watermark;
 mod write;
-mod write_buffer_manager;
 
+pub use backup::export::{ExportImportFilesMetaData, ImportColumnFamilyOptions};
+pub use backup::live_files::{
+    ColumnFamilyMetaData, LevelMetaData, LiveFileMetaData, LiveFileStorageInfo,
+    LiveFilesStorageInfoOptions,
+};
 pub use backup::{
     BackupEngine, BackupEngineOptions, BackupInfo, CreateBackupOptions, RestoreOptions,
 };
@@ -109,25 +86,24 @@ pub use base::stats::{Histogram, HistogramKind, Statistics, StatsLevel, Ticker};
 pub use base::threads;
 pub use base::{Comparator, Error, ErrorKind, FileNumber, Result, SliceTransform};
 pub use batch::WriteBatch;
-pub use compaction::partitioner::{
-    PartitionerContext, PartitionerRequest, SstPartitioner, SstPartitionerFactory,
-    SstPartitionerFixedPrefix,
-};
+pub use db::sizes::{OpenRange, Range, SizeApproximationOptions};
+pub use db::ttl::{DbWithTtl, TtlIterator};
 pub use db::{ColumnFamily, Db};
-pub use entity::WideColumns;
-pub use export::{ExportImportFilesMetaData, ImportColumnFamilyOptions};
-pub use filter::{
+pub use hooks::filter::{
     CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
     TableCreationReason, compaction_filter,
 };
+pub use hooks::listener;
+pub use hooks::listener::EventListener;
+pub use hooks::partitioner::{
+    PartitionerContext, PartitionerRequest, SstPartitioner, SstPartitionerFactory,
+    SstPartitionerFixedPrefix,
+};
+pub use ingest::sst_file_writer::{ExternalSstFileInfo, SstFileWriter};
 pub use ingest::{IngestExternalFileArg, IngestExternalFileOptions};
 pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
-pub use listener::EventListener;
-pub use live_files::{
-    ColumnFamilyMetaData, LevelMetaData, LiveFileMetaData, LiveFileStorageInfo,
-    LiveFilesStorageInfoOptions,
-};
 pub use log::RecoveryMode;
+pub use options::write_buffer_manager::WriteBufferManager;
 pub use options::{
     BottommostCompression, BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor,
     ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, CompactionOptionsFifo,
@@ -138,9 +114,8 @@ pub use options::{
 };
 pub use read::entries::{Entries, KeyBounds};
 pub use read::iter::DbIterator;
-pub use read::snapshot::Snapshot;
-pub use sizes::{OpenRange, Range, SizeApproximationOptions};
-pub use sst_file_writer::{ExternalSstFileInfo, SstFileWriter};
+pub use read::updates::UpdatesIterator;
+pub use shared::snapshot::Snapshot;
 pub use table::filter::FilterPolicy;
 pub use table::options::{
     DataBlockIndexType, FlushBlockPolicy, IndexShortening, IndexType, PrepopulateBlockCache,
@@ -149,11 +124,9 @@ pub use table::{
     BlockCache, ChecksumType, CompressionSettings, CompressionType, Properties as TableProperties,
     TableOptions,
 };
-pub use ttl::{DbWithTtl, TtlIterator};
-pub use wal::updates::UpdatesIterator;
+pub use values::entity::WideColumns;
 pub use wal::{WalFile, WalFileKind};
 pub use write::pending::{Applied, Durable, PendingWrite};
-pub use write_buffer_manager::WriteBufferManager;
 
 /// The traits through which the engine uses the system: files and time. [`Env`] accepts other implementations.
 pub mod env {

@@ -23,12 +23,12 @@ use table::block::{Block, BlockBuilder, Cursor, Keys};
 use table::cache::CacheKey;
 
 use crate::batch::WriteBatch;
-use crate::family::Epoch;
+use crate::catalog::family::Epoch;
+use crate::commit::group::{Group, Queue, Request, Turn};
+use crate::commit::order::Order;
+use crate::commit::plan::{Patience, Plan};
 use crate::options::WriteOptions;
 use crate::watermark::Watermark;
-use crate::write::group::{Group, Queue, Request, Turn};
-use crate::write::order::Order;
-use crate::write::plan::{Patience, Plan};
 
 fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {

@@ -7,17 +7,15 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use base::rng::Rng;
 use base::sync::thread;
-use base::{Comparator, Error, FileNumber, Result, SequenceNumber, ValueType, key};
-use table::InternalIterator;
+use base::{Error, Result};
 
 use crate::batch::WriteBatch;
-use crate::family::Epoch;
-use crate::options::{MemtableFactory, WriteOptions};
+use crate::catalog::family::Epoch;
+use crate::commit::group::{Group, Parallel, Queue, Request, Turn};
+use crate::commit::order::Order;
+use crate::commit::plan::{Patience, Plan};
+use crate::options::WriteOptions;
 use crate::watermark::Watermark;
-use crate::write::group::{Group, Parallel, Queue, Request, Turn};
-use crate::write::order::Order;
-use crate::write::plan::{Patience, Plan};
-use memtable::{Memtable, Settings};
 
 fn request(n: u64, no_slowdown: bool) -> Request {
     let mut batch = WriteBatch::new();

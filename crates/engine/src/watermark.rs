@@ -2,7 +2,7 @@
 //!
 //! Raising it costs one atomic operation while nobody waits. Wakers and callbacks are the application's
 //! code, and the thread that raises the watermark may hold locks. So they are put aside, and
-//! [`Watermark::deliver`] calls them when no lock is held ([`crate::courier`]).
+//! [`Watermark::deliver`] calls them when no lock is held ([`crate::shared::courier`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
@@ -11,7 +11,7 @@ use base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, Result};
 
-use crate::listener;
+use crate::hooks::listener;
 use crate::locks;
 
 /// A callback that is told once that a sequence number was reached, or why it will not be.

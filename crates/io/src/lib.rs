@@ -24,7 +24,6 @@ pub mod limiter;
 mod locks;
 pub mod memory;
 pub mod posix;
-pub mod probe;
 pub mod queue;
 
 use std::ffi::OsString;
@@ -42,7 +41,7 @@ pub use huge::HugeAlloc;
 pub use large::{LargeVec, MAPPED_MIN};
 pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};
-pub use probe::Probe;
+pub use posix::probe::{self, Probe};
 pub use queue::{Queue, QueueKind};
 
 /// What a write guarantees when it returns.

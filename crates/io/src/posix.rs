@@ -14,6 +14,7 @@ mod file;
 mod held;
 mod lock;
 mod place;
+pub mod probe;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -95,7 +96,7 @@ impl FileSystem for Posix {
     }
 
     fn probe(&self, dir: &Path) -> Result<Probe> {
-        crate::probe::probe(dir)
+        probe::probe(dir)
     }
 
     fn hold(&self, dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> {

@@ -73,7 +73,6 @@ mod pack;
 pub mod physical;
 pub mod pool;
 pub mod reader;
-mod recover;
 pub mod salvage;
 pub mod secret;
 mod statement;

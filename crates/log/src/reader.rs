@@ -25,7 +25,9 @@ use crate::inflate::Inflate;
 use crate::note;
 use crate::options::{ReaderOptions, RecoveryMode};
 use crate::physical::Blocks;
-use crate::recover::Step;
+use recover::Step;
+
+mod recover;
 
 /// How a log ended. `offset` is the end of its last complete record, where a writer may continue.
 #[derive(Clone, Debug, PartialEq, Eq)]

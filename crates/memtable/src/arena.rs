@@ -16,7 +16,6 @@ use std::ptr::NonNull;
 
 use base::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use base::sync::{self, Mutex, PoisonError, ranked};
-
 use io::{MAPPINGS_ARE_USED, Mapping};
 
 use crate::locks;

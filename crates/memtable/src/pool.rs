@@ -11,7 +11,6 @@
 //! active memtables is kept, and nothing once no slab has been asked for during [`REST`].
 
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
-
 use io::Mapping;
 
 use crate::locks;

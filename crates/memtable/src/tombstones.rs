@@ -10,9 +10,9 @@ use arc_swap::ArcSwapOption;
 use base::sync::atomic::{AtomicUsize, Ordering};
 use base::sync::{Mutex, PoisonError, ranked};
 use base::{Comparator, SequenceNumber};
+use keyspan::{Fragments, Span, fragments};
 
 use crate::locks;
-use keyspan::{Fragments, Span, fragments};
 
 /// This many tombstones make up a run that is not cut again.
 const RUN: usize = 256;

@@ -23,7 +23,6 @@ use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Comparator, key};
 
 use crate::arena::Arena;
-
 use crate::locks;
 
 const HEADER: usize = 8;

@@ -14,7 +14,6 @@ use std::time::Duration;
 use base::clock::{self, Clock};
 use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
-
 use io::Mapping;
 use table::BlockCache;
 use table::cache::Reservation;

@@ -14,7 +14,7 @@ use base::{Error, Result};
 use ironstone::WideColumns;
 use serde_json::Value;
 
-use crate::content::FamilyContent;
+use crate::oracle::content::FamilyContent;
 
 /// The environment variable that names another folder of databases.
 pub const CORPUS_VARIABLE: &str = "IRONSTONE_CORPUS";

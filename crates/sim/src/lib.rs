@@ -5,7 +5,7 @@
 //! - [`chaos`] does everything at once from many threads, with faults all the time.
 //! - [`corpus`] is a directory of databases that real RocksDB wrote, with their expected content.
 //! - [`cluster`] simulates clusters of block stores, and checks what their clients saw.
-//! - [`content`] reads everything in a database in every possible way, and compares.
+//! - [`oracle::content`] reads everything in a database in every possible way, and compares.
 //! - [`crash`] ends a simulated machine at every event, and checks the recovered state.
 //! - [`disk`] is a disk in memory that models what a power cut may lose.
 //! - [`dirs`] copies directories and detects changes of them.
@@ -18,7 +18,6 @@
 pub mod chaos;
 #[cfg(feature = "services")]
 pub mod cluster;
-pub mod content;
 pub mod corpus;
 pub mod crash;
 pub mod dirs;

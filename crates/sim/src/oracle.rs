@@ -3,6 +3,7 @@
 //! [`rocksdb`] finds a library or says on standard error why the test is skipped, so that a
 //! machine without RocksDB still runs everything else.
 
+pub mod content;
 pub mod ldb;
 
 use std::path::Path;

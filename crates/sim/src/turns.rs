@@ -18,10 +18,10 @@ use std::sync::Arc;
 
 use base::rng::Rng;
 
-use crate::content::{FamilyContent, difference};
 use crate::dirs;
 use crate::model::setup::{FAMILIES, Setup};
 use crate::model::store::{Change, Family, FileContent, Model};
+use crate::oracle::content::{FamilyContent, difference};
 use crate::oracle::{Library, ldb};
 
 /// The environment variable with the number of turns of each game in the tests.

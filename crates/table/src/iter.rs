@@ -1,5 +1,4 @@
-//! Iteration in internal-key order: the trait that every sorted source implements, and the
-//! iterator over one table.
+//! The iterator over one table.
 //!
 //! [`Iter`] reads blocks through the block cache. After it has read a few consecutive blocks from the
 //! file, it reads several per read, twice as many bytes each time up to a limit. So a long scan costs
@@ -7,78 +6,11 @@
 
 use std::sync::Arc;
 
-use base::{Error, Result, SliceTransform};
+use base::{Error, Result};
 
 use crate::block::{Block, Cursor, Target};
+use crate::internal_iterator::InternalIterator;
 use crate::reader::{ReadAhead, ReadAheadSizes, ReadOptions, Reader};
-
-/// The prefix of the keys that a seek looks for.
-#[derive(Clone, Copy, Debug)]
-pub struct Prefix<'a> {
-    /// The transform that extracts the prefix of a key.
-    pub transform: &'a SliceTransform,
-    /// The prefix.
-    pub bytes: &'a [u8],
-}
-
-impl Prefix<'_> {
-    /// Whether a user key has the prefix.
-    #[inline]
-    pub fn is_of(&self, user_key: &[u8]) -> bool {
-        self.transform.prefix(user_key) == Some(self.bytes)
-    }
-}
-
-/// A sorted sequence of internal keys and values.
-///
-/// An error makes [`InternalIterator::valid`] false and stays: [`InternalIterator::status`]
-/// reports it until the next seek.
-pub trait InternalIterator: Send {
-    /// True if it is at an entry.
-    fn valid(&self) -> bool;
-    /// Moves to the first entry.
-    fn seek_to_first(&mut self);
-    /// Moves to the last entry.
-    fn seek_to_last(&mut self);
-    /// Moves to the first entry at or after the internal key `target`.
-    fn seek(&mut self, target: &[u8]);
-    /// Moves to the last entry at or before the internal key `target`.
-    fn seek_for_prev(&mut self, target: &[u8]);
-    /// Like [`InternalIterator::seek`], for a caller that needs only keys with this prefix, which the
-    /// target has. May return false, without a position, if it can tell without a seek that there is
-    /// no such key at or after the target.
-    fn seek_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
-        let _ = prefix;
-        self.seek(target);
-        true
-    }
-    /// Like [`InternalIterator::seek_for_prev`], with a prefix as in
-    /// [`InternalIterator::seek_in_prefix`].
-    fn seek_for_prev_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
-        let _ = prefix;
-        self.seek_for_prev(target);
-        true
-    }
-    /// Moves to the next entry. Only when valid.
-    fn next(&mut self);
-    /// Moves to the previous entry. Only when valid.
-    fn prev(&mut self);
-    /// The internal key of the entry. Only when valid.
-    fn key(&self) -> &[u8];
-    /// The value of the entry. Only when valid.
-    fn value(&self) -> &[u8];
-    /// The error that ended the iteration, if one did.
-    fn status(&self) -> Result<()>;
-    /// Whether the memory of the entry's value stays valid as long as the iterator lives. Only when
-    /// valid.
-    fn is_value_pinned(&self) -> bool {
-        false
-    }
-    /// Like [`InternalIterator::is_value_pinned`], for the key.
-    fn is_key_pinned(&self) -> bool {
-        false
-    }
-}
 
 /// The iterator over one table; see [`Reader::iter`].
 #[derive(Debug)]
@@ -93,6 +25,13 @@ pub struct Iter {
     error: Option<Error>,
     /// Visited blocks that are kept, with [`ReadOptions::pin`].
     pinned: Vec<Block>,
+}
+
+impl Reader {
+    /// An iterator over the entries; it is invalid until the first seek.
+    pub fn iter(self: &Arc<Self>, options: ReadOptions) -> Iter {
+        Iter::new(Arc::clone(self), options)
+    }
 }
 
 impl Iter {

@@ -36,9 +36,8 @@ use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
 use crate::index::Index;
-use crate::iter::{Iter, Prefix};
+use crate::internal_iterator::Prefix;
 use crate::props::Properties;
-
 use fetch::Fetch;
 pub(crate) use fetch::ReadAhead;
 pub use fetch::ReadAheadSizes;
@@ -421,11 +420,6 @@ impl Reader {
         if let Some(statistics) = &self.options.statistics {
             statistics.add(ticker, n);
         }
-    }
-
-    /// An iterator over the entries; it is invalid until the first seek.
-    pub fn iter(self: &Arc<Self>, options: ReadOptions) -> Iter {
-        Iter::new(Arc::clone(self), options)
     }
 
     /// True if the table has a block of range tombstones.

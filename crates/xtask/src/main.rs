@@ -20,6 +20,7 @@ mod generate;
 mod limit;
 mod lock_table;
 mod loom;
+mod map;
 mod miri;
 mod mutants;
 mod peers;
@@ -88,6 +89,8 @@ enum Task {
     CheckMap(check_map::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
     Tidy(tidy::Arguments),
+    /// Print what each file is: the first sentence of its documentation
+    Map(map::Arguments),
     /// Write the documents that are made from the option tables
     Gen(generate::Arguments),
 }
@@ -115,6 +118,7 @@ fn main() -> ExitCode {
         Task::Web(arguments) => web::run(&arguments),
         Task::CheckMap(arguments) => check_map::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
+        Task::Map(arguments) => map::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),
     };
     match done {

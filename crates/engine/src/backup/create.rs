@@ -8,11 +8,11 @@ use base::{Error, Result};
 
 use super::meta::{File, Meta};
 use super::{Backup, BackupEngine, CreateBackupOptions, Pace};
-use crate::checkpoint;
+use crate::backup::checkpoint;
+use crate::backup::live_files::{self, LiveFileStorageInfo, NoDeletions};
 use crate::db::Db;
-use crate::file_copies::{self, Copied};
 use crate::files::FileKind;
-use crate::live_files::{self, LiveFileStorageInfo, NoDeletions};
+use crate::files::copies::{self, Copied};
 
 impl BackupEngine {
     /// Makes a backup of an open database, which keeps accepting writes, and returns its id. Tables that an earlier
@@ -44,7 +44,7 @@ impl BackupEngine {
             Err(e) => {
                 // The list may exist although it is not known to be durable. Remove it before the files.
                 if self.remove_list(id).is_ok() {
-                    drop(file_copies::remove_tree(self.fs(), &private));
+                    drop(copies::remove_tree(self.fs(), &private));
                 }
                 Err(e)
             }
@@ -60,7 +60,7 @@ impl BackupEngine {
         options: &mut CreateBackupOptions,
     ) -> Result<Backup> {
         let fs = self.fs();
-        file_copies::remove_tree(fs, private)?; // left by an unfinished backup
+        copies::remove_tree(fs, private)?; // left by an unfinished backup
         fs.create_dir(private)?;
         let guard = NoDeletions::begin(&db.shared);
         let flush = if options.flush_before_backup {
@@ -175,7 +175,7 @@ impl Copying<'_> {
         } else {
             let fs = self.engine.fs();
             let pace = &mut self.pace;
-            let sum = file_copies::checksum(fs, &file.path(), &mut |n| pace.take(n))?;
+            let sum = copies::checksum(fs, &file.path(), &mut |n| pace.take(n))?;
             sum.crc32c.to_string()
         };
         Ok(format!("shared_checksum/{number}_{what}_{}.sst", file.size))
@@ -213,6 +213,6 @@ impl Copying<'_> {
     fn transfer(&mut self, file: &LiveFileStorageInfo, to: &Path) -> Result<Copied> {
         let pace = &mut self.pace;
         let fs = self.engine.fs();
-        file_copies::copy(fs, &file.path(), to, Some(file.size), &mut |n| pace.take(n))
+        copies::copy(fs, &file.path(), to, Some(file.size), &mut |n| pace.take(n))
     }
 }

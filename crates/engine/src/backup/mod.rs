@@ -11,7 +11,10 @@
 //! leaves either a complete backup or remains that [`BackupEngine::garbage_collect`] removes. A backup is deleted
 //! in the opposite order.
 
+pub(crate) mod checkpoint;
 mod create;
+pub(crate) mod export;
+pub(crate) mod live_files;
 mod meta;
 mod restore;
 
@@ -27,7 +30,7 @@ use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
 use io::FileSystem;
 
-use crate::file_copies;
+use crate::files::copies;
 use crate::options::Env;
 use meta::{File, Meta};
 
@@ -185,7 +188,7 @@ impl BackupEngine {
         let fs = Arc::clone(&env.fs);
         if options.destroy_old_data {
             for part in ["meta", "private", "shared", "shared_checksum"] {
-                file_copies::remove_tree(&*fs, &me.path(part))?;
+                copies::remove_tree(&*fs, &me.path(part))?;
             }
         }
         io::create_dirs(&*fs, &options.backup_dir)?;
@@ -243,7 +246,7 @@ impl BackupEngine {
             .file(path));
         }
         if let (true, Some(expected)) = (with_checksum, file.crc32c) {
-            let found = file_copies::checksum(&*self.env.fs, &path, &mut file_copies::at_once)?;
+            let found = copies::checksum(&*self.env.fs, &path, &mut copies::at_once)?;
             check_crc(expected, found.crc32c, &path)?;
         }
         Ok(())
@@ -328,7 +331,7 @@ impl BackupEngine {
         for name in fs.list(&private)? {
             let id: Option<u32> = name.to_str().and_then(|n| n.parse().ok());
             if !id.is_some_and(|id| known(&id)) {
-                file_copies::remove_tree(fs, &private.join(name))?;
+                copies::remove_tree(fs, &private.join(name))?;
             }
         }
         Ok(())

@@ -7,9 +7,8 @@ use io::FileSystem;
 
 use super::meta::File;
 use super::{Backup, BackupEngine, Pace, check_crc};
-use crate::destroy;
-use crate::file_copies;
-use crate::files::{self, FileKind};
+use crate::files::{self, FileKind, copies};
+use crate::open::destroy;
 use crate::wal::ARCHIVE;
 
 /// How a backup is restored. RocksDB's `RestoreOptions`.
@@ -114,7 +113,7 @@ impl BackupEngine {
 
     fn copy_back(&self, file: &File, to: &Path, pace: &mut Pace<'_>) -> Result<()> {
         let from = self.path(&file.path);
-        let copied = file_copies::copy(self.fs(), &from, to, None, &mut |n| pace.take(n))?;
+        let copied = copies::copy(self.fs(), &from, to, None, &mut |n| pace.take(n))?;
         match file.crc32c {
             Some(expected) => check_crc(expected, copied.crc32c, &from)
                 .inspect_err(|_| drop(self.fs().remove(to))),

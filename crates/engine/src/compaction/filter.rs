@@ -6,8 +6,8 @@ use std::sync::Arc;
 use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, Result};
 
-use crate::family::Family;
-use crate::filter::{
+use crate::catalog::family::Family;
+use crate::hooks::filter::{
     CompactionFilter, FilterContext, FilterDecision, FilterValue, TableCreationReason,
 };
 

@@ -28,15 +28,15 @@ use std::sync::Arc;
 use base::merge::{self, MergeOperator};
 use base::stats::{Statistics, Ticker};
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
+use keyspan::stripes::Hidden;
 use table::InternalIterator;
 
 use super::filter::Filter;
 use super::input::Input;
 use super::output::OutputContext;
-use crate::entity::WideColumns;
-use crate::filter::{FilterDecision, FilterValue};
+use crate::hooks::filter::{FilterDecision, FilterValue};
+use crate::values::entity::WideColumns;
 use crate::values::{self, Base, is_deletion};
-use keyspan::stripes::Hidden;
 
 /// Whether a user key may exist in a level below the output.
 pub(crate) type MayExistBelow = Box<dyn FnMut(&[u8]) -> bool>;

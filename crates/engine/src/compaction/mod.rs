@@ -18,20 +18,14 @@
 //! still in that Version, because no other compaction takes marked files, and the results of flushes and
 //! compactions that ended meanwhile are kept.
 
-pub(crate) mod candidates;
-pub(crate) mod cut;
-pub(crate) mod exclusive;
 pub(crate) mod filter;
 pub(crate) mod input;
 pub(crate) mod merge;
 pub(crate) mod output;
-pub(crate) mod partitioner;
-pub(crate) mod pick;
 mod progress;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod split;
-pub(crate) mod stats;
 pub(crate) mod touch;
 
 use std::ops::Deref;
@@ -43,18 +37,18 @@ use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
 use table::{CompressionSettings, CompressionType};
 
-use crate::family::Family;
+use crate::background::lacks_space;
+use crate::background::state::{ManualCompaction, State, check_not_canceled};
+use crate::catalog::family::Family;
 use crate::files;
-use crate::jobs::{Work, lacks_space};
-use crate::listener::BackgroundErrorReason;
+use crate::hooks::listener::BackgroundErrorReason;
+use crate::hooks::partitioner::PartitionerContext;
 use crate::options::ColumnFamilyOptions;
-use crate::shared::Shared;
-use crate::state::{ManualCompaction, State, check_not_canceled};
+use crate::picking::manual::{Step, next_step};
+use crate::picking::{self, Input, Kind, Plan, Range, Running, candidates};
+use crate::shared::{Shared, Work};
 use crate::version::edit::{CompactCursor, NewFile, VersionEdit};
 use crate::version::{TableFile, Version};
-use partitioner::PartitionerContext;
-use pick::manual::{Step, next_step};
-use pick::{Input, Kind, Plan, Range, Running};
 use report::Report;
 use run::Written;
 
@@ -180,7 +174,13 @@ pub(crate) fn automatic(db: &Shared, state: &State, family: &Arc<Family>) -> Opt
         return None;
     }
     let version = Arc::clone(&family.view.load().version);
-    let plan = with_input(db, state, family, (&*version, &*options), pick::automatic)?;
+    let plan = with_input(
+        db,
+        state,
+        family,
+        (&*version, &*options),
+        picking::automatic,
+    )?;
     Some(Found {
         version,
         options,
@@ -273,7 +273,7 @@ fn manual_step(db: &Shared, state: &State, manual: &ManualCompaction) -> Result<
     Ok(match step {
         Step::Run(mut plan) => {
             // A filter sees everything that a caller asks to compact, even if it would only be moved.
-            let refit = plan.reason == pick::manual::REFIT;
+            let refit = plan.reason == picking::manual::REFIT;
             if plan.kind == Kind::Move && !refit && options.has_compaction_filter() {
                 plan.kind = Kind::Merge;
             }
@@ -344,7 +344,7 @@ fn launch(
             files: pick.files().map(|(_, f)| Arc::clone(f)).collect(),
             manual: manual.as_deref(),
         };
-        let refit = pick.reason == pick::manual::REFIT;
+        let refit = pick.reason == picking::manual::REFIT;
         if pick.kind == Kind::Move && !refit && !pick.partitions_allow_move() {
             pick.merge_instead();
         }

@@ -6,19 +6,19 @@ use base::clock::Clock;
 use base::stats::{Activity, HistogramKind, Statistics};
 use base::{Comparator, Error, FileNumber, Result, ValueType, key};
 use io::{IoPriority, RateLimiter};
-
-use crate::courtesy::{Courtesy, PIECE};
-use crate::family::Family;
-use crate::files;
-use crate::filter::TableCreationReason;
-use crate::options::ColumnFamilyOptions;
-use crate::shared::Shared;
-use crate::table_events::{Created, Teller};
-use crate::version::edit::{FileMetaData, NewFile};
-use crate::version::set::{FileNumbers, Tables};
-use crate::write::admit::Stall;
 use keyspan::span::sentinel;
 use keyspan::stripes::Tombstone;
+
+use crate::catalog::family::Family;
+use crate::catalog::version_set::{FileNumbers, Tables};
+use crate::commit::courtesy::{Courtesy, PIECE};
+use crate::commit::stall::Stall;
+use crate::files;
+use crate::hooks::filter::TableCreationReason;
+use crate::info::events::{Created, Teller};
+use crate::options::ColumnFamilyOptions;
+use crate::shared::Shared;
+use crate::version::edit::{FileMetaData, NewFile};
 
 /// What all outputs of a job share.
 pub(crate) struct OutputContext<'a> {

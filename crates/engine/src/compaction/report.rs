@@ -5,12 +5,12 @@ use std::sync::Arc;
 use base::stats::{HistogramKind, Ticker};
 
 use super::Pick;
-use super::pick::Kind;
 use super::run::{Written, records};
-use super::stats::LevelStats;
-use crate::family::Family;
-use crate::info_log::Event;
-use crate::listener::CompactionJobInfo;
+use crate::catalog::family::Family;
+use crate::catalog::job_stats::LevelStats;
+use crate::hooks::listener::CompactionJobInfo;
+use crate::info::log::Event;
+use crate::picking::Kind;
 use crate::shared::Shared;
 use crate::version::Version;
 

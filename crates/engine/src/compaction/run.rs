@@ -9,31 +9,29 @@ use base::sync::atomic::{AtomicBool, Ordering as Atomic};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber, ValueType, key};
 use io::IoPriority;
+use keyspan::stripes::{Hidden, Tombstones};
 use table::InternalIterator;
 
-use super::cut::{Cutter, Sizes};
 use super::filter::Filter;
 use super::input::tombstones_of;
 use super::merge::{DropRules, MayExistBelow, Merge};
 use super::output::{Output, OutputContext};
-use super::partitioner::{PartitionerContext, SstPartitioner};
-use super::pick::MANUAL;
 use super::progress::Progress;
 use super::{Pick, split};
-use crate::compaction::pick::Candidate;
-use crate::family::Family;
-use crate::files;
-use crate::filter::{FilterContext, TableCreationReason};
-use crate::jobs;
-use crate::listener::SubcompactionJobInfo;
-use crate::locks;
+use crate::background::parallel::in_parallel;
+use crate::catalog::family::Family;
+use crate::hooks::filter::{FilterContext, TableCreationReason};
+use crate::hooks::listener::SubcompactionJobInfo;
+use crate::hooks::partitioner::{PartitionerContext, SstPartitioner};
 use crate::options::CompactionStyle;
+use crate::picking::cut::{Cutter, Sizes};
+use crate::picking::{Candidate, MANUAL};
 use crate::read::level::LevelIter;
 use crate::read::merging::MergingIter;
 use crate::shared::Shared;
 use crate::version::TableFile;
 use crate::version::edit::NewFile;
-use keyspan::stripes::{Hidden, Tombstones};
+use crate::{files, locks};
 
 /// Bytes that a compaction reads at a time from each input: RocksDB's default since 8.7.
 const READAHEAD_BYTES: usize = 2 << 20;
@@ -152,7 +150,7 @@ impl Job<'_> {
             ..Written::default()
         };
         let mut failure: Option<Error> = None;
-        for result in jobs::in_parallel("ironstone:sub", tasks) {
+        for result in in_parallel("ironstone:sub", tasks) {
             match result {
                 Ok(part) => {
                     out.files.extend(part.files);

@@ -5,7 +5,7 @@
 
 use base::Comparator;
 
-use super::pick::{Candidate, Plan};
+use crate::picking::{Candidate, Plan};
 use crate::version::TableFile;
 
 /// Number of anchors taken from one file.

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use base::stats::Activity;
 use base::{Comparator, Result, key};
-use table::InternalIterator;
-
-use crate::family::Family;
-use crate::options::CompactionStyle;
-use crate::read::level::LevelIter;
-use crate::read::view::View;
-use crate::version::{TableFile, Version};
 use keyspan::span::{Span, before_versions};
 use memtable::Memtable;
+use table::InternalIterator;
+
+use crate::catalog::family::Family;
+use crate::catalog::view::View;
+use crate::options::CompactionStyle;
+use crate::read::level::LevelIter;
+use crate::version::{TableFile, Version};
 
 /// User keys, both ends inclusive; `None` is unbounded.
 struct Keys<'a> {

@@ -14,6 +14,7 @@
 
 mod place;
 mod prepare;
+pub(crate) mod sst_file_writer;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,16 +25,15 @@ use base::stats::{Activity, HistogramKind};
 use base::{Error, ErrorKind, Result};
 use io::NewNames;
 
-use crate::compaction::exclusive::Exclusive;
-use crate::compaction::stats::Incoming as Added;
-use crate::db::ColumnFamily;
-use crate::family::Family;
-use crate::file_copies::{Made, parent};
-use crate::info_log::Event;
-use crate::listener::{ExternalFileIngestionInfo, FlushReason};
-use crate::maintenance;
+use crate::catalog::family::Family;
+use crate::catalog::job_stats::Incoming as Added;
+use crate::db::{ColumnFamily, Db, maintenance};
+use crate::files::copies::{Made, parent};
+use crate::hooks::listener::{ExternalFileIngestionInfo, FlushReason};
+use crate::info::log::Event;
 use crate::options::FlushOptions;
 use crate::shared::Shared;
+use crate::shared::exclusive::Exclusive;
 use crate::version::Version;
 use crate::version::edit::VersionEdit;
 use crate::write::{admit, submit};
@@ -128,6 +128,42 @@ struct Committed {
     assigned: Vec<Vec<Assigned>>,
     /// The last sequence number that was used before the commit.
     before: u64,
+}
+
+/// Bulk loading.
+impl Db {
+    /// Adds files written by an [`SstFileWriter`](crate::SstFileWriter) to the default column family, as one atomic
+    /// write that is newer than all existing data.
+    ///
+    /// Errors: a file is damaged, is empty, or was not made by an `SstFileWriter` of Ironstone or RocksDB; it was
+    /// written with another comparator or for another column family; the options forbid it. An error leaves the database unchanged.
+    pub fn ingest_external_file(
+        &self,
+        files: &[impl AsRef<Path>],
+        options: &IngestExternalFileOptions,
+    ) -> Result<()> {
+        self.ingest_external_file_cf(&self.default_column_family(), files, options)
+    }
+
+    /// [`Db::ingest_external_file`] into a column family.
+    pub fn ingest_external_file_cf(
+        &self,
+        family: &ColumnFamily,
+        files: &[impl AsRef<Path>],
+        options: &IngestExternalFileOptions,
+    ) -> Result<()> {
+        self.ingest_external_files(&[IngestExternalFileArg {
+            column_family: family.clone(),
+            external_files: files.iter().map(|f| f.as_ref().to_path_buf()).collect(),
+            options: options.clone(),
+        }])
+    }
+
+    /// [`Db::ingest_external_file`] into several column families atomically: after a crash, either all files are
+    /// there or none.
+    pub fn ingest_external_files(&self, args: &[IngestExternalFileArg]) -> Result<()> {
+        ingest(&self.shared, args)
+    }
 }
 
 /// Ingests files into families. An error leaves the database unchanged.

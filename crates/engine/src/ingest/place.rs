@@ -2,11 +2,11 @@
 //! These are RocksDB's rules.
 
 use base::{Comparator, Result, key};
+use keyspan::span::{Span, before_versions};
 use table::InternalIterator;
 
-use crate::read::view::View;
+use crate::catalog::view::View;
 use crate::version::Version;
-use keyspan::span::{Span, before_versions};
 
 /// A level, and whether the file hides older data there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

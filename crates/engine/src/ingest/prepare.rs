@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use base::{Comparator, Error, FileNumber, Result, ValueType, key};
 use io::{OpenHow, SyncKind, WriteSync};
+use keyspan::span::sentinel;
 use table::{InternalIterator, Reader};
 
 use super::IngestExternalFileOptions;
-use crate::family::Family;
-use crate::file_copies::{self, Made};
-use crate::files;
+use crate::catalog::family::Family;
+use crate::files::copies::{self, Made};
+use crate::files::{self};
 use crate::shared::Shared;
 use crate::version::edit::FileMetaData;
-use keyspan::span::sentinel;
 
 /// The first or last entry of a file: user key and type.
 type Point = (Vec<u8>, u8);
@@ -126,18 +126,12 @@ impl Incoming {
         made.add(self.path.clone());
         self.linked = match (options.move_files, options.failed_move_fall_back_to_copy) {
             (false, _) => {
-                file_copies::copy(
-                    fs,
-                    &self.external,
-                    &self.path,
-                    None,
-                    &mut file_copies::at_once,
-                )?;
+                copies::copy(fs, &self.external, &self.path, None, &mut copies::at_once)?;
                 false
             }
             (true, true) => {
-                let none = &mut file_copies::at_once;
-                file_copies::link_or_copy(fs, &self.external, &self.path, none)?
+                let none = &mut copies::at_once;
+                copies::link_or_copy(fs, &self.external, &self.path, none)?
             }
             (true, false) => {
                 fs.hard_link(&self.external, &self.path)?;

@@ -1,8 +1,11 @@
-//! Creating a new database.
+//! Creating a new database, and the families that one lacks.
 
-use crate::families;
+use base::Result;
+
+use crate::db::families;
 use crate::open::Wanted;
 use crate::options::Options;
+use crate::shared::Shared;
 use crate::version::manifest::{Recovered, RecoveredFamily};
 
 /// The recovered state of a new database: only the default family, without any tables.
@@ -23,4 +26,17 @@ pub(super) fn blank(options: &Options, wanted: &Wanted<'_>) -> Recovered {
     };
     out.families.insert(0, default);
     out
+}
+
+/// Creates the families that the caller named and that do not exist.
+pub(super) fn create_missing(db: &Shared, wanted: &Wanted<'_>) -> Result<()> {
+    let Wanted::Listed(list) = wanted else {
+        return Ok(());
+    };
+    for d in *list {
+        if db.catalog.families.load().by_name(&d.name).is_none() {
+            families::create(db, &d.name, &d.options)?;
+        }
+    }
+    Ok(())
 }

@@ -9,31 +9,28 @@ use base::stats::Activity;
 use base::{FileNumber, Result, SequenceNumber};
 
 use super::replay::Replayed;
-use super::{Opening, Wanted, new_secret, seeded};
+use super::{Opening, Wanted, create, new_secret, seeded};
+use crate::background::state::RECOVERY_JOB;
 use crate::catalog::Catalog;
+use crate::catalog::family::{Family, FamilySet};
+use crate::catalog::version_set::{Contents, FileNumbers, VersionSet, next_version};
+use crate::catalog::view::View;
+use crate::commit::Writes;
 use crate::compaction::output::OutputContext;
-use crate::families;
-use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
-use crate::filter::TableCreationReason;
 use crate::flush;
-use crate::info_log::Event;
-use crate::listener::FlushReason;
-use crate::persist;
-use crate::read::view::View;
-use crate::shared::{Parts, Shared};
-use crate::state::RECOVERY_JOB;
-use crate::table_events::Teller;
-use crate::version::VersionSet;
+use crate::hooks::filter::TableCreationReason;
+use crate::hooks::listener::FlushReason;
+use crate::info::events::Teller;
+use crate::info::log::Event;
+use crate::shared::{Parts, Shared, persist};
 use crate::version::edit::VersionEdit;
 use crate::version::manifest::Recovered;
-use crate::version::set::{Contents, FileNumbers, next_version};
 use crate::wal::active::ActiveLog;
 use crate::wal::directory::Directory;
 use crate::wal::log_files::{LogFiles, LogKind, NewLog};
 use crate::wal::{Wal, WalFileKind};
 use crate::write::admit;
-use crate::write::writes::Writes;
 
 /// Which memory limit a family has exceeded during recovery.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,7 +104,7 @@ impl Opening {
             logs: done.logs.into_iter().collect(),
         }));
         if !shared.read_only {
-            families::create_missing(&shared, wanted)?;
+            create::create_missing(&shared, wanted)?;
             persist::write_options_file(&shared)?;
             remove_leftovers(&shared)?;
             admit::debt_changed(&shared);

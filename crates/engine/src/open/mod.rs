@@ -16,6 +16,7 @@
 //! overwrites nothing.
 
 mod create;
+pub(crate) mod destroy;
 mod install;
 mod replay;
 mod secondary;
@@ -29,29 +30,28 @@ use base::stats::Activity;
 use base::sync::ranked;
 use base::{Comparator, Error, FileNumber, Result};
 use io::FileSystem;
+use memtable::WriteBuffers;
 
-use crate::db::Db;
-use crate::families;
-use crate::family::{Family, FamilySet};
-use crate::file_copies::parent;
+use crate::background::compressors::CompressionPool;
+use crate::background::parallel::map_parallel;
+use crate::catalog::family::{Family, FamilySet};
+use crate::catalog::version_set::{FileNumbers, Tables};
+use crate::db::{Db, families};
+use crate::files::copies::parent;
 use crate::files::{self, FileKind};
-use crate::info_log::{InfoLog, Rolling};
-use crate::jobs::{self, CompressionPool};
+use crate::info::dump;
+use crate::info::log::{InfoLog, Rolling};
 use crate::locks;
-use crate::options::dump;
 use crate::options::memory::Budget;
-use crate::options::sanitize;
-use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options};
+use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options, sanitize};
 use crate::shared::new_instance;
 use crate::version::edit::{NewFile, VersionEdit};
 use crate::version::manifest::{self, Recovered, RecoveredFamily};
-use crate::version::set::{FileNumbers, Tables};
 use crate::version::table_cache::TableCache;
 use crate::version::version::Janitor;
 use crate::version::{TableFile, Version};
 use crate::wal::location::Location;
 use crate::wal::unit::check_tail_policy;
-use memtable::WriteBuffers;
 
 pub(crate) use secondary::{catch_up, check_no_logs, open_secondary};
 
@@ -70,6 +70,91 @@ pub(crate) enum Wanted<'a> {
 const DEFAULT_CACHE_BYTES: usize = 32 << 20;
 /// The most threads that compress blocks, over all tables that are being written.
 const COMPRESSION_THREADS_MAX: usize = 64;
+
+/// Opening.
+impl Db {
+    /// Opens a database that has only the default column family, or creates one.
+    ///
+    /// Errors: the database does not exist and `create_if_missing` is false; it has more column families; another
+    /// process or handle has it open (`Busy`, naming the holder); its files are damaged.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let default = ColumnFamilyDescriptor::new(families::DEFAULT, options.cf.clone());
+        Self::open_cf(path, options, &[default])
+    }
+
+    /// Opens a database with these column families. Every family of the database must be listed. Families that do
+    /// not exist are created if `create_missing_column_families` is set.
+    pub fn open_cf(
+        path: impl AsRef<Path>,
+        options: &Options,
+        families: &[ColumnFamilyDescriptor],
+    ) -> Result<Self> {
+        open(path.as_ref(), options, &Wanted::Listed(families), false)
+    }
+
+    /// Opens a database with all of its column families, each with `options.cf`. A family that was written with a
+    /// built-in comparator is opened with that comparator.
+    pub fn open_all(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        open(path.as_ref(), options, &Wanted::All, false)
+    }
+
+    /// Like [`Db::open_all`], but changes nothing: it takes no lock and writes nothing, and writes fail. The logs
+    /// are replayed into memory. Later writes of another process are not visible.
+    pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        open(path.as_ref(), options, &Wanted::All, true)
+    }
+
+    /// Like [`Db::open_read_only`], with options for each column family. Every family of the database must be
+    /// listed.
+    pub fn open_cf_read_only(
+        path: impl AsRef<Path>,
+        options: &Options,
+        families: &[ColumnFamilyDescriptor],
+    ) -> Result<Self> {
+        open(path.as_ref(), options, &Wanted::Listed(families), true)
+    }
+
+    /// The names of the column families of a database, which need not be open.
+    pub fn list_column_families(path: impl AsRef<Path>, env: &Env) -> Result<Vec<String>> {
+        list_column_families(path.as_ref(), env)
+    }
+
+    /// [`Db::open_read_only`]. Errors: also `Corruption` if `error_if_wal_file_exists` is set and there is a log.
+    /// Data that is only in logs would have to be replayed into memory.
+    pub fn open_for_read_only(
+        path: impl AsRef<Path>,
+        options: &Options,
+        error_if_wal_file_exists: bool,
+    ) -> Result<Self> {
+        if error_if_wal_file_exists {
+            check_no_logs(path.as_ref(), options)?;
+        }
+        Self::open_read_only(path, options)
+    }
+
+    /// Opens a database for reading that another instance, the primary, may have open. All data that the primary
+    /// has written is visible, including data that is only in its logs. [`Db::try_catch_up_with_primary`] makes
+    /// later writes visible. Messages go to LOG in `secondary_path`; nothing else is written.
+    ///
+    /// An iterator keeps its view. A snapshot does not keep the primary from deleting old versions: its contents
+    /// change when this instance catches up.
+    pub fn open_as_secondary(
+        path: impl AsRef<Path>,
+        secondary_path: impl AsRef<Path>,
+        options: &Options,
+    ) -> Result<Self> {
+        open_secondary(path.as_ref(), secondary_path.as_ref(), options)
+    }
+
+    /// Makes visible what the primary has written since this instance was opened or last caught up, including new
+    /// column families. Open tables stay open; logs are read from their start.
+    ///
+    /// Errors: the database is open for writing; `TryAgain` if the primary changes its files too fast. After an
+    /// error, the previous state stays visible.
+    pub fn try_catch_up_with_primary(&self) -> Result<()> {
+        catch_up(&self.shared)
+    }
+}
 
 /// Opens or creates the database in `dir`.
 pub(crate) fn open(
@@ -455,7 +540,7 @@ impl Opening {
     ) -> Result<Vec<(usize, Arc<TableFile>)>> {
         let threads = self.options.db.max_file_opening_threads.unsigned_abs() as usize;
         let all: Vec<_> = family.files.iter().collect();
-        jobs::map_parallel("open", threads, &all, |&(&(level, number), meta)| {
+        map_parallel("open", threads, &all, |&(&(level, number), meta)| {
             if meta.path_id != 0 {
                 return Err(Error::not_supported("table files in a second db_path").file(manifest));
             }

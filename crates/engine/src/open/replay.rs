@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 
 use base::{Error, FileNumber, Result};
 use io::OpenHow;
-
-use super::Opening;
-use crate::batch::WriteBatch;
-use crate::family::FamilySet;
-use crate::files::{self, FileKind};
-use crate::info_log::Event;
-use crate::state::RECOVERY_JOB;
-use crate::version::manifest::Recovered;
-use crate::write::apply::{Inserter, Replay};
 use log::chain::Stage;
 use log::{Chain, RecoveryMode};
+
+use super::Opening;
+use crate::background::state::RECOVERY_JOB;
+use crate::batch::WriteBatch;
+use crate::catalog::family::FamilySet;
+use crate::files::{self, FileKind};
+use crate::info::log::Event;
+use crate::version::manifest::Recovered;
+use crate::write::apply::{Inserter, Replay};
 
 /// A batch begins with its sequence number and its record count.
 const BATCH_HEADER: usize = 12;

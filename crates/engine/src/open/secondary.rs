@@ -15,10 +15,10 @@ use std::sync::Arc;
 use base::{Error, ErrorKind, FileNumber, Result};
 
 use super::{Opening, Wanted, look};
+use crate::catalog::family::FamilySet;
 use crate::db::Db;
-use crate::family::FamilySet;
 use crate::files::{self, FileKind};
-use crate::info_log::{InfoLog, Rolling};
+use crate::info::log::{InfoLog, Rolling};
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::version::manifest::{self, Recovered, RecoveredFamily};

@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
     use crate::options::Options;
-    use crate::write_buffer_manager::WriteBufferManager;
+    use crate::options::write_buffer_manager::WriteBufferManager;
 
     fn limited(bytes: u64) -> Options {
         let mut options = Options::default();

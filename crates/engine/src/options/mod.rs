@@ -17,7 +17,6 @@ mod cf;
 pub mod codec;
 mod compaction;
 mod db;
-pub(crate) mod dump;
 mod kept;
 mod keys;
 pub(crate) mod latest;
@@ -27,6 +26,7 @@ mod read_write;
 pub mod rocksdb;
 pub(crate) mod sanitize;
 pub(crate) mod text;
+pub(crate) mod write_buffer_manager;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -35,16 +35,16 @@ use base::clock::{Clock, SystemClock};
 use base::merge::MergeOperator;
 use base::options::OptionTable;
 use base::stats::Statistics;
+use base::threads::{SystemThreads, Threads};
 use base::{Comparator, Error, Result, SliceTransform};
 use io::RateLimiter;
 use log::RecoveryMode;
 use table::{BlockCache, CompressionType, TableOptions};
 
-use crate::compaction::partitioner::SstPartitionerFactory;
-use crate::filter::{CompactionFilter, CompactionFilterFactory};
-use crate::listener::Listeners;
-use crate::write_buffer_manager::WriteBufferManager;
-use base::threads::{SystemThreads, Threads};
+use crate::hooks::filter::{CompactionFilter, CompactionFilterFactory};
+use crate::hooks::listener::Listeners;
+use crate::hooks::partitioner::SstPartitionerFactory;
+use crate::options::write_buffer_manager::WriteBufferManager;
 use rocksdb::{DB_SECTION, TABLE_SECTION};
 
 pub use cf::{CfOptions, CompressionOptions};

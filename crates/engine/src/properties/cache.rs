@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::text;
-use crate::family::Family;
+use crate::catalog::family::Family;
 use crate::shared::Shared;
 
 /// The roles of entries under RocksDB's names, in RocksDB's order.

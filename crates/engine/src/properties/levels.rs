@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 
 use super::text::{self, GB, MB, count, rate, seconds};
 use super::{cache, stalls};
-use crate::compaction::candidates;
-use crate::compaction::stats::{LevelStats, Told};
-use crate::family::Family;
+use crate::catalog::family::Family;
+use crate::catalog::job_stats::{LevelStats, Told};
+use crate::picking::candidates;
 use crate::shared::Shared;
 
 const COLUMNS: &str = "    Files   Size     Score Read(GB)  Rn(GB) Rnp1(GB) Write(GB) \

@@ -7,9 +7,9 @@ use base::metrics::{Kind, Metrics};
 
 use super::numbers::{self, Ask, Number, Scope};
 use super::writes;
-use crate::compaction::candidates;
-use crate::compaction::stats::LevelStats;
-use crate::family::Family;
+use crate::catalog::family::Family;
+use crate::catalog::job_stats::LevelStats;
+use crate::picking::candidates;
 use crate::shared::Shared;
 
 /// A metric of a level: name, kind, help text, and the function that reads it.

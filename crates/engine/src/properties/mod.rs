@@ -26,7 +26,7 @@ mod writes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::family::Family;
+use crate::catalog::family::Family;
 use crate::shared::Shared;
 use crate::version::Version;
 use numbers::{Ask, Number, Scope};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::tables;
-use crate::compaction::candidates;
-use crate::family::Family;
+use crate::catalog::family::Family;
+use crate::catalog::view::View;
 use crate::options::CompactionStyle;
-use crate::read::view::View;
+use crate::picking::candidates;
 use crate::shared::Shared;
 use crate::write::admit;
 

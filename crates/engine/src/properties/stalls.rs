@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::family::Family;
+use crate::catalog::family::Family;
 use crate::shared::Shared;
 
 /// The counts of a family: `rocksdb.cf-write-stall-stats`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::stalls;
 use super::text::{self, GB, MB, count, rate, seconds};
-use crate::db_stats::Counts;
+use crate::info::stats::Counts;
 use crate::shared::Shared;
 
 /// The text of the property. The interval begins at the previous call.

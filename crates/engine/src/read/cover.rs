@@ -12,9 +12,9 @@
 use std::sync::Arc;
 
 use base::{Comparator, SequenceNumber, key};
+use keyspan::fragments::{self, Fragments, Window};
 
 use crate::version::TableFile;
-use keyspan::fragments::{self, Fragments, Window};
 
 /// The tombstones of one source.
 pub(crate) enum Lists {

@@ -21,11 +21,11 @@ use base::perf::{self, PerfCounter};
 use base::stats::{Activity, HistogramKind, Ticker};
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
-use super::view::View;
-use crate::entity::WideColumns;
-use crate::family::Family;
+use crate::catalog::family::Family;
+use crate::catalog::view::View;
 use crate::options::{ContinueCallback, ReadOptions, ReadTier};
 use crate::shared::Shared;
+use crate::values::entity::WideColumns;
 use crate::values::{self, Base, Stored, no_operator, visible_value};
 use crate::version::{TableFile, Version};
 

@@ -25,8 +25,8 @@ use table::InternalIterator;
 use super::merging::MergingIter;
 use super::prefix::Scope;
 use super::sources::Origin;
-use crate::entity::WideColumns;
 use crate::options::ReadOptions;
+use crate::values::entity::WideColumns;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {

@@ -14,6 +14,5 @@ pub(crate) mod iter;
 pub(crate) mod level;
 pub(crate) mod merging;
 pub(crate) mod prefix;
-pub(crate) mod snapshot;
 pub(crate) mod sources;
-pub(crate) mod view;
+pub(crate) mod updates;

@@ -14,11 +14,11 @@ use table::InternalIterator;
 use super::cover::{Cover, Lists};
 use super::level::LevelIter;
 use super::merging::MergingIter;
-use super::snapshot::Snapshot;
-use super::view::View;
-use crate::family::Family;
+use crate::catalog::family::Family;
+use crate::catalog::view::View;
 use crate::options::{ReadOptions, ReadTier};
 use crate::shared::Shared;
+use crate::shared::snapshot::Snapshot;
 use crate::version::{TableFile, Version};
 
 /// Where the content of an iterator comes from.

@@ -10,7 +10,6 @@
 
 pub mod edit;
 pub(crate) mod manifest;
-pub(crate) mod set;
 pub(crate) mod table_cache;
 #[expect(
     clippy::module_inception,
@@ -18,5 +17,4 @@ pub(crate) mod table_cache;
 )]
 pub(crate) mod version;
 
-pub(crate) use set::VersionSet;
 pub(crate) use version::{TableFile, Version};

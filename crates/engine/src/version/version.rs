@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering as Atomic};
 
 use base::sync::{Mutex, PoisonError, ranked};
 use base::{Comparator, Error, FileNumber, Result, SequenceNumber, key};
+use keyspan::clip::FileTombstones;
+use keyspan::fragments::covering;
+use keyspan::span;
 use table::Properties;
 
 use super::edit::{FileMetaData, VersionEdit};
 use super::table_cache::{Opened, Slot};
 use crate::locks;
-use keyspan::clip::FileTombstones;
-use keyspan::fragments::covering;
-use keyspan::span;
 
 /// Collects the paths of files that nothing refers to any more.
 #[derive(Debug)]

@@ -13,14 +13,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::clock::Clock;
 use base::{FileNumber, Result};
 use io::{File, FileSystem, NewNames, OpenHow, SyncKind};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::files::{self, FileKind};
-use crate::info_log::InfoLog;
+use crate::info::log::InfoLog;
 use crate::options::Options;
 
 /// Name of the directory of archived logs, beside the logs. RocksDB's.
@@ -209,7 +209,7 @@ struct Archived {
 }
 
 /// A reader that ends at the first place where something is wrong.
-pub(super) fn plain_reader(file: Arc<dyn File>, number: FileNumber) -> log::Reader {
+pub(crate) fn plain_reader(file: Arc<dyn File>, number: FileNumber) -> log::Reader {
     let options = log::ReaderOptions {
         mode: log::RecoveryMode::PointInTimeRecovery,
         fences: false,

@@ -22,7 +22,7 @@ use io::{File, FileSystem, OpenHow};
 use super::archive::{ARCHIVE, Archive, plain_reader};
 use crate::batch::HEADER_LEN;
 use crate::files::{self, FileKind};
-use crate::info_log::InfoLog;
+use crate::info::log::InfoLog;
 use crate::locks;
 use crate::options::Options;
 
@@ -101,7 +101,7 @@ pub(crate) enum Fate {
 pub(crate) struct Pinned {
     directory: Arc<Directory>,
     number: FileNumber,
-    pub(super) file: Arc<dyn File>,
+    pub(crate) file: Arc<dyn File>,
 }
 
 impl Drop for Pinned {

@@ -11,14 +11,13 @@
 //! becomes of a group, or of a flight that fails, is decided by the write path (`write/submit.rs`, `write/rotate.rs`).
 
 pub(crate) mod active;
-mod archive;
+pub(crate) mod archive;
 pub(crate) mod device;
 pub(crate) mod directory;
 pub(crate) mod location;
 pub(crate) mod log_files;
 pub(crate) mod pace;
 pub(crate) mod unit;
-pub(crate) mod updates;
 
 use std::sync::Arc;
 use std::time::Duration;

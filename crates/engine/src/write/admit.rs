@@ -3,7 +3,7 @@
 //!
 //! The fast path is two loads. A thread that fills a memtable or meets an error raises [`Attention`];
 //! only then does the leader look closer. [`Stall::is_shaping`] is true while there is any debt: the
-//! leader then spends from an allowance, and asks the controller ([`super::stall`]) when the allowance is
+//! leader then spends from an allowance, and asks the controller ([`crate::commit::write_controller`]) when the allowance is
 //! used up, about once per millisecond.
 //!
 //! Every operation that changes the debt (a rotation, a flush, a compaction, a change of the set of
@@ -14,116 +14,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::stats::{HistogramKind, Ticker};
-use base::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
-use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
-
-use super::group::Lead;
-use super::order::Closed;
-use super::plan::{Patience, Plan};
-use super::stall::{self, Change, Controller, Counts, Debt, Limits};
-use crate::compaction::candidates::pending_compaction_bytes;
-use crate::family::{Family, FamilySet};
-use crate::info_log::Event;
-use crate::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
-use crate::locks;
-use crate::shared::Shared;
-use crate::state::check_not_canceled;
 use memtable::WriteBuffers;
 
-/// A flag that the write path checks once per group.
-#[derive(Default)]
-pub(crate) struct Attention(AtomicBool);
-
-impl Attention {
-    pub(crate) fn raise(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    #[inline]
-    fn raised(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    fn clear(&self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
-/// What writers know of the debt.
-pub(crate) struct Stall {
-    shaping: AtomicBool,
-    /// The worst [`WriteStallCondition`] of all families.
-    condition: AtomicU8,
-    /// Bytes that may be written before the controller is asked.
-    allowance: AtomicI64,
-    controller: Mutex<Controller>,
-    /// How often the write-buffer manager stopped this database's writers.
-    memory_stops: AtomicU64,
-}
-
-impl Stall {
-    pub(crate) fn new(delayed_write_rate: u64) -> Self {
-        Self {
-            shaping: AtomicBool::new(false),
-            condition: AtomicU8::new(0),
-            allowance: AtomicI64::new(0),
-            controller: ranked(locks::STALLS, Controller::new(delayed_write_rate)),
-            memory_stops: AtomicU64::new(0),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Controller> {
-        self.controller
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    #[inline]
-    fn is_shaping(&self) -> bool {
-        self.shaping.load(Ordering::Acquire)
-    }
-
-    fn publish(&self, controller: &Controller) {
-        let (condition, _) = controller.worst();
-        self.condition.store(condition as u8, Ordering::Release);
-        self.shaping
-            .store(controller.is_shaping(), Ordering::Release);
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.condition.load(Ordering::Acquire) == WriteStallCondition::Stopped as u8
-    }
-
-    fn is_normal(&self) -> bool {
-        self.condition.load(Ordering::Acquire) == WriteStallCondition::Normal as u8
-    }
-
-    /// Whether writers wait.
-    pub(crate) fn writes_stopped(&self) -> bool {
-        self.is_stopped()
-    }
-
-    /// Whether writers are slowed down by RocksDB's rules.
-    pub(crate) fn writes_delayed(&self) -> bool {
-        self.condition.load(Ordering::Acquire) == WriteStallCondition::Delayed as u8
-    }
-
-    /// Changes `delayed_write_rate`.
-    pub(crate) fn set_delayed_write_rate(&self, rate: u64) {
-        self.lock().set_delayed_write_rate(rate);
-    }
-
-    /// How often the family was found delayed or stopped.
-    pub(crate) fn counts(&self, family: u32) -> Counts {
-        self.lock().counts(family)
-    }
-
-    /// How often the write-buffer manager stopped this database's writers.
-    pub(crate) fn memory_stops(&self) -> u64 {
-        self.memory_stops.load(Ordering::Relaxed)
-    }
-}
+use crate::background::state::check_not_canceled;
+use crate::catalog::family::{Family, FamilySet};
+use crate::commit::group::Lead;
+use crate::commit::order::Closed;
+use crate::commit::plan::{Patience, Plan};
+use crate::commit::write_controller::{self, Change, Debt, Limits};
+use crate::hooks::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
+use crate::info::log::Event;
+use crate::picking::candidates::pending_compaction_bytes;
+use crate::shared::Shared;
 
 /// Lets a group of `bytes` through, after rotating memtables and waiting as needed.
 #[inline]
@@ -556,7 +460,8 @@ pub(crate) fn has_room(family: &Family) -> bool {
         && debt.l0_files < limits.l0_compaction;
     debt.immutable += 1;
     debt.l0_files += 1;
-    idle || family.is_dropped() || stall::judge(&debt, &limits).0 == WriteStallCondition::Normal
+    idle || family.is_dropped()
+        || write_controller::judge(&debt, &limits).0 == WriteStallCondition::Normal
 }
 
 fn debt_of(family: &Family) -> Debt {

@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use base::{Error, Result, SequenceNumber, ValueType, key};
+use memtable::{self, Prepared};
 
 use crate::batch::{Record, WriteBatch};
-use crate::entity;
-use crate::family::{Family, FamilySet};
-use crate::read::view::View;
+use crate::catalog::family::{Family, FamilySet};
+use crate::catalog::view::View;
 use crate::shared::Shared;
-use crate::values::{self, Base, Stored};
+use crate::values::{self, Base, Stored, entity};
 use crate::version::Version;
-use memtable::{self, Prepared};
 
 /// Where the records of a batch go.
 pub(crate) trait Target {

@@ -13,15 +13,13 @@ use std::time::Duration;
 
 use base::{Error, ErrorKind, Result};
 
-use super::pipeline;
-use super::plan::Plan;
-use super::submit;
-
+use super::{pipeline, submit};
 use crate::batch::WriteBatch;
-use crate::listener;
+use crate::commit::plan::Plan;
+use crate::hooks::listener;
 use crate::options::WriteOptions;
-use crate::resume::AfterFullDevice;
 use crate::shared::Shared;
+use crate::shared::resume::AfterFullDevice;
 use crate::watermark::Watermark;
 
 /// Interval at which the thread checks whether the device still answers.

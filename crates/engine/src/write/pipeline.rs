@@ -42,14 +42,14 @@ use base::{Error, Result};
 
 use super::admit::{admit, at_the_gate, check_patience, give_way};
 use super::apply::{self, Inserter, NewWrites};
-use super::group::{Group, Lead, Parallel, Queue, Request, Turn};
-use super::order::Ticket;
-use super::plan::{Patience, Plan};
 use super::submit::{self, Flying, Logged};
 use crate::batch::WriteBatch;
-use crate::family::FamilySet;
+use crate::catalog::family::FamilySet;
+use crate::commit::group::{Group, Lead, Parallel, Queue, Request, Turn};
+use crate::commit::order::Ticket;
+use crate::commit::plan::{Patience, Plan};
+use crate::hooks::outbox;
 use crate::options::WriteOptions;
-use crate::outbox;
 use crate::shared::Shared;
 
 /// In groups of at least this many records, each member inserts its own batch. With fewer records, the

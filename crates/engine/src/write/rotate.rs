@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use base::sync::atomic::Ordering;
 use base::{ErrorKind, FileNumber, Result};
+use memtable::Memtable;
 
 use super::admit;
-use super::plan::Patience;
-use crate::family::{Family, FamilySet};
-use crate::listener::MemTableInfo;
-use crate::outbox;
-use crate::read::view::View;
+use crate::catalog::family::{Family, FamilySet};
+use crate::catalog::view::View;
+use crate::commit::plan::Patience;
+use crate::hooks::listener::MemTableInfo;
+use crate::hooks::outbox;
 use crate::shared::{MENDING, Shared};
 use crate::wal::active::{ActiveLog, Guard};
 use crate::wal::log_files::LogKind;
 use crate::wal::read_only;
-use memtable::Memtable;
 
 /// A family is idle if its active memtable has less than 1/`IDLE_PART` of its write buffer and nothing of
 /// it is being flushed. Idle families are flushed only if the logs that they keep are `IDLE_PART` times

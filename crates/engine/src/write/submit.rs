@@ -15,9 +15,9 @@ use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, Result};
 use io::SyncKind;
 
-use super::group::{Group, Lead};
-use super::order::Ticket;
-use super::plan::Patience;
+use crate::commit::group::{Group, Lead};
+use crate::commit::order::Ticket;
+use crate::commit::plan::Patience;
 use crate::shared::{MENDING, Shared};
 use crate::wal::active::{ActiveLog, Guard, LogFlight};
 use crate::wal::{LogStep, read_only};

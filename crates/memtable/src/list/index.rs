@@ -30,7 +30,6 @@ use base::sync::{Memory, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Comparator, key};
 
 use super::{Arena, Entry, LINE, Target, prefetch};
-
 use crate::locks;
 
 /// Slots of a block: with the header, a block fills thirteen cache lines. In models, blocks are split after

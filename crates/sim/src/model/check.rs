@@ -4,7 +4,7 @@ use base::rng::Rng;
 use ironstone::{ColumnFamily, Db, DbIterator, ReadOptions};
 
 use super::store::Family;
-use crate::content;
+use crate::oracle::content;
 
 type Check = Result<(), String>;
 

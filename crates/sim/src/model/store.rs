@@ -170,8 +170,8 @@ impl Family {
         out
     }
 
-    /// The content, as [`crate::content::family`] gives it.
-    pub(crate) fn pairs(&self) -> crate::content::Pairs {
+    /// The content, as [`crate::oracle::content::family`] gives it.
+    pub(crate) fn pairs(&self) -> crate::oracle::content::Pairs {
         let own = |(k, v): &(&[u8], &[u8])| (k.to_vec(), v.to_vec());
         self.entries(None, None).iter().map(own).collect()
     }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use base::{Error, ErrorKind, Result};
 
-use crate::content::{FamilyContent, Pairs};
+use crate::oracle::content::{FamilyContent, Pairs};
 
 /// Whether `ldb` and `sst_dump` are installed; says so on standard error if they are not.
 pub fn available() -> bool {

@@ -7,9 +7,9 @@ use ironstone::{
 };
 
 use super::{Act, Side, Step};
-use crate::content::{FamilyContent, everything};
 use crate::model::setup::for_family;
 use crate::model::store::{Change, Family, FileContent};
+use crate::oracle::content::{FamilyContent, everything};
 
 pub(super) struct Ironstone {
     db: Db,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use base::rng::Rng;
 
 use super::{Act, Side, Step};
-use crate::content::FamilyContent;
 use crate::model::setup::Setup;
 use crate::model::store::{Change, Family, FileContent};
+use crate::oracle::content::FamilyContent;
 use crate::oracle::{Cf, Library, RocksDb, RocksIngest, RocksOptions, RocksSstFileWriter};
 
 pub(super) struct Rocks {

@@ -14,9 +14,9 @@ use ironstone::{
     BackupEngine, BackupEngineOptions, CreateBackupOptions, Db, Env, ErrorKind, Options,
     RestoreOptions,
 };
-use sim::content::{FamilyContent, difference, everything};
 use sim::dirs;
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
+use sim::oracle::content::{FamilyContent, difference, everything};
 use sim::oracle::{self, RocksBackupEngine, RocksDb, ldb};
 
 fn options() -> Options {

@@ -11,8 +11,8 @@ use ironstone::{
     Db, ExportImportFilesMetaData, ImportColumnFamilyOptions, LiveFileMetaData,
     LiveFilesStorageInfoOptions, Options, SizeApproximationOptions, WriteBatch, WriteOptions,
 };
-use sim::content::{FamilyContent, difference, everything};
 use sim::dirs;
+use sim::oracle::content::{FamilyContent, difference, everything};
 use sim::oracle::{self, RocksDb, RocksExport, ldb};
 
 fn options() -> Options {
@@ -242,7 +242,7 @@ fn a_family_is_exported_and_imported() {
     let import =
         |name: &str| second.create_column_family_with_import(name, &options().cf, &how, &metadata);
     let cf = import("imported").unwrap();
-    assert_eq!(&sim::content::family(&second, &cf).unwrap(), want);
+    assert_eq!(&sim::oracle::content::family(&second, &cf).unwrap(), want);
     assert!(import("imported").is_err());
     second.put_cf(&cf, "00000", "newer").unwrap();
     assert_eq!(second.get_cf(&cf, "00000").unwrap().unwrap(), b"newer");
@@ -328,7 +328,7 @@ fn rocksdb_imports_our_export_and_we_import_its() {
         .iterator_cf(rocks.cf("imported").unwrap())
         .collect_all()
         .unwrap();
-    assert_eq!(sim::content::pair_difference(&want, &have), None);
+    assert_eq!(sim::oracle::content::pair_difference(&want, &have), None);
     // And back again, with the files that RocksDB exports.
     let cf = rocks.cf("imported").unwrap();
     rocks.put_cf(cf, b"00000", b"newer").unwrap();
@@ -356,8 +356,8 @@ fn rocksdb_imports_our_export_and_we_import_its() {
     let cf = db
         .create_column_family_with_import("back", &options().cf, &how, &metadata)
         .unwrap();
-    let have = sim::content::family(&db, &cf).unwrap();
-    assert_eq!(sim::content::pair_difference(&want, &have), None);
+    let have = sim::oracle::content::family(&db, &cf).unwrap();
+    assert_eq!(sim::oracle::content::pair_difference(&want, &have), None);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use ironstone::{
     CompressionType, Db, ErrorKind, Options, PartitionerContext, PartitionerRequest,
     SstPartitioner, SstPartitionerFactory, SstPartitionerFixedPrefix,
 };
-use sim::content::everything;
+use sim::oracle::content::everything;
 use sim::oracle::{self, Library, RocksDb, RocksOptions};
 use sim::{corpus, dirs};
 

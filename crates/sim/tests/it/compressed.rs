@@ -8,10 +8,10 @@ use base::rng::Rng;
 use io::FileSystem;
 use ironstone::{Db, Options, WriteOptions};
 use log::RecoveryMode;
-use sim::content::everything;
 use sim::dirs::{self, State};
 use sim::disk::{Act, Config, SimDisk};
 use sim::frozen::{self, Frozen};
+use sim::oracle::content::everything;
 use sim::oracle::{self, RocksDb, RocksOptions, ldb};
 
 use crate::rot;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ironstone::{Db, ErrorKind, Options};
-use sim::content::{FamilyContent, difference, everything};
 use sim::corpus::{Entry, entries};
 use sim::dirs;
+use sim::oracle::content::{FamilyContent, difference, everything};
 use sim::oracle::{self, ldb};
 
 /// One line for each scenario or database: `name`, or `name | why not | words of the error`.

@@ -12,7 +12,7 @@ use ironstone::options::CompactionPri;
 use ironstone::version::edit::VersionEdit;
 use ironstone::{Db, Options, files};
 use sim::oracle::{self, RocksDb};
-use sim::{content, dirs};
+use sim::{dirs, oracle::content};
 
 fn in_turn() -> Options {
     let mut o = Options::default();

@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use ironstone::{Comparator, Db, Error, Options};
-use sim::content::{FamilyContent, everything};
 use sim::dirs::{self, State};
+use sim::oracle::content::{FamilyContent, everything};
 use table::{ChecksumType, CompressionType};
 
 /// A small database with tables and a log in two families, as it is on disk after its close.

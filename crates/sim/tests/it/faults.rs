@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ironstone::{Db, Options, Result, WriteOptions};
-use sim::content::{everything, pair_difference};
 use sim::dirs;
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
+use sim::oracle::content::{everything, pair_difference};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;

@@ -7,8 +7,8 @@ use ironstone::{
     CompactionFilter, CompactionFilterFactory, Db, FilterContext, FilterDecision, FilterValue,
     Options, ReadOptions, TableCreationReason,
 };
-use sim::content::everything;
 use sim::dirs;
+use sim::oracle::content::everything;
 
 /// Drops values `drop`, panics on values `panic`, counts the rest.
 #[derive(Default)]

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use ironstone::{Db, ErrorKind, Options};
-use sim::content::everything;
 use sim::dirs::{self, State};
+use sim::oracle::content::everything;
 use sim::oracle::{self, Library, RocksDb};
 
 /// Writes one record of a kind among plain ones, in the log or in a table.

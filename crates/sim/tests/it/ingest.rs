@@ -8,9 +8,9 @@ use ironstone::{
     Comparator, Db, ErrorKind, IngestExternalFileArg, IngestExternalFileOptions, Options,
     ReadOptions, SstFileWriter,
 };
-use sim::content::{difference, everything, forward};
 use sim::dirs;
 use sim::disk::SimDisk;
+use sim::oracle::content::{difference, everything, forward};
 use sim::oracle::{self, RocksDb, RocksIngest, RocksSstFileWriter, ldb};
 
 fn options() -> Options {
@@ -51,7 +51,7 @@ fn levels(db: &Db) -> Vec<usize> {
     all.iter().map(|f| f.level).collect()
 }
 
-fn check_with_rocksdb(what: &str, dir: &Path, want: &[sim::content::FamilyContent]) {
+fn check_with_rocksdb(what: &str, dir: &Path, want: &[sim::oracle::content::FamilyContent]) {
     if let Some(lib) = oracle::rocksdb() {
         let have = oracle::scan(&lib, dir, |_| Ok(lib.options())).unwrap();
         assert_eq!(difference(want, &have), None, "{what}: librocksdb");

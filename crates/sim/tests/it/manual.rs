@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ironstone::{BottommostLevelCompaction, CompactRangeOptions, CompactionStyle, Db, Options};
-use sim::content::everything;
 use sim::dirs;
+use sim::oracle::content::everything;
 use sim::oracle::{self, Library, RocksDb, RocksOptions};
 
 /// The tree at the start: the level of each file and its keys, from the oldest file on.

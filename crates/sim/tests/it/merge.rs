@@ -9,8 +9,8 @@ use base::rng::Rng;
 use ironstone::{
     ColumnFamilyOptions, Db, ErrorKind, MergeOperator, Options, ReadOptions, WriteBatch,
 };
-use sim::content::{difference, everything};
 use sim::dirs;
+use sim::oracle::content::{difference, everything};
 use sim::oracle::{self, Library, RocksDb, RocksOptions};
 
 fn options(operator: &str) -> Options {

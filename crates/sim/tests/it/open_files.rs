@@ -11,7 +11,7 @@ use base::rng::Rng;
 use base::stats::{Statistics, Ticker};
 use ironstone::options::ReadTier;
 use ironstone::{Db, Options, ReadOptions};
-use sim::{content, dirs};
+use sim::{dirs, oracle::content};
 
 const TABLES: u64 = 60;
 const KEYS: u64 = 50;

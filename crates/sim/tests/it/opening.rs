@@ -16,7 +16,7 @@ use ironstone::{Db, IngestExternalFileOptions, Options, SstFileWriter, WriteBatc
 use sim::disk::{Config, SimDisk};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use sim::oracle::{self, RocksDb};
-use sim::{content, dirs};
+use sim::{dirs, oracle::content};
 
 const TABLES: usize = 5000;
 

@@ -9,9 +9,9 @@ use base::coding::put_slice;
 use io::{FileSystem, OpenHow, posix::Posix};
 use ironstone::{Db, Options};
 use log::{End, Fence, LogOptions, Note, Reader, ReaderOptions, Writer};
-use sim::content::everything;
 use sim::dirs::{self, State};
 use sim::frozen::{self, Frozen};
+use sim::oracle::content::everything;
 use sim::oracle::{self, RocksDb};
 
 use crate::rot::{Logs, PUTS, Tally, open_and_judge, options};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use base::rng::Rng;
 use ironstone::{Db, ErrorKind, Options, ReadOptions, Snapshot, WriteBatch};
-use sim::content::{self, Pairs, pair_difference};
 use sim::dirs;
+use sim::oracle::content::{self, Pairs, pair_difference};
 use sim::oracle::{self, Library, RocksDb, ldb};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;

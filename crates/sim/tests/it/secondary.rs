@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ironstone::{CompactionOptions, Db, Options, ReadOptions, WriteBatch};
-use sim::content::{difference, everything};
 use sim::dirs;
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
+use sim::oracle::content::{difference, everything};
 use sim::oracle::{self, RocksDb};
 
 fn options() -> Options {

@@ -10,9 +10,9 @@ use base::rng::Rng;
 use io::posix::Posix;
 use io::{FileSystem, OpenHow};
 use ironstone::{CompressionType, Db, Options};
-use sim::content::{everything, pair_difference};
+use sim::oracle::content::{everything, pair_difference};
 use sim::oracle::{self, Library, RocksDb, ldb};
-use sim::{content, dirs};
+use sim::{dirs, oracle::content};
 use table::{Reader, ReaderOptions};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

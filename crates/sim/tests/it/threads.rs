@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::rng::Rng;
 use ironstone::{ColumnFamily, Db, Options, ReadOptions, WriteBatch, WriteOptions};
-use sim::content::{everything, forward};
 use sim::dirs;
+use sim::oracle::content::{everything, forward};
 
 const WRITERS: u64 = 4;
 const BATCHES: u64 = 4000;

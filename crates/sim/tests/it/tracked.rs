@@ -4,8 +4,8 @@ use std::path::Path;
 
 use ironstone::options::{WalIoMode, WalTailPolicy};
 use ironstone::{Db, Options, WriteOptions};
-use sim::content::everything;
 use sim::dirs::{self, State};
+use sim::oracle::content::everything;
 use sim::oracle::{self, RocksDb, RocksOptions, ldb};
 
 const OPTION: &str = "track_and_verify_wals_in_manifest";

@@ -13,9 +13,9 @@ use io::{FileSystem, OpenHow, WriteSync};
 use ironstone::options::codec::{self, Unsupported};
 use ironstone::{Db, Options, WriteOptions};
 use log::RecoveryMode;
-use sim::content::everything;
 use sim::dirs::{self, State};
 use sim::disk::{Act, Config, SimDisk};
+use sim::oracle::content::everything;
 use sim::oracle::{self, RocksDb};
 
 const DIR: &str = "/db";

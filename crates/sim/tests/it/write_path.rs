@@ -189,7 +189,7 @@ impl Machine {
         options.env.fs = image.shared();
         for time in ["first", "second"] {
             let db = Db::open_all(DIR, &options).unwrap();
-            let pairs = sim::content::everything(&db).unwrap().remove(0).1;
+            let pairs = sim::oracle::content::everything(&db).unwrap().remove(0).1;
             let records = db.property("rocksdb.estimate-num-keys").unwrap();
             let what = format!("{what}, {time} open");
             assert_eq!(records, pairs.len().to_string(), "{what}");

@@ -11,8 +11,8 @@ use ironstone::{
     ColumnFamily, ColumnFamilyOptions, Comparator, CompressionType, Db, Options, WriteBatch,
     WriteOptions,
 };
-use sim::content::{FamilyContent, difference, everything};
 use sim::dirs;
+use sim::oracle::content::{FamilyContent, difference, everything};
 use sim::oracle::{self, ldb};
 use table::ChecksumType;
 use table::filter::FilterPolicy;

@@ -13,7 +13,9 @@ const LINES_MAX: usize = 1000;
 const SCHEDULED: &[&str] = &[
     "crates/io/",
     "crates/log/",
+    "crates/keyspan/",
     "crates/table/",
+    "crates/memtable/",
     "crates/engine/",
 ];
 /// An exception: the locks of a process's databases are a static.

@@ -2,15 +2,13 @@
 //! it:
 //!
 //! ```text
-//! crates                        modules crates/log/src       upward             unsafe
-//! base <-                       format.rs    what it has     a.rs -> b.rs why   crates/x/src/y.rs why
-//! io   <- base                  reader.rs    what it has
+//! crates                        unsafe
+//! base <-                       crates/x/src/y.rs why
+//! io   <- base
 //! sim  <- *
 //! ```
 //!
-//! A file may use the files above it in its crate's list. A use of a file below is an exception,
-//! which is listed under `upward`, with paths relative to the crate's `src`. `<- *` marks a
-//! development crate.
+//! `<- *` marks a development crate.
 
 use crate::tree::Tree;
 
@@ -22,10 +20,6 @@ pub(crate) const FILE: &str = "ARCHITECTURE.md";
 pub(crate) struct Map {
     /// Each crate's library name and its allowed dependencies; `None` allows any.
     pub(crate) crates: Vec<(String, Option<Vec<String>>)>,
-    /// Each crate's `src` and its files, lowest first; folders end with `/`.
-    pub(crate) modules: Vec<(String, Vec<String>)>,
-    /// Allowed uses against the order, as full paths.
-    pub(crate) upward: Vec<(String, String)>,
     /// Files or folders that may contain `unsafe`.
     pub(crate) islands: Vec<String>,
 }
@@ -64,19 +58,6 @@ impl Map {
                 let below = (below != ["*"]).then_some(below);
                 self.crates.push((name.trim().to_owned(), below));
             }
-            ("modules", Some(src)) => {
-                let file = words.next()?.to_owned();
-                match self.modules.last_mut() {
-                    Some((last, files)) if last == src => files.push(file),
-                    _ => self.modules.push((src.to_owned(), vec![file])),
-                }
-            }
-            ("upward", Some(src)) => {
-                let (from, to) = row.split_once("->")?;
-                let to = to.split_whitespace().next()?;
-                self.upward
-                    .push((format!("{src}/{}", from.trim()), format!("{src}/{to}")));
-            }
             ("unsafe", None) => self.islands.push(words.next()?.to_owned()),
             _ => {}
         }
@@ -98,8 +79,6 @@ mod tests {
     #[test]
     fn the_lists_are_read_and_drawings_are_not() {
         let text = "# Map\n```text\ncrates\nbase <-\nio <- base\nsim <- *\n```\n\
-            ```text\nmodules crates/io/src\nbuffer.rs  memory\nposix/   files\n```\n\
-            ```text\nupward crates/io/src\nbuffer.rs -> lib.rs  why\n```\n\
             ```text\nunsafe\ncrates/io/src/buffer.rs  why\ncrates/m/\n```\n\
             ```text\n put -> get\n```\n";
         let map = read(&Tree::of(&[(FILE, text)])).unwrap();
@@ -109,8 +88,6 @@ mod tests {
             ("io".to_owned(), Some(vec!["base".to_owned()]))
         );
         assert_eq!(map.crates[2].1, None);
-        assert_eq!(map.modules[0].1, ["buffer.rs", "posix/"]);
-        assert_eq!(map.upward[0].1, "crates/io/src/lib.rs");
         assert!(map.is_island("crates/m/x.rs") && !map.is_island("crates/io/src/lib.rs"));
         let bad = read(&Tree::of(&[(FILE, "```text\ncrates\nbase\n```\n")]));
         assert_eq!(bad.unwrap_err(), "line 3: cannot be read: base");

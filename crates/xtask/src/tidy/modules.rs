@@ -1,36 +1,21 @@
-//! Rules between the files of a crate: every file is declared and listed, and uses point downward.
+//! Rules between the files of a crate: every file is declared, and the entries of `src` use each other
+//! in no circle.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Findings;
-use super::map::{self, Map};
 use super::words::is_test;
 use crate::source::{Kind, Token, paths, tokens, without_tests};
 use crate::tree::Tree;
 
-pub(super) fn check(tree: &Tree, map: &Map, out: &mut Findings) {
+pub(super) fn check(tree: &Tree, out: &mut Findings) {
     dead_files(tree, out);
     let crates: BTreeSet<&str> = tree
         .texts("crates/", ".rs")
         .filter_map(|(path, _)| path.find("/src/").map(|i| &path[..i + 4]))
         .collect();
     for src in crates {
-        match map.modules.iter().find(|(s, _)| s == src) {
-            Some((_, list)) => {
-                listed(tree, src, list, out);
-                order(tree, map, src, list, out);
-            }
-            None => out.error(map::FILE, None, format!("no list of modules for {src}")),
-        }
-    }
-    for (src, _) in &map.modules {
-        if !tree.has(src) {
-            out.error(
-                map::FILE,
-                None,
-                format!("a list of modules for {src}, which is not there"),
-            );
-        }
+        circles(tree, src, out);
     }
 }
 
@@ -118,76 +103,87 @@ fn custom_path<'a>(mut before: &[Token<'a>]) -> Option<&'a str> {
     None
 }
 
-/// Checks that every file has a line in the list, and every line a file.
-fn listed(tree: &Tree, src: &str, list: &[String], out: &mut Findings) {
-    for (path, _) in tree.texts(src, ".rs").filter(|(p, _)| !is_test_module(p)) {
-        let file = &path[src.len() + 1..];
-        if position(list, file).is_none() {
-            out.error(path, None, "not in the list of modules in ARCHITECTURE.md");
-        }
-    }
-    for entry in list {
-        if !tree.has(&format!("{src}/{entry}")) {
-            out.error(
-                map::FILE,
-                None,
-                format!("{src}/{entry} is listed and not there"),
-            );
-        }
-    }
-}
-
 fn is_test_module(path: &str) -> bool {
     is_test(path) && !path.starts_with("crates/sim/")
 }
 
-/// The position of a file in the list; a folder stands for all files in it.
-fn position(list: &[String], file: &str) -> Option<usize> {
-    list.iter().position(|e| e == file).or_else(|| {
-        list.iter()
-            .position(|e| e.ends_with('/') && file.starts_with(e.as_str()))
-    })
+/// A use of one module by another: the file, its line, and the file that is used.
+type Use<'a> = (&'a str, usize, &'a str);
+
+/// Reports circles among the entries of each folder: files and folders that lie side by side.
+fn circles(tree: &Tree, src: &str, out: &mut Findings) {
+    for (folder, uses) in uses(tree, src) {
+        let mut places: BTreeMap<&str, BTreeMap<&str, Use<'_>>> = BTreeMap::new();
+        for (from, to, place) in uses {
+            places.entry(from).or_default().entry(to).or_insert(place);
+        }
+        if let Some(circle) = circle(&places) {
+            let mut text = format!("a circle: {}", circle.join(" -> "));
+            for pair in circle.windows(2) {
+                let (file, line, used) = places[pair[0]][pair[1]];
+                text += &format!("\n  {file}:{line} uses {used}");
+            }
+            if folder == src {
+                out.error(&folder, None, text);
+            } else {
+                out.warn(&folder, None, text); // a folder is read as one
+            }
+        }
+    }
 }
 
-/// Checks that a file uses only files above it in the list, except where `upward` allows it.
-fn order(tree: &Tree, map: &Map, src: &str, list: &[String], out: &mut Findings) {
-    let files: Vec<&str> = tree
-        .texts(src, ".rs")
-        .map(|(p, _)| p)
-        .filter(|p| !is_test_module(p))
-        .collect();
+/// The uses of one entry of a folder by another, by folder: the names of both, and where it is.
+///
+/// A module and those inside it are one entry: a face may use what it is the face of, and the other way round.
+fn uses<'a>(tree: &'a Tree, src: &'a str) -> BTreeMap<String, Vec<(&'a str, &'a str, Use<'a>)>> {
+    let files = tree.texts(src, ".rs").map(|(path, _)| path);
+    let files: Vec<&str> = files.filter(|path| !is_test_module(path)).collect();
     let modules: BTreeMap<Vec<&str>, &str> = files.iter().map(|f| (module(src, f), *f)).collect();
-    let mut used = BTreeSet::new();
+    let mut found: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for &file in &files {
-        let Some(here) = position(list, &file[src.len() + 1..]) else {
-            continue;
-        };
+        let here = module(src, file);
         let text = tree.text(file).unwrap_or_default();
         for (line, path) in paths(&without_tests(&tokens(text))) {
-            let Some(target) = resolve(&modules, &module(src, file), &path) else {
+            let Some(target) = resolve(&modules, &here, &path) else {
                 continue;
             };
-            let Some(there) = position(list, &target[src.len() + 1..]) else {
-                continue;
-            };
-            let pair = (file.to_owned(), target.to_owned());
-            if there <= here {
-                continue;
+            let there = module(src, target);
+            let common = here.iter().zip(&there).take_while(|(a, b)| a == b).count();
+            if let (Some(from), Some(to)) = (here.get(common), there.get(common)) {
+                let folder = [&[src], &here[..common]].concat().join("/");
+                let use_of = (*from, *to, (file, line, target));
+                found.entry(folder).or_default().push(use_of);
             }
-            if !map.upward.contains(&pair) {
-                let target = &target[src.len() + 1..];
-                let text = format!("uses {target}, which ARCHITECTURE.md lists below it");
-                out.error(file, line, text);
-            }
-            used.insert(pair);
         }
     }
-    for pair in map.upward.iter().filter(|(from, _)| from.starts_with(src)) {
-        if !used.contains(pair) {
-            let text = format!("{} does not use {} any more", pair.0, pair.1);
-            out.error(map::FILE, None, text);
+    found
+}
+
+/// The shortest circle that is found, from an entry back to itself.
+fn circle<'a, T>(edges: &BTreeMap<&'a str, BTreeMap<&'a str, T>>) -> Option<Vec<&'a str>> {
+    let back_to = |start: &'a str| {
+        let mut before: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut next = VecDeque::from([start]);
+        while let Some(at) = next.pop_front() {
+            for &to in edges.get(at)?.keys().filter(|to| edges.contains_key(*to)) {
+                if to == start {
+                    let mut way = vec![start, at];
+                    while let Some(&b) = before.get(way[way.len() - 1]) {
+                        way.push(b);
+                    }
+                    way.reverse();
+                    return Some(way);
+                }
+                if !before.contains_key(to) {
+                    before.insert(to, at);
+                    next.push_back(to);
+                }
+            }
         }
-    }
+        None
+    };
+    let circles = edges.keys().filter_map(|start| back_to(start));
+    circles.min_by_key(Vec::len)
 }
 
 /// The module path of a file.
@@ -252,61 +248,58 @@ mod tests {
             ),
             (
                 "crates/a/src/wide/mod.rs",
-                "//! W.\n#[path = \"odd.rs\"]\nmod strange;\nmod inner;\n",
+                "//! W.\nmod strange;\nmod inner;\n#[path = \"odd.rs\"]\nmod odd;\n",
             ),
-            ("crates/a/src/wide/inner.rs", "//! I.\nuse super::W;\n"),
-            ("crates/a/src/wide/odd.rs", "//! O.\n"),
+            ("crates/a/src/wide/inner.rs", "//! I.\nuse super::odd::W;\n"),
+            (
+                "crates/a/src/wide/odd.rs",
+                "//! O.\nuse super::strange::deep::D;\n",
+            ),
+            (
+                "crates/a/src/wide/strange/mod.rs",
+                "//! S.\nmod deep;\nuse super::inner::I;\n",
+            ),
+            ("crates/a/src/wide/strange/deep.rs", "//! D.\n"),
             ("crates/a/src/dead.rs", "//! D.\n"),
             ("crates/a/tests/it/main.rs", "//! M.\nmod one;\n"),
             ("crates/a/tests/it/one.rs", "//! 1.\n"),
         ])
     }
 
-    fn map(list: &[&str], upward: &[(&str, &str)]) -> Map {
-        let own = |s: &&str| (*s).to_owned();
-        Map {
-            modules: vec![("crates/a/src".to_owned(), list.iter().map(own).collect())],
-            upward: upward
-                .iter()
-                .map(|(a, b)| (format!("crates/a/src/{a}"), format!("crates/a/src/{b}")))
-                .collect(),
-            ..Map::default()
-        }
-    }
-
     #[test]
-    fn order_lists_and_dead_files() {
+    fn files_are_declared_and_stand_in_no_circle() {
         let mut out = Findings::default();
-        check(
-            &tree(),
-            &map(&["low.rs", "high.rs", "wide/", "gone.rs"], &[]),
-            &mut out,
-        );
+        check(&tree(), &mut out);
         assert_eq!(
             out.texts(),
             [
                 "error: crates/a/src/dead.rs: no mod declares this file",
-                "error: crates/a/src/dead.rs: not in the list of modules in ARCHITECTURE.md",
-                "error: crates/a/src/lib.rs: not in the list of modules in ARCHITECTURE.md",
-                "error: ARCHITECTURE.md: crates/a/src/gone.rs is listed and not there",
-                "error: crates/a/src/high.rs:2: uses wide/inner.rs, which ARCHITECTURE.md lists below it",
-                "error: crates/a/src/low.rs:2: uses high.rs, which ARCHITECTURE.md lists below it",
+                "error: crates/a/src: a circle: high -> low -> high\n  \
+                 crates/a/src/high.rs:2 uses crates/a/src/low.rs\n  \
+                 crates/a/src/low.rs:2 uses crates/a/src/high.rs",
+                "warning: crates/a/src/wide: a circle: inner -> odd -> strange -> inner\n  \
+                 crates/a/src/wide/inner.rs:2 uses crates/a/src/wide/odd.rs\n  \
+                 crates/a/src/wide/odd.rs:2 uses crates/a/src/wide/strange/deep.rs\n  \
+                 crates/a/src/wide/strange/mod.rs:3 uses crates/a/src/wide/inner.rs",
             ]
         );
     }
 
     #[test]
-    fn listed_exceptions_pass_and_stale_ones_do_not() {
-        let list = ["wide/", "low.rs", "high.rs", "dead.rs", "lib.rs"];
-        let upward = [("low.rs", "high.rs"), ("wide/inner.rs", "low.rs")];
+    fn a_face_and_what_is_behind_it_are_one() {
+        let tree = Tree::of(&[
+            (
+                "crates/a/src/lib.rs",
+                "//! A.\nmod wide;\nuse crate::wide::W;\n",
+            ),
+            (
+                "crates/a/src/wide.rs",
+                "//! W.\nmod inner;\nuse inner::I;\nuse self::inner::J;\n",
+            ),
+            ("crates/a/src/wide/inner.rs", "//! I.\nuse super::W;\n"),
+        ]);
         let mut out = Findings::default();
-        check(&tree(), &map(&list, &upward), &mut out);
-        assert_eq!(
-            out.texts(),
-            [
-                "error: crates/a/src/dead.rs: no mod declares this file",
-                "error: ARCHITECTURE.md: crates/a/src/wide/inner.rs does not use crates/a/src/low.rs any more",
-            ]
-        );
+        check(&tree, &mut out);
+        assert_eq!(out.texts(), [""; 0]);
     }
 }

@@ -3,12 +3,12 @@
 use base::FileNumber;
 use base::merge::{PutOperator, StringAppendOperator};
 use base::sync::atomic::AtomicBool;
-
-use super::*;
-use crate::filter::CompactionFilter;
 use keyspan::Span;
 use keyspan::stripes::Tombstones;
 use memtable::{Memtable, Settings};
+
+use super::*;
+use crate::hooks::filter::CompactionFilter;
 
 /// A flush or compaction of `entries`: "key@sequence kind value", kind one of `=` value,
 /// `+` operand, `-` deletion, `!` single deletion.

@@ -3,7 +3,7 @@
 use base::rng::Rng;
 use ironstone::{CompressionType, Db};
 use log::RecoveryMode;
-use sim::content::{FamilyContent, difference, everything};
+use sim::oracle::content::{FamilyContent, difference, everything};
 use table::ChecksumType;
 
 use super::{BOTH, How, Small, flip, guarded, has_extension, names};

@@ -1,9 +1,9 @@
 //! Missing files, and directories that are no database.
 
 use ironstone::{CompressionType, Db, ErrorKind, Options};
-use sim::content::difference;
 use sim::dirs::{self, State};
 use sim::oracle::RocksDb;
+use sim::oracle::content::difference;
 use table::ChecksumType;
 
 use super::{BOTH, How, Small, creating, has_extension, names, read};

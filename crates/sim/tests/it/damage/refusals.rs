@@ -10,9 +10,9 @@ use ironstone::{
     ColumnFamilyDescriptor, ColumnFamilyOptions, Comparator, CompressionType, Db, ErrorKind,
     Options,
 };
-use sim::content::{difference, everything};
 use sim::dirs::State;
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
+use sim::oracle::content::{difference, everything};
 use table::ChecksumType;
 
 use super::{Small, creating, names};

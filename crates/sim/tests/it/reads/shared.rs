@@ -64,7 +64,7 @@ fn files_of_a_level_that_share_a_user_key() {
     assert_eq!(get("z").unwrap(), b"z");
     let found = ours.get_merge_operands(&cf, "k", 5).unwrap();
     assert_eq!(found, [b"0", b"1", b"2", b"3", b"4"]);
-    let pairs = sim::content::family(&ours, &cf).unwrap();
+    let pairs = sim::oracle::content::family(&ours, &cf).unwrap();
     assert_eq!(pairs.len(), 3);
     check_with_rocksdb(&metadata, temp.path(), &pairs);
 }
@@ -72,7 +72,7 @@ fn files_of_a_level_that_share_a_user_key() {
 fn check_with_rocksdb(
     metadata: &ExportImportFilesMetaData,
     dir: &Path,
-    want: &sim::content::Pairs,
+    want: &sim::oracle::content::Pairs,
 ) {
     let Some(lib) = oracle::rocksdb() else { return };
     let files = oracle::exported_files(metadata);

@@ -1,0 +1,498 @@
+//! A column family while the database is open, and the set of them.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock, Weak};
+
+use arc_swap::{ArcSwap, Guard};
+use base::merge::MergeOperator;
+use base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+use base::{Comparator, Error, FileNumber, Result};
+use memtable::history::{History, Limit};
+use memtable::{Memtable, Settings, Tracker, WriteBuffers};
+
+use crate::catalog::job_stats::Compactions;
+use crate::catalog::view::View;
+use crate::hooks::listener::{FlushReason, Listeners};
+use crate::locks;
+use crate::options::{ColumnFamilyOptions, CompactionStyle};
+use crate::version::Version;
+
+/// The current View of a family, and the ones that it had before.
+pub(crate) struct Views {
+    now: ArcSwap<View>,
+    /// Number of Views so far.
+    number: AtomicU64,
+    /// Number of Versions so far.
+    versions: AtomicU64,
+    /// Versions that were in a View; those that are no longer used are removed from time to time.
+    seen: Mutex<Vec<Weak<Version>>>,
+}
+
+impl Views {
+    fn new(first: View) -> Self {
+        let seen = ranked(locks::LEAF, vec![Arc::downgrade(&first.version)]);
+        Self {
+            now: ArcSwap::from_pointee(first),
+            number: AtomicU64::new(1),
+            versions: AtomicU64::new(1),
+            seen,
+        }
+    }
+
+    /// Makes `view` the one that reads use.
+    pub(crate) fn store(&self, view: Arc<View>) {
+        let new = Arc::downgrade(&view.version);
+        self.number.fetch_add(1, Ordering::Relaxed);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seen.last().is_some_and(|last| last.ptr_eq(&new)) {
+            self.versions.fetch_add(1, Ordering::Relaxed);
+            seen.retain(|v| v.strong_count() > 0);
+            seen.push(new);
+        }
+        let old = self.now.swap(view);
+        drop(seen);
+        drop(old); // perhaps the last of its memtables
+    }
+
+    /// Number of Views so far.
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Number of Versions so far.
+    pub(crate) fn versions(&self) -> u64 {
+        self.versions.load(Ordering::Relaxed)
+    }
+
+    /// The Versions that are still in use, including the current one.
+    pub(crate) fn live_versions(&self) -> Vec<Arc<Version>> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Deref for Views {
+    type Target = ArcSwap<View>;
+
+    #[inline]
+    fn deref(&self) -> &ArcSwap<View> {
+        &self.now
+    }
+}
+
+/// One column family.
+pub(crate) struct Family {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    /// The order of keys; never changes.
+    comparator: Comparator,
+    /// Does not change while the database is open.
+    pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
+    /// The options in force; replaced as a whole when any of them changes.
+    options: ArcSwap<ColumnFamilyOptions>,
+    /// Those options that the write path reads.
+    often: Often,
+    /// The View that reads use. Replaced, under the database's state lock, when a memtable is rotated or
+    /// flushed, or when the Version changes.
+    pub(crate) view: Views,
+    /// Logs with a smaller number hold nothing of this family that is not in a table.
+    log_number: AtomicU64,
+    /// The same number as recorded in the MANIFEST.
+    recorded_log: AtomicU64,
+    next_epoch: AtomicU64,
+    next_memtable_id: AtomicU64,
+    /// The active memtable is full: the next write group rotates it.
+    pub(crate) flush_wanted: AtomicBool,
+    /// Memtables with smaller ids do not wait for `min_write_buffer_number_to_merge`, because somebody
+    /// waits for their flush. The value only grows, so that a flush that began in between cannot lose the
+    /// request.
+    flush_below: AtomicU64,
+    /// The [`FlushReason`] of the newest rotation, as a number.
+    flush_reason: AtomicU8,
+    /// Data bytes of all memtables rotated so far.
+    rotated_bytes: AtomicU64,
+    history: Mutex<History>,
+    write_buffers: Arc<WriteBuffers>,
+    dropped: AtomicBool,
+    /// Statistics of its flushes and compactions.
+    pub(crate) compactions: Compactions,
+    /// Set once a compaction filter has panicked: none is called any more.
+    pub(crate) filter_failed: Arc<AtomicBool>,
+    /// Number of handles that applications hold.
+    handles: AtomicUsize,
+    /// The listeners to tell when the last handle is dropped.
+    listeners: OnceLock<Listeners>,
+    /// The database that the family is open in, to detect handles that are used with another one.
+    pub(crate) instance: u64,
+}
+
+impl Family {
+    pub(crate) fn new(
+        id: u32,
+        name: String,
+        options: ColumnFamilyOptions,
+        version: Arc<Version>,
+        log_number: FileNumber,
+        instance: u64,
+        write_buffers: Arc<WriteBuffers>,
+    ) -> Self {
+        let options = in_force(options);
+        let last_epoch = version
+            .files()
+            .filter_map(|(_, f)| f.meta.epoch_number)
+            .max();
+        Self {
+            id,
+            name,
+            view: Views::new(View {
+                mem: Arc::new(Memtable::with(
+                    0,
+                    log_number,
+                    memtable_settings(&options, &write_buffers),
+                )),
+                imm: Vec::new(),
+                version,
+            }),
+            comparator: options.comparator.clone(),
+            merge_operator: options.merge_operator.clone(),
+            often: Often::of(&options),
+            options: ArcSwap::from_pointee(options),
+            log_number: AtomicU64::new(log_number.0),
+            recorded_log: AtomicU64::new(log_number.0),
+            next_epoch: AtomicU64::new(last_epoch.unwrap_or(0) + 1),
+            next_memtable_id: AtomicU64::new(1),
+            flush_wanted: AtomicBool::new(false),
+            flush_below: AtomicU64::new(0),
+            flush_reason: AtomicU8::new(FlushReason::Others as u8),
+            rotated_bytes: AtomicU64::new(0),
+            history: ranked(locks::HISTORY, History::default()),
+            write_buffers,
+            dropped: AtomicBool::new(false),
+            compactions: Compactions::default(),
+            filter_failed: Arc::default(),
+            handles: AtomicUsize::new(0),
+            listeners: OnceLock::new(),
+            instance,
+        }
+    }
+
+    pub(crate) fn comparator(&self) -> &Comparator {
+        &self.comparator
+    }
+
+    /// The options in force, for a single look.
+    pub(crate) fn options(&self) -> Guard<Arc<ColumnFamilyOptions>> {
+        self.options.load()
+    }
+
+    /// The options in force, for a job that uses the same ones from its start to its end.
+    pub(crate) fn options_now(&self) -> Arc<ColumnFamilyOptions> {
+        self.options.load_full()
+    }
+
+    /// Puts other options in force. The comparator and the merge operator stay.
+    pub(crate) fn set_options(&self, options: ColumnFamilyOptions) {
+        let options = in_force(options);
+        self.often.set(&options);
+        self.options.store(Arc::new(options));
+    }
+
+    /// `write_buffer_size`.
+    #[inline]
+    pub(crate) fn write_buffer_size(&self) -> u64 {
+        self.often.write_buffer_size.load(Ordering::Relaxed)
+    }
+
+    /// Whether the active memtable should be closed.
+    #[inline]
+    pub(crate) fn is_full(&self, active: &Memtable) -> bool {
+        let size = self.write_buffer_size() as usize;
+        let deletions = &self.often.memtable_max_range_deletions;
+        let deletions = deletions.load(Ordering::Relaxed);
+        active.should_flush(size, self.arena_block_size())
+            || deletions > 0 && active.num_range_deletes() >= deletions
+    }
+
+    /// Maximum number of bytes that the family's memtables may have together.
+    pub(crate) fn write_buffers_size(&self) -> u64 {
+        let number = self.often.max_write_buffer_number.load(Ordering::Relaxed);
+        self.write_buffer_size().saturating_mul(number)
+    }
+
+    /// `max_successive_merges`.
+    #[inline]
+    pub(crate) fn max_successive_merges(&self) -> u64 {
+        self.often.max_successive_merges.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn log_number(&self) -> FileNumber {
+        FileNumber(self.log_number.load(Ordering::Acquire))
+    }
+
+    /// Sets the log before which no log has anything of the family; an edit or the next MANIFEST records
+    /// it.
+    pub(crate) fn set_log_number(&self, n: FileNumber) {
+        base::invariant!(
+            n >= self.recorded_log(),
+            "{}: log {n} comes after log {}",
+            self.name,
+            self.recorded_log()
+        );
+        self.log_number.store(n.0, Ordering::Release);
+        self.recorded_log.store(n.0, Ordering::Release);
+    }
+
+    /// Nothing of the family is in logs before `n`, but no edit records that. If recovery ends in one of
+    /// these logs because the log is not durable, the family's tables must not count as newer than its end.
+    pub(crate) fn skip_logs(&self, n: FileNumber) {
+        self.log_number.store(n.0, Ordering::Release);
+    }
+
+    /// The first log with anything of the family, as recorded in the MANIFEST.
+    pub(crate) fn recorded_log(&self) -> FileNumber {
+        FileNumber(self.recorded_log.load(Ordering::Acquire))
+    }
+
+    /// The epoch of the next file that is created here; level 0 is ordered by epoch.
+    pub(crate) fn take_epoch(&self) -> u64 {
+        self.next_epoch.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// An empty memtable whose first writes go to the log `log_number`.
+    pub(crate) fn new_memtable(&self, log_number: FileNumber) -> Arc<Memtable> {
+        Arc::new(Memtable::with(
+            self.next_memtable_id.fetch_add(1, Ordering::Relaxed),
+            log_number,
+            memtable_settings(&self.options(), &self.write_buffers),
+        ))
+    }
+
+    /// The active memtable becomes immutable; new writes go to the log `number`.
+    pub(crate) fn seal(&self, memtable: &Memtable, number: FileNumber) {
+        memtable.seal(number);
+        self.rotated_bytes
+            .fetch_add(memtable.data_bytes(), Ordering::Relaxed);
+    }
+
+    /// Bytes written to the family so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.rotated_bytes.load(Ordering::Relaxed) + self.view.load().mem.data_bytes()
+    }
+
+    /// Sets the reason of the next rotation.
+    pub(crate) fn set_flush_reason(&self, reason: FlushReason) {
+        self.flush_reason.store(reason as u8, Ordering::Relaxed);
+    }
+
+    /// Makes the flush of all immutable memtables due at once.
+    pub(crate) fn want_flush(&self) {
+        let below = self.view.load().mem.id();
+        self.flush_below.fetch_max(below, Ordering::Relaxed);
+    }
+
+    pub(crate) fn flush_reason(&self) -> FlushReason {
+        FlushReason::from_number(self.flush_reason.load(Ordering::Relaxed))
+    }
+
+    /// How many flushed memtables are kept: `max_write_buffer_size_to_maintain`, or, if that is 0,
+    /// `max_write_buffer_number_to_maintain`. -1 is as much as the write buffers may have.
+    pub(crate) fn history_limit(&self) -> Limit {
+        let options = &self.options().cf;
+        let writable = options.max_write_buffer_number.unsigned_abs() as usize;
+        let bytes = match options.max_write_buffer_size_to_maintain {
+            n if n < 0 => writable * options.write_buffer_size as usize,
+            n => n.unsigned_abs() as usize,
+        };
+        let number = match options.max_write_buffer_number_to_maintain {
+            n if n < 0 => writable,
+            n => n.unsigned_abs() as usize,
+        };
+        match (bytes, number) {
+            (0, 0) => Limit::Nothing,
+            (0, number) => Limit::Memtables(number),
+            (bytes, _) => Limit::Bytes(bytes),
+        }
+    }
+
+    /// The memtables that are kept after their flush.
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(crate) fn arena_block_size(&self) -> usize {
+        self.often.arena_block_size.load(Ordering::Relaxed)
+    }
+
+    /// Whether enough memtables wait for a flush, or somebody waits for one.
+    pub(crate) fn flush_due(&self) -> bool {
+        self.flush_due_of(&self.view.load())
+    }
+
+    /// The same for a recent View of the family.
+    pub(crate) fn flush_due_of(&self, view: &View) -> bool {
+        let imm = &view.imm;
+        let enough = self.options().cf.min_write_buffer_number_to_merge.max(1) as usize;
+        let below = self.flush_below.load(Ordering::Relaxed);
+        imm.len() >= enough || imm.iter().any(|m| m.id() < below)
+    }
+
+    /// Whether the oldest memtable of the view is being flushed, or soon will be. An immutable memtable may
+    /// instead wait for more of them (`min_write_buffer_number_to_merge`), which a family without writes
+    /// never produces.
+    pub(crate) fn is_being_flushed(&self, view: &View) -> bool {
+        !view.imm.is_empty() && self.flush_due_of(view)
+    }
+
+    /// Sets the listeners to tell when the last handle is dropped.
+    pub(crate) fn listen(&self, listeners: &Listeners) {
+        if !listeners.is_empty() {
+            self.listeners.get_or_init(|| listeners.clone());
+        }
+    }
+
+    pub(crate) fn handle_made(&self) {
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn handle_gone(&self) {
+        let before = self.handles.fetch_sub(1, Ordering::Relaxed);
+        base::invariant!(before > 0, "a handle of {} goes twice", self.name);
+        let last = before == 1;
+        if let (true, Some(listeners)) = (last, self.listeners.get()) {
+            // A panic in a listener does not concern the handle's owner.
+            let _panics =
+                listeners.tell(|l| l.on_column_family_handle_deletion_started(&self.name));
+        }
+    }
+
+    pub(crate) fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+}
+
+/// Options that are read one by one without loading all of them: once per write group, or per entry.
+struct Often {
+    write_buffer_size: AtomicU64,
+    max_write_buffer_number: AtomicU64,
+    max_successive_merges: AtomicU64,
+    memtable_max_range_deletions: AtomicU64,
+    /// The value in force.
+    arena_block_size: AtomicUsize,
+}
+
+impl Often {
+    fn of(options: &ColumnFamilyOptions) -> Self {
+        let new = Self {
+            write_buffer_size: AtomicU64::new(0),
+            max_write_buffer_number: AtomicU64::new(0),
+            max_successive_merges: AtomicU64::new(0),
+            memtable_max_range_deletions: AtomicU64::new(0),
+            arena_block_size: AtomicUsize::new(0),
+        };
+        new.set(options);
+        new
+    }
+
+    fn set(&self, options: &ColumnFamilyOptions) {
+        let cf = &options.cf;
+        self.write_buffer_size
+            .store(cf.write_buffer_size, Ordering::Relaxed);
+        let number = cf.max_write_buffer_number.unsigned_abs();
+        self.max_write_buffer_number
+            .store(u64::from(number), Ordering::Relaxed);
+        self.max_successive_merges
+            .store(cf.max_successive_merges, Ordering::Relaxed);
+        let most = cf.memtable_max_range_deletions;
+        self.memtable_max_range_deletions
+            .store(u64::from(most), Ordering::Relaxed);
+        self.arena_block_size
+            .store(arena_block_size(options), Ordering::Relaxed);
+    }
+}
+
+/// The options with the changes that the compaction style requires.
+fn in_force(mut options: ColumnFamilyOptions) -> ColumnFamilyOptions {
+    if options.cf.compaction_style == CompactionStyle::Fifo {
+        // All files are on level 0: their number does not say how much work is pending.
+        options.cf.level0_slowdown_writes_trigger = i32::MAX;
+        options.cf.level0_stop_writes_trigger = i32::MAX;
+    }
+    options
+}
+
+/// `arena_block_size`, but at most an eighth of the write buffer, so that small buffers work.
+fn arena_block_size(options: &ColumnFamilyOptions) -> usize {
+    let set = options.cf.arena_block_size;
+    let fits = options.cf.write_buffer_size / 8;
+    set.min(fits).max(4096) as usize
+}
+
+fn memtable_settings(options: &ColumnFamilyOptions, write_buffers: &Arc<WriteBuffers>) -> Settings {
+    let cf = &options.cf;
+    Settings {
+        comparator: options.comparator.clone(),
+        arena_block_size: arena_block_size(options),
+        factory: cf.memtable_factory,
+        bloom_bytes: (cf.memtable_prefix_bloom_size_ratio * cf.write_buffer_size as f64) as usize,
+        whole_keys: cf.memtable_whole_key_filtering,
+        prefixes: options.prefix_extractor.clone(),
+        tracker: Some(Tracker::new(Arc::clone(write_buffers))),
+    }
+}
+
+/// How often the set of families has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Epoch(u64);
+
+/// The column families of a database: replaced as a whole when one is created or dropped.
+#[derive(Clone, Default)]
+pub(crate) struct FamilySet {
+    by_id: BTreeMap<u32, Arc<Family>>,
+    epoch: Epoch,
+}
+
+impl FamilySet {
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(crate) fn insert(&mut self, family: Arc<Family>) {
+        self.epoch.0 += 1;
+        self.by_id.insert(family.id, family);
+    }
+
+    pub(crate) fn remove(&mut self, id: u32) {
+        self.epoch.0 += 1;
+        self.by_id.remove(&id);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u32) -> Option<&Arc<Family>> {
+        self.by_id.get(&id)
+    }
+
+    /// The family with this id, or the error that a caller of the API gets.
+    pub(crate) fn require(&self, id: u32) -> Result<&Arc<Family>> {
+        self.get(id).ok_or_else(|| {
+            Error::invalid_argument(format!(
+                "Invalid column family: id {id} was dropped or never created"
+            ))
+        })
+    }
+
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Arc<Family>> {
+        self.iter().find(|f| f.name == name)
+    }
+
+    /// In order of id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Family>> {
+        self.by_id.values()
+    }
+}

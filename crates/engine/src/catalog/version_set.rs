@@ -1,0 +1,488 @@
+//! The VersionSet: the only writer of the MANIFEST, and the keeper of the state that it must record.
+//!
+//! The files of an open database change only by a [`Change`](crate::shared::change::Change). Its edits are durable
+//! in the MANIFEST before any reader sees the new Version, and before any file that they make obsolete may
+//! be deleted.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::stats::{Activity, Histogram, HistogramKind, SharedHistogram};
+use base::sync::atomic::{AtomicU64, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::{Error, ErrorKind, FileNumber, Result};
+use table::options::PrepopulateBlockCache;
+
+use crate::catalog::family::{Family, FamilySet};
+use crate::files;
+use crate::options::{ColumnFamilyOptions, Env};
+use crate::version::edit::{CompactCursor, NewFile, VersionEdit, WalAddition};
+use crate::version::manifest::Writer;
+use crate::version::table_cache::{Source, TableCache};
+use crate::version::version::{FileOnDisk, Janitor, Next, TableFile};
+
+/// Opens the database's table files.
+pub(crate) struct Tables {
+    pub(crate) dir: PathBuf,
+    pub(crate) env: Env,
+    pub(crate) cache: Arc<table::BlockCache>,
+    /// Charge indexes and filters to the cache, regardless of the families' options.
+    pub(crate) charge_metadata: bool,
+    pub(crate) janitor: Arc<Janitor>,
+    pub(crate) opened: Arc<TableCache>,
+    /// Compare the unique id in each file with the MANIFEST's.
+    pub(crate) verify_unique_id: bool,
+    /// Compare each file's size with the MANIFEST's.
+    pub(crate) check_sizes: bool,
+    /// Compress the blocks of new tables.
+    pub(crate) compressors: Arc<dyn table::Compressors>,
+    /// Cache numbers of tables whose blocks were put into the cache before the table was opened.
+    pub(crate) prepopulated: Mutex<BTreeMap<FileNumber, u64>>,
+    /// Durations of file reads in microseconds, by family and level.
+    pub(crate) latencies: Mutex<BTreeMap<(u32, u32), Arc<SharedHistogram>>>,
+}
+
+impl Tables {
+    /// The cache that gets the data blocks of a new table in addition to its file, if any does.
+    pub(crate) fn prepopulate(
+        &self,
+        number: FileNumber,
+        level: usize,
+        options: &ColumnFamilyOptions,
+    ) -> Option<table::Prepopulate> {
+        let wanted = options.table.prepopulate_block_cache == PrepopulateBlockCache::FlushOnly;
+        if level > 0 || !wanted || options.table.no_block_cache {
+            return None;
+        }
+        let cache_id = self.cache.new_id();
+        self.lock_prepopulated().insert(number, cache_id);
+        Some(table::Prepopulate {
+            cache: Arc::clone(&self.cache),
+            cache_id,
+        })
+    }
+
+    fn lock_prepopulated(&self) -> MutexGuard<'_, BTreeMap<FileNumber, u64>> {
+        self.prepopulated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The durations of reads of a family's files, for each level that had any.
+    pub(crate) fn read_latencies(&self, family: u32) -> Vec<(u32, Histogram)> {
+        let latencies = self.lock_latencies();
+        let mut out = Vec::new();
+        for ((_, level), shared) in latencies.range((family, 0)..=(family, u32::MAX)) {
+            let mut histogram = Histogram::new();
+            shared.collect(&mut histogram);
+            if !histogram.is_empty() {
+                out.push((*level, histogram));
+            }
+        }
+        out
+    }
+
+    fn lock_latencies(&self) -> MutexGuard<'_, BTreeMap<(u32, u32), Arc<SharedHistogram>>> {
+        self.latencies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the reads of a table are counted; nowhere without statistics.
+    fn meter(&self, family: u32, level: u32, options: &ColumnFamilyOptions) -> table::ReadMeter {
+        let limiter = self.env.rate_limiter.as_ref();
+        let limiter = limiter.filter(|l| l.mode().reads()).cloned();
+        let Some(statistics) = &self.env.statistics else {
+            return table::ReadMeter {
+                clock: Some(Arc::clone(&self.env.clock)),
+                limiter,
+                ..table::ReadMeter::default()
+            };
+        };
+        let mut latencies = self.lock_latencies();
+        let latency = latencies.entry((family, level)).or_default();
+        table::ReadMeter {
+            clock: Some(Arc::clone(&self.env.clock)),
+            statistics: Some(Arc::clone(statistics)),
+            latency: Some(Arc::clone(latency)),
+            last_level: level as i32 == options.cf.num_levels - 1,
+            limiter,
+        }
+    }
+
+    /// Opens a table file of the family with this id, for as long as a Version contains it. Its reads are
+    /// counted as `activity`. `on_disk` is the file of a table that moves here from another level.
+    ///
+    /// Errors: Corruption naming the file if it is missing, has another size than the MANIFEST
+    /// says, or is damaged.
+    pub(crate) fn open(
+        &self,
+        new: &NewFile,
+        family: u32,
+        options: &ColumnFamilyOptions,
+        activity: Activity,
+        on_disk: Option<Arc<FileOnDisk>>,
+    ) -> Result<Arc<TableFile>> {
+        let meta = &new.meta;
+        let path = files::table_path(&self.dir, meta.number);
+        let source = Source {
+            path: path.clone(),
+            size: self.check_sizes.then_some(meta.file_size),
+            env: self.env.clone(),
+        };
+        let cache_id = self.lock_prepopulated().remove(&meta.number);
+        let how = table::ReaderOptions {
+            comparator: options.comparator.clone(),
+            block_cache: (!options.table.no_block_cache).then(|| Arc::clone(&self.cache)),
+            read_ahead: (&options.table).into(),
+            statistics: self.env.statistics.clone(),
+            expected_unique_id: meta.unique_id.filter(|_| self.verify_unique_id),
+            largest_seqno: meta.largest_seqno,
+            cache_index_and_filter_blocks: self.charge_metadata
+                || options.table.cache_index_and_filter_blocks,
+            cache_id,
+            prefix_extractor: options.prefix_extractor.clone(),
+            meter: self.meter(family, new.level, options),
+            activity,
+            clock: Some(Arc::clone(&self.env.clock)),
+            ..table::ReaderOptions::default()
+        };
+        let reader = Arc::new(source.open(how)?);
+        let slot = self.opened.slot(&reader, source);
+        let on_disk = on_disk
+            .unwrap_or_else(|| FileOnDisk::new(path, meta.file_size, Arc::clone(&self.janitor)));
+        TableFile::new(meta.clone(), (&reader, slot), &options.comparator, on_disk)
+    }
+}
+
+/// What a new MANIFEST describes.
+#[derive(Clone, Copy)]
+pub(crate) struct Contents<'a> {
+    pub(crate) tables: &'a Tables,
+    pub(crate) numbers: &'a FileNumbers,
+    pub(crate) families: &'a FamilySet,
+    /// The last sequence number in use.
+    pub(crate) last_sequence: u64,
+}
+
+/// The MANIFEST, and the numbers that it records.
+pub(crate) struct VersionSet {
+    manifest: Option<Writer>,
+    /// Why no more edits are taken.
+    failure: Option<Error>,
+    /// Tables of edits that a failed MANIFEST may or may not contain.
+    undecided: Vec<PathBuf>,
+    pub(crate) max_column_family: u32,
+    pub(crate) db_id: String,
+    /// Logs below this number are not needed for recovery.
+    pub(crate) min_log_number_to_keep: u64,
+    pub(crate) max_manifest_file_size: u64,
+    /// Closed logs that the MANIFEST records, with the number of their durable bytes.
+    pub(crate) tracked_logs: BTreeMap<u64, u64>,
+    /// What the nonces of logs are derived from.
+    pub(crate) log_secrets: log::Secrets,
+    /// The last log and its end, once the database is being closed.
+    log_end: Option<(u64, u64)>,
+    /// The names of logs; they are made durable before an edit that may rely on them.
+    pub(crate) log_names: Option<Arc<log::Names>>,
+}
+
+/// Hands out file numbers; shared by everything that creates files.
+#[derive(Debug)]
+pub(crate) struct FileNumbers(AtomicU64);
+
+impl FileNumbers {
+    pub(crate) fn starting_at(n: u64) -> Self {
+        Self(AtomicU64::new(n))
+    }
+
+    pub(crate) fn take(&self) -> FileNumber {
+        FileNumber(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The number that will be handed out next.
+    pub(crate) fn peek(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl VersionSet {
+    pub(crate) fn new(db_id: String, max_column_family: u32, max_manifest_file_size: u64) -> Self {
+        Self {
+            manifest: None,
+            failure: None,
+            undecided: Vec::new(),
+            max_column_family,
+            db_id,
+            min_log_number_to_keep: 0,
+            max_manifest_file_size,
+            tracked_logs: BTreeMap::new(),
+            log_secrets: log::Secrets::default(),
+            log_end: None,
+            log_names: None,
+        }
+    }
+
+    /// Edits say from which log on all logs are needed. At least one of these must exist after a power cut;
+    /// otherwise it looks as if the logs had been removed.
+    fn make_log_names_durable(&self) -> Result<()> {
+        let names = self.log_names.as_ref();
+        names.map_or(Ok(()), |names| names.make_newest_durable())
+    }
+
+    /// Starts a new MANIFEST that describes the database as it is.
+    pub(crate) fn start_manifest(&mut self, contents: Contents<'_>) -> Result<()> {
+        let Contents {
+            tables, numbers, ..
+        } = contents;
+        self.make_log_names_durable()?;
+        self.log_secrets.forget_below(self.min_log_number_to_keep);
+        let number = numbers.take();
+        let mut edits = vec![VersionEdit {
+            db_id: Some(self.db_id.clone()),
+            ..Default::default()
+        }];
+        for family in contents.families.iter() {
+            edits.push(VersionEdit {
+                column_family: family.id,
+                add_column_family: (family.id != 0).then(|| family.name.clone()),
+                comparator: Some(family.comparator().name().to_owned()),
+                ..Default::default()
+            });
+            let version = Arc::clone(&family.view.load().version);
+            edits.push(VersionEdit {
+                column_family: family.id,
+                log_number: Some(family.recorded_log().0),
+                compact_cursors: cursors(family),
+                new_files: version
+                    .files()
+                    .map(|(level, f)| NewFile {
+                        level: level as u32,
+                        meta: f.meta.clone(),
+                    })
+                    .collect(),
+                ..Default::default()
+            });
+        }
+        edits.push(VersionEdit {
+            prev_log_number: Some(0),
+            next_file_number: Some(numbers.peek()),
+            last_sequence: Some(contents.last_sequence),
+            max_column_family: Some(self.max_column_family),
+            min_log_number_to_keep: Some(self.min_log_number_to_keep),
+            log_secrets: self.log_secrets.iter().collect(),
+            log_ends: self.log_end.into_iter().collect(),
+            ..Default::default()
+        });
+        if !self.tracked_logs.is_empty() {
+            edits.push(additions(&self.tracked_logs));
+        }
+        let old = self.manifest.as_ref().map(Writer::number);
+        self.manifest = Some(Writer::create(
+            &*tables.env.fs,
+            &tables.dir,
+            number,
+            &edits,
+        )?);
+        if let Some(old) = old {
+            tables.janitor.add(files::manifest_path(&tables.dir, old));
+        }
+        Ok(())
+    }
+
+    /// Starts a new MANIFEST in place of the current one. If that fails, or the file system panics, CURRENT
+    /// may already name the new one, so nothing is written to the old one any more.
+    fn replace_manifest(&mut self, contents: Contents<'_>) -> Result<()> {
+        self.failure = Some(panicked("was begun"));
+        let started = self.start_manifest(contents);
+        self.failure = started.as_ref().err().cloned();
+        started
+    }
+
+    /// Starts a new MANIFEST after the old one may have failed. If that succeeds, edits are taken again.
+    pub(crate) fn start_anew(&mut self, contents: Contents<'_>) -> Result<()> {
+        let started = self.replace_manifest(contents);
+        if started.is_ok() {
+            for path in self.undecided.drain(..) {
+                contents.tables.janitor.add(path);
+            }
+        }
+        started
+    }
+
+    /// Discards tables that are part of no Version. If the MANIFEST has failed, it may name them: they are
+    /// kept until a new one is begun.
+    pub(crate) fn discard(&mut self, janitor: &Janitor, paths: impl IntoIterator<Item = PathBuf>) {
+        if self.failure.is_some() {
+            self.undecided.extend(paths);
+        } else {
+            paths.into_iter().for_each(|path| janitor.add(path));
+        }
+    }
+
+    /// Makes edits durable, all or none: several edits form an atomic group. `contents` is the state before
+    /// them.
+    pub(crate) fn log(
+        &mut self,
+        contents: Contents<'_>,
+        mut edits: Vec<VersionEdit>,
+    ) -> Result<()> {
+        if let Some(e) = &self.failure {
+            return Err(e.clone());
+        }
+        self.make_log_names_durable()?;
+        let needed = edits.iter().filter_map(|e| e.min_log_number_to_keep).max();
+        let needed = needed.unwrap_or(self.min_log_number_to_keep);
+        base::invariant!(
+            needed >= self.min_log_number_to_keep,
+            "logs from {} on are needed, and then from {needed} on",
+            self.min_log_number_to_keep
+        );
+        let group = edits.len();
+        for (i, edit) in edits.iter_mut().enumerate() {
+            edit.prev_log_number = Some(0);
+            edit.next_file_number = Some(contents.numbers.peek());
+            edit.last_sequence = Some(contents.last_sequence);
+            edit.atomic_group_remaining = (group > 1).then(|| (group - 1 - i) as u32);
+        }
+        if self
+            .manifest
+            .as_ref()
+            .is_some_and(|m| m.size() > self.max_manifest_file_size)
+        {
+            self.replace_manifest(contents)?;
+        }
+        // Logs that are no longer needed may be deleted: the MANIFEST must not ask for them.
+        let goes = self.tracked_logs.range(..needed).next().is_some();
+        let forget = goes.then(|| VersionEdit {
+            wal_deletion: Some(needed),
+            ..Default::default()
+        });
+        edits.extend(forget);
+        self.append(&edits, Some(&contents.tables.env))?;
+        // Not earlier: a MANIFEST that is begun just now describes the database without these edits.
+        self.min_log_number_to_keep = needed;
+        self.tracked_logs = self.tracked_logs.split_off(&needed);
+        Ok(())
+    }
+
+    /// Records closed logs, with the number of their durable bytes.
+    pub(crate) fn track_logs(&mut self, logs: impl IntoIterator<Item = (u64, u64)>) -> Result<()> {
+        if let Some(e) = &self.failure {
+            return Err(e.clone());
+        }
+        let needed = self.min_log_number_to_keep;
+        let new: BTreeMap<u64, u64> = logs.into_iter().filter(|(n, _)| *n >= needed).collect();
+        if !new.is_empty() && self.manifest.is_some() {
+            self.append(&[additions(&new)], None)?;
+            self.tracked_logs.extend(new);
+        }
+        Ok(())
+    }
+
+    /// Appends edits to the MANIFEST; with `env`, records how long that took. If this fails, or the file
+    /// system or the clock panics, the MANIFEST may or may not contain the edits, and no more are taken.
+    fn append(&mut self, edits: &[VersionEdit], env: Option<&Env>) -> Result<()> {
+        let manifest = self.manifest.as_mut().ok_or_else(|| {
+            Error::not_supported("changing the files of a database that is open for reading only")
+        })?;
+        self.failure = Some(panicked("was written"));
+        let timer = env.and_then(|env| Some((&*env.clock, env.statistics.as_ref()?)));
+        let began = timer.map(|(clock, _)| clock.monotonic_nanos());
+        let appended = manifest.append(edits);
+        if let (Some((clock, statistics)), Some(began), Ok(())) = (timer, began, &appended) {
+            let nanos = clock.monotonic_nanos().saturating_sub(began);
+            statistics.record_time(HistogramKind::ManifestFileSyncMicros, nanos / 1000);
+        }
+        self.failure = appended.as_ref().err().cloned();
+        appended
+    }
+
+    /// Why the MANIFEST has failed, if it has. It may or may not contain what was written last, and no more
+    /// edits are taken until a new one is begun.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
+
+    /// Records where the last log ends when the database is closed; the whole log is durable.
+    pub(crate) fn mark_log_end(&mut self, end: (u64, u64)) -> Result<()> {
+        if let Some(e) = &self.failure {
+            return Err(e.clone());
+        }
+        if self.manifest.is_some() {
+            let edit = VersionEdit {
+                log_ends: vec![end],
+                ..Default::default()
+            };
+            self.append(&[edit], None)?;
+            self.log_end = Some(end);
+        }
+        Ok(())
+    }
+
+    /// The current MANIFEST and its size in bytes, all of them durable.
+    pub(crate) fn manifest_end(&self) -> Option<(FileNumber, u64)> {
+        let writer = self.manifest.as_ref().filter(|_| self.failure.is_none());
+        writer.map(|m| (m.number(), m.size()))
+    }
+
+    /// The number of the current MANIFEST.
+    pub(crate) fn manifest_number(&self) -> Option<FileNumber> {
+        self.manifest.as_ref().map(Writer::number)
+    }
+}
+
+/// The error of a MANIFEST while an operation on it is running, in case that panics. It must not look like
+/// an error of a compaction, which may be forgiven.
+fn panicked(what: &str) -> Error {
+    Error::new(
+        ErrorKind::IoError,
+        format!("the file system panicked when a MANIFEST {what}"),
+    )
+}
+
+/// Where the family's next compactions start, with `kRoundRobin`.
+fn cursors(family: &Family) -> Vec<CompactCursor> {
+    let levels = family.compactions.cursors().into_iter().enumerate();
+    let known = levels.filter_map(|(level, key)| Some((level as u32, key?)));
+    known
+        .map(|(level, key)| CompactCursor { level, key })
+        .collect()
+}
+
+/// The edit that records these logs.
+fn additions(logs: &BTreeMap<u64, u64>) -> VersionEdit {
+    let addition = |(&log_number, &size)| WalAddition {
+        log_number,
+        synced_size: Some(size),
+    };
+    VersionEdit {
+        wal_additions: logs.iter().map(addition).collect(),
+        ..Default::default()
+    }
+}
+
+/// Opens the new files of an edit for `family`, counted as `activity`, and builds its next Version.
+pub(crate) fn next_version(
+    tables: &Tables,
+    family: &Family,
+    edit: &VersionEdit,
+    activity: Activity,
+) -> Result<Next> {
+    let mut added = Vec::with_capacity(edit.new_files.len());
+    let view = family.view.load();
+    for new in &edit.new_files {
+        let number = new.meta.number;
+        let moves_from = edit.deleted_files.iter().find(|(_, n)| *n == number);
+        let moved = moves_from.and_then(|(level, _)| {
+            let files = view.version.level(*level as usize);
+            files.iter().find(|f| f.number() == number)
+        });
+        let on_disk = moved.map(|f| f.on_disk());
+        let options = family.options();
+        let table = tables.open(new, family.id, &options, activity, on_disk)?;
+        added.push((new.level as usize, table));
+    }
+    view.version.apply(edit, added)
+}

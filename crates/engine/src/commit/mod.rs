@@ -1,0 +1,89 @@
+//! What writers share: their queues, their order, and what holds them back.
+
+pub(crate) mod courtesy;
+pub(crate) mod group;
+pub(crate) mod order;
+pub(crate) mod plan;
+pub(crate) mod stall;
+pub(crate) mod write_controller;
+
+use std::sync::Arc;
+
+use base::SequenceNumber;
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use base::sync::{Mutex, ranked};
+use memtable::WriteBuffers;
+
+use crate::commit::courtesy::Courtesy;
+use crate::commit::group::Queue;
+use crate::commit::order::Order;
+use crate::commit::stall::{Attention, Stall};
+use crate::locks;
+use crate::options::DbOptions;
+
+/// See the module.
+pub(crate) struct Writes {
+    /// What is visible, and which groups are halfway.
+    pub(crate) order: Order,
+    /// Writers that wait for the device.
+    pub(crate) synced: Queue,
+    /// Writers that do not.
+    pub(crate) others: Queue,
+    /// Without `allow_concurrent_memtable_write`, held while a group is inserted.
+    pub(crate) memtable_writer: Mutex<()>,
+    /// Raised when a writer has more to look at than the memtables.
+    pub(crate) attention: Attention,
+    /// How far flushes and compactions are behind.
+    pub(crate) stall: Stall,
+    /// Synced writes, to which background writers give way.
+    pub(crate) courtesy: Courtesy,
+    /// The budget of the memtables.
+    buffers: Arc<WriteBuffers>,
+    /// A write with `disable_wal` happened.
+    pub(crate) unlogged: AtomicBool,
+    /// How often `lock_wal` was called without `unlock_wal`.
+    pub(crate) wal_locks: Mutex<u32>,
+    /// The one of the options that may change and is read for each write group.
+    pub(crate) max_total_wal_size: AtomicU64,
+}
+
+impl Writes {
+    /// Writes go on after the sequence number `last`.
+    pub(crate) fn after(last: u64, options: &DbOptions, buffers: Arc<WriteBuffers>) -> Self {
+        Self {
+            order: Order::after(last),
+            synced: Queue::new(false),
+            others: Queue::new(true),
+            memtable_writer: ranked(locks::MEMTABLE_WRITER, ()),
+            attention: Attention::default(),
+            stall: Stall::new(options.delayed_rate()),
+            courtesy: Courtesy::default(),
+            buffers,
+            unlogged: AtomicBool::new(false),
+            wal_locks: ranked(locks::WAL_LOCKS, 0),
+            max_total_wal_size: AtomicU64::new(options.max_total_wal_size),
+        }
+    }
+
+    /// The last write that a read which starts now sees.
+    #[inline]
+    pub(crate) fn visible(&self) -> SequenceNumber {
+        SequenceNumber(self.order.visible.get())
+    }
+
+    /// The budget of the memtables.
+    #[inline]
+    pub(crate) fn buffers(&self) -> &WriteBuffers {
+        &self.buffers
+    }
+
+    /// The budget of the memtables, for a new family to share.
+    pub(crate) fn share_buffers(&self) -> Arc<WriteBuffers> {
+        Arc::clone(&self.buffers)
+    }
+
+    /// Whether a write was acknowledged that is in no log and in no table yet.
+    pub(crate) fn has_unlogged(&self) -> bool {
+        self.unlogged.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,384 @@
+//! The one order of writes: sequence numbers are assigned in this order, and writes become visible in it.
+//!
+//! Groups overlap: while one waits for the device, the next is logged or inserted. A *ticket* is a
+//! group's place in the order. A group that finishes before its predecessor becomes visible only after
+//! it, so that a reader never sees a write without all earlier ones.
+//!
+//! The order is also a *gate* for operations that must not run while a group is halfway: rotations of
+//! memtables, changes of the set of families, `lock_wal`. [`Order::close`] lets no more groups in and
+//! waits until those inside have left.
+
+use std::collections::VecDeque;
+
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
+use base::{Error, ErrorKind, Result};
+
+use super::plan::Patience;
+use crate::locks;
+use crate::watermark::Watermark;
+
+/// See the module.
+pub(crate) struct Order {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The last sequence number that readers see.
+    pub(crate) visible: Watermark,
+}
+
+#[derive(Default)]
+struct State {
+    /// The last sequence number that was assigned to a write, even if the write failed.
+    allocated: u64,
+    /// Tickets issued.
+    given: u64,
+    /// Tickets up to this number are over.
+    over: u64,
+    /// The groups behind `over`: `None` until a group is over, then the sequence number up to which it
+    /// makes writes visible.
+    later: VecDeque<Option<u64>>,
+    /// Groups inside the gate.
+    inside: usize,
+    closed: bool,
+    /// The gate stays closed until [`Order::open`] is called.
+    kept: bool,
+    /// Threads at the gate get this error: see [`Order::refuse`].
+    refusal: Option<Error>,
+    /// Threads that sleep on `changed`.
+    sleeping: usize,
+}
+
+impl State {
+    /// Errors: a thread with this patience must not wait until the gate opens.
+    fn check_waits(&self, patience: Patience) -> Result<()> {
+        let waits = match patience {
+            Patience::None => false,
+            Patience::Job => !self.kept,
+            Patience::All => true,
+        };
+        if waits {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Incomplete,
+            "write would wait: the WAL is locked or memtables are being rotated",
+        ))
+    }
+
+    /// Every issued ticket is counted in `over` or has its place in `later`.
+    fn check(&self) {
+        base::invariant!(
+            self.over + self.later.len() as u64 == self.given,
+            "{} tickets were given, {} are over and {} later",
+            self.given,
+            self.over,
+            self.later.len()
+        );
+    }
+}
+
+/// A group's place in the order. Dropping it ends the group, which then counts as having written nothing,
+/// unless [`Ticket::end`] was called before.
+#[must_use = "later groups wait until this one is over"]
+pub(crate) struct Ticket<'a> {
+    order: &'a Order,
+    number: u64,
+    /// The first sequence number of the group.
+    pub(crate) first: u64,
+    /// The last one; `first - 1` if the group has none.
+    pub(crate) last: u64,
+    over: bool,
+}
+
+impl Ticket<'_> {
+    /// Ends the group. If it has `written`, its writes become visible once all earlier groups are over.
+    pub(crate) fn end(&mut self, written: bool) {
+        assert!(!self.over, "a group ends once");
+        self.over = true;
+        self.order.finish(self.number, written.then_some(self.last));
+    }
+
+    /// Waits until the group and all before it are over.
+    pub(crate) fn wait(&self) {
+        let mut state = self.order.lock();
+        while state.over < self.number {
+            state = self.order.sleep(state);
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.end(false);
+        }
+    }
+}
+
+/// The gate is closed while this lives.
+#[must_use = "the gate opens when it is dropped"]
+pub(crate) struct Closed<'a>(Option<&'a Order>);
+
+impl Closed<'_> {
+    /// Leaves the gate closed until somebody calls [`Order::open`].
+    pub(crate) fn keep(mut self) {
+        if let Some(order) = self.0.take() {
+            order.lock().kept = true;
+            order.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        if let Some(order) = self.0 {
+            order.open();
+        }
+    }
+}
+
+/// A group is inside the gate while this lives.
+pub(crate) struct Inside<'a>(&'a Order);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        base::invariant!(state.inside > 0, "somebody leaves twice");
+        state.inside -= 1;
+        if state.closed && state.inside == 0 {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+/// Tickets and [`Inside`] borrow the order, so that none is left here.
+impl Drop for Order {
+    fn drop(&mut self) {
+        let state = self.lock();
+        base::invariant!(
+            base::sync::thread::panicking() || state.inside == 0 && state.over == state.given,
+            "{} are inside an order that nobody has, {} of {} groups are over",
+            state.inside,
+            state.over,
+            state.given
+        );
+    }
+}
+
+impl Order {
+    /// An order that continues after the sequence number `last`.
+    pub(crate) fn after(last: u64) -> Self {
+        Self {
+            state: ranked(
+                locks::ORDER,
+                State {
+                    allocated: last,
+                    ..State::default()
+                },
+            ),
+            changed: Condvar::new(),
+            visible: Watermark::at(last),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sleep<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.sleeping += 1;
+        let mut state = self
+            .changed
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.sleeping -= 1;
+        state
+    }
+
+    /// Enters the gate. Waits while it is closed, if `patience` allows that. Errors: `Incomplete` if it
+    /// does not; the error of [`Order::refuse`].
+    pub(crate) fn enter(&self, patience: Patience) -> Result<Inside<'_>> {
+        let mut state = self.lock();
+        loop {
+            if let Some(e) = &state.refusal {
+                return Err(e.clone());
+            }
+            if !state.closed {
+                break;
+            }
+            state.check_waits(patience)?;
+            state = self.sleep(state);
+        }
+        state.inside += 1;
+        Ok(Inside(self))
+    }
+
+    /// Closes the gate and waits until no group is inside. If another thread has closed it, waits for
+    /// that thread first, if `patience` allows that. Errors: `Incomplete` if it does not; while another
+    /// thread resumes, the error of [`Order::refuse`].
+    pub(crate) fn close(&self, patience: Patience) -> Result<Closed<'_>> {
+        let mut state = self.lock();
+        while state.closed {
+            // A flush may wait for this thread, and the thread that resumes may wait for the flush.
+            if let Some(e) = &state.refusal {
+                return Err(e.clone());
+            }
+            state.check_waits(patience)?;
+            state = self.sleep(state);
+        }
+        Ok(self.close_now(state))
+    }
+
+    /// [`Order::close`] for the thread that resumes: it is not refused, and waits as long as it takes.
+    pub(crate) fn close_to_resume(&self) -> Closed<'_> {
+        let mut state = self.lock();
+        while state.closed {
+            state = self.sleep(state);
+        }
+        self.close_now(state)
+    }
+
+    fn close_now<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Closed<'a> {
+        state.closed = true;
+        while state.inside > 0 {
+            state = self.sleep(state);
+        }
+        base::invariant!(
+            state.closed && state.over == state.given,
+            "a group without a place inside is not over"
+        );
+        Closed(Some(self))
+    }
+
+    /// Until [`Order::accept`], threads that wait at the gate or arrive at it get `error`, even if they
+    /// have passed all earlier checks. One of them may run a listener that the thread which closed the
+    /// gate waits for.
+    pub(crate) fn refuse(&self, error: &Error) {
+        self.lock().refusal = Some(error.clone());
+        self.changed.notify_all();
+    }
+
+    /// The error that a thread which arrives now would get, without waiting: see [`Order::refuse`].
+    pub(crate) fn check_refusal(&self) -> Result<()> {
+        self.lock()
+            .refusal
+            .as_ref()
+            .map_or(Ok(()), |e| Err(e.clone()))
+    }
+
+    /// Ends [`Order::refuse`].
+    pub(crate) fn accept(&self) {
+        self.lock().refusal = None;
+    }
+
+    /// Opens a gate that was kept closed.
+    pub(crate) fn open(&self) {
+        let mut state = self.lock();
+        state.closed = false;
+        state.kept = false;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Assigns the next `count` sequence numbers. From here on they are used, whatever happens. For
+    /// logged writes the caller holds the log's lock, so that the log has the same order.
+    pub(crate) fn begin(&self, count: u64) -> Ticket<'_> {
+        let mut state = self.lock();
+        let first = state.allocated + 1;
+        state.allocated += count;
+        state.given += 1;
+        state.later.push_back(None);
+        state.check();
+        Ticket {
+            order: self,
+            number: state.given,
+            first,
+            last: first + count - 1,
+            over: false,
+        }
+    }
+
+    /// The last sequence number that was assigned to a write.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.lock().allocated
+    }
+
+    /// Assigns all sequence numbers up to `last` that are not used yet. The gate is closed.
+    pub(crate) fn begin_through(&self, last: u64) -> Ticket<'_> {
+        let allocated = self.lock().allocated;
+        self.begin(last.saturating_sub(allocated))
+    }
+
+    fn finish(&self, number: u64, visible_through: Option<u64>) {
+        let mut state = self.lock();
+        let at = (number - state.over - 1) as usize;
+        // 0 makes nothing visible.
+        let place = state.later.get_mut(at);
+        *place.expect("a group that is not over has a place") = Some(visible_through.unwrap_or(0));
+        let mut visible = 0;
+        while let Some(&Some(last)) = state.later.front() {
+            state.later.pop_front();
+            state.over += 1;
+            visible = visible.max(last);
+        }
+        state.check();
+        base::invariant!(
+            visible <= state.allocated,
+            "visible through {visible}, but only {} were given",
+            state.allocated
+        );
+        if visible > 0 {
+            self.visible.raise(visible);
+        }
+        if state.sleeping > 0 && at == 0 {
+            self.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn later_groups_become_visible_after_earlier_ones() {
+        let order = Order::after(10);
+        let (a, mut b, mut c) = (order.begin(2), order.begin(0), order.begin(3));
+        assert_eq!(
+            (a.first, a.last, b.last, c.first, c.last),
+            (11, 12, 12, 13, 15)
+        );
+        c.end(true);
+        b.end(true);
+        assert_eq!(order.visible.get(), 10);
+        drop(a);
+        c.wait();
+        assert_eq!(order.visible.get(), 15, "burned numbers are passed over");
+    }
+
+    #[test]
+    fn the_gate_waits_for_those_inside() {
+        let order = Arc::new(Order::after(0));
+        let inside = order.enter(Patience::All).unwrap();
+        let other = Arc::clone(&order);
+        let closing = base::sync::thread::Builder::new()
+            .spawn(move || other.close(Patience::All).unwrap().keep())
+            .unwrap();
+        while order.enter(Patience::None).is_ok() {
+            base::sync::thread::yield_now();
+        }
+        assert!(!closing.is_finished());
+        drop(inside);
+        closing.join().unwrap();
+        assert_eq!(
+            order.enter(Patience::None).err().map(|e| e.kind()),
+            Some(ErrorKind::Incomplete)
+        );
+        order.open();
+        order.enter(Patience::None).unwrap();
+    }
+}

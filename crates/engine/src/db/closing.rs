@@ -1,0 +1,111 @@
+//! How a database is closed: in which steps, on which thread, and when LOCK is released.
+//!
+//! ```text
+//!   before_close     what is only in memory goes to a table, the log to the operating system
+//!   begin_close      no thread begins anything new
+//!   join             all threads have ended; one that is just closing the database ends behind it
+//!   the rest         nobody waits any more, obsolete files go, listeners hear what is left
+//!   LOCK             another process may open the database
+//! ```
+//!
+//! A listener or a callback on one of the database's own threads may drop the last handle. That thread
+//! still has to go on with its work, so nothing on it can wait for its end. A separate thread then closes
+//! the database. If the system cannot start one, everything after `begin_close` is left to the database's
+//! threads: the first one that ends has nothing else to do, and waits for the others.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use base::sync::{Mutex, PoisonError, ranked};
+use base::{Error, ErrorKind, Result};
+use io::FileLock;
+
+use crate::db::maintenance;
+use crate::jobs::Jobs;
+use crate::locks;
+use crate::shared::Shared;
+
+/// What a database has besides its state: its threads, and the right to its directory. LOCK is released
+/// when this is dropped, on whichever thread. The database's threads have been joined by then.
+#[derive(Default)]
+pub(crate) struct Running {
+    pub(crate) jobs: Jobs,
+    _lock: Option<Box<dyn FileLock>>,
+}
+
+impl Running {
+    pub(crate) fn new(lock: Option<Box<dyn FileLock>>) -> Self {
+        let jobs = Jobs::default();
+        Self { jobs, _lock: lock }
+    }
+
+    /// Closes the database. The caller is not one of its threads, or holds nothing of the database any
+    /// more.
+    pub(crate) fn close(&mut self, shared: &Shared) -> Result<()> {
+        let result = before(shared);
+        self.end(shared);
+        result
+    }
+
+    /// Closes the database on a separate thread, for a caller on one of the database's own threads.
+    /// Errors are reported in LOG only.
+    pub(crate) fn close_elsewhere(self, shared: &Arc<Shared>) {
+        // The thread that closes the database takes it from here. If that thread cannot be started, it is
+        // still here.
+        let running = Arc::new(ranked(locks::LEAF, Some(self)));
+        let (to_close, of) = (Arc::clone(&running), Arc::clone(shared));
+        let close = move || {
+            if let Some(mut running) = take(&to_close) {
+                report(&of, running.close(&of));
+            }
+        };
+        let threads = &shared.env().threads;
+        if threads.start("ironstone:close", Box::new(close)).is_ok() {
+            return;
+        }
+        if let Some(mut running) = take(&running) {
+            report(shared, before(shared));
+            shared.leave(Box::new(move |shared| running.end(shared)));
+        }
+    }
+
+    /// Joins the threads and does the rest.
+    fn end(&mut self, shared: &Shared) {
+        self.jobs.join();
+        shared.check_idle();
+        shared.catalog.tables.compressors.end();
+        let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
+        shared.wal.durable.fail(&closed);
+        // A panic of the file system must not keep the remaining letters from the listeners.
+        let delete = AssertUnwindSafe(|| shared.delete_obsolete_files());
+        if !shared.read_only && catch_unwind(delete).is_err() {
+            shared.info_log.error(format_args!(
+                "closing: the deletion of obsolete files panicked"
+            ));
+        }
+        shared.deliver_the_rest();
+    }
+}
+
+/// What comes before the threads are joined. Afterwards the database closes, whatever happened.
+fn before(shared: &Shared) -> Result<()> {
+    let before = AssertUnwindSafe(|| maintenance::before_close(shared));
+    let result = catch_unwind(before)
+        .unwrap_or_else(|_| Err(Error::aborted("closing the database panicked")));
+    shared.begin_close();
+    result
+}
+
+/// Reports a failed close in LOG: no caller gets the error.
+pub(crate) fn report(shared: &Shared, result: Result<()>) {
+    if let Err(e) = result {
+        shared.info_log.error(format_args!("closing: {e}"));
+    }
+}
+
+fn take(running: &Mutex<Option<Running>>) -> Option<Running> {
+    running
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take()
+}

@@ -1,0 +1,121 @@
+//! Creating and dropping column families.
+
+use std::sync::Arc;
+
+use base::{Error, Result};
+
+use crate::catalog::family::Family;
+use crate::info::dump;
+use crate::options::{ColumnFamilyOptions, sanitize};
+use crate::shared::change::Change;
+use crate::shared::{Shared, persist};
+use crate::version::Version;
+use crate::write::admit;
+
+/// The family that every database has.
+pub(crate) const DEFAULT: &str = "default";
+
+/// Creates a family; from then on it takes part in writes.
+///
+/// Errors: a family of this name exists; invalid options; the MANIFEST fails.
+pub(crate) fn create(
+    db: &Shared,
+    name: &str,
+    options: &ColumnFamilyOptions,
+) -> Result<Arc<Family>> {
+    options.validate_in(&db.options.db)?;
+    db.check_writable()?;
+    let mut options = options.clone();
+    let replaced = sanitize::family(&mut options, &db.options.db);
+    let options = &options;
+    // No writes are in progress, so no group is halfway done with the old set.
+    let family = db.alone(|| {
+        let mut change = db.change().refuse_writes_if_it_fails();
+        let family = prepare(db, &change, name, options)?;
+        change.adds_family(&family);
+        change.log_and_apply()?;
+        Ok(family)
+    })?;
+    created(db, &family, options, &replaced);
+    Ok(family)
+}
+
+/// Prepares a family that does not exist yet. No write may be inside the order of writes.
+///
+/// Errors: a family of this name exists.
+pub(crate) fn prepare(
+    db: &Shared,
+    change: &Change<'_>,
+    name: &str,
+    options: &ColumnFamilyOptions,
+) -> Result<Arc<Family>> {
+    if change.families().by_name(name).is_some() {
+        return Err(Error::invalid_argument(format!(
+            "Column family already exists: {name}"
+        )));
+    }
+    let log_number = db.wal.number()?;
+    let levels = options.cf.num_levels.unsigned_abs() as usize;
+    let version = Arc::new(Version::empty(
+        options.comparator.clone(),
+        levels,
+        db.options.db.allow_ingest_behind,
+    ));
+    let family = Arc::new(Family::new(
+        change.next_family(),
+        name.to_owned(),
+        options.clone(),
+        version,
+        log_number,
+        db.instance,
+        db.writes.share_buffers(),
+    ));
+    family.listen(&db.env().listeners);
+    Ok(family)
+}
+
+/// Reports a family that was created, and which values of its options were replaced.
+pub(crate) fn created(
+    db: &Shared,
+    family: &Family,
+    options: &ColumnFamilyOptions,
+    replaced: &[String],
+) {
+    let others = db.catalog.families.load().iter().count() - 1;
+    dump::family(&db.info_log, others, &family.name, options);
+    dump::replaced(&db.info_log, &family.name, replaced, options);
+    db.info_log.info(format_args!(
+        "Created column family [{}] (ID {})",
+        family.name, family.id
+    ));
+    persist::follow_change(db);
+}
+
+/// Drops a family: its data is deleted once no handle or iterator uses it.
+///
+/// Errors: the default family; one that is dropped already.
+pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
+    if family.id == 0 {
+        return Err(Error::invalid_argument("Can't drop default column family"));
+    }
+    db.check_writable()?;
+    db.alone(|| {
+        let mut change = db.change().refuse_writes_if_it_fails();
+        if change.families().get(family.id).is_none() {
+            return Err(Error::invalid_argument(format!(
+                "Column family already dropped: {}",
+                family.name
+            )));
+        }
+        change.drops_family(family);
+        change.log_and_apply()
+    })?;
+    admit::debt_changed(db);
+    db.info_log.info(format_args!(
+        "Dropped column family [{}] (ID {})",
+        family.name, family.id
+    ));
+    persist::follow_change(db);
+    db.delete_obsolete_files();
+    Ok(())
+}

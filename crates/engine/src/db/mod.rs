@@ -1,0 +1,318 @@
+//! The database handle. Each method is a few lines; the modules it calls do the work.
+
+pub(crate) mod closing;
+mod column_family;
+mod entities;
+pub(crate) mod families;
+mod key_versions;
+mod logs;
+pub(crate) mod maintenance;
+mod merges;
+mod reads;
+mod set_options;
+pub(crate) mod sizes;
+pub(crate) mod ttl;
+mod writes;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::Result;
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+use io::FileLock;
+
+use crate::catalog::family::Family;
+use crate::hooks::outbox;
+use crate::options::{ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, FlushOptions};
+use crate::shared::Shared;
+use crate::{locks, properties};
+pub use column_family::ColumnFamily;
+
+use closing::Running;
+
+/// An open database. Methods may be called from any number of threads at once; dropping it
+/// closes it.
+///
+/// See the [crate's documentation](crate) for an example.
+pub struct Db {
+    pub(crate) shared: Arc<Shared>,
+    default: Arc<Family>,
+    running: Mutex<Running>,
+}
+
+impl std::fmt::Debug for Db {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Db({})", self.shared.dir.display())
+    }
+}
+
+/// Closing.
+impl Db {
+    /// Hands buffered log records to the operating system, stops the background jobs, and releases the lock. Same
+    /// as dropping the database, but reports errors.
+    ///
+    /// Errors: also `Busy` if a listener calls this on a flush or compaction thread. Another thread then closes the
+    /// database after that thread has finished its job.
+    pub fn close(mut self) -> Result<()> {
+        self.shared.check_may_wait("close")?; // on error this drops the database
+        let running = self.running.get_mut();
+        // No lock is held: a listener that is told of the end may use other databases.
+        let running = running.unwrap_or_else(PoisonError::into_inner);
+        running.close(&self.shared)
+    }
+
+    pub(crate) fn started(shared: Arc<Shared>, lock: Option<Box<dyn FileLock>>) -> Result<Self> {
+        let default = Arc::clone(shared.catalog.families.load().require(0)?);
+        // If a thread cannot be started, `db` is dropped and closes like any database: the threads that already run
+        // are stopped and joined before the lock is released.
+        let db = Self {
+            shared,
+            default,
+            running: ranked(locks::THREADS, Running::new(lock)),
+        };
+        if !db.shared.read_only {
+            let started = db.lock_running().jobs.start(&db.shared);
+            started.inspect_err(|e| db.shared.info_log.error(format_args!("open failed: {e}")))?;
+        }
+        Ok(db)
+    }
+
+    pub(crate) fn lock_running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Db {
+    fn drop(&mut self) {
+        if self.shared.background.is_closing() {
+            return; // close() was called
+        }
+        let running = self.running.get_mut();
+        let running = running.unwrap_or_else(PoisonError::into_inner);
+        if outbox::belongs_to(self.shared.instance) {
+            std::mem::take(running).close_elsewhere(&self.shared);
+        } else {
+            closing::report(&self.shared, running.close(&self.shared));
+        }
+    }
+}
+
+/// Column families.
+impl Db {
+    /// The open column family with this name.
+    pub fn column_family(&self, name: &str) -> Option<ColumnFamily> {
+        self.shared
+            .catalog
+            .families
+            .load()
+            .by_name(name)
+            .cloned()
+            .map(ColumnFamily::new)
+    }
+
+    /// The column family that every database has.
+    pub fn default_column_family(&self) -> ColumnFamily {
+        ColumnFamily::new(Arc::clone(&self.default))
+    }
+
+    /// Every open column family, by id.
+    pub fn column_families(&self) -> Vec<ColumnFamily> {
+        self.shared
+            .catalog
+            .families
+            .load()
+            .iter()
+            .cloned()
+            .map(ColumnFamily::new)
+            .collect()
+    }
+
+    /// Creates a column family.
+    pub fn create_column_family(
+        &self,
+        name: &str,
+        options: &ColumnFamilyOptions,
+    ) -> Result<ColumnFamily> {
+        families::create(&self.shared, name, options).map(ColumnFamily::new)
+    }
+
+    /// Drops a column family and its data. Existing handles and iterators can still read it.
+    pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        families::drop_family(&self.shared, &family.0)
+    }
+}
+
+/// Maintenance and information.
+impl Db {
+    /// Flushes the memtables of all column families and waits until they are in tables.
+    ///
+    /// Errors: the flush failed, and the database refuses writes until it is resumed. After the device was full,
+    /// the database resumes by itself; a call that is still waiting then may return the result of that.
+    pub fn flush(&self) -> Result<()> {
+        let all: Vec<_> = self
+            .shared
+            .catalog
+            .families
+            .load()
+            .iter()
+            .cloned()
+            .collect();
+        maintenance::flush(&self.shared, &all, &FlushOptions::default())
+    }
+
+    /// Flushes the memtables of a column family and waits until they are in a table.
+    pub fn flush_cf(&self, family: &ColumnFamily) -> Result<()> {
+        self.flush_opt(&FlushOptions::default(), family)
+    }
+
+    /// [`Db::flush_cf`] with options.
+    pub fn flush_opt(&self, options: &FlushOptions, family: &ColumnFamily) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        maintenance::flush(&self.shared, std::slice::from_ref(&family.0), options)
+    }
+
+    /// Compacts everything from `begin` to `end`, both inclusive (`None` is unbounded), and waits for it. Memtables
+    /// that overlap the range are flushed first; then the data is compacted level by level down to the lowest one.
+    /// With universal compaction all tables are merged, whatever the range.
+    pub fn compact_range(
+        &self,
+        family: &ColumnFamily,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        self.compact_range_opt(&CompactRangeOptions::default(), family, begin, end)
+    }
+
+    /// [`Db::compact_range`] with options. Errors: also `Incomplete` if it was canceled; `change_level` is not
+    /// possible.
+    pub fn compact_range_opt(
+        &self,
+        options: &CompactRangeOptions,
+        family: &ColumnFamily,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        maintenance::compact_range(&self.shared, &family.0, (begin, end), options)
+    }
+
+    /// Compacts the table files with these numbers to a level, and waits for it. Other files are added where that
+    /// is needed to keep old data from ending up above newer data. Errors: `InvalidArgument` if a file number or
+    /// the level does not exist; `Aborted` if another compaction uses one of the files.
+    pub fn compact_files(
+        &self,
+        options: &CompactionOptions,
+        family: &ColumnFamily,
+        files: &[u64],
+        output_level: usize,
+    ) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        maintenance::compact_files(&self.shared, &family.0, files, output_level, options)
+    }
+
+    /// Marks the files that overlap the range from `begin` to `end`, both inclusive, for compaction in the
+    /// background. Files on the lowest level are not compacted.
+    pub fn suggest_compact_range(
+        &self,
+        family: &ColumnFamily,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        maintenance::suggest_compact_range(&self.shared, &family.0, (begin, end))
+    }
+
+    /// Starts no flush or compaction until [`Db::continue_background_work`], and waits for those that are running.
+    /// Calls nest. Meanwhile, writers wait once the memtables are full.
+    pub fn pause_background_work(&self) -> Result<()> {
+        maintenance::pause_background_work(&self.shared)
+    }
+
+    /// Ends one [`Db::pause_background_work`]. Errors: background work is not paused.
+    pub fn continue_background_work(&self) -> Result<()> {
+        maintenance::continue_background_work(&self.shared)
+    }
+
+    /// Stops flushes and compactions for good, so that closing the database is fast. With `wait`, returns when none
+    /// is running any more. Later calls that need one fail with `ShutdownInProgress`.
+    pub fn cancel_all_background_work(&self, wait: bool) {
+        maintenance::cancel_all_background_work(&self.shared, wait);
+    }
+
+    /// A property of the default column family or of the database, by RocksDB's name, for example `rocksdb.stats`
+    /// or `rocksdb.num-files-at-level0`; `None` if the name is unknown.
+    pub fn property(&self, name: &str) -> Option<String> {
+        properties::get(&self.shared, &self.default, name)
+    }
+
+    /// [`Db::property`] of a column family.
+    pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
+        properties::get(&self.shared, &family.0, name)
+    }
+
+    /// A numeric property of the default column family; `None` for any other property.
+    pub fn int_property(&self, name: &str) -> Option<u64> {
+        properties::get_int(&self.shared, &self.default, name)
+    }
+
+    /// [`Db::int_property`] of a column family.
+    pub fn int_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<u64> {
+        properties::get_int(&self.shared, &family.0, name)
+    }
+
+    /// The sum of a numeric property over all column families: RocksDB's `GetAggregatedIntProperty`. A property of
+    /// the whole database, such as `rocksdb.num-snapshots`, is added once for each family; a property of the block
+    /// cache counts once. `None` if the property is not numeric.
+    pub fn aggregated_int_property(&self, name: &str) -> Option<u64> {
+        properties::aggregated_int(&self.shared, name)
+    }
+
+    /// [`Db::map_property_cf`] of the default column family.
+    pub fn map_property(&self, name: &str) -> Option<BTreeMap<String, String>> {
+        properties::get_map(&self.shared, &self.default, name)
+    }
+
+    /// Properties, compaction statistics by level, tickers and histograms, in Prometheus's text format. Properties
+    /// of column families have the label `cf`; properties of levels also have the label `level`. Tickers and
+    /// histograms are included if `options.env.statistics` is set.
+    pub fn metrics_text(&self) -> String {
+        properties::metrics_text(&self.shared)
+    }
+
+    /// A property whose value is a map, for example `rocksdb.cf-write-stall-stats`; `None` if the name is unknown
+    /// or the property is not a map.
+    pub fn map_property_cf(
+        &self,
+        family: &ColumnFamily,
+        name: &str,
+    ) -> Option<BTreeMap<String, String>> {
+        properties::get_map(&self.shared, &family.0, name)
+    }
+
+    /// Waits until no flush and no compaction is running or due.
+    pub fn wait_for_compact(&self) -> Result<()> {
+        maintenance::wait_for_jobs(&self.shared)
+    }
+
+    /// Reads every block of every table of all column families and compares its checksum. RocksDB's
+    /// `VerifyChecksum`.
+    ///
+    /// # Errors
+    /// `Corruption`, with file and offset, for the first block that is damaged.
+    pub fn verify_checksum(&self) -> Result<()> {
+        for family in self.shared.catalog.families.load().iter() {
+            let version = Arc::clone(&family.view.load().version);
+            for (_, file) in version.files() {
+                file.reader()?.verify_checksums()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory of the database.
+    pub fn path(&self) -> PathBuf {
+        self.shared.dir.clone()
+    }
+}

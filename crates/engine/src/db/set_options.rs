@@ -1,0 +1,252 @@
+//! Options that change while the database is open: RocksDB's `SetOptions` and `SetDBOptions`.
+//!
+//! ```text
+//!   change     a copy of the options, checked as at open         after an error nothing has changed
+//!   apply      the copy replaces the options at once             running jobs keep their old options
+//!   check      stalls, full memtables, logs, threads
+//!   persist    writes a new OPTIONS file                         after an error the change stays in force;
+//!                                                                the file is written again later
+//! ```
+//!
+//! The options that can change are the same as in RocksDB ([`crate::options::rocksdb::Key::mutable`]).
+
+use std::sync::Arc;
+
+use base::options::OptionTable;
+use base::sync::MutexGuard;
+use base::{Error, Result};
+
+use crate::catalog::family::Family;
+use crate::db::{ColumnFamily, Db};
+use crate::options::memory::Budget;
+use crate::options::{ColumnFamilyOptions, DbOptions, text};
+use crate::shared::Shared;
+use crate::shared::persist::{self, write_options_file_held};
+use crate::write::admit;
+
+/// Options while the database is open.
+impl Db {
+    /// Changes options of a column family, given by name and in the syntax of OPTIONS files: all of them or none.
+    /// When this returns, the options are in force, except for flushes and compactions that are already running,
+    /// and are stored in a new OPTIONS file.
+    ///
+    /// `block_based_table_factory` with `{name=value;…}` changes the options of tables that are created or opened
+    /// from now on. Members of a struct that are not named keep their values.
+    ///
+    /// Errors: `InvalidArgument` if an option is unknown, cannot be changed while the database is open, or gets a
+    /// value that is invalid or contradicts other options; `NotSupported` for an option that Ironstone does not
+    /// support. After any other error the options are in force, but the OPTIONS file could not be written or a
+    /// thread could not be started. The database writes the file again later.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// let db = ironstone::Db::open(dir.path(), &options)?;
+    /// let family = db.default_column_family();
+    /// db.set_options(&family, &[("write_buffer_size", "128M"), ("ttl", "3600")])?;
+    /// assert_eq!(db.options(&family).cf.write_buffer_size, 128 << 20);
+    /// let e = db.set_options(&family, &[("num_levels", "5")]).unwrap_err();
+    /// assert!(e.to_string().contains("Option not changeable: num_levels"));
+    /// # Ok::<(), ironstone::Error>(())
+    /// ```
+    pub fn set_options(&self, family: &ColumnFamily, options: &[(&str, &str)]) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        set_options(&self.shared, &family.0, options)
+    }
+
+    /// Changes options of the whole database. Otherwise like [`Db::set_options`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// let db = ironstone::Db::open(dir.path(), &options)?;
+    /// db.set_db_options(&[("max_background_jobs", "8"), ("bytes_per_sync", "1M")])?;
+    /// assert_eq!(db.db_options().max_background_jobs, 8);
+    /// # Ok::<(), ironstone::Error>(())
+    /// ```
+    pub fn set_db_options(&self, options: &[(&str, &str)]) -> Result<()> {
+        set_db_options(self, options)
+    }
+
+    /// The current options of a column family.
+    pub fn options(&self, family: &ColumnFamily) -> ColumnFamilyOptions {
+        ColumnFamilyOptions::clone(&family.0.options())
+    }
+
+    /// The current options of the whole database.
+    pub fn db_options(&self) -> DbOptions {
+        DbOptions::clone(&self.shared.db_options())
+    }
+}
+
+/// One change of options, reported in LOG in RocksDB's words.
+struct Told<'a> {
+    db: &'a Shared,
+    /// The call and its target, for LOG.
+    what: String,
+    /// The name of the call in RocksDB's message about a failure.
+    failed: &'static str,
+}
+
+impl Told<'_> {
+    /// Logs the call. Errors: the list of changes is empty; the database is open read-only.
+    fn begin(&self, changes: &[(&str, &str)]) -> Result<()> {
+        let (log, what) = (&self.db.info_log, &self.what);
+        if self.db.read_only {
+            return Err(crate::wal::read_only());
+        }
+        if changes.is_empty() {
+            log.warn(format_args!("{what}, empty input"));
+            return Err(Error::invalid_argument("empty input"));
+        }
+        log.info(format_args!("{what}, inputs:"));
+        for (name, value) in changes {
+            log.info(format_args!("{name}: {value}"));
+        }
+        Ok(())
+    }
+
+    fn failed(&self, e: &Error) {
+        let failed = self.failed;
+        self.db.info_log.warn(format_args!("{failed} failed: {e}"));
+    }
+
+    fn done<'v>(&self, values: impl Iterator<Item = (&'v str, String)>, no_effect: &[String]) {
+        let (log, what) = (&self.db.info_log, &self.what);
+        log.info(format_args!("{what} succeeded"));
+        for (name, value) in values {
+            log.info(format_args!("Options.{name}: {value}"));
+        }
+        for message in no_effect {
+            log.warn(format_args!("{message}"));
+        }
+    }
+
+    /// Starts the threads that the options ask for. If one cannot be started, the running ones do the work.
+    fn start_threads(&self, db: &Db) -> Result<()> {
+        let started = db.lock_running().jobs.follow_options(&db.shared);
+        started.map_err(|e| {
+            let (log, failed) = (&self.db.info_log, self.failed);
+            log.warn(format_args!("{failed}: fewer threads than asked for: {e}"));
+            e.hint(
+                "the options are in force, but fewer threads work than they ask for; the same call \
+                 tries again",
+            )
+        })
+    }
+
+    /// Writes the OPTIONS file. The change is in force even if this fails, and the file is written again later.
+    fn persist(&self, held: &MutexGuard<'_, ()>) -> Result<()> {
+        write_options_file_held(self.db, held).map_err(|e| {
+            let log = &self.db.info_log;
+            log.warn(format_args!("Unable to persist options -- {e}"));
+            e.hint("the options are in force, but the OPTIONS file could not be written")
+        })
+    }
+}
+
+/// The options of a table that can be changed at run time, with their values.
+fn changeable<T: OptionTable>(table: &T) -> impl Iterator<Item = (&'static str, String)> + '_ {
+    let mutable = |i: &&base::options::OptionInfo| i.has(base::options::OptionFlag::Mutable);
+    let infos = T::infos().iter().filter(mutable);
+    infos.filter_map(|i| Some((i.name, table.get(i.name)?)))
+}
+
+fn set_options(db: &Shared, family: &Family, changes: &[(&str, &str)]) -> Result<()> {
+    let told = Told {
+        db,
+        what: format!("Set options on column family [{}]", family.name),
+        failed: "SetOptions()",
+    };
+    if !changes.is_empty() && !db.read_only {
+        let log = &db.info_log;
+        log.info(format_args!("SetOptions() on [1] column families, inputs:"));
+    }
+    told.begin(changes)?;
+    let held = db.lock_options();
+    let changed = text::change_family(&family.options(), &db.db_options(), changes);
+    let (options, no_effect) = changed.inspect_err(|e| told.failed(e))?;
+    family.set_options(options);
+    told.done(changeable(&family.options().cf), &no_effect);
+    // With the new limits a memtable may be full, and waiting writers or jobs may go on.
+    db.note_full_memtables(&db.catalog.families.load());
+    admit::debt_changed(db);
+    told.persist(&held)
+}
+
+fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
+    let shared = &db.shared;
+    let told = Told {
+        db: shared,
+        what: "SetDBOptions()".to_owned(),
+        failed: "SetDBOptions",
+    };
+    told.begin(changes)?;
+    let held = shared.lock_options();
+    let now = shared.db_options();
+    let rate = shared.env().background_rate();
+    let changed = text::change_db(&now, rate, changes)
+        .and_then(|changed| check_memory(&now, &changed.0).map(|()| changed));
+    let (options, no_effect) = changed.inspect_err(|e| told.failed(e))?;
+    if options == **now {
+        shared.info_log.info(format_args!(
+            "SetDBOptions(), input option value is not changed, skipping updating."
+        ));
+        // Try again what an earlier call could not do.
+        let started = told.start_threads(db);
+        let persisted = if persist::is_stale(shared) {
+            told.persist(&held)
+        } else {
+            Ok(())
+        };
+        return started.and(persisted);
+    }
+    drop(now);
+    shared.set_db_options(options);
+    told.done(changeable(&**shared.db_options()), &no_effect);
+    follow(shared)?;
+    let started = told.start_threads(db);
+    let persisted = told.persist(&held);
+    // The following steps wait for writers and call listeners, which may change options themselves.
+    drop(held);
+    if shared.logs_too_large() {
+        // An error here also reaches the next writer, which reports it.
+        admit::look_closer_soon(shared);
+    }
+    admit::debt_changed(shared);
+    started.and(persisted)
+}
+
+/// `memory_limit` needs components that are created at open.
+fn check_memory(old: &DbOptions, new: &DbOptions) -> Result<()> {
+    if (old.memory_limit == 0) == (new.memory_limit == 0) {
+        return Ok(());
+    }
+    Err(
+        Error::invalid_argument("Option not changeable: memory_limit")
+            .hint("it can be changed where it was set at open, and not to 0"),
+    )
+}
+
+/// Updates the components that keep a copy of an option.
+fn follow(shared: &Shared) -> Result<()> {
+    let options = Arc::clone(&shared.db_options());
+    shared.catalog.lock_versions().max_manifest_file_size = options.max_manifest_file_size;
+    shared
+        .wal
+        .log_files()?
+        .set_bytes_per_sync(options.wal_bytes_per_sync);
+    shared
+        .writes
+        .stall
+        .set_delayed_write_rate(options.delayed_rate());
+    shared.catalog.tables.opened.follow(&options);
+    if let Some(budget) = Budget::of(&options) {
+        shared.catalog.tables.cache.set_capacity(budget.cache);
+        let manager = shared.writes.share_buffers();
+        manager.set_limit(budget.write_buffers);
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! Approximate sizes of key ranges in a column family, and deletion of whole files in a range.
+
+use std::sync::Arc;
+
+use base::stats::Activity;
+use base::sync::atomic::Ordering;
+use base::{Error, Result, key};
+use keyspan::span::before_versions;
+use memtable::Memtable;
+use table::InternalIterator;
+
+use super::{ColumnFamily, Db};
+use crate::catalog::family::Family;
+use crate::shared::Shared;
+use crate::shared::exclusive::Exclusive;
+use crate::version::TableFile;
+use crate::version::edit::VersionEdit;
+
+/// What [`Db::get_approximate_sizes`](crate::Db::get_approximate_sizes) counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SizeApproximationOptions {
+    /// Data in memtables.
+    pub include_memtables: bool,
+    /// Data in files.
+    pub include_files: bool,
+    /// The acceptable error as a fraction of the size. Files at the ends of the range are not looked into
+    /// if their total size is less than that; a negative value asks for the best estimate.
+    pub files_size_error_margin: f64,
+}
+
+impl Default for SizeApproximationOptions {
+    fn default() -> Self {
+        Self {
+            include_memtables: false,
+            include_files: true,
+            files_size_error_margin: -1.0,
+        }
+    }
+}
+
+/// The keys from the first (inclusive) to the second (exclusive).
+pub type Range<'a> = (&'a [u8], &'a [u8]);
+
+/// Sizes of ranges, and tables that are dropped as a whole.
+impl Db {
+    /// The approximate number of bytes of the column family in each range. Files count with their size on disk,
+    /// that is, compressed.
+    pub fn get_approximate_sizes(
+        &self,
+        family: &ColumnFamily,
+        options: &SizeApproximationOptions,
+        ranges: &[Range<'_>],
+    ) -> Result<Vec<u64>> {
+        self.shared.check_handle(&family.0)?;
+        approximate(&family.0, options, ranges)
+    }
+
+    /// The approximate number of entries and of bytes that the memtables have in the range.
+    pub fn get_approximate_memtable_stats(
+        &self,
+        family: &ColumnFamily,
+        range: Range<'_>,
+    ) -> Result<(u64, u64)> {
+        self.shared.check_handle(&family.0)?;
+        Ok(in_memory(&family.0, range))
+    }
+
+    /// Deletes the tables whose keys all lie in one of the ranges, except those of level 0 and those that are being
+    /// compacted. A bound of `None` is unbounded; the end of a range is inclusive with `include_end`. This frees
+    /// space quickly but does not delete keys: data in other tables stays, and older versions of deleted keys may
+    /// become visible.
+    pub fn delete_files_in_ranges(
+        &self,
+        family: &ColumnFamily,
+        ranges: &[OpenRange<'_>],
+        include_end: bool,
+    ) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        delete_files(&self.shared, &family.0, ranges, include_end)
+    }
+}
+
+/// Bytes of the family in each range. Errors: the options count nothing; a table cannot be opened.
+pub(crate) fn approximate(
+    family: &Family,
+    options: &SizeApproximationOptions,
+    ranges: &[Range<'_>],
+) -> Result<Vec<u64>> {
+    if !options.include_memtables && !options.include_files {
+        return Err(Error::invalid_argument(
+            "Invalid options: neither include_memtables nor include_files is set",
+        ));
+    }
+    let sizes = ranges.iter().map(|&range| {
+        let mut size = 0;
+        if options.include_files {
+            size += in_files(family, range, options.files_size_error_margin)?;
+        }
+        if options.include_memtables {
+            size += in_memory(family, range).1;
+        }
+        Ok(size)
+    });
+    sizes.collect()
+}
+
+/// Entries and bytes of the family's memtables in a range.
+pub(crate) fn in_memory(family: &Family, range: Range<'_>) -> (u64, u64) {
+    let view = family.view.load();
+    let memtables = std::iter::once(&view.mem).chain(&view.imm);
+    memtables.fold((0, 0), |(count, bytes), mem| {
+        let n = entries_in(mem, family, range);
+        let mean = mem.data_bytes() / (mem.len() as u64).max(1);
+        (count + n, bytes + n * mean)
+    })
+}
+
+fn entries_in(mem: &Arc<Memtable>, family: &Family, (start, limit): Range<'_>) -> u64 {
+    if mem.is_empty() {
+        return 0;
+    }
+    let end = before_versions(limit);
+    let mut it = mem.iter();
+    it.seek(&before_versions(start));
+    let mut n = 0;
+    while it.valid() && key::compare(family.comparator(), it.key(), &end).is_lt() {
+        n += 1;
+        it.next();
+    }
+    n
+}
+
+/// Errors: a table that lies only partly in the range cannot be opened.
+fn in_files(family: &Family, (start, limit): Range<'_>, margin: f64) -> Result<u64> {
+    let cmp = family.comparator();
+    if cmp.compare(start, limit).is_ge() {
+        return Ok(0);
+    }
+    let (start, limit) = (before_versions(start), before_versions(limit));
+    let version = Arc::clone(&family.view.load().version);
+    let (mut whole, mut partly) = (0u64, Vec::new());
+    for (_, file) in version.files() {
+        let from = key::compare(cmp, &file.meta.smallest, &start);
+        let to = key::compare(cmp, &file.meta.largest, &limit);
+        let outside = key::compare(cmp, &file.meta.smallest, &limit).is_ge()
+            || key::compare(cmp, &file.meta.largest, &start).is_lt();
+        if outside {
+            continue;
+        }
+        if from.is_ge() && to.is_lt() {
+            whole += file.meta.file_size;
+        } else {
+            partly.push(file);
+        }
+    }
+    let rough: u64 = partly.iter().map(|f| f.meta.file_size).sum();
+    if margin > 0.0 && (rough as f64) < whole as f64 * margin {
+        return Ok(whole + rough / 2);
+    }
+    for file in partly {
+        whole += file.reader()?.approximate_size(&start, &limit);
+    }
+    Ok(whole)
+}
+
+/// The bounds between which files are deleted; `None` is unbounded.
+pub type OpenRange<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+/// Removes from the family every file whose keys all lie in one of the ranges. Level 0 files stay, because
+/// what they hide must stay hidden. Data in files that also have keys outside of the range stays too,
+/// possibly including older versions of deleted keys.
+pub(crate) fn delete_files(
+    db: &Shared,
+    family: &Arc<Family>,
+    ranges: &[OpenRange<'_>],
+    include_end: bool,
+) -> Result<()> {
+    db.check_writable()?;
+    // Listeners are told only when the family is free again: they may want to compact it.
+    let _courier = db.courier();
+    let _exclusive = Exclusive::take(db, family)?;
+    let mut change = db.change().refuse_writes_if_it_fails();
+    change.families().require(family.id)?;
+    let version = Arc::clone(&family.view.load().version);
+    let mut edit = VersionEdit {
+        column_family: family.id,
+        ..VersionEdit::default()
+    };
+    for (level, file) in version.files().filter(|(level, _)| *level > 0) {
+        let inside = |range: &OpenRange<'_>| lies_in(family, file, *range, include_end);
+        if ranges.iter().any(inside) && !file.being_compacted.load(Ordering::Relaxed) {
+            edit.delete_file(level as u32, file.number());
+        }
+    }
+    if edit.deleted_files.is_empty() {
+        return Ok(());
+    }
+    let count = edit.deleted_files.len();
+    change.files(family, edit, Activity::Unknown)?;
+    change.log_and_apply()?;
+    drop(version);
+    db.info_log.info(format_args!(
+        "[{}] DeleteFilesInRanges: {count} files",
+        family.name
+    ));
+    db.writes.attention.raise();
+    db.delete_obsolete_files();
+    Ok(())
+}
+
+fn lies_in(family: &Family, file: &TableFile, range: OpenRange<'_>, include_end: bool) -> bool {
+    let cmp = family.comparator();
+    let (begin, end) = range;
+    begin.is_none_or(|b| cmp.compare(file.smallest_user_key(), b).is_ge())
+        && end.is_none_or(|e| {
+            let at_end = cmp.compare(file.largest_user_key(), e);
+            at_end.is_lt() || (include_end && at_end.is_eq())
+        })
+}

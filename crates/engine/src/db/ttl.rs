@@ -1,0 +1,419 @@
+//! Databases whose values expire: RocksDB's `DBWithTTL`.
+//!
+//! Each value ends with the time at which it was written: four bytes, little-endian, seconds since 1970. Nothing
+//! else marks such a database, so it must always be opened with [`Db::open_with_ttl`]. Expired values are removed
+//! by compactions; until then they are still visible to reads.
+//!
+//! Merge operands end with a time too. The operator gets operands and base values without their times, and the
+//! merged result gets the time of the merge. Operands do not expire, but base values do.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::clock::Clock;
+use base::merge::MergeOperator;
+use base::{Error, Result};
+
+use crate::batch::{Record, WriteBatch};
+use crate::db::{ColumnFamily, Db};
+use crate::hooks::filter::{
+    CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
+};
+use crate::options::{ColumnFamilyOptions, Options, ReadOptions, WriteOptions};
+use crate::read::iter::DbIterator;
+
+/// Length in bytes of the time at the end of each value.
+const TIME_LEN: usize = 4;
+/// RocksDB's time to live did not exist before this time: a smaller number is not a valid time.
+const FIRST_TIME: i32 = 1_368_146_402;
+
+/// A database whose values end with the time at which they were written.
+#[derive(Debug)]
+pub struct DbWithTtl {
+    db: Db,
+    clock: Arc<dyn Clock>,
+    ttl: i32,
+}
+
+impl Db {
+    /// Opens a database whose values carry times, with all of its column families, or creates one. A value is
+    /// removed when a compaction finds it more than `ttl` seconds after it was written; never if `ttl` is 0 or
+    /// less.
+    ///
+    /// Errors: as [`Db::open_all`].
+    pub fn open_with_ttl(path: impl AsRef<Path>, options: &Options, ttl: i32) -> Result<DbWithTtl> {
+        let clock = Arc::clone(&options.env.clock);
+        let mut options = options.clone();
+        options.cf = timed(&options.cf, &clock, ttl);
+        let db = if options.env.fs.exists(&path.as_ref().join("CURRENT"))? {
+            Self::open_all(path, &options)?
+        } else {
+            Self::open(path, &options)?
+        };
+        Ok(DbWithTtl { db, clock, ttl })
+    }
+}
+
+impl DbWithTtl {
+    /// [`Db::create_column_family`] with a time to live of its own: RocksDB's `CreateColumnFamilyWithTtl`. When the
+    /// database is opened again, the family gets the database's time to live.
+    pub fn create_column_family_with_ttl(
+        &self,
+        name: &str,
+        options: &ColumnFamilyOptions,
+        ttl: i32,
+    ) -> Result<ColumnFamily> {
+        let options = timed(options, &self.clock, ttl);
+        self.db.create_column_family(name, &options)
+    }
+
+    /// The time to live in seconds.
+    pub fn ttl(&self) -> i32 {
+        self.ttl
+    }
+
+    /// The underlying database, whose values end with their times.
+    pub fn base(&self) -> &Db {
+        &self.db
+    }
+
+    /// [`Db::close`].
+    pub fn close(self) -> Result<()> {
+        self.db.close()
+    }
+
+    /// [`Db::put`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_cf(&self.db.default_column_family(), key, value)
+    }
+
+    /// [`Db::put_cf`].
+    pub fn put_cf(
+        &self,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.put_cf(family, key, value)?;
+        self.write_opt(&WriteOptions::default(), &batch)
+    }
+
+    /// [`Db::merge`]. The operand gets the time of this call.
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.merge_cf(&self.db.default_column_family(), key, operand)
+    }
+
+    /// [`Db::merge_cf`].
+    pub fn merge_cf(
+        &self,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.merge_cf(family, key, operand)?;
+        self.write_opt(&WriteOptions::default(), &batch)
+    }
+
+    /// [`Db::delete`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.db.delete(key)
+    }
+
+    /// [`Db::delete_cf`].
+    pub fn delete_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
+        self.db.delete_cf(family, key)
+    }
+
+    /// [`Db::write`].
+    pub fn write(&self, batch: &WriteBatch) -> Result<()> {
+        self.write_opt(&WriteOptions::default(), batch)
+    }
+
+    /// [`Db::write_opt`]. Each value of the batch gets the time of this call. Errors: also `NotSupported` for
+    /// records other than puts, merges and deletions.
+    pub fn write_opt(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
+        self.db
+            .write_opt(options, with_time(batch, now(&*self.clock))?)
+    }
+
+    /// [`Db::get`]. Errors: also `Corruption` if the value has no time.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        without_time(self.db.get(key)?)
+    }
+
+    /// [`Db::get_cf`]. Errors: also `Corruption` if the value has no time.
+    pub fn get_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        without_time(self.db.get_cf(family, key)?)
+    }
+
+    /// [`Db::get_opt`]. Errors: also `Corruption` if the value has no time.
+    pub fn get_opt(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Vec<u8>>> {
+        without_time(self.db.get_opt(options, family, key)?)
+    }
+
+    /// [`Db::multi_get_opt`]. Errors: also `Corruption` for a value that has no time.
+    pub fn multi_get_opt<K: AsRef<[u8]>>(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> Vec<Result<Option<Vec<u8>>>> {
+        let found = self.db.multi_get_opt(options, family, keys);
+        found.into_iter().map(|v| without_time(v?)).collect()
+    }
+
+    /// [`Db::iterator_cf`].
+    pub fn iterator_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<TtlIterator> {
+        self.db.iterator_cf(options, family).map(TtlIterator)
+    }
+}
+
+/// An iterator over values with times. Move it through the [`DbIterator`] that [`TtlIterator::inner`] returns.
+pub struct TtlIterator(DbIterator);
+
+impl std::fmt::Debug for TtlIterator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TtlIterator(valid: {})", self.valid())
+    }
+}
+
+impl TtlIterator {
+    /// The underlying iterator, through which this one is moved.
+    pub fn inner(&mut self) -> &mut DbIterator {
+        &mut self.0
+    }
+
+    /// Whether the iterator is at an entry.
+    pub fn valid(&self) -> bool {
+        self.0.valid()
+    }
+
+    /// The key of the entry. Only when valid.
+    pub fn key(&self) -> &[u8] {
+        self.0.key()
+    }
+
+    /// The value of the entry without its time; empty if it is too short to contain one. Only when valid.
+    pub fn value(&self) -> &[u8] {
+        let value = self.0.value();
+        let end = value.len().saturating_sub(TIME_LEN);
+        value.get(..end).unwrap_or_default()
+    }
+
+    /// When the value was written, in seconds since 1970. Only when valid. Errors: `Corruption` if the value has no
+    /// time.
+    pub fn ttl_timestamp(&self) -> Result<i32> {
+        time_of(self.0.value())
+    }
+}
+
+fn with_time(batch: &WriteBatch, now: i32) -> Result<WriteBatch> {
+    let mut out = WriteBatch::with_capacity(batch.approximate_size() + 64);
+    let mut value_and_time = Vec::new();
+    let mut stamped = |value: &[u8]| {
+        value_and_time.clear();
+        value_and_time.extend_from_slice(value);
+        value_and_time.extend_from_slice(&now.to_le_bytes());
+        std::mem::take(&mut value_and_time)
+    };
+    for record in batch.records() {
+        match record? {
+            Record::Put { cf, key, value } => out.put_cf_id(cf, key, &stamped(value))?,
+            Record::Merge { cf, key, operand } => out.merge_cf_id(cf, key, &stamped(operand))?,
+            Record::Delete { cf, key } => out.delete_cf_id(cf, key)?,
+            Record::SingleDelete { cf, key } => out.single_delete_cf_id(cf, key)?,
+            Record::DeleteRange { cf, begin, end } => out.delete_range_cf_id(cf, begin, end)?,
+            Record::LogData(blob) => out.put_log_data(blob)?,
+            Record::Noop => {}
+            other => {
+                return Err(Error::not_supported(format!(
+                    "{} records in a database of values with times",
+                    other.name()
+                )));
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The options with a filter that removes expired values before the application's own filter sees them, and with a
+/// merge operator that handles times.
+fn timed(options: &ColumnFamilyOptions, clock: &Arc<dyn Clock>, ttl: i32) -> ColumnFamilyOptions {
+    let mut out = options.clone();
+    let filter = out.compaction_filter.take();
+    let factory = out.compaction_filter_factory.take();
+    out.compaction_filter_factory = Some(Arc::new(TtlFilterFactory {
+        ttl,
+        clock: Arc::clone(clock),
+        filter,
+        factory,
+    }));
+    out.merge_operator = out.merge_operator.map(|inner| {
+        let clock = Arc::clone(clock);
+        Arc::new(TtlMergeOperator { inner, clock }) as Arc<dyn MergeOperator>
+    });
+    out
+}
+
+/// Wraps the application's operator, which knows nothing about times.
+struct TtlMergeOperator {
+    inner: Arc<dyn MergeOperator>,
+    clock: Arc<dyn Clock>,
+}
+
+impl TtlMergeOperator {
+    fn with_time(&self, mut merged: Vec<u8>) -> Vec<u8> {
+        merged.extend_from_slice(&now(&*self.clock).to_le_bytes());
+        merged
+    }
+}
+
+/// The operands without their times; `None` if one is too short to contain a time.
+fn without_times<'a>(operands: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+    operands.iter().map(|o| plain(o)).collect()
+}
+
+fn plain(with_time: &[u8]) -> Option<&[u8]> {
+    with_time.split_last_chunk::<TIME_LEN>().map(|(p, _)| p)
+}
+
+fn now(clock: &dyn Clock) -> i32 {
+    (clock.wall_micros() / 1_000_000) as i32
+}
+
+impl MergeOperator for TtlMergeOperator {
+    fn name(&self) -> &'static str {
+        "TtlMergeOperator"
+    }
+
+    fn full_merge(
+        &self,
+        key: &[u8],
+        existing: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Option<Vec<u8>> {
+        let existing = match existing {
+            Some(value) => Some(plain(value)?),
+            None => None,
+        };
+        let merged = self
+            .inner
+            .full_merge(key, existing, &without_times(operands)?)?;
+        Some(self.with_time(merged))
+    }
+
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        let merged = self.inner.partial_merge(key, &without_times(operands)?)?;
+        Some(self.with_time(merged))
+    }
+
+    fn allow_single_operand(&self) -> bool {
+        self.inner.allow_single_operand()
+    }
+}
+
+/// Makes a [`TtlFilter`] around the application's filter.
+struct TtlFilterFactory {
+    ttl: i32,
+    clock: Arc<dyn Clock>,
+    filter: Option<Arc<dyn CompactionFilter>>,
+    factory: Option<Arc<dyn CompactionFilterFactory>>,
+}
+
+impl CompactionFilterFactory for TtlFilterFactory {
+    fn name(&self) -> &'static str {
+        "TtlCompactionFilterFactory"
+    }
+
+    fn create(&self, context: &FilterContext) -> Option<Box<dyn CompactionFilter>> {
+        let inner = match (&self.filter, &self.factory) {
+            (Some(filter), _) => Inner::Shared(Arc::clone(filter)),
+            (None, Some(factory)) => factory.create(context).map_or(Inner::None, Inner::Own),
+            (None, None) => Inner::None,
+        };
+        Some(Box::new(TtlFilter {
+            ttl: self.ttl,
+            now: i64::from(now(&*self.clock)),
+            inner,
+        }))
+    }
+}
+
+/// The application's filter.
+enum Inner {
+    None,
+    Shared(Arc<dyn CompactionFilter>),
+    Own(Box<dyn CompactionFilter>),
+}
+
+/// Removes values that have expired.
+struct TtlFilter {
+    ttl: i32,
+    /// When the compaction began, in seconds since 1970.
+    now: i64,
+    inner: Inner,
+}
+
+impl CompactionFilter for TtlFilter {
+    fn name(&self) -> &'static str {
+        "Delete By TTL"
+    }
+
+    fn filter(&self, level: usize, key: &[u8], value: FilterValue<'_>) -> FilterDecision {
+        let FilterValue::Value(with_time) = value else {
+            return FilterDecision::Keep;
+        };
+        // A value without a valid time stays, so that a read can report the corruption.
+        let Ok(time) = time_of(with_time) else {
+            return FilterDecision::Keep;
+        };
+        if self.ttl > 0 && i64::from(time) + i64::from(self.ttl) < self.now {
+            return FilterDecision::Remove;
+        }
+        let inner: &dyn CompactionFilter = match &self.inner {
+            Inner::None => return FilterDecision::Keep,
+            Inner::Shared(filter) => &**filter,
+            Inner::Own(filter) => &**filter,
+        };
+        let plain = with_time.get(..with_time.len() - TIME_LEN);
+        let plain = FilterValue::Value(plain.unwrap_or_default());
+        match inner.filter(level, key, plain) {
+            FilterDecision::ChangeValue(mut value) => {
+                value.extend_from_slice(&time.to_le_bytes());
+                FilterDecision::ChangeValue(value)
+            }
+            other => other,
+        }
+    }
+}
+
+fn time_of(value: &[u8]) -> Result<i32> {
+    let time = value.last_chunk::<TIME_LEN>().ok_or_else(|| {
+        Error::corruption("Error: value's length less than timestamp's")
+            .hint("the database was not always opened with a time to live")
+    })?;
+    let time = i32::from_le_bytes(*time);
+    if time < FIRST_TIME {
+        return Err(
+            Error::corruption("Error: Timestamp < ttl feature release time!")
+                .hint("the database was not always opened with a time to live"),
+        );
+    }
+    Ok(time)
+}
+
+fn without_time(value: Option<Vec<u8>>) -> Result<Option<Vec<u8>>> {
+    let Some(mut value) = value else {
+        return Ok(None);
+    };
+    time_of(&value)?;
+    value.truncate(value.len() - TIME_LEN);
+    Ok(Some(value))
+}

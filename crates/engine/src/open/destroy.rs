@@ -1,0 +1,117 @@
+//! Deletes a database: all of its own files and nothing else.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use base::{Error, Result};
+use io::FileSystem;
+
+use crate::db::Db;
+use crate::files::{self, FileKind};
+use crate::options::Options;
+use crate::wal::{ARCHIVE, location};
+
+/// Ending a database for good.
+impl Db {
+    /// Deletes a database: its files in `path`, its logs there and in `options.db.wal_dir`, and the directories that
+    /// are then empty. Other files stay, also those in `options.db.db_log_dir`. Does nothing if there is no database.
+    /// A `wal_dir` that another database uses loses that one's logs.
+    ///
+    /// Errors: the database is open (`Busy`); a file cannot be removed. After a failed removal the rest is no
+    /// longer a database, unless the failure came at LOCK or CURRENT. The call may be repeated.
+    pub fn destroy(path: impl AsRef<Path>, options: &Options) -> Result<()> {
+        destroy(path.as_ref(), options)
+    }
+
+    /// Always fails with `NotSupported`. Use `ironstone salvage` to list and save what can be read of damaged logs.
+    pub fn repair(path: impl AsRef<Path>, _options: &Options) -> Result<()> {
+        Err(Error::not_supported("Db::repair")
+            .file(path)
+            .hint("`ironstone salvage` lists and saves what can be read of damaged logs"))
+    }
+}
+
+/// See [`Db::destroy`](crate::Db::destroy).
+pub(crate) fn destroy(dir: &Path, options: &Options) -> Result<()> {
+    let fs = &*options.env.fs;
+    if !is_database(fs, dir)? {
+        return Ok(());
+    }
+    let lock = fs.lock(&files::lock_path(dir))?;
+    // Only directories that the caller names: the OPTIONS file of a copied database may name the logs of the original.
+    let wal_dir = location::resolve(fs, dir, &options.db)?;
+    let log_dirs: BTreeSet<&Path> = [dir, &wal_dir].into();
+    remove_current(fs, dir)?;
+    for logs in &log_dirs {
+        let (archive, pool) = (logs.join(ARCHIVE), logs.join(log::pool::DIR));
+        remove_files(fs, logs, |kind| kind == FileKind::Wal)?;
+        remove_files(fs, &archive, |kind| kind == FileKind::Wal)?;
+        log::pool::remove_all(fs, &pool)?;
+        remove_empty(fs, &archive);
+        remove_empty(fs, &pool);
+    }
+    let last = |kind| matches!(kind, FileKind::Lock | FileKind::Identity);
+    remove_files(fs, dir, |kind| !last(kind))?;
+    // IDENTITY says that this was a database, until nothing else is left of it: a failed call can be repeated.
+    remove_files(fs, dir, |kind| kind == FileKind::Identity)?;
+    // Before the lock is released: a process that takes it then finds that LOCK is gone, and is refused. It would else
+    // hold a file without a name, and another process could lock a new one.
+    remove(fs, &files::lock_path(dir))?;
+    drop(lock);
+    if wal_dir != dir {
+        remove_empty(fs, &wal_dir);
+    }
+    remove_empty(fs, dir);
+    Ok(())
+}
+
+/// Whether a directory has a database, or what a failed [`destroy`] has left of one.
+fn is_database(fs: &dyn FileSystem, dir: &Path) -> Result<bool> {
+    let entries = match files::list(fs, dir) {
+        Err(e) if e.is_not_found() => return Ok(false),
+        entries => entries?,
+    };
+    Ok(entries.iter().any(|entry| {
+        matches!(
+            entry.kind,
+            FileKind::Current | FileKind::Manifest | FileKind::Identity
+        )
+    }))
+}
+
+/// Without CURRENT the remaining files are not a database. The directory is synced, so that this survives a power
+/// cut.
+pub(crate) fn remove_current(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    remove(fs, &files::current_path(dir))?;
+    fs.sync_dir(dir)
+}
+
+/// Removes the database files of some kinds. Does nothing if the directory does not exist.
+pub(crate) fn remove_files(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    goes: impl Fn(FileKind) -> bool,
+) -> Result<()> {
+    let entries = match files::list(fs, dir) {
+        Err(e) if e.is_not_found() => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries.iter().filter(|entry| goes(entry.kind)) {
+        remove(fs, &dir.join(&entry.name))?;
+    }
+    Ok(())
+}
+
+fn remove(fs: &dyn FileSystem, path: &Path) -> Result<()> {
+    match fs.remove(path) {
+        Err(e) if !e.is_not_found() => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Removes a directory if it is empty and can be removed. It may be a mount point, or a link to another directory.
+fn remove_empty(fs: &dyn FileSystem, dir: &Path) {
+    if fs.list(dir).is_ok_and(|rest| rest.is_empty()) {
+        let _stays = fs.remove_dir(dir);
+    }
+}

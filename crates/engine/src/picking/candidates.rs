@@ -1,0 +1,56 @@
+//! The tables of a Version as the picker sees them, and what can be computed from their sizes alone.
+
+use crate::options::CfOptions;
+use crate::picking::score::Targets;
+use crate::picking::score::pending_compaction_bytes as pending;
+use crate::picking::{Candidate, Counts, Levels};
+use crate::version::edit::FileMetaData;
+use crate::version::{TableFile, Version};
+
+impl Candidate for TableFile {
+    fn meta(&self) -> &FileMetaData {
+        &self.meta
+    }
+
+    fn counts(&self) -> Counts {
+        let p = &self.properties;
+        Counts {
+            entries: p.num_entries,
+            deletions: p.num_deletions,
+            raw_key_bytes: p.raw_key_size,
+            raw_value_bytes: p.raw_value_size,
+        }
+    }
+
+    fn is_being_compacted(&self) -> bool {
+        Self::is_being_compacted(self)
+    }
+
+    fn is_marked(&self) -> bool {
+        self.meta.marked_for_compaction || self.is_suggested()
+    }
+}
+
+/// The files of a Version that compactions may take.
+pub(crate) fn levels(version: &Version) -> Levels<'_, TableFile> {
+    Levels {
+        comparator: &version.comparator,
+        files: version.compacted_levels(),
+    }
+}
+
+/// The level that level 0 is compacted into.
+pub(crate) fn base_level(version: &Version, options: &CfOptions) -> usize {
+    Targets::of(&levels(version), options).base_level
+}
+
+/// Bytes that compactions have yet to write until every level is within its target; 0 in compaction styles
+/// other than level.
+pub(crate) fn pending_compaction_bytes(version: &Version, options: &CfOptions) -> u64 {
+    pending(&levels(version), options)
+}
+
+/// The scores of all levels, by level.
+pub(crate) fn scores(version: &Version, options: &CfOptions, now: u64) -> Vec<f64> {
+    super::scores(&levels(version), options, now)
+}

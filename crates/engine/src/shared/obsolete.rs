@@ -1,0 +1,209 @@
+//! Deletes what nothing refers to any more.
+//!
+//! A log is deleted when every family's data in it is in tables, and only after the MANIFEST says so; it
+//! may be archived or recycled instead. Obsolete tables come from the janitor, which collects those whose
+//! last user is gone. Nothing is deleted while deletions are disabled.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::stats::Ticker;
+use base::sync::PoisonError;
+use base::{Error, FileNumber, Result};
+
+use crate::files::{self, FileKind};
+use crate::hooks::listener::TableFileDeletionInfo;
+use crate::info::log::Event;
+use crate::shared::Shared;
+use crate::version::version::Janitor;
+use crate::wal::Fate;
+
+/// Files that are to be removed. After a panic, those that are left go back to the janitor.
+struct Rest<'a> {
+    janitor: &'a Janitor,
+    paths: VecDeque<PathBuf>,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        for path in self.paths.drain(..) {
+            self.janitor.add(path);
+        }
+    }
+}
+
+impl Shared {
+    /// The first log that is needed. Families without unflushed data move to newer logs without a record
+    /// in the MANIFEST. The record is written here, before the logs are deleted, so that no log which the
+    /// MANIFEST counts as needed is ever missing.
+    fn declare_obsolete_logs(&self) -> FileNumber {
+        let mut change = self.change();
+        let needed = change.families().iter().map(|f| f.log_number()).min();
+        let needed = needed.unwrap_or_default();
+        let declared = change.needed_logs();
+        let goes = self
+            .background
+            .state()
+            .logs
+            .range(declared..needed)
+            .next()
+            .is_some();
+        if needed <= declared || !goes {
+            return declared.min(needed);
+        }
+        change.needs_logs_from(needed);
+        match change.log_and_apply() {
+            Ok(()) => needed,
+            Err(e) => {
+                self.info_log
+                    .warn(format_args!("logs cannot be deleted: {e}"));
+                declared
+            }
+        }
+    }
+
+    /// Deletes what nothing refers to any more: logs that no family needs, unless they are archived;
+    /// archived logs that are too old or too many; and files that the janitor collected.
+    pub(crate) fn delete_obsolete_files(&self) {
+        let _courier = self.courier();
+        let disabled = self
+            .no_deletions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *disabled > 0 {
+            return;
+        }
+        let needed = self.declare_obsolete_logs();
+        let told = |name: &dyn Display, result: Result<()>| match result {
+            Ok(()) => self.info_log.info(format_args!("Delete {name}")),
+            Err(e) if e.is_not_found() => {}
+            Err(e) => self.info_log.warn(format_args!("cannot delete: {e}")),
+        };
+        let logs = {
+            let mut state = self.background.state();
+            let keep = state.logs.split_off(&needed);
+            let mut logs = std::mem::replace(&mut state.logs, keep);
+            // Each log stays listed there until it is gone, even if a thread panics.
+            state.undeleted.append(&mut logs);
+            state.undeleted.keys().copied().collect::<Vec<_>>()
+        };
+        // A database that is open for reading only has none.
+        let unneeded = self.wal.lock().as_mut().map(|l| l.take_unneeded(needed));
+        drop(unneeded);
+        for &number in &logs {
+            if self.obsolete_log(number, || self.wal.log_files()?.discard(number)) {
+                self.background.state().undeleted.remove(&number);
+            }
+        }
+        self.wal.directory.purge(&self.info_log);
+        let mut rest = Rest {
+            janitor: &self.catalog.tables.janitor,
+            paths: self.catalog.tables.janitor.take().into(),
+        };
+        self.check_unused(rest.paths.make_contiguous());
+        let job = (!rest.paths.is_empty()).then(|| self.background.state().next_job());
+        while let Some(path) = rest.paths.front() {
+            let removed = self.env().fs.remove(path);
+            let Some(path) = rest.paths.pop_front() else {
+                break;
+            };
+            if removed.is_ok() {
+                self.count(Ticker::FilesDeletedImmediately, 1);
+            }
+            self.table_deleted(&path, job.unwrap_or(0), &removed);
+            let again = removed.as_ref().is_err_and(|e| !e.is_not_found());
+            told(&path.display(), removed);
+            if again {
+                self.catalog.tables.janitor.add(path);
+            }
+        }
+        if !logs.is_empty() {
+            self.background.notify(); // the pool may have a file to fill again
+        }
+    }
+
+    /// Removes archived logs that are too old or too many, unless somebody has disabled deletions.
+    pub(crate) fn purge_archive(&self) {
+        let disabled = self
+            .no_deletions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *disabled == 0 {
+            self.wal.directory.purge(&self.info_log);
+        }
+    }
+
+    /// Checks that no family still has one of these tables.
+    fn check_unused(&self, obsolete: &[PathBuf]) {
+        if !base::INVARIANTS || obsolete.is_empty() {
+            return;
+        }
+        let families = self.catalog.families.load();
+        for path in obsolete {
+            let Some((FileKind::Table, number)) = path.file_name().and_then(files::parse_name)
+            else {
+                continue;
+            };
+            for family in families.iter() {
+                let version = Arc::clone(&family.view.load().version);
+                let used = version.files().any(|(_, f)| f.number() == number);
+                assert!(!used, "table {number} goes, and {} has it", family.name);
+            }
+        }
+    }
+
+    /// Reports the deletion of a file, if it is a table.
+    fn table_deleted(&self, path: &Path, job: u64, removed: &Result<()>) {
+        let parsed = path.file_name().and_then(files::parse_name);
+        let Some((FileKind::Table, number)) = parsed else {
+            return;
+        };
+        if removed.as_ref().is_err_and(Error::is_not_found) {
+            return; // the database never had it
+        }
+        let status = match removed {
+            Ok(()) => "OK".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        self.info_log.event(
+            &Event::new("table_file_deletion")
+                .number("job", job)
+                .number("file_number", number.0)
+                .text("status", &status),
+        );
+        if !self.env().listeners.is_empty() {
+            let info = TableFileDeletionInfo {
+                db_name: self.dir.clone(),
+                file_path: path.to_path_buf(),
+                job_id: job,
+                status: removed.clone(),
+            };
+            self.tell_later(move |l| l.on_table_file_deleted(&info));
+        }
+    }
+
+    /// Archives a log that is not needed any more, or gets rid of it. Returns false if it is still there.
+    pub(crate) fn obsolete_log(
+        &self,
+        number: FileNumber,
+        discard: impl FnOnce() -> Result<()>,
+    ) -> bool {
+        let path = self.wal.directory.path(number);
+        match self.wal.directory.obsolete(number, discard) {
+            Ok(Fate::Gone) => self
+                .info_log
+                .info(format_args!("Delete {}", path.display())),
+            Ok(Fate::Archived) => self
+                .info_log
+                .info(format_args!("Archive {}", path.display())),
+            Err(e) if e.is_not_found() => {}
+            Err(e) => {
+                self.info_log.warn(format_args!("cannot remove a log: {e}"));
+                return false;
+            }
+        }
+        true
+    }
+}

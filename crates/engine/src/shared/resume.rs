@@ -1,0 +1,312 @@
+//! `resume`: brings the database out of the state in which it refuses writes.
+//!
+//! After a failure the log on disk may lack what the memtables have. So a new log and a new MANIFEST are
+//! begun, all memtables go to tables, and only then are writers let in again. All acknowledged writes are
+//! durable by then. Whether other writes took effect stays unknown, as after any failed write.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use base::stats::Ticker;
+use base::sync::thread_local;
+use base::{Error, ErrorKind, FileNumber, Result};
+
+use crate::catalog::family::Family;
+use crate::hooks::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
+use crate::shared::{MENDING, Shared};
+use crate::wal::log_files::LogKind;
+
+/// The shortest and the longest pause between two attempts to resume on a full device.
+const PAUSE_MIN_NANOS: u64 = 250_000_000;
+const PAUSE_MAX_NANOS: u64 = 30_000_000_000;
+
+thread_local! {
+    /// The database that this thread resumes.
+    static RESUMED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Marks the thread that resumes. A listener that is told of a resume runs on this thread: if it called
+/// `resume`, it would be told of that resume, without end.
+struct Resumed(Option<u64>);
+
+/// Whether this thread resumes the database: if it waited for a resume, it would wait for itself.
+pub(crate) fn is_mine(db: &Shared) -> bool {
+    RESUMED.with(Cell::get) == Some(db.instance)
+}
+
+impl Resumed {
+    fn begin(db: &Shared) -> Result<Self> {
+        if is_mine(db) {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                "resume was called by a listener that is told of a resume: call it later, or on another thread",
+            ));
+        }
+        Ok(Self(RESUMED.with(|r| r.replace(Some(db.instance)))))
+    }
+}
+
+impl Drop for Resumed {
+    fn drop(&mut self) {
+        RESUMED.with(|r| r.set(self.0));
+    }
+}
+
+/// See [`Db::resume`](crate::Db::resume).
+pub(crate) fn resume(db: &Shared) -> Result<()> {
+    let _resumed = Resumed::begin(db)?;
+    if db.read_only || db.background.is_closing() {
+        return db.check_writable();
+    }
+    let Some(old_bg_error) = failure(db)? else {
+        return Ok(());
+    };
+    db.tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, &old_bg_error));
+    let result = in_turn(db, &old_bg_error);
+    let info = BackgroundErrorRecoveryInfo {
+        old_bg_error,
+        new_bg_error: result.clone(),
+    };
+    db.tell(|l| l.on_error_recovery_end(&info));
+    if result.is_ok() {
+        db.count(Ticker::ErrorHandlerAutoresumeSuccessCount, 1);
+    }
+    match &result {
+        Ok(()) => db
+            .info_log
+            .info(format_args!("resumed: writes are accepted again")),
+        Err(e) => db.info_log.error(format_args!("cannot resume: {e}")),
+    }
+    result
+}
+
+/// Waits for its turn, and resumes unless somebody else has.
+fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
+    // Listeners are told after the turn: they may pause background work, resume, or close the database.
+    let _courier = db.courier();
+    let Some(_turn) = Turn::take(db)? else {
+        return Ok(());
+    };
+    let _closed = db.writes.order.close_to_resume();
+    let refused = Refused::begin(db, old_bg_error);
+    db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
+    let (families, log) = begin_anew(db)?;
+    flushed(db, &families)?;
+    leave_older_logs(db, log)?;
+    refused.end();
+    Ok(())
+}
+
+/// Why writes are refused, if they are. While another thread resumes, writes are refused, although the
+/// failure is cleared already for the flushes that belong to the resume. So this waits for that thread.
+fn failure(db: &Shared) -> Result<Option<Error>> {
+    let mut state = db.background.state();
+    while state.failure.is_none() && state.resuming {
+        check_may_wait(db)?;
+        state = db.background.wait(state);
+    }
+    Ok(state.failure.clone())
+}
+
+/// Errors: this thread must not wait. A resume waits for flushes, which wait for the MANIFEST and may
+/// wait for compactions.
+fn check_may_wait(db: &Shared) -> Result<()> {
+    db.check_may_wait("resume")
+}
+
+/// Every writer is refused at the gate until [`Refused::end`]. If the resume fails before that, the
+/// refusal stays: the log is a new one and lacks what the memtables have, and a writer that looked for a
+/// failure while there seemed to be none must not write to it.
+struct Refused<'a> {
+    db: &'a Shared,
+    /// Why; `None` after [`Refused::end`].
+    error: Option<&'a Error>,
+}
+
+impl<'a> Refused<'a> {
+    fn begin(db: &'a Shared, error: &'a Error) -> Self {
+        db.writes.order.refuse(error);
+        Self {
+            db,
+            error: Some(error),
+        }
+    }
+
+    fn end(mut self) {
+        self.error = None;
+        self.db.writes.order.accept();
+    }
+}
+
+/// If the resume has not ended, not everything is in tables: the failure is set again. There may be no
+/// other failure, for example if background work was ended or a thread panicked.
+impl Drop for Refused<'_> {
+    fn drop(&mut self) {
+        let Some(error) = self.error else { return };
+        let mut state = self.db.background.state();
+        state.failure.get_or_insert_with(|| error.clone());
+        self.db.wal.durable.fail(error);
+    }
+}
+
+/// The turn to resume. One thread resumes at a time, and nobody can pause background work meanwhile.
+struct Turn<'a>(&'a Shared);
+
+impl<'a> Turn<'a> {
+    /// Waits for its turn, and for flushes that are under way. `None` if there is no failure any more.
+    ///
+    /// Errors: the memtables could not be flushed, because background work is paused or was ended, or the
+    /// database is being closed; or this thread must not wait.
+    fn take(db: &'a Shared) -> Result<Option<Self>> {
+        let mut state = db.background.state();
+        // A flush that began before the failure relies on the logs as they were.
+        while state.resuming || (state.failure.is_some() && !state.flushing.is_empty()) {
+            check_may_wait(db)?;
+            state = db.background.wait(state);
+        }
+        if state.failure.is_none() {
+            return Ok(None);
+        }
+        if state.paused > 0 {
+            return Err(Error::aborted("resume: background work is paused")
+                .hint("continue_background_work first: memtables must be flushed"));
+        }
+        if state.closing {
+            let what = "resume: the database is being closed";
+            return Err(Error::new(ErrorKind::ShutdownInProgress, what));
+        }
+        check_not_canceled(db)?;
+        check_may_wait(db)?;
+        state.resuming = true;
+        Ok(Some(Self(db)))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.background.state().resuming = false;
+        self.0.background.notify();
+    }
+}
+
+fn check_not_canceled(db: &Shared) -> Result<()> {
+    if db.background.is_canceled() {
+        return Err(Error::new(
+            ErrorKind::ShutdownInProgress,
+            "resume: background work was canceled",
+        ));
+    }
+    Ok(())
+}
+
+/// Begins a new MANIFEST, a new log and new memtables while nobody is writing. Clears the failure for the
+/// flushes that must follow.
+fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
+    let families: Vec<Arc<Family>> = db.catalog.families.load().iter().cloned().collect();
+    // The log first: the names of logs before it may be what failed.
+    let files = db.wal.log_files()?;
+    let mut number = db.catalog.numbers.take();
+    let mut new = files.create(number, LogKind::Buffered)?;
+    db.start_manifest_anew()
+        .inspect_err(|_| files.discard_unused(number))?;
+    let mut guard = db.wal.lock();
+    let old = loop {
+        while guard.as_ref().is_some_and(|log| !log.all_landed()) {
+            guard = db.wal.wait_for_landing(guard, Some(MENDING));
+        }
+        let Some(log) = guard.as_mut() else {
+            return Err(crate::wal::read_only());
+        };
+        let old = log.number;
+        if old < number {
+            log.begin_anew(new, db.wal.durable.get());
+            break old;
+        }
+        // Another thread has replaced a failed log meanwhile, by one with a higher number: this one must come after it.
+        drop(guard);
+        files.discard_unused(number);
+        number = db.catalog.numbers.take();
+        new = files.create(number, LogKind::Buffered)?;
+        guard = db.wal.lock();
+    };
+    drop(guard);
+    db.note_new_log(old, number);
+    for family in &families {
+        family.set_flush_reason(FlushReason::ErrorRecovery);
+    }
+    db.install_memtables(&families, number);
+    // The failure is not cleared earlier: a flush of a memtable that was immutable already would make its
+    // writes durable, and the logs may lack earlier writes to other families. Both are cleared under one
+    // lock, because a failure sets both under it.
+    let mut state = db.background.state();
+    state.failure = None;
+    db.wal.durable.resume();
+    drop(state);
+    Ok((families, number))
+}
+
+/// Waits until everything is in tables.
+fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
+    for family in families {
+        family.want_flush();
+    }
+    db.background.wake();
+    let mut state = db.background.state();
+    while families
+        .iter()
+        .any(|f| !f.is_dropped() && !f.view.load().imm.is_empty())
+    {
+        state.check_writable()?;
+        check_not_canceled(db)?;
+        state = db.background.wait(state);
+    }
+    drop(state);
+    db.is_durable_through(db.writes.visible().0);
+    Ok(())
+}
+
+/// Records in the MANIFEST that no log before the new one is needed: everything is in tables, and nobody
+/// has written to the new log. This comes before writers are let in: a failed log may end in half a
+/// record, and a recovery that read it would stop there, before the writes that come from now on.
+fn leave_older_logs(db: &Shared, log: FileNumber) -> Result<()> {
+    let mut change = db.change();
+    for family in Arc::clone(change.families()).iter() {
+        change.leaves_logs(family, log);
+    }
+    change.needs_logs_from(log);
+    change.log_and_apply()
+}
+
+/// Resumes the database automatically after the device was full. Each attempt makes files, so the pauses
+/// between attempts grow.
+#[derive(Default)]
+pub(crate) struct AfterFullDevice {
+    due_nanos: u64,
+    pause_nanos: u64,
+    /// Attempts since the device was found full.
+    attempts: i32,
+}
+
+impl AfterFullDevice {
+    /// Called from time to time.
+    pub(crate) fn look(&mut self, db: &Shared) {
+        let state = db.background.state();
+        let full = |e: &Error| e.kind() == ErrorKind::NoSpace;
+        // While background work is paused, no attempt is made.
+        let full = state.failure.as_ref().is_some_and(full)
+            && state.paused == 0
+            && !db.background.is_canceled();
+        drop(state);
+        let now = db.env().clock.monotonic_nanos();
+        if !full {
+            *self = Self::default();
+        } else if now >= self.due_nanos && self.attempts < db.options.db.max_bgerror_resume_count {
+            self.attempts += 1;
+            let Err(e) = resume(db) else { return };
+            self.pause_nanos = (self.pause_nanos * 2).clamp(PAUSE_MIN_NANOS, PAUSE_MAX_NANOS);
+            self.due_nanos = now + self.pause_nanos;
+            db.info_log
+                .warn(format_args!("the device is still full: {e}"));
+        }
+    }
+}
