@@ -93,6 +93,6 @@ pub use physical::{PhysicalRecord, PhysicalRecords};
 pub use pool::{Next, Pool, PoolOptions, Taken};
 pub use reader::{End, Reader};
 pub use secret::Secrets;
-pub use sync::{Lsn, Syncer, Watermarks};
+pub use sync::{LogEnd, Lsn, Syncer, Watermarks};
 pub use tail::{Chunk, Content};
 pub use writer::{Rocks, Writer};

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
-use base::{Error, Result};
+use base::{Error, FileNumber, Result};
 use io::{File, SyncKind};
 
 use crate::locks;
@@ -31,6 +31,28 @@ pub struct Lsn(pub u64);
 impl fmt::Display for Lsn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// A log and where it ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogEnd {
+    /// The number of the log; 0 stands for no log.
+    pub number: FileNumber,
+    /// The end: all bytes before it belong to the log.
+    pub end: Lsn,
+}
+
+impl LogEnd {
+    /// No log, or none that is needed.
+    pub const NONE: Self = Self {
+        number: FileNumber(0),
+        end: Lsn(0),
+    };
+
+    /// Whether the log holds nothing.
+    pub fn is_empty(self) -> bool {
+        self.end == Lsn(0)
     }
 }
 

@@ -12,6 +12,7 @@ use base::stats::{Activity, Histogram, HistogramKind, SharedHistogram};
 use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result};
+use log::LogEnd;
 use table::options::PrepopulateBlockCache;
 
 use crate::catalog::family::{Family, FamilySet};
@@ -183,7 +184,7 @@ pub(crate) struct VersionSet {
     /// What the nonces of logs are derived from.
     pub(crate) log_secrets: log::Secrets,
     /// The last log and its end, once the database is being closed.
-    log_end: Option<(u64, u64)>,
+    log_end: Option<LogEnd>,
     /// The names of logs; they are made durable before an edit that may rely on them.
     pub(crate) log_names: Option<Arc<log::Names>>,
 }
@@ -368,12 +369,13 @@ impl VersionSet {
     }
 
     /// Records closed logs, with the number of their durable bytes.
-    pub(crate) fn track_logs(&mut self, logs: impl IntoIterator<Item = (u64, u64)>) -> Result<()> {
+    pub(crate) fn track_logs(&mut self, logs: impl IntoIterator<Item = LogEnd>) -> Result<()> {
         if let Some(e) = &self.failure {
             return Err(e.clone());
         }
         let needed = self.min_log_number_to_keep;
-        let new: BTreeMap<u64, u64> = logs.into_iter().filter(|(n, _)| *n >= needed).collect();
+        let new = logs.into_iter().map(|log| (log.number.0, log.end.0));
+        let new: BTreeMap<u64, u64> = new.filter(|(n, _)| *n >= needed).collect();
         if !new.is_empty() && self.manifest.is_some() {
             self.append(&[additions(&new)], None)?;
             self.tracked_logs.extend(new);
@@ -406,7 +408,7 @@ impl VersionSet {
     }
 
     /// Records where the last log ends when the database is closed; the whole log is durable.
-    pub(crate) fn mark_log_end(&mut self, end: (u64, u64)) -> Result<()> {
+    pub(crate) fn mark_log_end(&mut self, end: LogEnd) -> Result<()> {
         if let Some(e) = &self.failure {
             return Err(e.clone());
         }

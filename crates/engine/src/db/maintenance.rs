@@ -6,6 +6,7 @@ use std::time::Duration;
 use base::sync::PoisonError;
 use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, FileNumber, Result};
+use log::LogEnd;
 use memtable::Memtable;
 
 use crate::background::state::{ManualCompaction, check_not_canceled};
@@ -447,11 +448,11 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     result.or_else(known).and(log.or_else(known))
 }
 
-/// Number and end of the last log, if it is needed.
-fn needed_end(db: &Shared) -> Result<Option<(u64, u64)>> {
+/// The end of the last log, if it is needed.
+fn needed_end(db: &Shared) -> Result<Option<LogEnd>> {
     let needed = db.catalog.lock_versions().min_log_number_to_keep;
-    let (number, end) = db.wal.with(|log| Ok(log.last_end()))?;
-    Ok((end > 0 && number >= needed).then_some((number, end)))
+    let last = db.wal.with(|log| Ok(log.last_end()))?;
+    Ok((!last.is_empty() && last.number.0 >= needed).then_some(last))
 }
 
 /// Records in the MANIFEST where the last log ends, if all of it is durable. The next open then knows
@@ -471,7 +472,7 @@ fn mark_end(db: &Shared) -> Result<()> {
         // The log has everything, and the next open demands no more of it than of a log after a crash.
         db.info_log.warn(format_args!(
             "the end of log {} is not in the MANIFEST: {e}",
-            FileNumber(end.0)
+            end.number
         ));
     }
     Ok(())

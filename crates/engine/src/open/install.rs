@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base::rng::Rng;
 use base::stats::Activity;
 use base::{FileNumber, Result, SequenceNumber};
+use log::LogEnd;
 
 use super::replay::Replayed;
 use super::{Opening, Wanted, create, new_secret, seeded};
@@ -293,11 +294,10 @@ impl Opening {
     }
 
     /// Syncs the logs that stay in use. A killed process may have left them in the page cache, and nothing in a
-    /// later log may become durable before them. Returns the number and end of the last one; 0 if none stays in
-    /// use.
-    fn sync_kept_logs(&self, replayed: &Replayed, any: bool) -> Result<(u64, u64)> {
+    /// later log may become durable before them. Returns the end of the last one, if one stays in use.
+    fn sync_kept_logs(&self, replayed: &Replayed, any: bool) -> Result<LogEnd> {
         if !any {
-            return Ok((0, 0));
+            return Ok(LogEnd::NONE);
         }
         let fs = &*self.options.env.fs;
         for (number, _) in &replayed.logs {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use base::{Error, FileNumber, Result};
 use io::OpenHow;
 use log::chain::Stage;
-use log::{Chain, RecoveryMode};
+use log::{Chain, LogEnd, Lsn, RecoveryMode};
 
 use super::Opening;
 use crate::background::state::RECOVERY_JOB;
@@ -52,8 +52,8 @@ pub(super) struct Replayed {
     next_in_logs: Option<u64>,
     /// The logs that were read, with their sizes in bytes.
     pub(super) logs: Vec<(FileNumber, u64)>,
-    /// Number and end offset of each log that holds records.
-    pub(super) ends: Vec<(u64, u64)>,
+    /// The end of each log that holds records.
+    pub(super) ends: Vec<LogEnd>,
     /// Whether something in the logs was given up, or something is missing.
     pub(super) cut: bool,
 }
@@ -61,8 +61,8 @@ pub(super) struct Replayed {
 impl Replayed {
     /// The end offsets of the logs from number `first` on, by log number.
     pub(super) fn ends_from(&self, first: u64) -> BTreeMap<u64, u64> {
-        let needed = self.ends.iter().filter(|(n, _)| *n >= first);
-        needed.copied().collect()
+        let ends = self.ends.iter().map(|log| (log.number.0, log.end.0));
+        ends.filter(|(n, _)| *n >= first).collect()
     }
 }
 
@@ -174,7 +174,10 @@ impl Opening {
             out.last_sequence,
         ));
         if end > 0 {
-            out.ends.push((number.0, end));
+            out.ends.push(LogEnd {
+                number,
+                end: Lsn(end),
+            });
         }
         match stage.end.max(chain.mark(number.0)) {
             Some(noted) if end < noted => short.found(end, noted, false, out, stopped),

@@ -258,7 +258,7 @@ pub struct VersionEdit {
     pub log_secrets: Vec<(u64, u64)>,
     /// Numbers and ends of logs when the database was closed; all their bytes are durable. This is not a
     /// [`WalAddition`], because RocksDB 7.8.3 aborts if it finds one and opens for reading only.
-    pub log_ends: Vec<(u64, u64)>,
+    pub log_ends: Vec<log::LogEnd>,
     /// User timestamps below this may be collapsed.
     pub full_history_ts_low: Option<Vec<u8>>,
     /// The edit creates the family under this name.

@@ -211,7 +211,9 @@ impl Replay {
         for &(first_log, secret) in &edit.log_secrets {
             out.log_secrets.insert(first_log, secret);
         }
-        out.log_ends.extend(edit.log_ends.iter().copied());
+        let ends = edit.log_ends.iter();
+        out.log_ends
+            .extend(ends.map(|log| (log.number.0, log.end.0)));
         for wal in &edit.wal_additions {
             let size = out.wals.entry(wal.log_number).or_default();
             *size = (*size).max(wal.synced_size);

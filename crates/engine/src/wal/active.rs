@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base::sync::MutexGuard;
 use base::{Error, FileNumber, Result, ValueType};
-use log::{Fence, Lsn, Note};
+use log::{Fence, LogEnd, Lsn, Note};
 
 use super::log_files::{LogFiles, LogKind, NewLog};
 use super::pace;
@@ -47,16 +47,16 @@ pub(crate) struct ActiveLog {
     kind: LogKind,
     capacity: u64,
     recycled: bool,
-    /// Number and end of the last earlier log that is not empty; (0, 0) if no earlier log is needed.
-    previous: (u64, u64),
+    /// The last earlier log that is not empty; none if no earlier log is needed.
+    previous: LogEnd,
     /// Groups that the log's kind does not suit, minus those that it suits; never below 0.
     unsuited: u32,
     /// Logs that were left behind with bytes that are not durable yet, oldest first. They are
     /// synced before anything in the active log is acknowledged as durable.
-    unsynced: Vec<(log::Syncer, (u64, u64))>,
-    /// Numbers and ends of logs that were left behind and are durable, until [`ActiveLog::take_closed`]
+    unsynced: Vec<(log::Syncer, LogEnd)>,
+    /// The ends of logs that were left behind and are durable, until [`ActiveLog::take_closed`]
     /// takes them.
-    closed: Vec<(u64, u64)>,
+    closed: Vec<LogEnd>,
     /// Offset up to which writeback of the active file was started.
     writeback_from: u64,
     /// The last sequence number in this log or an earlier one.
@@ -112,7 +112,7 @@ impl ActiveLog {
             kind: new.kind,
             capacity: new.capacity,
             recycled: new.recycled,
-            previous: (0, 0),
+            previous: LogEnd::NONE,
             unsuited: 0,
             unsynced: Vec::new(),
             closed: Vec::new(),
@@ -125,27 +125,34 @@ impl ActiveLog {
         }
     }
 
-    /// Sets the number and the end of the previous log, all of which is durable.
-    pub(crate) fn following(mut self, previous: (u64, u64)) -> Self {
+    /// Sets the previous log, all of which is durable.
+    pub(crate) fn following(mut self, previous: LogEnd) -> Self {
         self.previous = previous;
         self
+    }
+
+    fn end_at(&self, end: Lsn) -> LogEnd {
+        LogEnd {
+            number: self.number,
+            end,
+        }
     }
 
     /// Makes another log the active one. What the old log holds is still to be synced. No flight may be
     /// under way.
     pub(crate) fn switch(&mut self, new: NewLog) -> Result<()> {
         self.submit_all()?;
-        let left = (self.number.0, self.writer.size());
+        let left = self.end_at(Lsn(self.writer.size()));
         let old_records = self.recycled && self.kind == LogKind::Buffered;
         if old_records || self.writer.has_room_ahead() {
             // If a sequence number is in no log, RocksDB takes records that an older log left behind the
             // end for damage. Blocks behind the end are not needed any more. If the truncation fails, the
             // file is no worse than before.
-            drop(self.writer.file().truncate(left.1));
+            drop(self.writer.file().truncate(left.end.0));
         }
-        if self.writer.durable().0 < left.1 {
+        if self.writer.durable() < left.end {
             self.unsynced.push((self.writer.syncer(), left));
-        } else if left.1 > 0 {
+        } else if !left.is_empty() {
             self.closed.push(left);
         }
         self.leave(left, new);
@@ -154,8 +161,8 @@ impl ActiveLog {
 
     /// Leaves a failed log behind: it ends where its durable part ends.
     pub(crate) fn replace(&mut self, new: NewLog) {
-        let left = (self.number.0, self.writer.durable().0);
-        if left.1 > 0 {
+        let left = self.end_at(self.writer.durable());
+        if !left.is_empty() {
             self.closed.push(left);
         }
         self.leave(left, new);
@@ -170,8 +177,8 @@ impl ActiveLog {
         self.last_sequence = durable;
     }
 
-    fn leave(&mut self, left: (u64, u64), new: NewLog) {
-        if left.1 > 0 {
+    fn leave(&mut self, left: LogEnd, new: NewLog) {
+        if !left.is_empty() {
             self.previous = left;
         }
         self.writer = new.writer;
@@ -284,7 +291,8 @@ impl ActiveLog {
     pub(crate) fn append(&mut self, record: &[u8], fence: bool) -> Result<()> {
         const NOTE: [u8; 2] = [ValueType::LogData as u8, log::note::LEN as u8];
         const FENCE: [u8; 2] = [ValueType::LogData as u8, log::fence::LEN as u8];
-        let (previous_log, previous_end) = self.previous;
+        let LogEnd { number, end } = self.previous;
+        let (previous_log, previous_end) = (number.0, end.0);
         let log_number = self.number.0;
         let note = (self.writer.size() == 0).then(|| {
             let note = Note {
@@ -325,11 +333,11 @@ impl ActiveLog {
         self.last_sequence = self.last_sequence.max(last);
     }
 
-    /// Number and end of the last log that holds anything; (0, 0) if there is none.
-    pub(crate) fn last_end(&self) -> (u64, u64) {
+    /// The last log that holds anything.
+    pub(crate) fn last_end(&self) -> LogEnd {
         match self.writer.size() {
             0 => self.previous,
-            size => (self.number.0, size),
+            size => self.end_at(Lsn(size)),
         }
     }
 
@@ -508,7 +516,7 @@ impl ActiveLog {
     pub(crate) fn take_unneeded(&mut self, needed: FileNumber) -> Vec<log::Syncer> {
         let gone = self
             .unsynced
-            .extract_if(.., |(_, (number, _))| *number < needed.0);
+            .extract_if(.., |(_, left)| left.number < needed);
         gone.map(|(log, _)| log).collect()
     }
 
@@ -518,7 +526,7 @@ impl ActiveLog {
     }
 
     /// The logs that were left behind and have become durable since the last call.
-    pub(crate) fn take_closed(&mut self) -> Vec<(u64, u64)> {
+    pub(crate) fn take_closed(&mut self) -> Vec<LogEnd> {
         std::mem::take(&mut self.closed)
     }
 

@@ -4,6 +4,7 @@
 
 use base::coding::Decoder;
 use base::{Error, FileNumber, Result, SequenceNumber, key};
+use log::{LogEnd, Lsn};
 
 use super::tag::{self, field};
 use super::{
@@ -118,7 +119,10 @@ impl VersionEdit {
                 // A longer body is from a newer version.
                 let pair = (body.u64().or_cut_off()?, body.u64().or_cut_off()?);
                 if tag == tag::LOG_END {
-                    self.log_ends.push(pair);
+                    self.log_ends.push(LogEnd {
+                        number: FileNumber(pair.0),
+                        end: Lsn(pair.1),
+                    });
                 } else {
                     self.log_secrets.push(pair);
                 }

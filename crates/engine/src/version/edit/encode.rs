@@ -44,14 +44,11 @@ impl VersionEdit {
             put_varint(&mut body, below);
             put_bytes(out, tag::WAL_DELETION2, &body);
         }
-        for (tag, pairs) in [
-            (tag::LOG_SECRET, &self.log_secrets),
-            (tag::LOG_END, &self.log_ends),
-        ] {
-            for (log, about) in pairs {
-                let body = [log.to_le_bytes(), about.to_le_bytes()].concat();
-                put_bytes(out, tag, &body);
-            }
+        let ends = self.log_ends.iter().map(|log| (log.number.0, log.end.0));
+        let secrets = self.log_secrets.iter().map(|pair| (tag::LOG_SECRET, *pair));
+        for (tag, (log, about)) in secrets.chain(ends.map(|pair| (tag::LOG_END, pair))) {
+            let body = [log.to_le_bytes(), about.to_le_bytes()].concat();
+            put_bytes(out, tag, &body);
         }
         if self.column_family != 0 {
             put_number(out, tag::COLUMN_FAMILY, u64::from(self.column_family));

@@ -46,9 +46,9 @@ pub(crate) fn tracked(dir: &Path) -> Result<Tracked> {
             let known: &mut u64 = sizes.entry(wal.log_number).or_default();
             *known = size.max(*known);
         }
-        for &(number, end) in &edit.log_ends {
-            let known: &mut u64 = sizes.entry(number).or_default();
-            *known = end.max(*known);
+        for log in &edit.log_ends {
+            let known: &mut u64 = sizes.entry(log.number.0).or_default();
+            *known = log.end.0.max(*known);
         }
         if let Some(below) = edit.wal_deletion {
             sizes = sizes.split_off(&below);
