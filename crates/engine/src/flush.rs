@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use base::stats::{Activity, HistogramKind, Ticker};
 use base::sync::atomic::Ordering;
-use base::{Error, ErrorKind, Result, SequenceNumber};
+use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 use keyspan::stripes::{Hidden, Tombstones};
 use memtable::Memtable;
 use table::InternalIterator;
@@ -34,6 +34,7 @@ use crate::files;
 use crate::hooks::filter::{FilterContext, TableCreationReason};
 use crate::hooks::listener::{BackgroundErrorReason, FlushJobInfo, FlushReason};
 use crate::info::log::Event;
+use crate::picking::candidates::level_summary;
 use crate::read::merging::MergingIter;
 use crate::shared::change::Change;
 use crate::shared::{Shared, Work};
@@ -207,7 +208,7 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         triggered_writes_slowdown: db.writes.stall.writes_delayed(),
         triggered_writes_stop: db.writes.stall.writes_stopped(),
     };
-    began(db, &job);
+    began(db, &job, number);
     let _at_work = db.background.load.flush();
     db.tell(|l| l.on_flush_begin(&info));
     let build = || build_level0(&ctx, &job.memtables, &snapshots, number);
@@ -219,6 +220,7 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         }
         db.info_log.error(format_args!("flush begun again: {e}"));
         info.file_number = ctx.numbers.take();
+        started(db, &job, info.file_number);
         build_level0(&ctx, &job.memtables, &snapshots, info.file_number)
     })?;
     if let Some(new) = &new {
@@ -245,7 +247,16 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
     })
 }
 
-fn began(db: &Shared, job: &Job) {
+fn began(db: &Shared, job: &Job, table: FileNumber) {
+    let (name, id) = (&job.family.name, job.id);
+    for memtable in &job.memtables {
+        db.info_log.info(format_args!(
+            "[{name}] [JOB {id}] Flushing memtable id {} with next log file: {}, marked_for_flush: 0",
+            memtable.id(),
+            memtable.next_log_number()
+        ));
+    }
+    started(db, job, table);
     db.info_log.event(
         &Event::new("flush_started")
             .text("cf_name", &job.family.name)
@@ -260,12 +271,36 @@ fn began(db: &Shared, job: &Job) {
     );
 }
 
+fn started(db: &Shared, job: &Job, table: FileNumber) {
+    db.info_log.info(format_args!(
+        "[{}] [JOB {}] Level-0 flush table #{table}: started",
+        job.family.name, job.id
+    ));
+}
+
 /// Reports what a flush did, once its result is part of the database.
 fn finished(db: &Shared, written: &Written) {
     let family = &written.job.family;
     let view = family.view.load_full();
     let levels = (0..view.version.num_levels()).map(|l| view.version.level(l).len() as u64);
-    let (codec, _) = family.options().cf.compression_of(0, 1, false);
+    let options = family.options();
+    let (codec, _) = options.cf.compression_of(0, 1, false);
+    let (name, id, info) = (&family.name, written.job.id, &written.info);
+    db.info_log.info(format_args!(
+        "[{name}] [JOB {id}] Level-0 flush table #{}: {} bytes OK",
+        info.file_number, info.file_size
+    ));
+    db.info_log.info(format_args!(
+        "[{name}] [JOB {id}] Flush lasted {} microseconds, and {} cpu microseconds.",
+        written.micros, written.cpu_micros
+    ));
+    let summary = level_summary(
+        &view.version,
+        &options.cf,
+        db.env().clock.wall_micros() / 1_000_000,
+    );
+    db.info_log
+        .info(format_args!("[{name}] Level summary: {summary}"));
     db.info_log.event(
         &Event::new("flush_finished")
             .text("cf_name", &family.name)

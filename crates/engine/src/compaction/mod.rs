@@ -429,8 +429,8 @@ fn compact(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<()> {
         Kind::Move => unchanged(pick),
         Kind::Delete => Written::default(),
     };
-    install(db, family, pick, &written.files)?;
-    report.end(db, family, pick, &written);
+    let installed = install(db, family, pick, &written.files)?;
+    report.end(db, family, pick, &written, installed);
     Ok(())
 }
 
@@ -460,7 +460,8 @@ fn made<'a>(
     new.map(|new| files::table_path(&db.dir, new.meta.number))
 }
 
-fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]) -> Result<()> {
+/// Makes the result part of the database. Returns false if the family was dropped, and the result is discarded.
+fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]) -> Result<bool> {
     let cursor = pick.cursor.as_ref().map(|(level, key)| CompactCursor {
         level: *level as u32,
         key: key.clone(),
@@ -482,7 +483,7 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
             "[{}] dropped: compaction discarded",
             family.name
         ));
-        return Ok(());
+        return Ok(false);
     }
     change.files(family, edit, Activity::Compaction)?;
     let logged = change.log()?;
@@ -490,5 +491,5 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
         family.compactions.set_cursor(*level, key.clone());
     }
     drop(logged.apply());
-    Ok(())
+    Ok(true)
 }

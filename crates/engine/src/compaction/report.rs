@@ -10,9 +10,12 @@ use crate::catalog::family::Family;
 use crate::catalog::job_stats::LevelStats;
 use crate::hooks::listener::CompactionJobInfo;
 use crate::info::log::Event;
-use crate::picking::Kind;
+use crate::options::InfoLogLevel;
+use crate::picking::candidates::level_summary;
+use crate::picking::{Kind, MANUAL};
 use crate::shared::Shared;
-use crate::version::Version;
+use crate::version::edit::NewFile;
+use crate::version::{TableFile, Version};
 
 /// A compaction that has begun.
 pub(crate) struct Report {
@@ -28,6 +31,7 @@ impl Report {
         if pick.kind != Kind::Merge {
             return report;
         }
+        begun_lines(db, family, pick);
         let info = job_info(family, pick, None);
         db.tell(|l| l.on_compaction_begin(&info));
         let mut event = Event::new("compaction_started")
@@ -49,17 +53,33 @@ impl Report {
         report
     }
 
-    /// Reports what the compaction did, once its result is part of the database.
-    pub(crate) fn end(self, db: &Shared, family: &Arc<Family>, pick: &Pick, written: &Written) {
+    /// Reports what the compaction did, once its result is part of the database, or is not, because the family was
+    /// dropped.
+    pub(crate) fn end(
+        self,
+        db: &Shared,
+        family: &Arc<Family>,
+        pick: &Pick,
+        written: &Written,
+        installed: bool,
+    ) {
         let now = db.env().clock.monotonic_nanos();
         let micros = now.saturating_sub(self.start_nanos) / 1000;
         match pick.kind {
             Kind::Merge => {
                 merged(db, family, pick, written, micros);
+                if installed {
+                    finished_lines(db, family, pick, written, micros);
+                }
                 let info = job_info(family, pick, Some(written));
                 db.tell(|l| l.on_compaction_completed(&info));
             }
-            Kind::Move => moved(db, family, pick),
+            Kind::Move => {
+                moved(db, family, pick);
+                if installed {
+                    moved_lines(db, family, pick);
+                }
+            }
             Kind::Delete => deleted(db, family, pick),
         }
     }
@@ -125,10 +145,132 @@ fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: 
     finished_event(db, family, pick, written, (micros, cpu_micros));
 }
 
+/// The inputs by number of files and level, and where they go: `4@0 + 2@1 files to L1`.
+fn route(pick: &Pick) -> String {
+    let inputs = pick.inputs.iter();
+    let inputs: Vec<String> = inputs
+        .map(|(level, files)| format!("{}@{level}", files.len()))
+        .collect();
+    format!("{} files to L{}", inputs.join(" + "), pick.output_level)
+}
+
+/// What people read in LOG when a merge begins, in RocksDB's words.
+fn begun_lines(db: &Shared, family: &Family, pick: &Pick) {
+    let name = &family.name;
+    // RocksDB has no score for a compaction that was asked for.
+    let score = if pick.reason == MANUAL {
+        -1.0
+    } else {
+        pick.score
+    };
+    db.info_log.info(format_args!(
+        "[{name}] [JOB {}] Compacting {}, score {score:.2}",
+        pick.id,
+        route(pick)
+    ));
+    if !db.info_log.is_on(InfoLogLevel::Info) {
+        return;
+    }
+    let mut inputs = String::new();
+    for (i, (_, files)) in pick.inputs.iter().enumerate() {
+        inputs += if i == 0 { "[" } else { ", [" };
+        for (at, f) in files.iter().enumerate() {
+            if inputs.len() > SUMMARY_MAX {
+                inputs += " …";
+                break;
+            }
+            let space = if at == 0 { "" } else { " " };
+            inputs += &format!("{space}{}({})", f.number(), human(f.meta.file_size));
+        }
+        inputs += "]";
+    }
+    db.info_log.info(format_args!(
+        "[{name}]: Compaction start summary: Base version {} Base level {}, inputs: {inputs}",
+        family.view.versions(),
+        pick.start_level(),
+    ));
+}
+
+/// A summary of inputs names no more files after this many bytes, as RocksDB's.
+const SUMMARY_MAX: usize = 2345;
+
+/// A size as RocksDB's LOG has it: in whole units, of which there are at least 10.
+fn human(bytes: u64) -> String {
+    for (shift, unit) in [(40, "TB"), (30, "GB"), (20, "MB"), (10, "KB")] {
+        if bytes >= 10 << shift {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    format!("{bytes}B")
+}
+
+/// What people read in LOG when the result of a merge is part of the database, in RocksDB's words.
+fn finished_lines(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: u64) {
+    if !db.info_log.is_on(InfoLogLevel::Info) {
+        return;
+    }
+    let (name, id) = (&family.name, pick.id);
+    let version = Arc::clone(&family.view.load().version);
+    for (_, f) in version.files().filter(|(_, f)| is_new(written, f)) {
+        db.info_log.info(format_args!(
+            "[{name}] [JOB {id}] Generated table #{}: {} keys, {} bytes, temperature: kUnknown",
+            f.number(),
+            f.properties.num_entries,
+            f.meta.file_size
+        ));
+    }
+    let out: u64 = written.files.iter().map(|f| f.meta.file_size).sum();
+    db.info_log.info(format_args!(
+        "[{name}] [JOB {id}] Compacted {} => {out} bytes",
+        route(pick)
+    ));
+    let size = |output: bool| {
+        let files = pick
+            .files()
+            .filter(|(l, _)| (*l == pick.output_level) == output);
+        files.fold((0, 0), |(n, b), (_, f)| (n + 1, b + f.meta.file_size))
+    };
+    let ((files_in, bytes_in), (files_at_output, bytes_at_output)) = (size(false), size(true));
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+    let a_second = |bytes: u64| ratio(bytes, micros);
+    let read = bytes_in + bytes_at_output;
+    let records = records(pick);
+    let (codec, _) = pick.compression();
+    let summary = level_summary(
+        &version,
+        &pick.options.cf,
+        db.env().clock.wall_micros() / 1_000_000,
+    );
+    db.info_log.info(format_args!(
+        "[{name}] compacted to: {summary}, MB/sec: {:.1} rd, {:.1} wr, level {}, \
+         files in({files_in}, {files_at_output}) filtered(0, 0) out({} +0 blob) \
+         MB in({:.1}, {:.1} +0.0 blob) filtered(0.0, 0.0) out({:.1} +0.0 blob), \
+         read-write-amplify({:.1}) write-amplify({:.1}) OK, \
+         records in: {records}, records dropped: {} output_compression: {}",
+        a_second(read),
+        a_second(out),
+        pick.output_level,
+        written.files.len(),
+        mib(bytes_in),
+        mib(bytes_at_output),
+        mib(out),
+        ratio(read + out, bytes_in),
+        ratio(out, bytes_in),
+        records.saturating_sub(written.records),
+        codec.property_name(),
+    ));
+}
+
+/// Whether a table is one that a compaction has written.
+fn is_new(written: &Written, file: &TableFile) -> bool {
+    let new = |n: &NewFile| n.meta.number == file.number();
+    written.files.iter().any(new)
+}
+
 /// Bytes of keys and values in the new tables before compression.
 fn uncompressed(version: &Version, written: &Written) -> u64 {
-    let ours = |number| written.files.iter().any(|n| n.meta.number == number);
-    let files = version.files().filter(|(_, f)| ours(f.number()));
+    let files = version.files().filter(|(_, f)| is_new(written, f));
     files
         .map(|(_, f)| {
             let p = &f.properties;
@@ -187,6 +329,31 @@ fn moved(db: &Shared, family: &Family, pick: &Pick) {
     );
 }
 
+/// What people read in LOG of files that go to another level as they are, in RocksDB's words.
+fn moved_lines(db: &Shared, family: &Family, pick: &Pick) {
+    let (files, bytes) = (pick.files().count(), pick.input_bytes());
+    let version = Arc::clone(&family.view.load().version);
+    let summary = level_summary(
+        &version,
+        &pick.options.cf,
+        db.env().clock.wall_micros() / 1_000_000,
+    );
+    let (name, level) = (&family.name, pick.output_level);
+    db.info_log.info(format_args!(
+        "[{name}] Moving {files} files to level-{level}"
+    ));
+    for (_, f) in pick.files() {
+        db.info_log.info(format_args!(
+            "[{name}] Moved #{} to level-{level} {} bytes",
+            f.number(),
+            f.meta.file_size
+        ));
+    }
+    db.info_log.info(format_args!(
+        "[{name}] Moved #{files} files to level-{level} {bytes} bytes OK: {summary}"
+    ));
+}
+
 fn deleted(db: &Shared, family: &Family, pick: &Pick) {
     let ticker = match pick.reason {
         "FIFOTtl" => Ticker::FifoTtlCompactions,
@@ -227,4 +394,24 @@ fn count(db: &Shared, reason: &str, read: u64, written: u64) {
 /// The number of files on each level.
 fn lsm_state(version: &Version) -> impl Iterator<Item = u64> + '_ {
     (0..version.num_levels()).map(|l| version.level(l).len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::human;
+
+    #[test]
+    fn sizes_have_at_least_ten_of_their_unit() {
+        for (bytes, text) in [
+            (0, "0B"),
+            (10_239, "10239B"),
+            (10_240, "10KB"),
+            ((10 << 20) - 1, "10239KB"),
+            (12 << 20, "12MB"),
+            (10 << 30, "10GB"),
+            (u64::MAX, "16777215TB"),
+        ] {
+            assert_eq!(human(bytes), text);
+        }
+    }
 }

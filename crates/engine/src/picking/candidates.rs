@@ -1,6 +1,6 @@
 //! The tables of a Version as the picker sees them, and what can be computed from their sizes alone.
 
-use crate::options::CfOptions;
+use crate::options::{CfOptions, CompactionStyle};
 use crate::picking::score::Targets;
 use crate::picking::score::pending_compaction_bytes as pending;
 use crate::picking::{Candidate, Counts, Levels};
@@ -53,4 +53,37 @@ pub(crate) fn pending_compaction_bytes(version: &Version, options: &CfOptions) -
 /// The scores of all levels, by level.
 pub(crate) fn scores(version: &Version, options: &CfOptions, now: u64) -> Vec<f64> {
     super::scores(&levels(version), options, now)
+}
+
+/// How many files each level has, the highest score, and what is left to compact, in the words of RocksDB's LOG.
+pub(crate) fn level_summary(version: &Version, options: &CfOptions, now: u64) -> String {
+    let all = levels(version);
+    let targets = Targets::of(&all, options);
+    let (base, sizes) = (targets.base_level, &targets.max_bytes);
+    // RocksDB has a multiplier where the levels' targets follow the last level.
+    let dynamic = options.level_compaction_dynamic_level_bytes
+        && options.compaction_style == CompactionStyle::Level
+        && (1..version.num_levels()).any(|l| !version.level(l).is_empty());
+    let targets = match sizes.get(base) {
+        Some(bytes) if dynamic => format!(
+            "base level {base} level multiplier {:.2} max bytes base {bytes} ",
+            options.max_bytes_for_level_multiplier
+        ),
+        _ => String::new(),
+    };
+    let files = (0..version.num_levels()).map(|l| version.level(l).len().to_string());
+    let files: Vec<String> = files.collect();
+    let score = scores(version, options, now)
+        .into_iter()
+        .fold(0.0, f64::max);
+    let marked = version.files().filter(|(_, f)| f.is_marked()).count();
+    let marked = match marked {
+        0 => String::new(),
+        n => format!(" ({n} files need compaction)"),
+    };
+    format!(
+        "{targets}files[{}] max score {score:.2}{marked}, estimated pending compaction bytes {}",
+        files.join(" "),
+        pending_compaction_bytes(version, options)
+    )
 }

@@ -14,5 +14,6 @@ mod ldb_commands;
 mod ldb_edges;
 mod ldb_writes;
 mod librocksdb;
+mod log_lines;
 mod options;
 mod repair;
