@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use base::rng::Rng;
-use base::sync::thread;
+use base::sync::{PoisonError, ranked, thread};
 use base::{Error, Result};
 
 use crate::batch::WriteBatch;
@@ -14,6 +14,8 @@ use crate::catalog::family::Epoch;
 use crate::commit::group::{Group, Parallel, Queue, Request, Turn};
 use crate::commit::order::Order;
 use crate::commit::plan::{Patience, Plan};
+use crate::commit::test_env::{Step, TestEnv};
+use crate::locks;
 use crate::options::WriteOptions;
 use crate::watermark::Watermark;
 
@@ -218,4 +220,86 @@ pub fn watermark(seed: u64) {
 
 fn outcome(result: Result<()>, may_fail: bool) {
     assert!(result.is_ok() || may_fail);
+}
+
+/// Several threads commit through the pipeline, while steps fail: every write is logged and inserted once if
+/// it is acknowledged, in one order; nobody hangs; what is visible is what was inserted.
+pub fn commit(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let fails = Arc::new(ranked(locks::LEAF, Rng::new(rng.next_u64())));
+    let act = move |step: Step, _: u64| {
+        base::sync::time::switch();
+        let mut rng = fails.lock().unwrap_or_else(PoisonError::into_inner);
+        // An insert that fails is an end of the database, not a case of the pipeline.
+        let may = !matches!(step, Step::Insert);
+        if may && rng.one_in(8) {
+            return Err(Error::aborted("drawn"));
+        }
+        Ok(())
+    };
+    let mut env = TestEnv::new(act);
+    env.settings.pipelined = rng.one_in(2);
+    env.settings.two_queues = rng.one_in(2);
+    env.settings.concurrent_inserts = rng.one_in(2);
+    let env = Arc::new(env);
+    let threads: Vec<_> = (0..2 + rng.below(3))
+        .map(|_| {
+            let (env, mut rng) = (Arc::clone(&env), Rng::new(rng.next_u64()));
+            let each = 1 + rng.below(3);
+            thread::spawn(move || {
+                let commits = (0..each).map(|_| commit_one(&env, &mut rng));
+                commits.filter_map(Result::ok).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let mut acknowledged: Vec<u64> = Vec::new();
+    for thread in threads {
+        let theirs = thread.join();
+        assert!(theirs.is_ok());
+        acknowledged.extend(theirs.into_iter().flatten());
+    }
+    let did = env.did();
+    let at = |step| did.iter().filter(move |(s, _)| *s == step).map(|(_, n)| *n);
+    assert!(
+        at(Step::Log).is_sorted(),
+        "logged in another order: {did:?}"
+    );
+    let mut inserted: Vec<u64> = at(Step::Insert).collect();
+    inserted.sort_unstable();
+    let twice = inserted.windows(2).any(|w| w[0] == w[1]);
+    assert!(!twice, "inserted twice: {did:?}");
+    acknowledged.sort_unstable();
+    assert_eq!(
+        inserted, acknowledged,
+        "what is inserted is acknowledged: {did:?}"
+    );
+    let newest = acknowledged.last().copied();
+    assert!(env.writes.visible().0 >= newest.unwrap_or(0), "not visible");
+    assert_eq!(env.failures(), [""; 0], "only inserts are sticky");
+    assert!(
+        env.writes.order.close(Patience::All).is_ok(),
+        "somebody is inside"
+    );
+}
+
+/// Commits a batch with a plan that is drawn; its last sequence number.
+fn commit_one<F: Fn(Step, u64) -> Result<()>>(env: &TestEnv<F>, rng: &mut Rng) -> Result<u64> {
+    let kind = rng.below(3);
+    let options = WriteOptions {
+        sync: kind == 0,
+        disable_wal: kind == 1,
+        ..WriteOptions::default()
+    };
+    // Some groups are large enough that their members insert for themselves.
+    let records: u64 = if rng.one_in(3) { 40 } else { 1 };
+    let mut batch = WriteBatch::new();
+    for n in 0..records {
+        batch.put(n.to_be_bytes(), b"v")?;
+    }
+    let request = Request {
+        batch,
+        plan: Plan::new(&options, false),
+        checked: Epoch::default(),
+    };
+    env.writes.commit(env, request)
 }

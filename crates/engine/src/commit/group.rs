@@ -354,6 +354,12 @@ impl Queue {
         Lead { queue: Some(self) }
     }
 
+    /// How many writers wait behind the leader.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().followers.len()
+    }
+
     fn leave(&self) {
         let mut waiting = self.lock();
         let next = if self.barging && waiting.passed < PASSING {

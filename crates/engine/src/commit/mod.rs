@@ -1,10 +1,14 @@
-//! What writers share: their queues, their order, and what holds them back.
+//! What writers share: their queues, their order, and what holds them back; and the steps of a commit, which ask
+//! a [`CommitEnv`](pipeline::CommitEnv) for everything else.
 
 pub(crate) mod courtesy;
 pub(crate) mod group;
 pub(crate) mod order;
+pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod stall;
+#[cfg(any(test, shuttle))]
+pub(crate) mod test_env;
 pub(crate) mod write_controller;
 
 use std::sync::Arc;

@@ -22,6 +22,7 @@ use crate::background::state::check_not_canceled;
 use crate::catalog::family::{Family, FamilySet};
 use crate::commit::group::Lead;
 use crate::commit::order::Closed;
+use crate::commit::pipeline::at_the_gate;
 use crate::commit::plan::{Patience, Plan};
 use crate::commit::write_controller::{self, Change, Debt, Limits};
 use crate::hooks::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
@@ -70,30 +71,6 @@ fn impatient(db: &Shared) -> Error {
             _ => cause.option(condition),
         }
     ))
-}
-
-/// Runs `pass`, which may have to wait at the gate. While the leader waits there, writers with less
-/// patience do not queue behind it: they get the error that `pass` would give them.
-#[inline]
-pub(crate) fn at_the_gate<T>(
-    lead: &Lead<'_>,
-    patience: Patience,
-    pass: impl Fn(Patience) -> Result<T>,
-) -> Result<T> {
-    let more = |from: Patience, e: &Error| e.kind() == ErrorKind::Incomplete && patience > from;
-    match pass(Patience::None) {
-        Err(e) if more(Patience::None, &e) => {
-            let _held = lead.hold(&e, Patience::None);
-            match pass(Patience::Job) {
-                Err(e) if more(Patience::Job, &e) => {
-                    let _held = lead.hold(&e, Patience::Job);
-                    pass(patience)
-                }
-                done => done,
-            }
-        }
-        done => done,
-    }
 }
 
 /// Rotates the memtables that are to become immutable. Errors: what makes the database refuse writes.

@@ -17,6 +17,7 @@ use io::SyncKind;
 
 use crate::commit::group::{Group, Lead};
 use crate::commit::order::Ticket;
+use crate::commit::pipeline::{InFlight, Logged};
 use crate::commit::plan::Patience;
 use crate::shared::{MENDING, Shared};
 use crate::wal::active::{ActiveLog, Guard, LogFlight};
@@ -24,13 +25,6 @@ use crate::wal::{LogStep, read_only};
 
 /// How long a group waits before it tries again on a full device.
 const NO_SPACE_RETRY: Duration = Duration::from_millis(50);
-
-/// A group that has its place in the log.
-pub(crate) struct Logged<'a> {
-    pub(crate) ticket: Ticket<'a>,
-    /// What must land before the group is as durable as its plan says.
-    pub(crate) flight: Option<Flying<'a>>,
-}
 
 /// A flight that lands even if its thread panics, because others wait for it. It is made after the log
 /// was unlocked.
@@ -76,7 +70,7 @@ pub(crate) fn log_group<'a>(
     lead: &Lead<'_>,
     step: LogStep,
     group: &mut Group,
-) -> Result<Logged<'a>> {
+) -> Result<Logged<'a, Flying<'a>>> {
     let bytes = group.bytes();
     let wait = if group.lead.plan.patience.bears_stalls() {
         db.options.db.wal_no_space_wait_ms
@@ -125,7 +119,7 @@ fn try_log_group<'a>(
     step: LogStep,
     group: &mut Group,
     bytes: u64,
-) -> Result<Logged<'a>> {
+) -> Result<Logged<'a, Flying<'a>>> {
     let files = db.wal.log_files()?;
     let (mut guard, step) = lock_for(db, step, bytes)?;
     let log = active(&mut guard)?;
@@ -212,9 +206,9 @@ fn wait_for_mending<'a>(db: &'a Shared, guard: Guard<'a>) -> Result<Guard<'a>> {
     Ok(db.wal.wait_for_landing(guard, Some(MENDING)))
 }
 
-impl Flying<'_> {
+impl InFlight for Flying<'_> {
     /// Runs the flight and counts it as landed.
-    pub(crate) fn settle(mut self) -> Result<()> {
+    fn settle(mut self) -> Result<()> {
         let db = self.db;
         let Some(flight) = &self.flight else {
             return Ok(());

@@ -15,6 +15,11 @@ fn queue() {
 }
 
 #[test]
+fn commit() {
+    explore("commit", 100, schedules::commit);
+}
+
+#[test]
 fn order() {
     explore("order", 100, schedules::order);
 }
