@@ -420,7 +420,7 @@ fn cuts(sizes: Sizes, text: &str) -> String {
 
 #[test]
 fn picks_are_as_written() {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/compaction/pick/testdata");
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/picking/testdata");
     walk(dir, |f| {
         let bench = RefCell::new(Bench::new());
         f.run(|case| bench.borrow_mut().run(case));
