@@ -5,12 +5,20 @@ use base::sync::model;
 use ironstone::models;
 
 macro_rules! models {
-    ($($name:ident($($preemptions:literal)?) = $body:path;)*) => {$(
+    ($($name:ident($($preemptions:expr)?) = $body:path;)*) => {$(
         #[test]
         fn $name() {
             model(stringify!($name), None $(.or(Some($preemptions)))?, $body);
         }
     )*};
+}
+
+/// How often threads are interrupted in the two models that take minutes: once where `IRONSTONE_MODELS=short`.
+fn of_long_ones() -> usize {
+    match std::env::var("IRONSTONE_MODELS").as_deref() {
+        Ok("short") => 1,
+        _ => 2,
+    }
 }
 
 // How often threads are interrupted at most; without a number as often as they can be.
@@ -23,8 +31,8 @@ models! {
     the_index_is_cut_beside_a_reader(2) = memtable::models::the_index_is_cut_beside_a_reader;
     the_index_is_cut_beside_a_pass(2) = memtable::models::the_index_is_cut_beside_a_pass;
     a_lower_block_is_cut_beside_a_reader(1) = memtable::models::a_lower_block_is_cut_beside_a_reader;
-    two_insert(2) = memtable::models::two_insert;
-    two_insert_below_a_root(2) = memtable::models::two_insert_below_a_root;
+    two_insert(of_long_ones()) = memtable::models::two_insert;
+    two_insert_below_a_root(of_long_ones()) = memtable::models::two_insert_below_a_root;
     watermark_wakes(3) = models::watermark_wakes;
     watermark_calls_back(3) = models::watermark_calls_back;
     groups_are_visible_in_their_order(3) = models::groups_are_visible_in_their_order;
