@@ -34,6 +34,7 @@ use crate::files;
 use crate::hooks::filter::{FilterContext, TableCreationReason};
 use crate::hooks::listener::{BackgroundErrorReason, FlushJobInfo, FlushReason};
 use crate::info::log::Event;
+use crate::options::InfoLogLevel;
 use crate::picking::candidates::level_summary;
 use crate::read::merging::MergingIter;
 use crate::shared::change::Change;
@@ -294,13 +295,12 @@ fn finished(db: &Shared, written: &Written) {
         "[{name}] [JOB {id}] Flush lasted {} microseconds, and {} cpu microseconds.",
         written.micros, written.cpu_micros
     ));
-    let summary = level_summary(
-        &view.version,
-        &options.cf,
-        db.env().clock.wall_micros() / 1_000_000,
-    );
-    db.info_log
-        .info(format_args!("[{name}] Level summary: {summary}"));
+    if db.info_log.is_on(InfoLogLevel::Info) {
+        let now = db.info_log.now_seconds();
+        let summary = level_summary(&view.version, &options.cf, now);
+        db.info_log
+            .info(format_args!("[{name}] Level summary: {summary}"));
+    }
     db.info_log.event(
         &Event::new("flush_finished")
             .text("cf_name", &family.name)

@@ -107,12 +107,7 @@ fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: 
     let bytes: u64 = written.files.iter().map(|f| f.meta.file_size).sum();
     let read = pick.input_bytes();
     let records_in = records(pick);
-    let on_output = |l: usize| l == pick.output_level;
-    let size = |output: bool| {
-        let files = pick.files().filter(|(l, _)| on_output(*l) == output);
-        files.fold((0u64, 0u64), |(n, b), (_, f)| (n + 1, b + f.meta.file_size))
-    };
-    let ((files_upper, bytes_upper), (files_output, bytes_output)) = (size(false), size(true));
+    let ((files_upper, bytes_upper), (files_output, bytes_output)) = input_sizes(pick);
     family.compactions.add(
         pick.output_level,
         &LevelStats {
@@ -224,24 +219,14 @@ fn finished_lines(db: &Shared, family: &Family, pick: &Pick, written: &Written, 
         "[{name}] [JOB {id}] Compacted {} => {out} bytes",
         route(pick)
     ));
-    let size = |output: bool| {
-        let files = pick
-            .files()
-            .filter(|(l, _)| (*l == pick.output_level) == output);
-        files.fold((0, 0), |(n, b), (_, f)| (n + 1, b + f.meta.file_size))
-    };
-    let ((files_in, bytes_in), (files_at_output, bytes_at_output)) = (size(false), size(true));
+    let ((files_in, bytes_in), (files_at_output, bytes_at_output)) = input_sizes(pick);
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
     let a_second = |bytes: u64| ratio(bytes, micros);
     let read = bytes_in + bytes_at_output;
     let records = records(pick);
     let (codec, _) = pick.compression();
-    let summary = level_summary(
-        &version,
-        &pick.options.cf,
-        db.env().clock.wall_micros() / 1_000_000,
-    );
+    let summary = level_summary(&version, &pick.options.cf, db.info_log.now_seconds());
     db.info_log.info(format_args!(
         "[{name}] compacted to: {summary}, MB/sec: {:.1} rd, {:.1} wr, level {}, \
          files in({files_in}, {files_at_output}) filtered(0, 0) out({} +0 blob) \
@@ -266,6 +251,16 @@ fn finished_lines(db: &Shared, family: &Family, pick: &Pick, written: &Written, 
 fn is_new(written: &Written, file: &TableFile) -> bool {
     let new = |n: &NewFile| n.meta.number == file.number();
     written.files.iter().any(new)
+}
+
+/// How many files, and bytes, come from above the output level, and from it.
+fn input_sizes(pick: &Pick) -> ((u64, u64), (u64, u64)) {
+    let size = |output: bool| {
+        let files = pick.files();
+        let files = files.filter(|(level, _)| (*level == pick.output_level) == output);
+        files.fold((0, 0), |(n, b), (_, f)| (n + 1, b + f.meta.file_size))
+    };
+    (size(false), size(true))
 }
 
 /// Bytes of keys and values in the new tables before compression.
@@ -331,13 +326,12 @@ fn moved(db: &Shared, family: &Family, pick: &Pick) {
 
 /// What people read in LOG of files that go to another level as they are, in RocksDB's words.
 fn moved_lines(db: &Shared, family: &Family, pick: &Pick) {
+    if !db.info_log.is_on(InfoLogLevel::Info) {
+        return;
+    }
     let (files, bytes) = (pick.files().count(), pick.input_bytes());
     let version = Arc::clone(&family.view.load().version);
-    let summary = level_summary(
-        &version,
-        &pick.options.cf,
-        db.env().clock.wall_micros() / 1_000_000,
-    );
+    let summary = level_summary(&version, &pick.options.cf, db.info_log.now_seconds());
     let (name, level) = (&family.name, pick.output_level);
     db.info_log.info(format_args!(
         "[{name}] Moving {files} files to level-{level}"

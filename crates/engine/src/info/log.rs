@@ -298,6 +298,11 @@ impl InfoLog {
         catch_unwind(clock).unwrap_or(0)
     }
 
+    /// Seconds since 1970, for what a line says; 0 if the clock panics.
+    pub(crate) fn now_seconds(&self) -> u64 {
+        self.now() / 1_000_000
+    }
+
     /// Never fails: a file system that panics must not harm the caller.
     fn append(&self, micros: u64, level: Level, message: fmt::Arguments<'_>) {
         let written = AssertUnwindSafe(|| self.write(micros, level, message));
