@@ -108,6 +108,7 @@ pub struct RateLimiter {
 impl RateLimiter {
     /// A limiter that takes its time from `clock`.
     pub fn new(options: RateLimiterOptions, clock: Arc<dyn Clock>) -> Self {
+        let clock = base::clock::guarded(&clock);
         let bucket = Bucket::new(options, clock.monotonic_nanos());
         Self {
             clock,

@@ -15,15 +15,21 @@
 //! - [`model`] runs random operations against a `BTreeMap`.
 //! - [`turns`] lets Ironstone and RocksDB take turns on one directory.
 
+#[cfg(feature = "all")]
 pub mod chaos;
-#[cfg(feature = "services")]
+#[cfg(feature = "all")]
 pub mod cluster;
+#[cfg(feature = "all")]
 pub mod corpus;
+#[cfg(feature = "all")]
 pub mod crash;
 pub mod dirs;
 pub mod disk;
 pub mod frozen;
 pub mod hooked;
+#[cfg(feature = "all")]
 pub mod model;
+#[cfg(feature = "all")]
 pub mod oracle;
+#[cfg(feature = "all")]
 pub mod turns;

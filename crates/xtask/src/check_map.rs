@@ -4,6 +4,7 @@
 //! Meanwhile a demo with 10,000 objects runs, on a free port and in a temporary folder. The checks
 //! are in `crates/tracks/web/check`. The tests of the page's parts that need no browser run first.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -24,6 +25,9 @@ pub(crate) struct Arguments {
     /// Use the release profile
     #[arg(long)]
     release: bool,
+    /// An ironstone-tracks that is built already [default: build it]
+    #[arg(long, conflicts_with = "release")]
+    program: Option<PathBuf>,
     /// Where pictures are written
     #[arg(long, default_value = "target/map")]
     pictures: PathBuf,
@@ -34,8 +38,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     // First the tests without a browser.
     let mut tests = web::node(&sources);
     web::call(tests.args(["--test", "--test-reporter=dot", "test/"]))?;
-    let profile = arguments.release.then_some("release");
-    let program = crate::driver::program("ironstone-tracks", "ironstone-tracks", profile)?;
+    let program = match &arguments.program {
+        Some(program) => fs::canonicalize(program)
+            .map_err(|e| format!("--program {}: {e}", program.display()))?,
+        None => {
+            let profile = arguments.release.then_some("release");
+            crate::driver::program("ironstone-tracks", "ironstone-tracks", profile)?
+        }
+    };
     let demo = Demo::start(&program)?;
     println!("\nthe map of {}", demo.address);
     web::call(

@@ -9,10 +9,18 @@ pub(crate) fn build(release: bool) -> Result<PathBuf, String> {
     program("ironstone-tools", "db_bench", release.then_some("release"))
 }
 
+/// The workspace's default members that have programs.
+const SHIPPED: [&str; 3] = ["ironstone-tools", "ironstone-block-cli", "ironstone-tracks"];
+
 /// Builds a program with a given profile, or with that of development. Returns the path of the
 /// binary.
 pub(crate) fn program(package: &str, name: &str, profile: Option<&str>) -> Result<PathBuf, String> {
-    let mut arguments = vec!["--package", package, "--bin", name];
+    let mut arguments = vec!["--bin", name];
+    // What is shipped is built from the default members together, as a plain `cargo run` does. One package alone would
+    // have dependencies with fewer features, and nearly everything would be built once more.
+    if !SHIPPED.contains(&package) {
+        arguments.extend(["--package", package]);
+    }
     if let Some(profile) = profile {
         arguments.extend(["--profile", profile]);
     }

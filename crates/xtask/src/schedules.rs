@@ -22,8 +22,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    // With the checks of debug builds, and twice as fast. Of the engine alone: the block store and the tracking service
-    // would be two thirds of the build.
+    // With the checks of debug builds, and twice as fast. Of the engine and the simulated disk alone: all else would be
+    // most of the build.
     let arguments_of_build = [
         ["--profile", "soak"],
         ["--package", "ironstone-sim"],

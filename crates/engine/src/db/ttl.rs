@@ -42,7 +42,7 @@ impl Db {
     ///
     /// Errors: as [`Db::open_all`].
     pub fn open_with_ttl(path: impl AsRef<Path>, options: &Options, ttl: i32) -> Result<DbWithTtl> {
-        let clock = Arc::clone(&options.env.clock);
+        let clock = base::clock::guarded(&options.env.clock);
         let mut options = options.clone();
         options.cf = timed(&options.cf, &clock, ttl);
         let db = if options.env.fs.exists(&path.as_ref().join("CURRENT"))? {

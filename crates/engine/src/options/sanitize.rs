@@ -56,8 +56,9 @@ impl Options {
     }
 }
 
-/// Sanitizes the options of the whole database.
+/// Sanitizes the options of the whole database. Its clock is one that does not panic.
 pub(crate) fn whole(options: &mut Options) -> Vec<String> {
+    options.env.clock = base::clock::guarded(&options.env.clock);
     let rate = options.env.background_rate();
     database(&mut options.db, rate)
 }

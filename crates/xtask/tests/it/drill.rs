@@ -4,28 +4,16 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The program of the same build, which is built here if it is missing.
-fn program() -> String {
-    let xtask = Path::new(env!("CARGO_BIN_EXE_xtask"));
-    let program = xtask.with_file_name("ironstone-block");
-    if !program.exists() {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "--package", "ironstone-block-cli"]);
-        assert!(build.status().unwrap().success());
-    }
-    program.display().to_string()
-}
-
 #[test]
 fn killed_processes_lose_nothing_and_gaps_are_short() {
     let _alone = crate::alone();
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/drill-test");
+    let program = crate::program("ironstone-block-cli", "ironstone-block");
     let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
         .args(["soak", "drill", "--kills=2", "--partitions=3", "--all=3"])
         // For a debug build on a machine that runs other tests.
         .args(["--gap-ms=15000", "--volume-mib=64"])
-        .arg(format!("--program={}", program()))
+        .arg(format!("--program={}", program.display()))
         .arg(format!("--dir={}", dir.display()))
         .output()
         .unwrap();
