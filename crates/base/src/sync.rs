@@ -30,7 +30,7 @@ pub use memory::Memory;
 pub use weak::*;
 
 #[cfg(all(debug_assertions, not(any(shuttle, loom))))]
-pub use ranked::{Condvar, Mutex, MutexGuard};
+pub use ranked::{Condvar, Mutex, MutexGuard, taken_by};
 #[cfg(not(any(shuttle, loom)))]
 pub use std::hint;
 #[cfg(not(any(shuttle, loom)))]

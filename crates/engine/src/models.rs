@@ -24,9 +24,10 @@ use table::cache::CacheKey;
 
 use crate::batch::WriteBatch;
 use crate::catalog::family::Epoch;
-use crate::commit::group::{Group, Queue, Request, Turn};
+use crate::commit::group::Group;
 use crate::commit::order::Order;
 use crate::commit::plan::{Patience, Plan};
+use crate::commit::queue::{Queue, Request, Turn};
 use crate::options::WriteOptions;
 use crate::watermark::Watermark;
 

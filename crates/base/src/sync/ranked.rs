@@ -14,6 +14,16 @@ use super::Rank;
 std::thread_local! {
     /// The ranks that this thread holds, in the order in which it took them.
     static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
+    /// What this thread has taken since [`taken_by`] began.
+    static TAKEN: RefCell<Option<Vec<&'static str>>> = const { RefCell::new(None) };
+}
+
+/// The names of the ranked locks that this thread takes while it runs `f`, in their order, for tests that count them.
+/// Only in debug builds.
+pub fn taken_by(f: impl FnOnce()) -> Vec<&'static str> {
+    TAKEN.set(Some(Vec::new()));
+    f();
+    TAKEN.take().unwrap_or_default()
 }
 
 /// A rank that the thread holds until this is dropped.
@@ -47,6 +57,13 @@ impl Held {
     fn took(rank: Option<Rank>) -> Self {
         if let Some(rank) = rank {
             HELD.try_with(|held| held.borrow_mut().push(rank)).ok();
+            TAKEN
+                .try_with(|taken| {
+                    if let Some(taken) = &mut *taken.borrow_mut() {
+                        taken.push(rank.name);
+                    }
+                })
+                .ok();
         }
         Self(rank)
     }

@@ -6,6 +6,7 @@ pub(crate) mod group;
 pub(crate) mod order;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
+pub(crate) mod queue;
 pub(crate) mod stall;
 #[cfg(any(test, shuttle))]
 pub(crate) mod test_env;
@@ -19,8 +20,8 @@ use base::sync::{Mutex, ranked};
 use memtable::WriteBuffers;
 
 use crate::commit::courtesy::Courtesy;
-use crate::commit::group::Queue;
 use crate::commit::order::Order;
+use crate::commit::queue::Queue;
 use crate::commit::stall::{Attention, Stall};
 use crate::locks;
 use crate::options::DbOptions;

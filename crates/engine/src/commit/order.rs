@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use base::sync::atomic::{AtomicUsize, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 
@@ -17,8 +18,18 @@ use super::plan::Patience;
 use crate::locks;
 use crate::watermark::Watermark;
 
+/// A bit of [`Order::gate`]: groups wait.
+const CLOSED: usize = 1;
+/// A bit of [`Order::gate`]: groups are refused, see [`Order::refuse`].
+const REFUSES: usize = 2;
+/// What a group inside adds to [`Order::gate`].
+const INSIDE: usize = 4;
+
 /// See the module.
 pub(crate) struct Order {
+    /// [`CLOSED`], [`REFUSES`], and [`INSIDE`] for each group inside. The two bits change under `state`, and while one
+    /// of them is set, groups enter under it; otherwise they enter, and always they leave, without a lock.
+    gate: AtomicUsize,
     state: Mutex<State>,
     changed: Condvar,
     /// The last sequence number that readers see.
@@ -36,9 +47,6 @@ struct State {
     /// The groups behind `over`: `None` until a group is over, then the sequence number up to which it
     /// makes writes visible.
     later: VecDeque<Option<u64>>,
-    /// Groups inside the gate.
-    inside: usize,
-    closed: bool,
     /// The gate stays closed until [`Order::open`] is called.
     kept: bool,
     /// Threads at the gate get this error: see [`Order::refuse`].
@@ -87,6 +95,8 @@ pub(crate) struct Ticket<'a> {
     /// The last one; `first - 1` if the group has none.
     pub(crate) last: u64,
     over: bool,
+    /// The group and all before it are over.
+    all_over: bool,
 }
 
 impl Ticket<'_> {
@@ -94,11 +104,14 @@ impl Ticket<'_> {
     pub(crate) fn end(&mut self, written: bool) {
         assert!(!self.over, "a group ends once");
         self.over = true;
-        self.order.finish(self.number, written.then_some(self.last));
+        self.all_over = self.order.finish(self.number, written.then_some(self.last));
     }
 
     /// Waits until the group and all before it are over.
     pub(crate) fn wait(&self) {
+        if self.all_over {
+            return;
+        }
         let mut state = self.order.lock();
         while state.over < self.number {
             state = self.order.sleep(state);
@@ -145,10 +158,11 @@ pub(crate) struct Inside<'a>(&'a Order);
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        base::invariant!(state.inside > 0, "somebody leaves twice");
-        state.inside -= 1;
-        if state.closed && state.inside == 0 {
+        let before = self.0.gate.fetch_sub(INSIDE, Ordering::Release);
+        base::invariant!(before >= INSIDE, "somebody leaves twice");
+        if before & CLOSED != 0 && before < 2 * INSIDE {
+            // Whoever closes has counted under the lock, and sleeps by now.
+            drop(self.0.lock());
             self.0.changed.notify_all();
         }
     }
@@ -159,9 +173,9 @@ impl Drop for Order {
     fn drop(&mut self) {
         let state = self.lock();
         base::invariant!(
-            base::sync::thread::panicking() || state.inside == 0 && state.over == state.given,
+            base::sync::thread::panicking() || self.inside() == 0 && state.over == state.given,
             "{} are inside an order that nobody has, {} of {} groups are over",
-            state.inside,
+            self.inside(),
             state.over,
             state.given
         );
@@ -172,6 +186,7 @@ impl Order {
     /// An order that continues after the sequence number `last`.
     pub(crate) fn after(last: u64) -> Self {
         Self {
+            gate: AtomicUsize::new(0),
             state: ranked(
                 locks::ORDER,
                 State {
@@ -198,21 +213,50 @@ impl Order {
         state
     }
 
+    /// How many groups are inside.
+    fn inside(&self) -> usize {
+        self.gate.load(Ordering::Acquire) / INSIDE
+    }
+
+    /// Whether the gate is closed. Under the lock, which the caller holds.
+    fn is_closed(&self, _: &State) -> bool {
+        self.gate.load(Ordering::Relaxed) & CLOSED != 0
+    }
+
     /// Enters the gate. Waits while it is closed, if `patience` allows that. Errors: `Incomplete` if it
     /// does not; the error of [`Order::refuse`].
+    #[inline]
     pub(crate) fn enter(&self, patience: Patience) -> Result<Inside<'_>> {
+        let mut seen = self.gate.load(Ordering::Relaxed);
+        while seen & (CLOSED | REFUSES) == 0 {
+            let entered = self.gate.compare_exchange_weak(
+                seen,
+                seen + INSIDE,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            match entered {
+                Ok(_) => return Ok(Inside(self)),
+                Err(now) => seen = now,
+            }
+        }
+        self.enter_slowly(patience)
+    }
+
+    #[cold]
+    fn enter_slowly(&self, patience: Patience) -> Result<Inside<'_>> {
         let mut state = self.lock();
         loop {
             if let Some(e) = &state.refusal {
                 return Err(e.clone());
             }
-            if !state.closed {
+            if !self.is_closed(&state) {
                 break;
             }
             state.check_waits(patience)?;
             state = self.sleep(state);
         }
-        state.inside += 1;
+        self.gate.fetch_add(INSIDE, Ordering::Acquire);
         Ok(Inside(self))
     }
 
@@ -221,7 +265,7 @@ impl Order {
     /// thread resumes, the error of [`Order::refuse`].
     pub(crate) fn close(&self, patience: Patience) -> Result<Closed<'_>> {
         let mut state = self.lock();
-        while state.closed {
+        while self.is_closed(&state) {
             // A flush may wait for this thread, and the thread that resumes may wait for the flush.
             if let Some(e) = &state.refusal {
                 return Err(e.clone());
@@ -235,19 +279,19 @@ impl Order {
     /// [`Order::close`] for the thread that resumes: it is not refused, and waits as long as it takes.
     pub(crate) fn close_to_resume(&self) -> Closed<'_> {
         let mut state = self.lock();
-        while state.closed {
+        while self.is_closed(&state) {
             state = self.sleep(state);
         }
         self.close_now(state)
     }
 
     fn close_now<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Closed<'a> {
-        state.closed = true;
-        while state.inside > 0 {
+        self.gate.fetch_or(CLOSED, Ordering::Relaxed);
+        while self.inside() > 0 {
             state = self.sleep(state);
         }
         base::invariant!(
-            state.closed && state.over == state.given,
+            self.is_closed(&state) && state.over == state.given,
             "a group without a place inside is not over"
         );
         Closed(Some(self))
@@ -257,7 +301,10 @@ impl Order {
     /// have passed all earlier checks. One of them may run a listener that the thread which closed the
     /// gate waits for.
     pub(crate) fn refuse(&self, error: &Error) {
-        self.lock().refusal = Some(error.clone());
+        let mut state = self.lock();
+        state.refusal = Some(error.clone());
+        self.gate.fetch_or(REFUSES, Ordering::Relaxed);
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -271,14 +318,16 @@ impl Order {
 
     /// Ends [`Order::refuse`].
     pub(crate) fn accept(&self) {
-        self.lock().refusal = None;
+        let mut state = self.lock();
+        state.refusal = None;
+        self.gate.fetch_and(!REFUSES, Ordering::Release);
     }
 
     /// Opens a gate that was kept closed.
     pub(crate) fn open(&self) {
         let mut state = self.lock();
-        state.closed = false;
         state.kept = false;
+        self.gate.fetch_and(!CLOSED, Ordering::Release);
         drop(state);
         self.changed.notify_all();
     }
@@ -298,6 +347,7 @@ impl Order {
             first,
             last: first + count - 1,
             over: false,
+            all_over: false,
         }
     }
 
@@ -312,7 +362,8 @@ impl Order {
         self.begin(last.saturating_sub(allocated))
     }
 
-    fn finish(&self, number: u64, visible_through: Option<u64>) {
+    /// Ends a group; returns whether it and all before it are over.
+    fn finish(&self, number: u64, visible_through: Option<u64>) -> bool {
         let mut state = self.lock();
         let at = (number - state.over - 1) as usize;
         // 0 makes nothing visible.
@@ -336,6 +387,7 @@ impl Order {
         if state.sleeping > 0 && at == 0 {
             self.changed.notify_all();
         }
+        at == 0
     }
 }
 

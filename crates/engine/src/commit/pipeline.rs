@@ -44,9 +44,10 @@ use base::sync::PoisonError;
 use base::{Error, ErrorKind, Result};
 
 use super::Writes;
-use super::group::{Group, Lead, Parallel, Queue, Request, Turn};
+use super::group::Group;
 use super::order::Ticket;
 use super::plan::Patience;
+use super::queue::{Lead, Parallel, Queue, Request, Turn};
 use crate::batch::WriteBatch;
 use crate::wal::LogStep;
 

@@ -20,10 +20,10 @@ use memtable::WriteBuffers;
 
 use crate::background::state::check_not_canceled;
 use crate::catalog::family::{Family, FamilySet};
-use crate::commit::group::Lead;
 use crate::commit::order::Closed;
 use crate::commit::pipeline::at_the_gate;
 use crate::commit::plan::{Patience, Plan};
+use crate::commit::queue::Lead;
 use crate::commit::write_controller::{self, Change, Debt, Limits};
 use crate::hooks::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
 use crate::info::log::Event;

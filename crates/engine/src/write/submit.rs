@@ -15,10 +15,11 @@ use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, Result};
 use io::SyncKind;
 
-use crate::commit::group::{Group, Lead};
+use crate::commit::group::Group;
 use crate::commit::order::Ticket;
 use crate::commit::pipeline::{InFlight, Logged};
 use crate::commit::plan::Patience;
+use crate::commit::queue::Lead;
 use crate::shared::{MENDING, Shared};
 use crate::wal::active::{ActiveLog, Guard, LogFlight};
 use crate::wal::{LogStep, read_only};

@@ -121,7 +121,7 @@ fn background_threads_outlive_a_clock_that_panics() {
     });
     let (path, in_options) = (dir.path().to_owned(), Arc::clone(&clock));
     let (done, waited) = std::sync::mpsc::channel();
-    let writer = std::thread::spawn(move || {
+    let writer = std::thread::Builder::new().spawn(move || {
         let mut options = Options::default();
         options.db.create_if_missing = true;
         options.env.clock = in_options;
@@ -140,6 +140,7 @@ fn background_threads_outlive_a_clock_that_panics() {
         db.close().unwrap();
         done.send(()).unwrap();
     });
+    let writer = writer.unwrap();
     let ended = waited.recv_timeout(Duration::from_secs(120));
     assert_ne!(
         ended,

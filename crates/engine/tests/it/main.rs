@@ -5,6 +5,8 @@
 mod clock;
 mod destroy;
 mod entries;
+#[cfg(debug_assertions)]
+mod locks;
 mod names;
 mod operations;
 mod smoke;

@@ -32,7 +32,12 @@ fn left_over() -> Vec<String> {
 fn operations_of_a_put_are_counted_and_nothing_is_left() {
     let _alone = crate::alone();
     let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(["bench-device", "--count-only", "--image-mib=384", "--driver"])
+        .args([
+            "bench-device",
+            "--count-only",
+            "--image-mib=384",
+            "--driver",
+        ])
         .arg(crate::program("ironstone-tools", "db_bench"))
         .output()
         .unwrap();

@@ -1,0 +1,546 @@
+//! The queue of writers: one leads at a time, and writes its own batch and those of its followers.
+//!
+//! A writer that finds no leader leads at once, without a wait and without an allocation. Others queue,
+//! spin for a moment, and then sleep.
+//!
+//! In the queue whose groups wait for the device, a leader that is done wakes the first writer in the
+//! queue as the next leader. The new leader carries the compatible batches that wait behind it.
+//!
+//! In the other queue, sleeping and being woken cost more than a write. That queue is *barging*: writers
+//! that run go before writers that sleep. A leader carries only writers that are awake, and hands over to
+//! one of them. If there are none, it gives up the lead and tells the first sleeper to take it after
+//! waking up, unless another writer was faster. After [`PASSING`] groups have passed the sleepers, the
+//! first sleeper gets the lead and carries all the others.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use base::sync::thread::{self, Thread};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+use base::{Error, Result};
+
+use super::plan::{Patience, Plan};
+use crate::batch::WriteBatch;
+use crate::catalog::family::Epoch;
+use crate::locks;
+
+/// What a writer brings.
+pub(crate) struct Request {
+    pub(crate) batch: WriteBatch,
+    pub(crate) plan: Plan,
+    /// Which set of families the batch was checked with.
+    pub(crate) checked: Epoch,
+}
+
+/// What a writer that entered the queue has to do.
+pub(crate) enum Turn {
+    /// Lead: nobody else does until the [`Lead`] is given up.
+    Lead(Request),
+    /// Nothing: a leader did it all. The last sequence number of the batch.
+    Done(Result<u64>),
+}
+
+const WAITING: u32 = 0;
+const LEAD: u32 = 1;
+const INSERT: u32 = 2;
+const DONE: u32 = 3;
+/// Nobody leads: take the lead, or wait on. Only followers that are still in the queue have this signal.
+/// It is set and cleared under the queue's lock.
+const TRY: u32 = 4;
+
+/// A writer in the queue.
+pub(crate) struct Follower {
+    request: Mutex<Option<Request>>,
+    outcome: Mutex<Option<Result<()>>>,
+    task: Mutex<Option<Arc<Parallel>>>,
+    signal: AtomicU32,
+    /// The writer sleeps. Set under the queue's lock.
+    asleep: AtomicBool,
+    thread: Thread,
+}
+
+impl Follower {
+    fn tell(&self, signal: u32) {
+        self.signal.store(signal, Ordering::Release);
+        self.thread.unpark();
+    }
+
+    /// Spins for a moment until the signal differs from `from`; `None` if it does not.
+    fn spin(&self, from: u32) -> Option<u32> {
+        for _ in 0..SPINS {
+            let now = self.signal.load(Ordering::Acquire);
+            if now != from {
+                return Some(now);
+            }
+            base::sync::hint::spin_loop();
+        }
+        None
+    }
+
+    /// Waits until the signal differs from `from`.
+    fn wait(&self, from: u32) -> u32 {
+        if let Some(now) = self.spin(from) {
+            return now;
+        }
+        loop {
+            let now = self.signal.load(Ordering::Acquire);
+            if now != from {
+                return now;
+            }
+            thread::park();
+        }
+    }
+
+    /// Runs `f` on the request; `None` if the follower has none any more.
+    pub(super) fn with_request<T>(&self, f: impl FnOnce(&mut Request) -> T) -> Option<T> {
+        let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        request.as_mut().map(f)
+    }
+
+    /// Runs `f` on the batch; `None` if the follower has none any more.
+    pub(crate) fn with_batch<T>(&self, f: impl FnOnce(&mut WriteBatch) -> T) -> Option<T> {
+        self.with_request(|r| f(&mut r.batch))
+    }
+
+    /// [`Follower::with_batch`] for an `f` that may fail. Errors: also if there is no batch, because a
+    /// write that was not done must not be acknowledged.
+    pub(crate) fn try_batch<T>(&self, f: impl FnOnce(&mut WriteBatch) -> Result<T>) -> Result<T> {
+        self.with_batch(f)
+            .unwrap_or_else(|| Err(Error::broken("a writer in a group has no batch")))
+    }
+
+    /// Ends the follower's wait with a result.
+    pub(crate) fn finish(&self, result: Result<()>) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        self.tell(DONE);
+    }
+}
+
+/// Spins before a follower sleeps: a few hundred nanoseconds, less than a sleep costs.
+const SPINS: u32 = match () {
+    () if cfg!(loom) => 1,
+    () if cfg!(shuttle) => 2,
+    () => 100,
+};
+
+/// How many groups may pass a sleeping writer.
+const PASSING: u32 = 64;
+
+#[derive(Default)]
+struct Waiting {
+    followers: VecDeque<Arc<Follower>>,
+    /// A follower was told to take the lead ([`TRY`]), and has not reacted yet.
+    called: bool,
+    /// Groups that have passed the sleeping writers.
+    passed: u32,
+    /// If the leader is held back: why, and the highest patience of writers that do not wait for it.
+    held: Option<(Error, Patience)>,
+}
+
+/// A bit of [`Queue::lead`]: somebody leads.
+const LED: u32 = 1;
+/// A bit of [`Queue::lead`]: somebody waits in the queue, or locks it to do so.
+const QUEUED: u32 = 2;
+
+/// A queue of writers.
+pub(crate) struct Queue {
+    /// [`LED`] and [`QUEUED`]. A writer that is alone takes the lead and gives it up by this alone. While somebody is
+    /// queued, both change only under `waiting`.
+    lead: AtomicU32,
+    waiting: Mutex<Waiting>,
+    /// Writers that run go before writers that sleep.
+    barging: bool,
+}
+
+/// The lead of a queue: given up when it is dropped, if not before.
+pub(crate) struct Lead<'a> {
+    queue: Option<&'a Queue>,
+}
+
+impl Lead<'_> {
+    /// Gives up the lead: the next writer in the queue leads.
+    pub(crate) fn hand_over(&mut self) {
+        if let Some(queue) = self.queue.take() {
+            queue.leave();
+        }
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.hand_over();
+    }
+}
+
+impl<'a> Lead<'a> {
+    /// The leader is held back while the result lives. Meanwhile writers with at most this patience get
+    /// the error instead of waiting: those in the queue, and those that arrive.
+    pub(crate) fn hold(&self, error: &Error, patience: Patience) -> Held<'a> {
+        if let Some(queue) = self.queue {
+            queue.hold(error, patience);
+        }
+        Held(self.queue)
+    }
+}
+
+/// See [`Lead::hold`].
+#[must_use = "it ends when it is dropped"]
+pub(crate) struct Held<'a>(Option<&'a Queue>);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.0 {
+            queue.lock().held = None;
+        }
+    }
+}
+
+/// A queue that is locked. Notes whether somebody is queued when it is dropped.
+struct Locked<'a> {
+    waiting: MutexGuard<'a, Waiting>,
+    lead: &'a AtomicU32,
+}
+
+impl Locked<'_> {
+    /// Takes the lead, if there is none. The queue must be marked as queued.
+    fn take_lead(&self) -> bool {
+        self.lead.fetch_or(LED, Ordering::AcqRel) & LED == 0
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Waiting;
+
+    fn deref(&self) -> &Waiting {
+        &self.waiting
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Waiting {
+        &mut self.waiting
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let queued = !self.waiting.followers.is_empty();
+        if queued == (self.lead.load(Ordering::Relaxed) & QUEUED != 0) {
+            return;
+        }
+        if queued {
+            self.lead.fetch_or(QUEUED, Ordering::AcqRel);
+        } else {
+            self.lead.fetch_and(!QUEUED, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(barging: bool) -> Self {
+        Self {
+            lead: AtomicU32::new(0),
+            waiting: ranked(locks::QUEUE, Waiting::default()),
+            barging,
+        }
+    }
+
+    fn lock(&self) -> Locked<'_> {
+        Locked {
+            waiting: self.waiting.lock().unwrap_or_else(PoisonError::into_inner),
+            lead: &self.lead,
+        }
+    }
+
+    /// Waits for a signal; with `barging` also for a free lead.
+    fn wait(&self, me: &Arc<Follower>) -> u32 {
+        loop {
+            if let Some(signal) = me.spin(WAITING)
+                && signal != TRY
+            {
+                return signal;
+            }
+            let mut waiting = self.lock();
+            match me.signal.load(Ordering::Acquire) {
+                WAITING => {}
+                TRY => {
+                    let queued = waiting.followers.iter().any(|f| Arc::ptr_eq(f, me));
+                    debug_assert!(queued, "whoever takes it out of the queue ends the TRY");
+                    me.signal.store(WAITING, Ordering::Release);
+                    waiting.called = false;
+                }
+                signal => return signal,
+            }
+            if self.barging {
+                // If it is not in the queue any more, a leader carries it.
+                let place = waiting.followers.iter().position(|f| Arc::ptr_eq(f, me));
+                if let Some(at) = place
+                    && waiting.take_lead()
+                {
+                    waiting.followers.remove(at);
+                    return LEAD;
+                }
+            }
+            me.asleep.store(true, Ordering::Release);
+            drop(waiting);
+            while me.signal.load(Ordering::Acquire) == WAITING {
+                thread::park();
+            }
+            me.asleep.store(false, Ordering::Release);
+        }
+    }
+
+    /// Waits for a turn. `insert` is called if a leader asks this thread to put its own batch into
+    /// the memtables.
+    pub(crate) fn enter(
+        &self,
+        request: Request,
+        insert: impl Fn(&WriteBatch) -> Result<()>,
+    ) -> Turn {
+        let alone = self
+            .lead
+            .compare_exchange(0, LED, Ordering::AcqRel, Ordering::Relaxed);
+        if alone.is_ok() {
+            return Turn::Lead(request);
+        }
+        let me = {
+            let mut waiting = self.lock();
+            // From here on nobody leads or ceases to lead without the lock.
+            self.lead.fetch_or(QUEUED, Ordering::AcqRel);
+            if waiting.take_lead() {
+                return Turn::Lead(request);
+            }
+            if let Some((e, patience)) = &waiting.held
+                && request.plan.patience <= *patience
+            {
+                return Turn::Done(Err(e.clone()));
+            }
+            let me = Arc::new(Follower {
+                request: ranked(locks::WRITER, Some(request)),
+                outcome: ranked(locks::WRITER, None),
+                task: ranked(locks::WRITER, None),
+                signal: AtomicU32::new(WAITING),
+                asleep: AtomicBool::new(false),
+                thread: thread::current(),
+            });
+            waiting.followers.push_back(Arc::clone(&me));
+            me
+        };
+        let mut signal = self.wait(&me);
+        if signal == INSERT {
+            let mut share = Share::of(&me);
+            share.result = me.try_batch(|b| insert(b));
+            drop(share);
+            signal = me.wait(INSERT);
+        }
+        if signal == LEAD {
+            let mut request = me.request.lock().unwrap_or_else(PoisonError::into_inner);
+            return Turn::Lead(request.take().expect("a new leader still has its batch"));
+        }
+        let last = me.with_batch(|b| b.last_sequence()).unwrap_or(0);
+        let mut outcome = me.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = outcome.take().expect("a finished follower has an outcome");
+        Turn::Done(outcome.map(|()| last))
+    }
+
+    /// The followers whose batches the leader carries along: from the front of the queue, as long
+    /// as they fit the plan and the group stays under `max_bytes`.
+    pub(crate) fn followers(&self, lead: &Request, max_bytes: usize) -> Vec<Arc<Follower>> {
+        // Whoever queues in this moment is in the next group.
+        if self.lead.load(Ordering::Relaxed) & QUEUED == 0 {
+            return Vec::new();
+        }
+        let mut waiting = self.lock();
+        if waiting.followers.is_empty() {
+            return Vec::new();
+        }
+        let mut group = Vec::new();
+        let mut bytes = lead.batch.data().len();
+        // A leader with a small batch does not wait for a large group. RocksDB's rule: an eighth of the
+        // maximum on top.
+        let limit = if bytes <= max_bytes / 8 {
+            bytes + max_bytes / 8
+        } else {
+            max_bytes
+        };
+        waiting.passed += 1;
+        let all = !self.barging || waiting.passed > PASSING;
+        if all {
+            waiting.passed = 0;
+        }
+        let mut at = 0;
+        while let Some(next) = waiting.followers.get(at) {
+            if !all && next.asleep.load(Ordering::Acquire) {
+                at += 1;
+                continue;
+            }
+            let request = next.request.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(r) = request.as_ref() else { break };
+            let size = r.batch.data().len();
+            if !lead.plan.carries(&r.plan) || bytes + size > limit {
+                break;
+            }
+            bytes += size;
+            drop(request);
+            if next.signal.load(Ordering::Acquire) == TRY {
+                next.signal.store(WAITING, Ordering::Release);
+                waiting.called = false;
+            }
+            group.extend(waiting.followers.remove(at));
+        }
+        group
+    }
+
+    /// See [`Lead::hold`].
+    #[cold]
+    fn hold(&self, error: &Error, patience: Patience) {
+        let mut waiting = self.lock();
+        waiting.held = Some((error.clone(), patience));
+        let mut refused = Vec::new();
+        waiting.followers.retain(|f| {
+            let goes = f.with_request(|r| r.plan.patience <= patience) == Some(true);
+            if goes {
+                refused.push(Arc::clone(f));
+            }
+            !goes
+        });
+        for follower in refused {
+            if follower.signal.load(Ordering::Acquire) == TRY {
+                waiting.called = false;
+            }
+            follower.finish(Err(error.clone()));
+        }
+    }
+
+    /// The lead, for a caller of [`Queue::enter`] that got [`Turn::Lead`].
+    pub(crate) fn lead(&self) -> Lead<'_> {
+        Lead { queue: Some(self) }
+    }
+
+    /// How many writers wait behind the leader.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().followers.len()
+    }
+
+    fn leave(&self) {
+        let alone = self
+            .lead
+            .compare_exchange(LED, 0, Ordering::AcqRel, Ordering::Relaxed);
+        if alone.is_ok() {
+            return;
+        }
+        let mut waiting = self.lock();
+        let next = if self.barging && waiting.passed < PASSING {
+            let awake = |f: &Arc<Follower>| !f.asleep.load(Ordering::Acquire);
+            waiting.followers.iter().position(awake)
+        } else {
+            Some(0)
+        };
+        if let Some(next) = next.and_then(|at| waiting.followers.remove(at)) {
+            // Under the queue's lock: a follower that handles a TRY just now would overwrite the signal.
+            if next.signal.swap(LEAD, Ordering::AcqRel) == TRY {
+                waiting.called = false;
+            }
+            drop(waiting);
+            next.thread.unpark();
+            return;
+        }
+        self.lead.fetch_and(!LED, Ordering::AcqRel);
+        if let (false, Some(first)) = (waiting.called, waiting.followers.front()) {
+            let first = Arc::clone(first);
+            waiting.called = true;
+            first.signal.store(TRY, Ordering::Release);
+            drop(waiting);
+            first.thread.unpark();
+        }
+    }
+}
+
+/// A group whose members put their own batches into the memtables at the same time.
+pub(crate) struct Parallel {
+    left: AtomicUsize,
+    leader: Thread,
+    failure: Mutex<Option<Error>>,
+}
+
+impl Parallel {
+    /// Asks every follower to insert its batch, which already carries its sequence number, runs
+    /// `own` meanwhile, and waits for all. The first error is the group's.
+    pub(crate) fn run(followers: &[Arc<Follower>], own: impl FnOnce() -> Result<()>) -> Result<()> {
+        let group = Arc::new(Self {
+            left: AtomicUsize::new(followers.len()),
+            leader: thread::current(),
+            failure: ranked(locks::LEAF, None),
+        });
+        for f in followers {
+            *f.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&group));
+            f.tell(INSERT);
+        }
+        let waiting = WaitForAll(&group);
+        let own = own();
+        drop(waiting);
+        let theirs = group
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        own.and(theirs.map_or(Ok(()), Err))
+    }
+
+    /// A follower is done.
+    fn report(&self, result: Result<()>) {
+        if let Err(e) = result {
+            self.failure
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_or_insert(e);
+        }
+        let left = self.left.fetch_sub(1, Ordering::AcqRel);
+        base::invariant!(left > 0, "a follower reports twice");
+        if left == 1 {
+            self.leader.unpark();
+        }
+    }
+}
+
+/// Waits for the followers, also if the leader's own part panics.
+struct WaitForAll<'a>(&'a Parallel);
+
+impl Drop for WaitForAll<'_> {
+    fn drop(&mut self) {
+        while self.0.left.load(Ordering::Acquire) > 0 {
+            thread::park();
+        }
+    }
+}
+
+/// A follower's share of a parallel insert: reported when it is dropped.
+struct Share {
+    group: Option<Arc<Parallel>>,
+    result: Result<()>,
+}
+
+impl Share {
+    fn of(follower: &Follower) -> Self {
+        let mut task = follower.task.lock().unwrap_or_else(PoisonError::into_inner);
+        Self {
+            group: task.take(),
+            result: Err(Error::aborted("a writer panicked while it inserted")),
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(group) = self.group.take() {
+            group.report(std::mem::replace(&mut self.result, Ok(())));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;
