@@ -8,9 +8,10 @@ use io::posix::Posix;
 use io::{OpenHow, SyncKind};
 
 use super::*;
-use crate::ids::BLOCK;
+use crate::ids::{BLOCK, Term};
 use crate::store::data::{Data, SLOT_BYTES};
 use crate::store::dirty::Dirty;
+use crate::store::sync::SyncTicket;
 
 const UNIT: u32 = 512;
 const FILE_BYTES: u64 = 64 << 10;

@@ -12,39 +12,38 @@
 //! can neither write its log nor begin a new file, or if a sync of its data file fails: then [`Core::failure`]
 //! has the error, and the store does nothing more.
 
+mod admission;
+mod write_back;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use base::rng::Rng;
-use base::{Error, ErrorKind, Result};
+use base::{Error, Result};
 use bytes::Bytes;
 use io::AlignedBuf;
 
 use super::held::Held;
 use super::layout::Store;
-use super::member::{Inbox, Member, TICK};
-use super::pending::{Open, Pending};
+use super::member::{Member, TICK};
+use super::pending::Pending;
 use super::time::ReadMode;
 use crate::group::members::ENCODED_MAX as MEMBERS_MAX;
 use crate::group::members::Members;
-use crate::group::message::{Body, CopyStep, Message};
+use crate::group::message::Message;
 use crate::group::raft::{Config, Outgoing, Role};
 use crate::group::volumes::ENCODED_MAX as VOLUMES_MAX;
 use crate::ids::{Group, Index, Uuid};
 use crate::memory::pages::Pages;
 use crate::raftlog::{Append, BatchId, Checkpoint, RaftLog};
 use crate::store::data::Reader;
-use crate::store::flush::{Policy, Speed, State};
+use crate::store::flush::{Policy, Speed};
 use crate::store::in_place::InPlace;
 use crate::store::sync::{Failed, Marked, SyncSlot, SyncTicket};
-use crate::wire::client::{Request, Response, What};
+use crate::wire::client::{Request, Response};
 
 /// The most bytes of one batch.
 const BATCH_BYTES_MAX: u64 = 8 << 20;
-/// If this many bytes wait for the log, changes of clients and entries of leaders are not taken.
-const HELD_BYTES_MAX: u64 = 24 << 20;
-/// The most in-place writes that may wait for others.
-const IN_PLACE_MAX: usize = 4096;
 /// Up to this fill level, entries are kept in the log for lagging followers.
 const KEPT_FILL_MAX: f64 = 0.5;
 /// Up to this fill level, entries are kept in the log for copies.
@@ -57,10 +56,6 @@ const GROUPS_MAX: u64 = 96;
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// The most bytes of a batch besides its items: its head, and the padding to whole units.
 const BATCH_REST: u64 = 8 << 10;
-/// After this many failed write-backs in a row the store fails.
-const WRITE_BACKS_MAX: u32 = 6;
-/// The base of the pause after a failed write-back, which doubles each time.
-const WRITE_BACK_PAUSE: Duration = Duration::from_millis(500);
 
 /// An input of the store's logic.
 #[derive(Debug)]
@@ -387,137 +382,6 @@ impl Core {
         members.try_for_each(|m| m.tick(now, data, out))
     }
 
-    /// Nothing is lost, because the blocks are in the log and in memory. The write-back is tried again after a
-    /// pause. Errors: too many have failed in a row.
-    fn not_written(&mut self, now: Duration, failed: Failed) -> Result<()> {
-        self.is_flushing = false;
-        self.flush_failures += 1;
-        self.flush_after = now + WRITE_BACK_PAUSE * 2_u32.pow(self.flush_failures.min(8));
-        for marked in failed.marked {
-            if let Some(member) = self.members.get_mut(&marked.group()) {
-                member.give_back(marked);
-            }
-        }
-        if self.flush_failures >= WRITE_BACKS_MAX {
-            return Err(match failed.error.kind() {
-                // This error has a hint of its own.
-                ErrorKind::NoSpace => failed.error,
-                _ => failed
-                    .error
-                    .hint("the data file cannot be written: replace the disk"),
-            });
-        }
-        Ok(())
-    }
-
-    /// Whether changes of clients and entries of leaders must wait until something is written.
-    fn is_full(&self) -> bool {
-        let in_place: usize = self.members.values().map(Member::waiting_in_place).sum();
-        self.is_blocked || self.held.bytes() >= HELD_BYTES_MAX || in_place >= IN_PLACE_MAX
-    }
-
-    /// Handles a peer's message. An invalid one is dropped: the fault is the peer's, not this store's. Entries
-    /// for which there is no room are cut off; the leader sends them again. The rest of the message is handled:
-    /// otherwise the leader would not learn which entries are here, so none of them could be committed, and no
-    /// room would ever be made.
-    fn message(
-        &mut self,
-        group: Group,
-        mut message: Message,
-        mut payloads: Vec<Bytes>,
-    ) -> Result<()> {
-        let dirty_max = self.policy.dirty_bytes_max + self.policy.dirty_bytes_max / 8;
-        let is_full = self.is_full() || self.dirty_bytes() >= dirty_max;
-        match &mut message.body {
-            // Entries without payloads always have room; among them is a new leader's empty entry, without
-            // which older ones cannot be committed.
-            Body::Append { entries, .. } if is_full => {
-                let fit = payloads.iter().take_while(|p| p.is_empty()).count();
-                entries.truncate(fit);
-                payloads.truncate(fit);
-            }
-            // The leader repeats the step. Blocks of a copy need no room in the log, and the end of a copy
-            // makes room.
-            Body::Copy { step, .. } => match step {
-                CopyStep::Blocks { .. } if self.dirty_bytes() >= dirty_max => return Ok(()),
-                CopyStep::Offer if self.is_blocked => return Ok(()),
-                _ => {}
-            },
-            _ => {}
-        }
-        self.came += payloads.iter().map(|p| p.len() as u64).sum::<u64>();
-        let Some(member) = self.members.get_mut(&group) else {
-            return Ok(());
-        };
-        match member.message(message, payloads, &self.data, &mut self.commands) {
-            Err(e) if !e.is_corruption() => Err(e),
-            _ => Ok(()),
-        }
-    }
-
-    fn request(&mut self, now: Duration, client: u64, request: Request) {
-        let bytes = request.what.payload_bytes();
-        let brings = request.what.is_change() || request.what == What::Attach;
-        // A store that is not the leader answers at once, which needs no room.
-        if !brings || !leads(&self.members, request.group) {
-            return self.admit(now, client, request);
-        }
-        self.came += bytes;
-        if let Err(id) = self.pending.push(client, request) {
-            super::member::refuse_busy(client, id, &mut self.commands);
-        }
-    }
-
-    /// Begins waiting changes for which there is room.
-    fn admit_changes(&mut self, now: Duration) {
-        // Changes of a group that was handed over must not wait here.
-        while let Some((client, request)) = self.pending.pop(|g| !leads(&self.members, g)) {
-            self.admit(now, client, request);
-        }
-        let mut open = None;
-        while !self.pending.is_empty() && !self.is_full() {
-            let max = self.policy.changes_max(&self.state(now));
-            if max.is_some() && open.is_none() {
-                let counts = self.members.iter().map(|(&g, m)| (g, m.changes()));
-                open = Some(Open::new(counts));
-            }
-            let may = |group| {
-                let has_place = |(max, open): (usize, &Open)| open.has_place(group, max);
-                !self.members.get(&group).is_some_and(Member::is_crowded)
-                    && max.zip(open.as_ref()).is_none_or(has_place)
-            };
-            let Some((client, request)) = self.pending.pop(may) else {
-                return;
-            };
-            if let Some(open) = &mut open {
-                open.begin(request.group);
-            }
-            self.admit(now, client, request);
-        }
-    }
-
-    fn admit(&mut self, now: Duration, client: u64, request: Request) {
-        let inbox = Inbox {
-            now,
-            data: &self.data,
-            out: &mut self.commands,
-        };
-        match self.members.get_mut(&request.group) {
-            Some(member) => member.request(inbox, client, request),
-            None => super::member::refuse_unknown(client, request.id, &mut self.commands),
-        }
-    }
-
-    fn state(&self, now: Duration) -> State {
-        State {
-            log_fill: self.log.fill_unproven(),
-            dirty_bytes: self.dirty_bytes(),
-            since_last: now.saturating_sub(self.last_flush),
-            rate: self.rate,
-            has_applied: self.members.values().any(Member::has_applied),
-        }
-    }
-
     fn landed(&mut self, append: Append, outcome: Result<()>) -> Result<()> {
         let landed = self.log.landed(append, outcome)?;
         for id in landed.durable {
@@ -556,21 +420,6 @@ impl Core {
         }
         // Updated here, because there may be nothing to append, which would find it out.
         self.is_blocked &= !self.log.has_room(BATCH_REST);
-        Ok(())
-    }
-
-    fn written_back(&mut self, tickets: Vec<(SyncTicket, SyncSlot)>) -> Result<()> {
-        self.is_flushing = false;
-        self.flush_failures = 0;
-        for (ticket, slot) in tickets {
-            if let Some(member) = self.members.get_mut(&ticket.group()) {
-                let commit = member.node().commit_item();
-                self.held.push(ticket.group(), vec![commit], None);
-                let checkpoint = member.settle(ticket, slot)?;
-                self.checkpoints_made += u64::from(checkpoint.is_some());
-                self.checkpoints.extend(checkpoint);
-            }
-        }
         Ok(())
     }
 
@@ -649,45 +498,6 @@ impl Core {
         self.commands.push_back(Command::Log(append));
         Ok(true)
     }
-
-    /// Begins a write-back, if one is due.
-    fn flush(&mut self, now: Duration) {
-        if self.is_flushing || (self.flush_failures > 0 && now < self.flush_after) {
-            return;
-        }
-        let state = self.state(now);
-        let goes_on = |m: &&Member| m.is_in_round() && m.may_mark();
-        let in_rounds = self.members.values().filter(goes_on).count();
-        let speed = if in_rounds > 0 {
-            self.policy.speed(&state)
-        } else if let Some(speed) = self.policy.due(&state) {
-            self.last_flush = now;
-            speed
-        } else if self.is_blocked || self.members.values().any(Member::wants_write_back) {
-            // Nothing but a write-back makes room.
-            Speed::Full
-        } else {
-            return;
-        };
-        let sharers = if in_rounds > 0 {
-            in_rounds
-        } else {
-            self.members.len()
-        };
-        let bytes_max = self.policy.part_bytes(speed) / sharers.max(1) as u64;
-        let members = self.members.values_mut();
-        let marked = members.filter_map(|m| m.mark(bytes_max, in_rounds == 0));
-        let marked: Vec<Marked> = marked.collect();
-        if !marked.is_empty() {
-            self.is_flushing = true;
-            self.commands.push_back(Command::WriteBack(marked, speed));
-        }
-    }
-}
-
-fn leads(members: &BTreeMap<Group, Member>, group: Group) -> bool {
-    let member = members.get(&group);
-    member.is_some_and(|m| m.node().role() == Role::Leader)
 }
 
 /// The index behind which the log is kept for copies that a leader makes. A copy may take longer than the log

@@ -1,19 +1,9 @@
 //! A replica on a store: its Raft node and its blocks, the requests that wait for entries, and reads.
-//!
-//! **Reads** are served by a leader that is certain to be the leader: it has a lease, or has completed a round
-//! of heartbeats since the read came. A lease begins with the start of a round that a quorum has answered, and
-//! lasts nine tenths of the shortest time until an election. In both cases, the entries that were committed
-//! when the read came are applied first.
-//!
-//! **Partial blocks**: the leader reads such a block, changes it, and writes it as a whole. Meanwhile, other
-//! changes of the block wait.
-//!
-//! **Space**: the number of a group's chunks is limited, and each of its stores has a slot for each of them.
-//! The leader refuses a write that would create one more chunk. So every entry in the log has its place on all
-//! replicas, and is applied without a check.
 
+mod changes;
 mod copies;
 mod in_place;
+mod lease;
 mod locks;
 mod reads;
 mod repair;
@@ -27,12 +17,12 @@ use bytes::Bytes;
 use super::core::{Assignment, Command};
 use super::time::ReadMode;
 use crate::group::apply::Replica;
-use crate::group::command::{self, Op, Range};
+use crate::group::command::{self, Op};
 use crate::group::members::{Change, Members};
 use crate::group::message::{Body, Copy, Entry, Message};
-use crate::group::raft::{Config, Node, Outgoing, Ready, Refused, Role};
+use crate::group::raft::{Config, Node, Outgoing, Ready, Role};
 use crate::group::volumes::Verdict;
-use crate::ids::{BLOCK, Block, Group, Index, Term};
+use crate::ids::{Group, Index, Term};
 use crate::memory::pages::Pages;
 use crate::raftlog::batch::Item;
 use crate::raftlog::groups::GroupLog;
@@ -40,7 +30,7 @@ use crate::raftlog::{Checkpoint, RaftLog};
 use crate::store::data::{ChunkKey, Reader};
 use crate::store::flush::ApplySync;
 use crate::store::sync::{Marked, SyncSlot, SyncTicket};
-use crate::wire::client::{Outcome, Reason, Request, Response, Span, What, crcs_at};
+use crate::wire::client::{Outcome, Reason, Request, Response, What};
 use copies::{Giving, Taking};
 use in_place::InPlaceWrites;
 use locks::{Lock, Locks};
@@ -51,10 +41,9 @@ use repair::Repairs;
 pub const TICK: Duration = Duration::from_millis(100);
 /// The shortest election timeout, in ticks.
 const ELECTION_TICKS: u32 = 10;
-/// The most blocks of one write: 1 MiB.
-const WRITE_BLOCKS_MAX: u16 = 256;
 /// Beyond this many bytes of proposed and uncommitted entries, a leader lets changes wait.
 const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
+
 /// What the handling of a request needs.
 pub(super) struct Inbox<'a> {
     pub(super) now: Duration,
@@ -374,30 +363,6 @@ impl Member {
         self.node.truncated(through);
     }
 
-    pub(super) fn read_by(&mut self, mode: ReadMode) {
-        self.read_mode = mode;
-    }
-
-    /// Rounds that began before this call give no lease.
-    pub(super) fn forget_lease(&mut self) {
-        self.rounds.clear();
-    }
-
-    /// Whether this replica is certain to be the leader at this moment.
-    fn has_lease(&self, now: Duration) -> bool {
-        if self.read_mode == ReadMode::ReadIndex {
-            return false;
-        }
-        let acked = self.node.quorum_acked_round();
-        let begun = acked.and_then(|acked| {
-            let of = self.rounds.iter().find(|(round, _)| *round == acked);
-            of.map(|(_, begun)| *begun)
-        });
-        let lease = TICK * (ELECTION_TICKS - 1) * 9 / 10;
-        let is_within = begun.is_some_and(|begun| now < begun + lease);
-        is_within && self.node.has_applied_own_term() && !self.node.is_transferring()
-    }
-
     /// Continues a copy that it receives; returns an item for the log, with the number under which to
     /// report it as durable.
     pub(super) fn copy_on(
@@ -582,200 +547,5 @@ impl Member {
                 self.change(client, request, data, out);
             }
         }
-    }
-
-    /// A write, or zeros: begins when no earlier change conflicts with it.
-    fn change(
-        &mut self,
-        client: u64,
-        request: Request,
-        data: &Reader,
-        out: &mut VecDeque<Command>,
-    ) {
-        let id = request.id;
-        let span = request.what.span();
-        let range = range_of(&request, span);
-        let is_merge = !(span.offset as usize).is_multiple_of(BLOCK)
-            || !(span.len as usize).is_multiple_of(BLOCK);
-        // Zeros that cover blocks partly become a write of whole blocks.
-        let brings = is_merge || matches!(request.what, What::Write { .. });
-        if brings && range.blocks > WRITE_BLOCKS_MAX {
-            let text = format!(
-                "a write to {} blocks: {WRITE_BLOCKS_MAX} at most",
-                range.blocks
-            );
-            return refuse(out, client, id, Reason::Io(text));
-        }
-        if let What::Write { crcs, payload, .. } = &request.what
-            && !crcs_at(span.offset, payload).eq(crcs.iter().copied())
-        {
-            let text = "the bytes have another checksum than the request".to_owned();
-            return refuse(out, client, id, Reason::Io(text));
-        }
-        if is_merge && !self.node.has_applied_own_term() {
-            return refuse(out, client, id, Reason::Busy);
-        }
-        let lock = Lock { range, is_merge };
-        let asked = Asked { client, request };
-        if self.locks.begin(lock) {
-            self.begin_change(asked, lock, data, out);
-        } else if self.locks.is_crowded() {
-            refuse(out, client, id, Reason::Busy);
-        } else {
-            self.locks.wait(asked, lock);
-        }
-    }
-
-    /// Proposes a change of whole blocks at once; otherwise reads the blocks first.
-    fn begin_change(
-        &mut self,
-        asked: Asked,
-        lock: Lock,
-        data: &Reader,
-        out: &mut VecDeque<Command>,
-    ) {
-        if lock.is_merge {
-            return self.serve(asked, data, out);
-        }
-        let Asked { client, request } = asked;
-        let (op, crcs, payload) = match &request.what {
-            What::Write { crcs, payload, .. } => (Op::Write, crcs.to_vec(), payload.clone()),
-            What::Trim(_) => (Op::Trim, vec![], Bytes::new()),
-            _ => (Op::Zero, vec![], Bytes::new()),
-        };
-        self.propose(client, &request, op, Some(lock), &crcs, payload, out);
-    }
-
-    /// Accounts for the chunk of a write if the chunk is new, and returns it then. So space never runs out when
-    /// entries are applied, on any replica. Errors: the chunk cannot be created.
-    fn count_chunk(&mut self, range: Range) -> Result<Option<ChunkKey>, Reason> {
-        let Some(key) = range.keys().next() else {
-            return Ok(None);
-        };
-        let chunk = ChunkKey::of(self.group, &key);
-        if self.chunks.contains(&chunk) {
-            return Ok(None);
-        }
-        if let Some(count) = self.new_chunks.get_mut(&chunk) {
-            *count += 1;
-            return Ok(Some(chunk));
-        }
-        // Then all chunks that earlier leaders have granted are known.
-        if !self.node.has_applied_own_term() {
-            return Err(Reason::Busy);
-        }
-        if self.chunks.len() + self.new_chunks.len() >= self.chunks_max as usize {
-            return Err(Reason::NoSpace);
-        }
-        self.new_chunks.insert(chunk, 1);
-        Ok(Some(chunk))
-    }
-
-    /// A write that would have created a chunk is not on its way any more.
-    fn uncount_chunk(&mut self, chunk: ChunkKey) {
-        if let Some(count) = self.new_chunks.get_mut(&chunk) {
-            *count -= 1;
-            if *count == 0 {
-                self.new_chunks.remove(&chunk);
-            }
-        }
-    }
-
-    fn propose_entry(
-        &mut self,
-        command: command::Command,
-        crcs: &[u32],
-        payload: Bytes,
-    ) -> Result<(Index, Term), Reason> {
-        let new = if command.op == Op::Write {
-            self.count_chunk(command.range)?
-        } else {
-            None
-        };
-        let proposed = self.node.propose(command.encode(crcs), payload);
-        if let (Err(_), Some(chunk)) = (&proposed, new) {
-            self.uncount_chunk(chunk);
-        }
-        proposed.map_err(|refused| match refused {
-            Refused::NotLeader { leader } => Reason::NotLeader { hint: leader },
-            Refused::Busy => Reason::Busy,
-            Refused::Invalid(why) => Reason::Io(why.to_owned()),
-        })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "an entry is made of them")]
-    fn propose(
-        &mut self,
-        client: u64,
-        request: &Request,
-        op: Op,
-        lock: Option<Lock>,
-        crcs: &[u32],
-        payload: Bytes,
-        out: &mut VecDeque<Command>,
-    ) {
-        let range = Range {
-            tree: request.tree,
-            ..lock.map_or_else(Range::default, |l| l.range)
-        };
-        let command = command::Command {
-            op,
-            origin: request.origin,
-            range,
-        };
-        match self.propose_entry(command, crcs, payload) {
-            Ok((index, term)) => {
-                let waiting = Waiting {
-                    term,
-                    client,
-                    id: request.id,
-                    lock,
-                };
-                self.waiting.insert(index, waiting);
-            }
-            Err(reason) => {
-                if let Some(lock) = lock {
-                    self.locks.end(lock);
-                }
-                refuse(out, client, request.id, reason);
-            }
-        }
-    }
-
-    /// Asks for one index, for all reads that came since the last question.
-    fn ask_for_reads(&mut self) {
-        // Raft drops a question that comes before the leader has committed an entry of its term.
-        let is_early = !self.node.has_applied_own_term();
-        if self.new_reads.is_empty() || !self.asked.is_empty() || is_early {
-            return;
-        }
-        let context = self.next_context;
-        self.next_context += 1;
-        self.asked
-            .insert(context, std::mem::take(&mut self.new_reads));
-        self.node.read_index(context);
-    }
-
-    /// Serves the reads whose entry is applied.
-    fn serve_due(&mut self, data: &Reader, out: &mut VecDeque<Command>) {
-        let later = self.due.split_off(&Index(self.replica.applied().0 + 1));
-        let due = std::mem::replace(&mut self.due, later);
-        for asked in due.into_values().flatten() {
-            self.serve(asked, data, out);
-        }
-    }
-}
-
-/// The blocks that a span touches.
-fn range_of(request: &Request, span: Span) -> Range {
-    let block = BLOCK as u32;
-    let first = span.offset / block;
-    let end = (span.offset + span.len).div_ceil(block);
-    Range {
-        tree: request.tree,
-        layer: request.layer,
-        chunk: span.chunk,
-        first: Block(first),
-        blocks: (end - first) as u16,
     }
 }

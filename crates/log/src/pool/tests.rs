@@ -1,5 +1,6 @@
 //! Files are filled, taken, retired and held; files that an earlier process left are checked.
 
+use super::filling::RESERVE;
 use super::*;
 use base::clock::SystemClock;
 use io::posix::Posix;

@@ -10,6 +10,7 @@ use super::super::layout::{Make, Opened, make};
 use super::super::member::TICK;
 use super::*;
 use crate::group::command::Origin;
+use crate::group::message::Body;
 use crate::ids::{Attachment, Chunk, Epoch, Layer, Tree, Uuid};
 use crate::store::data::Data;
 use crate::store::flush::ApplySync;

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use io::{AlignedBuf, buffer::PAGE};
 
 use super::super::core::Command;
+use super::changes::range_of;
 use super::locks::Lock;
 use super::repair::is_block;
-use super::{Asked, Member, range_of, refuse, reply};
+use super::{Asked, Member, refuse, reply};
 use crate::group::apply::Found;
 use crate::group::command::{self, Op, Range};
 use crate::ids::BLOCK;

@@ -1,6 +1,6 @@
-//! Command-line flags: each is declared once, in the table in `flags/table.rs`. The parser,
-//! the defaults, `--help` and the engines' options all come from that table. Options that only
-//! Ironstone has are flags as well, out of the engine's own tables (`flags/own.rs`).
+//! Command-line flags: each is declared once, in the table in `flags/table.rs` and `flags/engines.rs`.
+//! The parser, the defaults, `--help` and the engines' options all come from that table. Options that
+//! only Ironstone has are flags as well, out of the engine's own tables (`flags/own.rs`).
 //!
 //! The syntax is RocksDB's: `--name=value`, `--name value` and `-name=value`; for a truth value
 //! also `--name` and `--noname`. `--undefok=a,b` allows unknown flags of these names.
@@ -132,6 +132,7 @@ macro_rules! flags {
     (@option $place:ident $option:literal) => { Some((Place::$place, $option)) };
 }
 
+mod engines;
 mod own;
 mod refused;
 mod table;

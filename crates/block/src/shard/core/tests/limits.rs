@@ -1,5 +1,6 @@
 //! Tests at the limits: too much at once, nothing written back, a log without room, clocks that stop.
 
+use super::super::write_back::WRITE_BACKS_MAX;
 use super::*;
 use crate::group::message::Body;
 use crate::ids::{Index, Term};
