@@ -9,6 +9,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use xtask::cargo;
+
 use crate::web;
 
 /// The time limit, seconds.
@@ -43,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             .map_err(|e| format!("--program {}: {e}", program.display()))?,
         None => {
             let profile = arguments.release.then_some("release");
-            crate::driver::program("ironstone-tracks", "ironstone-tracks", profile)?
+            cargo::program("ironstone-tracks", "ironstone-tracks", profile)?
         }
     };
     let demo = Demo::start(&program)?;
@@ -54,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             .arg(sources.join("check/check.mjs"))
             .arg(&modules)
             .arg(&demo.address)
-            .arg(crate::root().join(&arguments.pictures)),
+            .arg(xtask::root().join(&arguments.pictures)),
     )
     .map_err(|e| format!("the map is not as it should be: {e}"))
 }

@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let home = crate::root().join("fuzz");
+    let home = xtask::root().join("fuzz");
     let all = targets(&home)?;
     let wanted: Vec<&String> = match &arguments.only[..] {
         [] => all.iter().collect(),
@@ -110,7 +110,7 @@ fn build(home: &Path) -> Result<PathBuf, String> {
             )
         })?;
     // With an explicit target platform, build scripts and macros do not get the flags.
-    let platform = crate::driver::platform()?;
+    let platform = xtask::cargo::platform()?;
     eprintln!("building the targets, with the address sanitizer; minutes, if it is the first time");
     let mut cargo = Command::new("cargo");
     cargo
@@ -125,7 +125,7 @@ fn build(home: &Path) -> Result<PathBuf, String> {
 
 /// Writes the seeds of all targets.
 fn seeds(home: &Path, built: &Path) -> Result<(), String> {
-    let root = crate::root();
+    let root = xtask::root();
     let from: Vec<PathBuf> = ["log", "table", "sim", "tools"]
         .iter()
         .map(|c| root.join("crates").join(c).join("tests/data"))
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn every_target_is_a_program_of_the_workspace() {
-        let home = crate::root().join("fuzz");
+        let home = xtask::root().join("fuzz");
         let manifest = std::fs::read_to_string(home.join("Cargo.toml")).unwrap();
         let targets = targets(&home).unwrap();
         assert_eq!(manifest.matches("[[bin]]").count(), targets.len());

@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let root = crate::root();
+    let root = xtask::root();
     let tree = Tree::load(&root)?;
     for (path, text) in documents(&tree)? {
         if tree.text(path) == Some(text.as_str()) {

@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let mut cargo = Command::new("cargo");
     cargo
-        .current_dir(crate::root())
+        .current_dir(xtask::root())
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", "target/loom")
         .args(["test", "--quiet", "--package", "ironstone"])

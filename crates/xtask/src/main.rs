@@ -1,41 +1,30 @@
-//! `cargo xtask`: the project's own checks, generators and measurements, one module each.
+//! `cargo xtask`: the project's own checks and generators, one module each. Measurements are passed on to the crate
+//! `bench`.
 
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
 
-mod bench;
-mod bench_block;
-mod bench_bulkload;
-mod bench_device;
-mod bench_driver;
-mod bench_requests;
-mod bench_sustained;
-mod bench_tracks;
-mod benchmark_sh;
 mod check_map;
-mod counts;
-mod drill;
-mod driver;
 mod fuzz;
 mod generate;
-mod limit;
 mod lock_table;
 mod loom;
 mod map;
+mod measure;
 mod miri;
 mod mutants;
-mod peers;
 mod schedules;
 mod soak;
 mod source;
-mod spread;
 mod tidy;
 mod tree;
 mod tsan;
 mod web;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use xtask::peers;
 
 #[derive(Parser)]
 #[command(
@@ -51,24 +40,13 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     /// Fetch RocksDB 11.8.1, which tests and benchmarks compare with, into target/peers
-    Peers(peers::Arguments),
-    Bench(bench::Arguments),
-    /// Compare both engines, with defaults and tuned, on what a service writes for each request
-    BenchRequests(bench_requests::Arguments),
-    /// Compare both engines in minutes of overwriting: rate, worst second, tail, amplification
-    BenchSustained(bench_sustained::Arguments),
-    /// Compare a bulk load: random keys into vector memtables, then one compaction
-    BenchBulkload(bench_bulkload::Arguments),
-    /// Measure db_bench itself: its own cost, and RocksDB in it beside RocksDB's own db_bench
-    BenchDriver(bench_driver::Arguments),
-    /// Run RocksDB's benchmark.sh, unmodified, on our db_bench
-    BenchmarkSh(benchmark_sh::Arguments),
-    /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
-    BenchDevice(bench_device::Arguments),
-    BenchBlock(bench_block::Arguments),
-    BenchTracks(bench_tracks::Arguments),
-    /// Count the instructions of the hot leaves; fails where they are more than stored
-    Counts(counts::Arguments),
+    Peers {
+        /// Fetch it even if it is there
+        #[arg(long)]
+        force: bool,
+    },
+    #[command(flatten)]
+    Measure(measure::Task),
     /// Plant bugs, one at a time, and see that a test finds each; takes an hour
     Mutants(mutants::Arguments),
     /// Run the long random tests: against a model, in turns with RocksDB
@@ -96,18 +74,12 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().task {
-        Task::Peers(arguments) => peers::run(&arguments),
-        Task::Bench(arguments) => bench::run(&arguments),
-        Task::BenchRequests(arguments) => bench_requests::run(&arguments),
-        Task::BenchSustained(arguments) => bench_sustained::run(&arguments),
-        Task::BenchBulkload(arguments) => bench_bulkload::run(&arguments),
-        Task::BenchDriver(arguments) => bench_driver::run(&arguments),
-        Task::BenchmarkSh(arguments) => benchmark_sh::run(&arguments),
-        Task::BenchTracks(arguments) => bench_tracks::run(&arguments),
-        Task::BenchBlock(arguments) => return bench_block::run(&arguments),
-        Task::BenchDevice(arguments) => return bench_device::run(&arguments),
-        Task::Counts(arguments) => counts::run(&arguments),
+    let words = words(std::env::args_os().skip(1).collect());
+    let name = OsString::from("cargo xtask");
+    let done = match Arguments::parse_from([&name].into_iter().chain(&words)).task {
+        Task::Peers { force } => peers::ensure(force)
+            .map(|path| println!("RocksDB {}: {}", peers::VERSION, path.display())),
+        Task::Measure(_) => measure::run(&words),
         Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Schedules(arguments) => schedules::run(&arguments),
@@ -130,18 +102,47 @@ fn main() -> ExitCode {
     }
 }
 
-/// The root of the source tree that this binary was built from.
-fn root() -> std::path::PathBuf {
-    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+/// The command line without the program. `help bench quick` becomes `bench quick --help`, because only `bench` knows
+/// what to say of it.
+fn words(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.len() > 1 && words[0] == "help" {
+        words.remove(0);
+        words.push("--help".into());
+    }
+    words
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {
-        super::Arguments::command().debug_assert();
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_measures_is_listed_and_gets_all_arguments() {
+        let lines: [&[&str]; 6] = [
+            &["bench"],
+            &["bench", "--help"],
+            &["bench", "quick", "-h"],
+            &["bench-device", "--count-only", "--flag=--two_write_queues"],
+            &["counts", "--", "merge"],
+            &["help", "bench-tracks", "rows"],
+        ];
+        let help = Arguments::command().render_help().to_string();
+        for line in lines {
+            let words = words(line.iter().map(OsString::from).collect());
+            let all = std::iter::once(OsString::from("x")).chain(words.clone());
+            let task = Arguments::try_parse_from(all).map(|a| a.task);
+            assert!(matches!(task, Ok(Task::Measure(_))), "{line:?}");
+            let name = words[0].to_string_lossy();
+            let start = format!("  {name} ");
+            assert!(help.lines().any(|l| l.starts_with(&start)), "{help}");
+        }
+        let own = Arguments::try_parse_from(["x", "tidy", "--help"]);
+        assert!(own.is_err_and(|e| e.kind() == clap::error::ErrorKind::DisplayHelp));
     }
 }

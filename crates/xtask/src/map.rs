@@ -12,7 +12,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let tree = Tree::load(&crate::root())?;
+    let tree = Tree::load(&xtask::root())?;
     let folder = arguments.folder.trim_end_matches('/');
     let lines = lines(&tree, folder);
     if lines.is_empty() {

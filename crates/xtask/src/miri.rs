@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let toolchain = format!("+{}", arguments.toolchain);
     let cargo = || {
         let mut cargo = Command::new("cargo");
-        cargo.current_dir(crate::root()).arg(&toolchain).arg("miri");
+        cargo.current_dir(xtask::root()).arg(&toolchain).arg("miri");
         cargo
     };
     let there = cargo().arg("--version").output();

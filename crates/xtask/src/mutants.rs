@@ -34,7 +34,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{loom, root};
+use xtask::root;
+
+use crate::loom;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

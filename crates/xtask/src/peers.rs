@@ -8,29 +8,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tools::librocksdb::{Library, PEER};
+/// The version that is fetched.
+pub const VERSION: &str = "11.8.1";
+/// Where it is put, from the repository's root. The crate `tools` looks for it there.
+pub const PEER: &str = "target/peers/librocksdb-11.8.1.so";
 
 const ARTIFACT: &str = "org.rocksdb:rocksdbjni:11.8.1";
 const JAR: &str = "rocksdbjni-11.8.1.jar";
 const MEMBER: &str = "librocksdbjni-linux64.so";
 
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// Fetch it even if it is there
-    #[arg(long)]
-    force: bool,
-}
-
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let peer = ensure(arguments.force)?;
-    let lib = Library::open(&peer).map_err(|e| e.to_string())?;
-    let version = lib.version().map_err(|e| e.to_string())?;
-    println!("RocksDB {version}: {}", peer.display());
-    Ok(())
-}
-
 /// The path of the library, which is fetched first if it is missing.
-pub(crate) fn ensure(force: bool) -> Result<PathBuf, String> {
+pub fn ensure(force: bool) -> Result<PathBuf, String> {
     let peer = crate::root().join(PEER);
     if peer.is_file() && !force {
         return Ok(peer);
@@ -38,8 +26,7 @@ pub(crate) fn ensure(force: bool) -> Result<PathBuf, String> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Err(format!(
             "{ARTIFACT} is fetched for Linux on x86-64 only; build RocksDB's shared library and \
-             name it in {}",
-            tools::librocksdb::LIBRARY_VARIABLE
+             name it in IRONSTONE_LIBROCKSDB"
         ));
     }
     let dir = peer.with_extension("fetch");
@@ -83,7 +70,7 @@ fn check(file: &Path) -> Result<(), String> {
         .arg(file)
         .output();
     let Ok(listing) = listing else {
-        return Ok(()); // without binutils, loading is the only check
+        return Ok(()); // without binutils, those who load it find out
     };
     let text = String::from_utf8_lossy(&listing.stdout);
     let functions = text.lines().filter(|l| l.contains(" T rocksdb_")).count();

@@ -6,7 +6,7 @@
 
 use std::process::Command;
 
-use crate::driver;
+use xtask::cargo;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -35,13 +35,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         ("RUSTFLAGS", "--cfg shuttle"),
         ("CARGO_TARGET_DIR", "target/shuttle"),
     ];
-    let program = driver::built_with("schedules", &arguments_of_build, &variables)?;
+    let program = cargo::built_with("schedules", &arguments_of_build, &variables)?;
     let mut command = Command::new(&program);
     command
         .args(["--test-threads=1", "--nocapture"])
         .env("IRONSTONE_SCHEDULE_SEED", arguments.seed.to_string())
         .env("IRONSTONE_SCHEDULES", arguments.iterations.to_string())
-        .current_dir(crate::root());
+        .current_dir(xtask::root());
     if let Some(only) = &arguments.only {
         command.arg(only).env("IRONSTONE_SCHEDULES_ALONE", "1");
     }

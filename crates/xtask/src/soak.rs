@@ -1,12 +1,12 @@
 //! `cargo xtask soak`: the long random tests, built with optimisation and with the checks of debug
 //! builds. The arguments are passed to the program `soak` of the crate sim, except that `drill` is
-//! run here.
+//! one of the measurements.
 
 use std::process::Command;
 
-use clap::Parser as _;
+use xtask::cargo;
 
-use crate::{drill, driver};
+use crate::measure;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -17,15 +17,16 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if arguments.arguments.first().is_some_and(|a| a == "drill") {
-        return drill::run(&drill::Arguments::parse_from(&arguments.arguments));
+        let drill = arguments.arguments.iter().map(String::as_str);
+        return measure::run(std::iter::once("soak").chain(drill));
     }
     if arguments.arguments.iter().any(|a| a == "switches") {
-        crate::peers::ensure(false)?;
+        xtask::peers::ensure(false)?;
     }
-    let program = driver::program("ironstone-sim", "soak", Some("soak"))?;
+    let program = cargo::program("ironstone-sim", "soak", Some("soak"))?;
     let status = Command::new(&program)
         .args(&arguments.arguments)
-        .current_dir(crate::root())
+        .current_dir(xtask::root())
         .status()
         .map_err(|e| format!("{}: {e}", program.display()))?;
     if status.success() {

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::driver;
+use xtask::cargo;
 
 /// The tests to run: package, arguments that select its test programs, names of tests.
 const SUITES: &[(&str, &[&str], &[&str])] = &[
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let platform = driver::platform()?;
+    let platform = cargo::platform()?;
     let suppressions = suppressions()?;
     let options = format!("halt_on_error=1:suppressions={}", suppressions.display());
     let wanted = |suite: &&(&str, &[&str], &[&str])| {
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         let name = format!("{package} {} {}", program.join(" "), tests.join(" "));
         eprintln!("{name}");
         let status = Command::new("cargo")
-            .current_dir(crate::root())
+            .current_dir(xtask::root())
             .env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTFLAGS", "-Zsanitizer=thread --cfg tsan")
             .env("CARGO_TARGET_DIR", "target/tsan")
@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 /// A file of suppressions: reports from RocksDB's library are suppressed, because it is built
 /// without the sanitizer.
 fn suppressions() -> Result<PathBuf, String> {
-    let path = crate::root().join("target/tsan/suppressions");
+    let path = xtask::root().join("target/tsan/suppressions");
     let dir = path.parent().unwrap_or(&path);
     std::fs::create_dir_all(dir)
         .and_then(|()| std::fs::write(&path, "called_from_lib:librocksdb\nrace:librocksdb\n"))

@@ -27,11 +27,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 
 /// Bundles the map. Returns the folder of its sources, and that of the packages.
 pub(crate) fn bundle(force: bool) -> Result<(PathBuf, PathBuf), String> {
-    let sources = crate::root().join(SOURCES);
+    let sources = xtask::root().join(SOURCES);
     let mut command = node(&sources);
     command.arg("build.mjs").args(force.then_some("--force"));
     call(&mut command)?;
-    Ok((sources, crate::root().join(MODULES)))
+    Ok((sources, xtask::root().join(MODULES)))
 }
 
 /// A command that runs Node in a folder.

@@ -70,7 +70,7 @@ impl std::fmt::Display for Finding {
 }
 
 pub(crate) fn run(_: &Arguments) -> Result<(), String> {
-    let tree = Tree::load(&crate::root())?;
+    let tree = Tree::load(&xtask::root())?;
     let findings = check(&tree);
     for f in &findings.0 {
         println!("{f}");
