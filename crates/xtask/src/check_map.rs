@@ -40,13 +40,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     // First the tests without a browser.
     let mut tests = web::node(&sources);
     web::call(tests.args(["--test", "--test-reporter=dot", "test/"]))?;
-    let program = match &arguments.program {
-        Some(program) => fs::canonicalize(program)
-            .map_err(|e| format!("--program {}: {e}", program.display()))?,
-        None => {
-            let profile = arguments.release.then_some("release");
-            cargo::program("ironstone-tracks", "ironstone-tracks", profile)?
-        }
+    let program = if let Some(program) = &arguments.program {
+        fs::canonicalize(program).map_err(|e| format!("--program {}: {e}", program.display()))?
+    } else {
+        let profile = arguments.release.then_some("release");
+        cargo::program("ironstone-tracks", "ironstone-tracks", profile)?
     };
     let demo = Demo::start(&program)?;
     println!("\nthe map of {}", demo.address);

@@ -5,7 +5,7 @@
 //!                          └─ leader:
 //!        admit      room in the memtables, or wait                       CommitEnv::admit
 //!        slot       the log can take a write, if one is waited for       CommitEnv::wait_for_slot
-//!        followers  the batches that wait behind, one group              group
+//!        followers  the batches that wait behind, one group              queue
 //!        number     consecutive sequence numbers, a place in the order   order
 //!        log        one append per batch, ONE write for the group        CommitEnv::log
 //!        hand over  the next in the queue leads
