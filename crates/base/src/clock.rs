@@ -2,8 +2,10 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::sync::{Condvar, MutexGuard, PoisonError, thread};
@@ -86,9 +88,9 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that never panics: where a method of `clock` does, the machine's clock answers in its place, set as `clock`
-/// was when this was called. So a bug in an application's clock ends no thread of a database and breaks off nothing
-/// that is half done. The panic hook has reported the panic.
+/// A clock that never panics, and whose monotonic times never go backwards. From the first panic of `clock` on, the
+/// machine's clock answers in its place, set as `clock` was when it answered last. So a bug in an application's clock ends
+/// no thread of a database and breaks off nothing that is half done. The panic hook has reported the panic.
 ///
 /// The machine's clock, and a clock that is guarded already, are returned as they are.
 #[must_use]
@@ -97,18 +99,13 @@ pub fn guarded(clock: &Arc<dyn Clock>) -> Arc<dyn Clock> {
     if known.is::<SystemClock>() || known.is::<Guarded>() {
         return Arc::clone(clock);
     }
-    let machine = SystemClock::shared();
-    let ahead = |read: &dyn Fn(&dyn Clock) -> u64| {
-        let here = read(&*machine);
-        let told = catch_unwind(AssertUnwindSafe(|| read(&**clock)));
-        told.map_or(0, |told| told.wrapping_sub(here))
-    };
     Arc::new(Guarded {
-        wall_ahead: ahead(&|clock| clock.wall_micros()),
-        monotonic_ahead: ahead(&|clock| clock.monotonic_nanos()),
-        boot_ahead: ahead(&|clock| clock.boot_nanos()),
         clock: Arc::clone(clock),
-        machine,
+        machine: SystemClock::shared(),
+        broken: AtomicBool::new(false),
+        wall: Hand::default(),
+        monotonic: Hand::default(),
+        boot: Hand::default(),
     })
 }
 
@@ -117,74 +114,131 @@ pub fn guarded(clock: &Arc<dyn Clock>) -> Arc<dyn Clock> {
 struct Guarded {
     clock: Arc<dyn Clock>,
     machine: Arc<dyn Clock>,
-    /// How far `clock` was ahead of `machine`, each in the unit of its method, modulo 2^64.
-    wall_ahead: u64,
-    monotonic_ahead: u64,
-    boot_ahead: u64,
+    /// It has panicked, and is asked no more.
+    broken: AtomicBool,
+    wall: Hand,
+    monotonic: Hand,
+    boot: Hand,
+}
+
+/// What one method has answered.
+#[derive(Debug, Default)]
+struct Hand {
+    /// How far the last answer was ahead of the machine's monotonic clock, in the method's unit, modulo 2^64.
+    ahead: AtomicU64,
+    /// The highest answer.
+    highest: AtomicU64,
+}
+
+impl Hand {
+    /// Notes an answer that was given when the machine's clock was at `machine`.
+    fn told(&self, answer: u64, machine: u64) {
+        self.ahead
+            .store(answer.wrapping_sub(machine), Ordering::Relaxed);
+    }
+
+    /// The answer when the machine's clock is at `machine`.
+    fn guess(&self, machine: u64) -> u64 {
+        machine.wrapping_add(self.ahead.load(Ordering::Relaxed))
+    }
+
+    /// The highest answer so far, `answer` with them.
+    fn not_back(&self, answer: u64) -> u64 {
+        self.highest
+            .fetch_max(answer, Ordering::Relaxed)
+            .max(answer)
+    }
 }
 
 impl Guarded {
-    /// What the clock says, or `otherwise` if it panics.
-    fn ask<T>(&self, ask: impl Fn(&dyn Clock) -> T, otherwise: impl FnOnce(&dyn Clock) -> T) -> T {
-        catch_unwind(AssertUnwindSafe(|| ask(&*self.clock)))
-            .unwrap_or_else(|_| otherwise(&*self.machine))
+    /// What the clock says; `None` if it is broken.
+    fn ask<T>(&self, ask: impl Fn(&dyn Clock) -> T) -> Option<T> {
+        if self.broken.load(Ordering::Relaxed) {
+            return None;
+        }
+        match catch_unwind(AssertUnwindSafe(|| ask(&*self.clock))) {
+            Ok(told) => Some(told),
+            Err(panic) => {
+                // Its destructor is the application's too, and may panic. It is leaked once.
+                let _leaked = ManuallyDrop::new(panic);
+                self.broken.store(true, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// An answer in units of `nanos` nanoseconds.
+    fn time(&self, hand: &Hand, nanos: u64, ask: impl Fn(&dyn Clock) -> u64) -> u64 {
+        let told = self.ask(ask);
+        let machine = self.machine.monotonic_nanos() / nanos;
+        told.map_or_else(
+            || hand.guess(machine),
+            |told| {
+                hand.told(told, machine);
+                told
+            },
+        )
     }
 }
 
 impl Clock for Guarded {
     fn wall_micros(&self) -> u64 {
-        let otherwise = |machine: &dyn Clock| machine.wall_micros().wrapping_add(self.wall_ahead);
-        self.ask(|clock| clock.wall_micros(), otherwise)
+        self.time(&self.wall, 1_000, |clock| clock.wall_micros())
     }
 
     fn monotonic_nanos(&self) -> u64 {
-        let ahead = self.monotonic_ahead;
-        let otherwise = |machine: &dyn Clock| machine.monotonic_nanos().wrapping_add(ahead);
-        self.ask(|clock| clock.monotonic_nanos(), otherwise)
+        let told = self.time(&self.monotonic, 1, |clock| clock.monotonic_nanos());
+        self.monotonic.not_back(told)
     }
 
     fn boot_nanos(&self) -> u64 {
-        let otherwise = |machine: &dyn Clock| machine.boot_nanos().wrapping_add(self.boot_ahead);
-        self.ask(|clock| clock.boot_nanos(), otherwise)
+        let told = self.time(&self.boot, 1, |clock| clock.boot_nanos());
+        self.boot.not_back(told)
     }
 
     fn thread_cpu_nanos(&self) -> u64 {
-        self.ask(|clock| clock.thread_cpu_nanos(), |_| 0)
+        self.ask(|clock| clock.thread_cpu_nanos()).unwrap_or(0)
     }
 
     fn sleep(&self, time: Duration) {
-        self.ask(|clock| clock.sleep(time), |machine| machine.sleep(time));
+        if self.ask(|clock| clock.sleep(time)).is_none() {
+            self.machine.sleep(time);
+        }
     }
 
     fn patience(&self, time: Duration) -> Duration {
-        self.ask(|clock| clock.patience(time), |_| time)
+        self.ask(|clock| clock.patience(time)).unwrap_or(time)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// An hour ahead in each unit; panics once it is broken.
-    #[derive(Debug)]
-    struct Breaks(AtomicBool);
+    /// Stands where it is put; panics once it is broken.
+    #[derive(Debug, Default)]
+    struct Breaks {
+        at: AtomicU64,
+        broken: AtomicBool,
+        asked: AtomicU64,
+    }
 
-    const AHEAD: u64 = 3_600_000_000_000;
+    const HOUR: u64 = 3_600_000_000_000;
 
     impl Breaks {
         fn or<T>(&self, told: T) -> T {
-            assert!(!self.0.load(Ordering::Relaxed), "a part of the test");
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            assert!(!self.broken.load(Ordering::Relaxed), "a part of the test");
             told
         }
     }
 
     impl Clock for Breaks {
         fn wall_micros(&self) -> u64 {
-            self.or(AHEAD)
+            self.or(self.at.load(Ordering::Relaxed))
         }
         fn monotonic_nanos(&self) -> u64 {
-            self.or(AHEAD)
+            self.or(self.at.load(Ordering::Relaxed))
         }
         fn thread_cpu_nanos(&self) -> u64 {
             self.or(7)
@@ -197,38 +251,60 @@ mod tests {
         }
     }
 
+    fn times(guard: &dyn Clock) -> [u64; 3] {
+        [
+            guard.wall_micros(),
+            guard.monotonic_nanos(),
+            guard.boot_nanos(),
+        ]
+    }
+
     #[test]
-    fn where_a_clock_panics_the_machines_goes_on() {
-        let clock = Arc::new(Breaks(AtomicBool::new(false)));
+    fn from_the_first_panic_on_the_machines_clock_goes_on() {
+        let clock = Arc::new(Breaks::default());
         let guard = guarded(&(Arc::clone(&clock) as Arc<dyn Clock>));
-        let all = |guard: &dyn Clock| {
+        let rest = |guard: &dyn Clock| {
             guard.sleep(Duration::from_nanos(1));
-            let times = [
-                guard.wall_micros(),
-                guard.monotonic_nanos(),
-                guard.boot_nanos(),
-            ];
-            (
-                times,
-                guard.thread_cpu_nanos(),
-                guard.patience(Duration::MAX),
-            )
+            (guard.thread_cpu_nanos(), guard.patience(Duration::MAX))
         };
-        assert_eq!(all(&*guard), ([AHEAD; 3], 7, Duration::ZERO));
-        clock.0.store(true, Ordering::Relaxed);
-        let (times, cpu, patience) = all(&*guard);
-        // A minute in the smaller unit.
-        for time in times {
-            assert!((AHEAD..AHEAD + 60_000_000_000).contains(&time), "{time}");
+        for at in [5, HOUR] {
+            clock.at.store(at, Ordering::Relaxed);
+            assert_eq!(times(&*guard), [at; 3]);
+            assert_eq!(rest(&*guard), (7, Duration::ZERO));
         }
-        assert_eq!((cpu, patience), (0, Duration::MAX));
+        clock.broken.store(true, Ordering::Relaxed);
+        let broken = times(&*guard);
+        // A minute in the smaller unit.
+        for time in broken {
+            assert!((HOUR..HOUR + 60_000_000_000).contains(&time), "{time}");
+        }
+        assert_eq!(rest(&*guard), (0, Duration::MAX));
+        // It is not asked again, even if it would answer.
+        clock.broken.store(false, Ordering::Relaxed);
+        let asked = clock.asked.load(Ordering::Relaxed);
+        guard.sleep(Duration::from_millis(2));
+        let later = times(&*guard);
+        assert!((0..3).all(|i| broken[i] < later[i]), "{broken:?} {later:?}");
+        assert_eq!(clock.asked.load(Ordering::Relaxed), asked);
+    }
+
+    #[test]
+    fn monotonic_times_never_go_back() {
+        let clock = Arc::new(Breaks::default());
+        let guard = guarded(&(Arc::clone(&clock) as Arc<dyn Clock>));
+        clock.at.store(HOUR, Ordering::Relaxed);
+        assert_eq!(times(&*guard), [HOUR; 3]);
+        clock.at.store(5, Ordering::Relaxed);
+        assert_eq!(times(&*guard), [5, HOUR, HOUR], "the date may");
+        clock.broken.store(true, Ordering::Relaxed);
+        assert!(guard.monotonic_nanos() >= HOUR);
     }
 
     #[test]
     fn a_clock_is_guarded_once() {
         let machine = SystemClock::shared();
         assert!(Arc::ptr_eq(&guarded(&machine), &machine));
-        let guard = guarded(&(Arc::new(Breaks(AtomicBool::new(true))) as Arc<dyn Clock>));
+        let guard = guarded(&(Arc::new(Breaks::default()) as Arc<dyn Clock>));
         assert!(Arc::ptr_eq(&guarded(&guard), &guard));
     }
 }

@@ -10,7 +10,7 @@
 //! - The release when an entry of the cache becomes empty, and the acquire when it is filled again: both are
 //!   done under the shard's mutex, and readers do not touch what is empty.
 //! - The release of `appended` in a log's marks: that of `submitted` comes after it.
-//! - The signals of writers in the queue: what goes with them lies behind locks.
+//! - The acquire when a writer marks the queue or takes the lead under its lock: the lock orders them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -125,7 +125,7 @@ pub fn the_gate_is_closed() {
     join(writers);
 }
 
-fn write(queue: &Queue, written: &base::sync::atomic::AtomicU64) {
+fn write(queue: &Queue, led: &Memory, written: &base::sync::atomic::AtomicU64) {
     let mut batch = WriteBatch::new();
     assert!(batch.put(b"k", b"v").is_ok());
     let request = Request {
@@ -135,8 +135,8 @@ fn write(queue: &Queue, written: &base::sync::atomic::AtomicU64) {
     };
     match queue.enter(request, |_| Ok(())) {
         Turn::Done(result) => assert!(result.is_ok()),
-        Turn::Lead(lead) => {
-            let guard = queue.lead();
+        Turn::Lead(lead, guard) => {
+            led.written();
             let followers = queue.followers(&lead, 1 << 20);
             let mut group = Group { lead, followers };
             written.fetch_add(group.count(), Ordering::Relaxed);
@@ -149,9 +149,11 @@ fn write(queue: &Queue, written: &base::sync::atomic::AtomicU64) {
 fn queue(barging: bool) {
     let queue = Arc::new(Queue::new(barging));
     let written = Arc::new(base::sync::atomic::AtomicU64::new(0));
+    // What a leader writes; the next one comes after it.
+    let led = Arc::new(Memory::default());
     let threads = [(); 2].map(|()| {
-        let (queue, written) = (Arc::clone(&queue), Arc::clone(&written));
-        spawn(move || write(&queue, &written))
+        let (queue, led, written) = (Arc::clone(&queue), Arc::clone(&led), Arc::clone(&written));
+        spawn(move || write(&queue, &led, &written))
     });
     join(threads);
     assert_eq!(written.load(Ordering::Relaxed), 2, "each once");

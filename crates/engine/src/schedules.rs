@@ -57,7 +57,7 @@ pub fn queue(seed: u64) {
     let all: u64 = threads.into_iter().map(|t| t.join().unwrap_or(0)).sum();
     assert_eq!(written.load(Ordering::SeqCst), all, "written once each");
     assert!(
-        matches!(queue.enter(request(0, false), |_| Ok(())), Turn::Lead(_)),
+        matches!(queue.enter(request(0, false), |_| Ok(())), Turn::Lead(..)),
         "nobody leads when all are gone"
     );
 }
@@ -69,14 +69,13 @@ fn write(queue: &Queue, leading: &AtomicU64, written: &AtomicU64, rng: &mut Rng,
         Ok(())
     };
     let no_slowdown = rng.one_in(3);
-    let request = match queue.enter(request(n, no_slowdown), insert) {
+    let (request, mut lead) = match queue.enter(request(n, no_slowdown), insert) {
         Turn::Done(result) => {
             assert!(result.is_ok() || no_slowdown);
             return result.is_ok();
         }
-        Turn::Lead(request) => request,
+        Turn::Lead(request, lead) => (request, lead),
     };
-    let mut lead = queue.lead();
     assert_eq!(leading.swap(1, Ordering::SeqCst), 0, "two lead at once");
     let held = rng
         .one_in(3)

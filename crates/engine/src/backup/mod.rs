@@ -178,14 +178,16 @@ impl BackupEngine {
     /// Opens the backup directory and checks each backup: it is corrupted if its list is damaged or a file is
     /// missing. Errors: the directory cannot be created or read.
     pub fn open(options: &BackupEngineOptions, env: &Env) -> Result<Self> {
+        let mut env = env.clone();
+        env.clock = base::clock::guarded(&env.clock);
         let mut me = Self {
             options: options.clone(),
-            env: env.clone(),
+            env,
             backups: BTreeMap::new(),
             corrupt: BTreeMap::new(),
             stop: Arc::default(),
         };
-        let fs = Arc::clone(&env.fs);
+        let fs = Arc::clone(&me.env.fs);
         if options.destroy_old_data {
             for part in ["meta", "private", "shared", "shared_checksum"] {
                 copies::remove_tree(&*fs, &me.path(part))?;

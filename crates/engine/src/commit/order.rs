@@ -433,4 +433,31 @@ mod tests {
         order.open();
         order.enter(Patience::None).unwrap();
     }
+
+    #[test]
+    fn whoever_is_refused_is_refused_at_an_open_gate_too() {
+        let order = Order::after(0);
+        let error = |entered: Result<Inside<'_>>| entered.err().map(|e| e.kind());
+        let refused = Some(ErrorKind::Busy);
+        order.refuse(&Error::busy("a resume"));
+        assert_eq!(error(order.enter(Patience::All)), refused);
+        drop(order.close_to_resume());
+        assert_eq!(
+            error(order.enter(Patience::All)),
+            refused,
+            "the gate was closed"
+        );
+        order.accept();
+        assert_eq!(error(order.enter(Patience::None)), None);
+        let closed = order.close(Patience::All).unwrap();
+        order.refuse(&Error::busy("a resume"));
+        assert_eq!(error(order.enter(Patience::All)), refused);
+        order.accept();
+        assert_eq!(
+            error(order.enter(Patience::None)),
+            Some(ErrorKind::Incomplete)
+        );
+        drop(closed);
+        assert_eq!(error(order.enter(Patience::None)), None);
+    }
 }

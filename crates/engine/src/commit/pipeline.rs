@@ -148,7 +148,7 @@ impl Writes {
                 env.count(Ticker::WriteDoneByOther, 1);
                 result
             }
-            Turn::Lead(request) => self.lead(env, queue, request),
+            Turn::Lead(request, lead) => self.lead(env, queue, lead, request),
         };
         if let Some(whole) = whole {
             let taken = clock.monotonic_nanos().saturating_sub(whole);
@@ -158,8 +158,13 @@ impl Writes {
         written
     }
 
-    fn lead<E: CommitEnv>(&self, env: &E, queue: &Queue, request: Request) -> Result<u64> {
-        let mut lead = queue.lead();
+    fn lead<E: CommitEnv>(
+        &self,
+        env: &E,
+        queue: &Queue,
+        mut lead: Lead<'_>,
+        request: Request,
+    ) -> Result<u64> {
         let plan = request.plan;
         let delayed = perf::start(env.clock());
         env.admit(&lead, &request)?;

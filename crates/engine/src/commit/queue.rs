@@ -35,9 +35,9 @@ pub(crate) struct Request {
 }
 
 /// What a writer that entered the queue has to do.
-pub(crate) enum Turn {
+pub(crate) enum Turn<'a> {
     /// Lead: nobody else does until the [`Lead`] is given up.
-    Lead(Request),
+    Lead(Request, Lead<'a>),
     /// Nothing: a leader did it all. The last sequence number of the batch.
     Done(Result<u64>),
 }
@@ -298,19 +298,19 @@ impl Queue {
         &self,
         request: Request,
         insert: impl Fn(&WriteBatch) -> Result<()>,
-    ) -> Turn {
+    ) -> Turn<'_> {
         let alone = self
             .lead
             .compare_exchange(0, LED, Ordering::AcqRel, Ordering::Relaxed);
         if alone.is_ok() {
-            return Turn::Lead(request);
+            return Turn::Lead(request, self.lead());
         }
         let me = {
             let mut waiting = self.lock();
             // From here on nobody leads or ceases to lead without the lock.
             self.lead.fetch_or(QUEUED, Ordering::AcqRel);
             if waiting.take_lead() {
-                return Turn::Lead(request);
+                return Turn::Lead(request, self.lead());
             }
             if let Some((e, patience)) = &waiting.held
                 && request.plan.patience <= *patience
@@ -336,8 +336,10 @@ impl Queue {
             signal = me.wait(INSERT);
         }
         if signal == LEAD {
+            let lead = self.lead();
             let mut request = me.request.lock().unwrap_or_else(PoisonError::into_inner);
-            return Turn::Lead(request.take().expect("a new leader still has its batch"));
+            let request = request.take().expect("a new leader still has its batch");
+            return Turn::Lead(request, lead);
         }
         let last = me.with_batch(|b| b.last_sequence()).unwrap_or(0);
         let mut outcome = me.outcome.lock().unwrap_or_else(PoisonError::into_inner);
@@ -414,8 +416,8 @@ impl Queue {
         }
     }
 
-    /// The lead, for a caller of [`Queue::enter`] that got [`Turn::Lead`].
-    pub(crate) fn lead(&self) -> Lead<'_> {
+    /// The lead, which the caller has just taken.
+    fn lead(&self) -> Lead<'_> {
         Lead { queue: Some(self) }
     }
 

@@ -23,8 +23,7 @@ fn write(queue: &Queue, led: &AtomicBool, written: &AtomicU64, hand_over_early: 
             result.unwrap();
             0
         }
-        Turn::Lead(lead) => {
-            let mut guard = queue.lead();
+        Turn::Lead(lead, mut guard) => {
             assert!(!led.swap(true, Ordering::SeqCst), "two lead at once");
             let followers = queue.followers(&lead, 1 << 20);
             let mut group = Group { lead, followers };
@@ -93,10 +92,9 @@ fn a_sleeper_is_passed_only_so_often() {
     let written = AtomicU64::new(0);
     let served = AtomicBool::new(false);
     thread::scope(|s| {
-        let Turn::Lead(mine) = queue.enter(request(1), |_| Ok(())) else {
+        let Turn::Lead(mine, mut lead) = queue.enter(request(1), |_| Ok(())) else {
             panic!("nobody led")
         };
-        let mut lead = queue.lead();
         s.spawn(|| {
             write(&queue, &led, &written, false);
             served.store(true, Ordering::SeqCst);

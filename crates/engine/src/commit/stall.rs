@@ -22,7 +22,8 @@ impl Attention {
     }
 
     pub(crate) fn clear(&self) {
-        self.0.store(false, Ordering::Release);
+        // Whoever raised it before has written what the caller looks at next.
+        self.0.swap(false, Ordering::AcqRel);
     }
 }
 

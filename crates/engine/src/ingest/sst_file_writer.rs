@@ -84,7 +84,7 @@ struct Open {
 impl SstFileWriter {
     /// A writer of tables for a column family with `options.cf`.
     pub fn new(options: &Options) -> Self {
-        let clock = &options.env.clock;
+        let clock = base::clock::guarded(&options.env.clock);
         let seed = clock.wall_micros().rotate_left(24)
             ^ u64::from(std::process::id())
             ^ clock.monotonic_nanos();

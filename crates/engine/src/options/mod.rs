@@ -261,7 +261,7 @@ impl ColumnFamilyDescriptor {
 pub struct Env {
     /// The file system for all files.
     pub fs: Arc<dyn io::FileSystem>,
-    /// The source of time. Where one of its methods panics, the machine's clock answers in its place.
+    /// The source of time. From the first panic of one of its methods on, the machine's clock answers in its place.
     pub clock: Arc<dyn Clock>,
     /// Holds uncompressed blocks of tables; if `None`, the database creates its own.
     pub block_cache: Option<Arc<BlockCache>>,

@@ -146,6 +146,8 @@ impl Drop for Refused<'_> {
         let mut state = self.db.background.state();
         state.failure.get_or_insert_with(|| error.clone());
         self.db.wal.durable.fail(error);
+        drop(state);
+        self.db.writes.attention.raise();
     }
 }
 

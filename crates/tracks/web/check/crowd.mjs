@@ -5,11 +5,31 @@ import { join } from 'node:path';
 import { holds, until } from './browser.mjs';
 
 const OBJECTS = 10_000;
-/** Frames a second at least, drawn by software on a machine that runs the service and other things as well. */
-const FRAMES = 2;
+/** The least that movement leaves of the frames a second of an empty map: both are drawn by software, on the processors
+ * that run the service, so that the frames themselves say as much of the machine as of the page. */
+const FRAMES = 0.4;
 
 const live = (page) =>
   until('the city is live', () => page.evaluate(() => document.getElementById('state').dataset.state === 'live'), 30);
+
+/** Frames a second of the map without objects, drawn as fast as the browser can. */
+const empty = (page, ms) =>
+  page.evaluate(async (ms) => {
+    const { frames, live: moving, map, points } = window.__tracks;
+    const nothing = () => {};
+    const [take, again] = [moving.take.bind(moving), () => map.triggerRepaint()];
+    Object.assign(points, { prerender: nothing, render: nothing });
+    moving.take = nothing;
+    map.on('render', again);
+    again();
+    frames.reset();
+    await new Promise((done) => setTimeout(done, ms));
+    map.off('render', again);
+    moving.take = take;
+    delete points.prerender;
+    delete points.render;
+    return frames.measure().perSecond;
+  }, ms);
 
 export async function crowd(watched) {
   const page = await watched.open('city');
@@ -19,6 +39,7 @@ export async function crowd(watched) {
     () => page.evaluate((n) => window.__tracks.points.drawn.length >= n, OBJECTS),
     30,
   );
+  const bare = await empty(page, 3000);
   const [before, began] = [await page.evaluate(() => window.__tracks.store.values.slice(0, 50_000).join()), Date.now()];
   const seconds = 6;
   const measured = await page.evaluate(async (ms) => {
@@ -44,11 +65,12 @@ export async function crowd(watched) {
   }, seconds * 1000);
   const after = await page.evaluate(() => window.__tracks.store.values.slice(0, 50_000).join());
   holds('they move', before !== after && measured.moved > OBJECTS / 4);
-  holds(`${measured.perSecond.toFixed(1)} frames a second; ${FRAMES} are the least`, measured.perSecond >= FRAMES);
+  const drawn = `${measured.perSecond.toFixed(1)} frames a second, ${bare.toFixed(1)} without objects`;
+  holds(`${drawn}: a ratio of ${FRAMES} is the least`, measured.perSecond >= FRAMES * bare);
   await page.context().close();
   const rate = (measured.reports * 1000) / (Date.now() - began);
   return (
-    `${measured.perSecond.toFixed(1)} frames/s, median ${measured.median.toFixed(0)} ms, 95 of 100 within ` +
+    `${measured.perSecond.toFixed(1)} frames/s (${bare.toFixed(1)} without objects), median ${measured.median.toFixed(0)} ms, 95 of 100 within ` +
     `${measured.p95.toFixed(0)} ms, ${rate.toFixed(0)} reports/s, ${measured.moved} have moved`
   );
 }
