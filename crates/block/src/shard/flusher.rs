@@ -212,26 +212,53 @@ impl Pace<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use base::clock::SystemClock;
     use base::threads::SystemThreads;
-    use io::FileSystem;
     use io::posix::Posix;
+    use io::{Advice, File, FileSystem as _, OpenHow, SyncKind, WriteSync};
 
-    use super::super::layout::{Make, Store, make};
     use super::*;
-    use crate::ids::Uuid;
 
-    /// Behaves like the system clock, but panics when a thread waits by it.
+    /// An empty data file whose sync panics once it is broken.
     #[derive(Debug)]
-    struct Broken;
+    struct Breaks {
+        file: Arc<dyn File>,
+        is_broken: AtomicBool,
+    }
 
-    impl Clock for Broken {
-        fn wall_micros(&self) -> u64 {
-            0
+    impl File for Breaks {
+        fn path(&self) -> &Path {
+            self.file.path()
         }
-
-        fn monotonic_nanos(&self) -> u64 {
-            panic!("no time");
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+            self.file.read_at(buf, offset)
+        }
+        fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
+            self.file.write_at(data, offset, sync)
+        }
+        fn sync(&self, kind: SyncKind) -> Result<()> {
+            assert!(!self.is_broken.load(Ordering::SeqCst), "a part of the test");
+            self.file.sync(kind)
+        }
+        fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
+            self.file.start_writeback(offset, len)
+        }
+        fn truncate(&self, len: u64) -> Result<()> {
+            self.file.truncate(len)
+        }
+        fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+            self.file.allocate(offset, len, keep_size)
+        }
+        fn zero(&self, offset: u64, len: u64) -> Result<()> {
+            self.file.zero(offset, len)
+        }
+        fn len(&self) -> Result<u64> {
+            self.file.len()
+        }
+        fn advise(&self, advice: Advice) {
+            self.file.advise(advice);
         }
     }
 
@@ -248,32 +275,28 @@ mod tests {
         panic!("it does not answer");
     }
 
-    /// Each job is answered: if there is nothing to do, if the thread panics, and after the thread is gone.
+    /// Each job is answered: if there is nothing to do, if the thread panics, and after that.
     #[test]
     fn whatever_happens_it_answers() {
         let dir = tempfile::tempdir().unwrap();
-        let fs: Arc<dyn FileSystem> = Posix::shared();
-        let what = Make {
-            store: Uuid([1; 16]),
-            cluster: Uuid([2; 16]),
-            slots: 1,
-            log_files: 4,
-            log_file_bytes: 4 << 20,
-            allow_in_memory: true,
-        };
-        let dir = dir.path().join("s");
-        make(&fs, &dir, &what, &mut |_| ()).unwrap();
-        let opened = Store::open(&fs, &dir, what.cluster, 1, 1).unwrap();
+        let path = dir.path().join("data");
+        let file = Arc::new(Breaks {
+            file: Posix.open(&path, OpenHow::CREATE_NEW).unwrap(),
+            is_broken: AtomicBool::new(false),
+        });
+        let data = Data::open(Arc::clone(&file) as _, 0).unwrap();
         let written = Arc::new(Counter::default());
-        let flusher =
-            Flusher::start(opened.data, Arc::new(Broken), &SystemThreads, written).unwrap();
-        flusher.begin(Vec::new(), Speed::Full);
-        let done = answer(&flusher);
-        assert!(
-            matches!(&done, Event::WrittenBack(t) if t.is_empty()),
-            "{done:?}"
-        );
-        for _ in 0..2 {
+        let flusher = Flusher::start(data, SystemClock::shared(), &SystemThreads, written).unwrap();
+        for speed in [Speed::Full, Speed::Paced(1)] {
+            flusher.begin(Vec::new(), speed);
+            let done = answer(&flusher);
+            assert!(
+                matches!(&done, Event::WrittenBack(t) if t.is_empty()),
+                "{done:?}"
+            );
+        }
+        for is_broken in [true, false] {
+            file.is_broken.store(is_broken, Ordering::SeqCst);
             flusher.begin(Vec::new(), Speed::Paced(1));
             let failed = answer(&flusher);
             assert!(matches!(failed, Event::NotSynced(_)), "{failed:?}");
