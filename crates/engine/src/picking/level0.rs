@@ -104,7 +104,8 @@ impl<F: Candidate> Picker<'_, '_, F> {
     }
 
     /// Whether level 0, although it has a score, waits for more files because it is too light to go down.
-    /// While it grows, it waits for one and a half times as many files as the trigger.
+    /// While it grows, it waits for one and a half times as many files as the trigger, but never for so many that a
+    /// manual flush would wait for a compaction: one file more would slow writers down.
     pub(super) fn level0_gathers(&self) -> bool {
         let files = self.input.levels.level(0).len();
         let trigger = self.level0_trigger();
@@ -113,7 +114,9 @@ impl<F: Candidate> Picker<'_, '_, F> {
         } else {
             trigger
         };
-        files < enough && self.level0_is_light()
+        let slowdown = self.input.options.level0_slowdown_writes_trigger;
+        let free = (slowdown.unsigned_abs() as usize).saturating_sub(1);
+        files < enough.min(free) && self.level0_is_light()
     }
 
     /// Whether level 0 is currently receiving files.

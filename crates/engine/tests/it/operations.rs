@@ -1,5 +1,6 @@
 //! Several keys at once, and keys without their values.
 
+use ironstone::env::SystemClock;
 use ironstone::{Db, Options, ReadOptions};
 use table::filter::FilterPolicy;
 
@@ -59,4 +60,27 @@ fn a_key_that_may_not_exist_does_not() {
     assert!(db.get("k").unwrap().is_some());
     db.delete("k").unwrap();
     assert!(!db.key_may_exist("k"));
+}
+
+/// Regression: level 0 waited for more files than writers may make without being slowed down, and a flush, which waits
+/// for room, waited for up to a minute.
+#[test]
+fn a_flush_does_not_wait_for_a_level_0_that_gathers() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.cf.level0_file_num_compaction_trigger = 2;
+    options.cf.level0_slowdown_writes_trigger = 3;
+    options.cf.level0_stop_writes_trigger = 4;
+    let db = Db::open(dir.path(), &options).unwrap();
+    let clock = SystemClock::shared();
+    let begun = clock.monotonic_nanos();
+    for round in 0..12_u8 {
+        for i in 0..100 {
+            db.put(format!("{i:06}"), [round; 100]).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    let seconds = (clock.monotonic_nanos() - begun) / 1_000_000_000;
+    assert!(seconds < 45, "twelve small flushes took {seconds} s");
 }
