@@ -28,10 +28,10 @@ use base::coding::Decoder;
 use base::{Comparator, SequenceNumber, ValueType, key};
 use io::{File, FileSystem, OpenHow};
 use ironstone::batch::{Record, Records};
-use ironstone::bench_support::entity as entity_of;
+use base::values::entity::WideColumns;
 use ironstone::options::codec;
-use ironstone::version::edit::VersionEdit;
-use ironstone::{BackupEngine, BackupEngineOptions, WriteBatch, files};
+use manifest::edit::VersionEdit;
+use ironstone::{BackupEngine, BackupEngineOptions, WriteBatch};
 use log::RecoveryMode;
 use table::block::{Block, Cursor, Keys, Target};
 use table::filter::Filter;
@@ -308,7 +308,7 @@ pub fn compress(data: &[u8]) {
 
 /// A wide-column entity.
 pub fn entity(data: &[u8]) {
-    if let Ok(columns) = entity_of(data) {
+    if let Ok(columns) = WideColumns::decode(data) {
         let mut batch = WriteBatch::new();
         batch
             .put_entity("", &columns)
@@ -316,7 +316,7 @@ pub fn entity(data: &[u8]) {
         let Some(Ok(Record::PutEntity { entity, .. })) = batch.records().next() else {
             panic!("a batch of one entity");
         };
-        let again = entity_of(entity).expect("what was written is read");
+        let again = WideColumns::decode(entity).expect("what was written is read");
         assert!(again.iter().eq(columns.iter()));
     }
 }

@@ -18,6 +18,7 @@ pub mod slice_transform;
 pub mod stats;
 pub mod sync;
 pub mod threads;
+pub mod values;
 
 /// Whether expensive checks of invariants are enabled: in debug builds, which include tests, and with
 /// `--cfg invariants`.

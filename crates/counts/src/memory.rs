@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use base::{Comparator, FileNumber, Result, SequenceNumber, ValueType};
-use ironstone::bench_support::merge;
 use memtable::{Memtable, Settings};
+use merging::MergingIter;
 use table::InternalIterator;
 
 use crate::{Kernel, inputs, measured};
@@ -117,7 +117,7 @@ fn memtable_next(operations: u64) -> Result<()> {
 /// Four memtables that have the keys in turns: every step goes to another cursor.
 fn merged(entries: u64) -> impl InternalIterator {
     let cursor = |i| -> Box<dyn InternalIterator> { Box::new(filled(entries, i, SOURCES).iter()) };
-    merge((0..SOURCES).map(cursor).collect())
+    MergingIter::new(Comparator::bytewise(), (0..SOURCES).map(cursor).collect())
 }
 
 fn merge_next(operations: u64) -> Result<()> {

@@ -18,7 +18,7 @@
 use base::coding::{Decoder, put_slice, put_varint, u32_at, u64_at};
 use base::{Error, Result, ValueType as Tag};
 
-use crate::values::entity::WideColumns;
+use base::values::entity::WideColumns;
 
 /// Bytes of sequence and count before the first record.
 pub const HEADER_LEN: usize = 12;

@@ -30,18 +30,17 @@ use crate::catalog::job_stats::LevelStats;
 use crate::compaction::filter::Filter;
 use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
-use crate::files;
-use crate::hooks::filter::{FilterContext, TableCreationReason};
-use crate::hooks::listener::{BackgroundErrorReason, FlushJobInfo, FlushReason};
 use crate::info::log::Event;
-use crate::options::InfoLogLevel;
-use crate::picking::candidates::level_summary;
-use crate::read::merging::MergingIter;
 use crate::shared::change::Change;
 use crate::shared::{Shared, Work};
-use crate::version::Version;
-use crate::version::edit::{NewFile, VersionEdit};
 use crate::write::admit;
+use manifest::Version;
+use manifest::edit::{NewFile, VersionEdit};
+use merging::MergingIter;
+use options::InfoLogLevel;
+use options::hooks::filter::{FilterContext, TableCreationReason};
+use options::hooks::listener::{BackgroundErrorReason, FlushJobInfo, FlushReason};
+use picking::candidates::level_summary;
 
 /// The immutable memtables of a family, to be written to one table.
 struct Job {

@@ -17,13 +17,13 @@ use log::Next;
 
 use crate::background::lacks_space;
 use crate::background::state::State;
-use crate::hooks::listener::BackgroundErrorReason;
-use crate::hooks::outbox::{self, Job};
-use crate::options::DbOptions;
+use crate::outbox::{self, Job};
 use crate::shared::{Shared, Work, courier, persist};
 use crate::wal::log_files::LogFiles;
 use crate::write::{admit, pending};
 use crate::{compaction, flush, properties};
+use options::DbOptions;
+use options::hooks::listener::BackgroundErrorReason;
 
 /// The rate in bytes per second at which log files are filled with zeros while nobody syncs.
 const POOL_BYTES_PER_SECOND: u64 = 128 << 20;

@@ -4,7 +4,7 @@
 //! are sorted. Each write goes to a write-ahead log first, so that it survives a crash.
 //!
 //! ```
-//! use ironstone::{Db, Options, ReadOptions, WriteBatch, WriteOptions};
+//! use ironstone::{Db, Options, WriteBatch, WriteOptions};
 //!
 //! # fn main() -> ironstone::Result<()> {
 //! # let dir = tempfile::tempdir().unwrap();
@@ -32,20 +32,16 @@
 //!
 //! ## Map of the crate
 //! [`Db`] is in `db/`; it calls `write/` (the pipeline), `read/` (gets, iterators), `open/` (recovery). Behind them:
-//! `flush`, `compaction/`, `version/` (MANIFEST), `jobs` (threads). ARCHITECTURE.md in the repository has the details.
+//! `flush`, `compaction/`, the crate `manifest`, `jobs` (threads). ARCHITECTURE.md in the repository has the details.
 
 mod background;
 pub mod backup;
 pub mod batch;
-#[doc(hidden)]
-pub mod bench_support;
 mod catalog;
 mod commit;
 mod compaction;
 mod db;
-pub mod files;
 mod flush;
-mod hooks;
 mod info;
 mod ingest;
 mod jobs;
@@ -53,19 +49,34 @@ mod locks;
 #[cfg(loom)]
 pub mod models;
 mod open;
-pub mod options;
-mod picking;
+mod outbox;
 mod properties;
 mod read;
 #[cfg(shuttle)]
 pub mod schedules;
 mod shared;
-mod values;
-pub mod version;
 mod wal;
 mod watermark;
 mod write;
 
+pub use ::options::hooks::filter::{
+    CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
+    TableCreationReason, compaction_filter,
+};
+pub use ::options::hooks::listener;
+pub use ::options::hooks::listener::EventListener;
+pub use ::options::hooks::partitioner::{
+    PartitionerContext, PartitionerRequest, SstPartitioner, SstPartitionerFactory,
+    SstPartitionerFixedPrefix,
+};
+pub use ::options::write_buffer_manager::WriteBufferManager;
+pub use ::options::{
+    BottommostCompression, BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor,
+    ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, CompactionOptionsFifo,
+    CompactionOptionsUniversal, CompactionPri, CompactionStopStyle, CompactionStyle,
+    CompressionOptions, DbOptions, Env, FlushOptions, InfoLogLevel, MemtableFactory, Options,
+    PerLevel, Profile, WalCompression, WalIoMode, WalTailPolicy, WriteOptions,
+};
 pub use backup::export::{ExportImportFilesMetaData, ImportColumnFamilyOptions};
 pub use backup::live_files::{
     ColumnFamilyMetaData, LevelMetaData, LiveFileMetaData, LiveFileStorageInfo,
@@ -82,38 +93,21 @@ pub use base::options::{OptionFlag, OptionInfo, OptionTable, OptionValue};
 pub use base::perf;
 pub use base::slice_transform::UserSliceTransform;
 pub use base::stats::{Histogram, HistogramKind, Statistics, StatsLevel, Ticker};
-#[doc(hidden)]
-pub use base::threads;
+pub use base::values::entity::WideColumns;
 pub use base::{Comparator, Error, ErrorKind, FileNumber, Result, SliceTransform};
 pub use batch::WriteBatch;
 pub use db::sizes::{OpenRange, Range, SizeApproximationOptions};
 pub use db::ttl::{DbWithTtl, TtlIterator};
 pub use db::{ColumnFamily, Db};
-pub use hooks::filter::{
-    CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
-    TableCreationReason, compaction_filter,
-};
-pub use hooks::listener;
-pub use hooks::listener::EventListener;
-pub use hooks::partitioner::{
-    PartitionerContext, PartitionerRequest, SstPartitioner, SstPartitionerFactory,
-    SstPartitionerFixedPrefix,
-};
 pub use ingest::sst_file_writer::{ExternalSstFileInfo, SstFileWriter};
 pub use ingest::{IngestExternalFileArg, IngestExternalFileOptions};
 pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use log::RecoveryMode;
-pub use options::write_buffer_manager::WriteBufferManager;
-pub use options::{
-    BottommostCompression, BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor,
-    ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, CompactionOptionsFifo,
-    CompactionOptionsUniversal, CompactionPri, CompactionStopStyle, CompactionStyle,
-    CompressionOptions, ContinueCallback, DbOptions, Env, FlushOptions, GetMergeOperandsOptions,
-    InfoLogLevel, MemtableFactory, Options, PerLevel, Profile, ReadOptions, ReadTier, TableFilter,
-    WalCompression, WalIoMode, WalTailPolicy, WriteOptions,
-};
 pub use read::entries::{Entries, KeyBounds};
 pub use read::iter::DbIterator;
+pub use read::options::{
+    ContinueCallback, GetMergeOperandsOptions, ReadOptions, ReadTier, TableFilter,
+};
 pub use read::updates::UpdatesIterator;
 pub use shared::snapshot::Snapshot;
 pub use table::filter::FilterPolicy;
@@ -124,7 +118,6 @@ pub use table::{
     BlockCache, ChecksumType, CompressionSettings, CompressionType, Properties as TableProperties,
     TableOptions,
 };
-pub use values::entity::WideColumns;
 pub use wal::{WalFile, WalFileKind};
 pub use write::pending::{Applied, Durable, PendingWrite};
 
@@ -135,6 +128,11 @@ pub mod env {
     pub use io::{
         Advice, Create, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync,
     };
+}
+
+/// Options as texts and files: RocksDB's OPTIONS file, and every key of it.
+pub mod options {
+    pub use ::options::{Kept, ParsedOptions, codec, rocksdb};
 }
 
 /// Compiles and runs the example in the README.

@@ -49,10 +49,6 @@ pub(crate) const MANUAL: Rank = Rank::new(38, "manual compaction");
 pub(crate) const HISTORY: Rank = Rank::new(40, "memtable history");
 /// `Run`: the files that a compaction has made.
 pub(crate) const OUTPUTS: Rank = Rank::new(52, "outputs of a compaction");
-/// `TableCache`: the tables that are open.
-pub(crate) const OPEN_TABLES: Rank = Rank::new(54, "open tables");
-/// `OnDemand`: one table's reader, held while it is opened.
-pub(crate) const READER: Rank = Rank::new(56, "reader of a table");
 /// Small ones. Whoever holds one takes no other of these, but may write to LOG.
 pub(crate) const LEAF: Rank = Rank::new(70, "leaf of the engine");
 /// `InfoLog`: the file LOG.

@@ -28,8 +28,8 @@ use crate::commit::group::Group;
 use crate::commit::order::Order;
 use crate::commit::plan::{Patience, Plan};
 use crate::commit::queue::{Queue, Request, Turn};
-use crate::options::WriteOptions;
 use crate::watermark::Watermark;
+use options::WriteOptions;
 
 fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {

@@ -17,8 +17,8 @@ use crate::commit::plan::{Patience, Plan};
 use crate::commit::queue::{Parallel, Queue, Request, Turn};
 use crate::commit::test_env::{Step, TestEnv};
 use crate::locks;
-use crate::options::WriteOptions;
 use crate::watermark::Watermark;
+use options::WriteOptions;
 
 fn request(n: u64, no_slowdown: bool) -> Request {
     let mut batch = WriteBatch::new();

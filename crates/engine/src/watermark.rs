@@ -11,8 +11,8 @@ use base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, Result};
 
-use crate::hooks::listener;
 use crate::locks;
+use options::hooks::listener;
 
 /// A callback that is told once that a sequence number was reached, or why it will not be.
 pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;

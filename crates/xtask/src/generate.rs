@@ -83,23 +83,44 @@ fn sections() -> [(&'static str, &'static str, &'static [OptionInfo]); 3] {
     ]
 }
 
+/// Where options and tickers may have an effect.
+const PRODUCT: &[&str] = &[
+    "crates/base/src/values",
+    "crates/engine/src/",
+    "crates/files/src/",
+    "crates/io/src/",
+    "crates/log/src/",
+    "crates/manifest/src/",
+    "crates/memtable/src/",
+    "crates/merging/src/",
+    "crates/options/src/",
+    "crates/picking/src/",
+    "crates/table/src/",
+];
+
+/// Where options are declared, written and read as text: that a field is named there is no effect.
+const DECLARATIONS: &[&str] = &[
+    "crates/options/src/codec.rs",
+    "crates/options/src/db.rs",
+    "crates/options/src/rocksdb.rs",
+    "crates/table/src/options.rs",
+];
+
+fn is_product(path: &str) -> bool {
+    PRODUCT.iter().any(|p| path.starts_with(p))
+}
+
 /// The names that product code outside the option modules accesses as fields.
 fn used_fields(tree: &Tree) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     for (path, text) in tree.texts("crates/", ".rs") {
-        let is_product =
-            path.starts_with("crates/engine/src/") || path.starts_with("crates/table/src/");
-        let is_declaration = path.ends_with("/options/db.rs")
-            || path.ends_with("/options/codec.rs")
-            || path.ends_with("/options/rocksdb.rs")
-            || path.ends_with("/src/options.rs");
-        if !is_product || is_declaration || path.contains("tests") {
+        if !is_product(path) || DECLARATIONS.contains(&path) || path.contains("tests") {
             continue;
         }
         let tokens = without_tests(&tokens(text));
         let fields = tokens.windows(2).filter(|w| {
             // In cf.rs, `self.name` may be a rule between options, which does not count.
-            w[0].is(".") && w[1].kind == Kind::Word && !path.ends_with("/options/cf.rs")
+            w[0].is(".") && w[1].kind == Kind::Word && path != "crates/options/src/cf.rs"
         });
         out.extend(fields.map(|w| w[1].text.to_owned()));
     }
@@ -129,10 +150,7 @@ fn has_effect(name: &str, used: &BTreeSet<String>) -> bool {
 fn counted(tree: &Tree, family: &str) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     for (path, text) in tree.texts("crates/", ".rs") {
-        let is_product = ["engine", "table", "log", "io"]
-            .iter()
-            .any(|c| path.starts_with(&format!("crates/{c}/src/")));
-        if !is_product || path.contains("tests") {
+        if !is_product(path) || path.contains("tests") {
             continue;
         }
         let tokens = without_tests(&tokens(text));
@@ -322,7 +340,7 @@ mod tests {
                 "//! F.\nfn f(o: &O) { o.cf.write_buffer_size; }\n",
             ),
             (
-                "crates/engine/src/options/db.rs",
+                "crates/options/src/db.rs",
                 "//! D.\nfn f(o: &O) { o.max_open_files; }\n",
             ),
             (

@@ -7,8 +7,8 @@ use base::Result;
 use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::sync::{Mutex, PoisonError, ranked};
 
-use crate::hooks::outbox;
 use crate::locks;
+use crate::outbox;
 
 /// Runs the tasks in parallel: the first on this thread, every other on a thread of its own. The results are in the
 /// order of the tasks. A task whose thread cannot be started runs on this thread.

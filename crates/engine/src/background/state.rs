@@ -10,8 +10,8 @@ use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::locks;
-use crate::picking::Running;
-use crate::picking::manual::{Progress, Request};
+use picking::Running;
+use picking::manual::{Progress, Request};
 
 /// The job number in LOG of an opening. Flushes and compactions get the numbers after it.
 pub(crate) const RECOVERY_JOB: u64 = 1;

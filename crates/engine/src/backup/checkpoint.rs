@@ -10,9 +10,9 @@ use io::{FileSystem, SyncKind, WriteSync, write_all_at};
 
 use crate::backup::live_files::{self, LiveFileStorageInfo, NoDeletions};
 use crate::db::Db;
-use crate::files::copies::{self, parent};
-use crate::files::{self, FileKind};
 use crate::shared::Shared;
+use files::copies::{self, parent};
+use files::{self, FileKind};
 
 /// Checkpoints.
 impl Db {

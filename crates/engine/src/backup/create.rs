@@ -11,8 +11,8 @@ use super::{Backup, BackupEngine, CreateBackupOptions, Pace};
 use crate::backup::checkpoint;
 use crate::backup::live_files::{self, LiveFileStorageInfo, NoDeletions};
 use crate::db::Db;
-use crate::files::FileKind;
-use crate::files::copies::{self, Copied};
+use files::FileKind;
+use files::copies::{self, Copied};
 
 impl BackupEngine {
     /// Makes a backup of an open database, which keeps accepting writes, and returns its id. Tables that an earlier

@@ -13,13 +13,13 @@ use crate::backup::checkpoint::in_new_dir;
 use crate::backup::live_files::{self, LiveFileMetaData, NoDeletions};
 use crate::catalog::family::Family;
 use crate::db::{ColumnFamily, Db, families, maintenance};
-use crate::files::copies::{self, Made};
-use crate::files::{self};
-use crate::options::{ColumnFamilyOptions, FlushOptions, sanitize};
 use crate::shared::Shared;
 use crate::shared::change::Logged;
-use crate::version::edit::{FileMetaData, LEVELS_MAX, VersionEdit};
 use crate::write::{admit, submit};
+use files::copies::{self, Made};
+use files::{self};
+use manifest::edit::{FileMetaData, LEVELS_MAX, VersionEdit};
+use options::{ColumnFamilyOptions, FlushOptions, sanitize};
 
 /// Describes an export; needed to import it. RocksDB's `ExportImportFilesMetaData`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,13 +13,13 @@ use base::{Error, FileNumber, Result};
 
 use crate::catalog::family::Family;
 use crate::db::{ColumnFamily, Db, maintenance};
-use crate::files::{self, FileKind};
-use crate::options::{DbOptions, FlushOptions};
 use crate::shared::Shared;
 use crate::shared::persist::options_text;
-use crate::version::{TableFile, Version};
 use crate::wal::WalFileKind;
 use crate::write::submit;
+use files::{self, FileKind};
+use manifest::{TableFile, Version};
+use options::{DbOptions, FlushOptions};
 
 /// While this exists, no files are deleted.
 pub(crate) struct NoDeletions<'a>(&'a Shared);
@@ -162,7 +162,7 @@ impl Db {
         }
         let captured = capture(&self.shared, u64::MAX, &guard)?;
         let files = captured.files.iter();
-        let files = files.filter(|f| f.file_type != crate::files::FileKind::Wal);
+        let files = files.filter(|f| f.file_type != files::FileKind::Wal);
         let names = files.map(|f| format!("/{}", f.relative_filename)).collect();
         Ok((names, captured.manifest_size))
     }
@@ -300,7 +300,7 @@ pub(crate) fn table_info(file: &TableFile) -> LiveFileStorageInfo {
     let name = path.file_name().unwrap_or_default();
     LiveFileStorageInfo {
         relative_filename: name.to_string_lossy().into_owned(),
-        directory: crate::files::copies::parent(path).to_path_buf(),
+        directory: files::copies::parent(path).to_path_buf(),
         file_number: file.number().0,
         file_type: FileKind::Table,
         size: file.meta.file_size,

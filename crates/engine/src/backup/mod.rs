@@ -30,9 +30,9 @@ use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
 use io::FileSystem;
 
-use crate::files::copies;
-use crate::options::Env;
+use files::copies;
 use meta::{File, Meta};
+use options::Env;
 
 pub use restore::RestoreOptions;
 

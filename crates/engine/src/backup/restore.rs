@@ -7,9 +7,9 @@ use io::FileSystem;
 
 use super::meta::File;
 use super::{Backup, BackupEngine, Pace, check_crc};
-use crate::files::{self, FileKind, copies};
 use crate::open::destroy;
 use crate::wal::ARCHIVE;
+use files::{self, FileKind, copies};
 
 /// How a backup is restored. RocksDB's `RestoreOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

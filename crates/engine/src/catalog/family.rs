@@ -14,10 +14,10 @@ use memtable::{Memtable, Settings, Tracker, WriteBuffers};
 
 use crate::catalog::job_stats::Compactions;
 use crate::catalog::view::View;
-use crate::hooks::listener::{FlushReason, Listeners};
 use crate::locks;
-use crate::options::{ColumnFamilyOptions, CompactionStyle};
-use crate::version::Version;
+use manifest::Version;
+use options::hooks::listener::{FlushReason, Listeners};
+use options::{ColumnFamilyOptions, CompactionStyle};
 
 /// The current View of a family, and the ones that it had before.
 pub(crate) struct Views {

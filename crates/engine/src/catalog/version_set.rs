@@ -16,12 +16,11 @@ use log::LogEnd;
 use table::options::PrepopulateBlockCache;
 
 use crate::catalog::family::{Family, FamilySet};
-use crate::files;
-use crate::options::{ColumnFamilyOptions, Env};
-use crate::version::edit::{CompactCursor, NewFile, VersionEdit, WalAddition};
-use crate::version::manifest::Writer;
-use crate::version::table_cache::{Source, TableCache};
-use crate::version::version::{FileOnDisk, Janitor, Next, TableFile};
+use manifest::Writer;
+use manifest::edit::{CompactCursor, NewFile, VersionEdit, WalAddition};
+use manifest::table_cache::{Source, TableCache};
+use manifest::version::{FileOnDisk, Janitor, Next, TableFile};
+use options::{ColumnFamilyOptions, Env};
 
 /// Opens the database's table files.
 pub(crate) struct Tables {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use memtable::Memtable;
 
-use crate::version::Version;
+use manifest::Version;
 
 /// The active memtable, the immutable ones (newest first), and the files. A reader that holds a View sees
 /// the same data, whatever is flushed or compacted meanwhile.

@@ -24,7 +24,7 @@ use crate::commit::order::Order;
 use crate::commit::queue::Queue;
 use crate::commit::stall::{Attention, Stall};
 use crate::locks;
-use crate::options::DbOptions;
+use options::DbOptions;
 
 /// See the module.
 pub(crate) struct Writes {

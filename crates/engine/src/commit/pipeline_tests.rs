@@ -11,7 +11,7 @@ use super::super::test_env::{Step, TestEnv, new_writes};
 use super::*;
 use crate::catalog::family::Epoch;
 use crate::commit::plan::Plan;
-use crate::options::WriteOptions;
+use options::WriteOptions;
 
 const SYNCED: WriteOptions = options(true, false);
 const LOGGED: WriteOptions = options(false, false);

@@ -1,7 +1,7 @@
 //! What a write does, as data: the pipeline reads it instead of having one copy per variant.
 
-use crate::options::WriteOptions;
 use crate::wal::LogStep;
+use options::WriteOptions;
 
 /// The steps of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

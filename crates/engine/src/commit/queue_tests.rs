@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::commit::group::Group;
-use crate::options::WriteOptions;
+use options::WriteOptions;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 fn request(n: u64) -> Request {

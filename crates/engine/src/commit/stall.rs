@@ -4,8 +4,8 @@ use base::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 
 use crate::commit::write_controller::{Controller, Counts};
-use crate::hooks::listener::WriteStallCondition;
 use crate::locks;
+use options::hooks::listener::WriteStallCondition;
 
 /// A flag that the write path checks once per group.
 #[derive(Default)]

@@ -14,8 +14,8 @@ use super::pipeline::{CommitEnv, InFlight, Logged, Settings};
 use super::queue::{Lead, Request};
 use crate::batch::WriteBatch;
 use crate::locks;
-use crate::options::DbOptions;
 use crate::wal::LogStep;
+use options::DbOptions;
 
 /// What is done, with the last sequence number of the batch or group; 0 before it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

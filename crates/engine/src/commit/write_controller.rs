@@ -34,8 +34,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::hooks::listener::{WriteStallCause, WriteStallCondition};
-use crate::options::{CfOptions, CompactionStyle};
+use options::hooks::listener::{WriteStallCause, WriteStallCondition};
+use options::{CfOptions, CompactionStyle};
 
 /// The lowest rate, in bytes per second: RocksDB's limit.
 const RATE_MIN: f64 = 16.0 * 1024.0;

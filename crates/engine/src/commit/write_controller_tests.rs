@@ -378,7 +378,7 @@ fn time_that_stands_still_harms_nothing() {
 #[test]
 fn files_that_stay_in_level_0_hold_nobody_back_before_the_slowdown() {
     let fifo = Limits::of(&CfOptions {
-        compaction_style: crate::options::CompactionStyle::Fifo,
+        compaction_style: options::CompactionStyle::Fifo,
         ..CfOptions::default()
     });
     let at = |l0_files| Debt {

@@ -7,7 +7,7 @@ use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, Result};
 
 use crate::catalog::family::Family;
-use crate::hooks::filter::{
+use options::hooks::filter::{
     CompactionFilter, FilterContext, FilterDecision, FilterValue, TableCreationReason,
 };
 

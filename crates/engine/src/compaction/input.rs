@@ -7,7 +7,7 @@ use keyspan::clip;
 use keyspan::stripes::{Hidden, Tombstones};
 use table::InternalIterator;
 
-use crate::version::TableFile;
+use manifest::TableFile;
 
 /// The tombstones of these files.
 pub(crate) fn tombstones_of<'a>(

@@ -34,9 +34,9 @@ use table::InternalIterator;
 use super::filter::Filter;
 use super::input::Input;
 use super::output::OutputContext;
-use crate::hooks::filter::{FilterDecision, FilterValue};
-use crate::values::entity::WideColumns;
-use crate::values::{self, Base, is_deletion};
+use base::values::entity::WideColumns;
+use base::values::{self, Base, is_deletion};
+use options::hooks::filter::{FilterDecision, FilterValue};
 
 /// Whether a user key may exist in a level below the output.
 pub(crate) type MayExistBelow = Box<dyn FnMut(&[u8]) -> bool>;

@@ -13,12 +13,11 @@ use crate::catalog::family::Family;
 use crate::catalog::version_set::{FileNumbers, Tables};
 use crate::commit::courtesy::{Courtesy, PIECE};
 use crate::commit::stall::Stall;
-use crate::files;
-use crate::hooks::filter::TableCreationReason;
 use crate::info::events::{Created, Teller};
-use crate::options::ColumnFamilyOptions;
 use crate::shared::Shared;
-use crate::version::edit::{FileMetaData, NewFile};
+use manifest::edit::{FileMetaData, NewFile};
+use options::ColumnFamilyOptions;
+use options::hooks::filter::TableCreationReason;
 
 /// What all outputs of a job share.
 pub(crate) struct OutputContext<'a> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::version::TableFile;
+use manifest::TableFile;
 
 /// Counts the entries that the parts of a compaction have read.
 pub(super) struct Progress {

@@ -8,14 +8,14 @@ use super::Pick;
 use super::run::{Written, records};
 use crate::catalog::family::Family;
 use crate::catalog::job_stats::LevelStats;
-use crate::hooks::listener::CompactionJobInfo;
 use crate::info::log::Event;
-use crate::options::InfoLogLevel;
-use crate::picking::candidates::level_summary;
-use crate::picking::{Kind, MANUAL};
 use crate::shared::Shared;
-use crate::version::edit::NewFile;
-use crate::version::{TableFile, Version};
+use manifest::edit::NewFile;
+use manifest::{TableFile, Version};
+use options::InfoLogLevel;
+use options::hooks::listener::CompactionJobInfo;
+use picking::candidates::level_summary;
+use picking::{Kind, MANUAL};
 
 /// A compaction that has begun.
 pub(crate) struct Report {

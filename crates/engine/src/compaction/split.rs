@@ -5,8 +5,8 @@
 
 use base::Comparator;
 
-use crate::picking::{Candidate, Plan};
-use crate::version::TableFile;
+use manifest::TableFile;
+use picking::{Candidate, Plan};
 
 /// Number of anchors taken from one file.
 const ANCHORS_PER_FILE: usize = 128;

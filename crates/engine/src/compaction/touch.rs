@@ -12,9 +12,9 @@ use table::InternalIterator;
 
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
-use crate::options::CompactionStyle;
-use crate::read::level::LevelIter;
-use crate::version::{TableFile, Version};
+use manifest::{TableFile, Version};
+use merging::LevelIter;
+use options::CompactionStyle;
 
 /// User keys, both ends inclusive; `None` is unbounded.
 struct Keys<'a> {

@@ -6,7 +6,7 @@ use base::Result;
 
 use crate::batch::WriteBatch;
 use crate::catalog::family::Family;
-use crate::values::entity::WideColumns;
+use base::values::entity::WideColumns;
 
 /// A handle to a column family: cheap to clone, valid as long as the database is open. After the family is dropped,
 /// the handle can still be used for reads, but not for writes.

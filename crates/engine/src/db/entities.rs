@@ -4,9 +4,10 @@ use base::Result;
 
 use super::{ColumnFamily, Db};
 use crate::batch::WriteBatch;
-use crate::options::{ReadOptions, WriteOptions};
 use crate::read::get;
-use crate::values::entity::WideColumns;
+use crate::read::options::ReadOptions;
+use base::values::entity::WideColumns;
+use options::WriteOptions;
 /// Wide-column entities: values with named columns. A plain read returns the default column, whose name is empty. A
 /// plain value is an entity with only that column.
 ///

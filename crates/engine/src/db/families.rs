@@ -6,11 +6,11 @@ use base::{Error, Result};
 
 use crate::catalog::family::Family;
 use crate::info::dump;
-use crate::options::{ColumnFamilyOptions, sanitize};
 use crate::shared::change::Change;
 use crate::shared::{Shared, persist};
-use crate::version::Version;
 use crate::write::admit;
+use manifest::Version;
+use options::{ColumnFamilyOptions, sanitize};
 
 /// The family that every database has.
 pub(crate) const DEFAULT: &str = "default";

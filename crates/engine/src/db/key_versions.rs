@@ -5,7 +5,7 @@ use keyspan::span::before_versions;
 use table::InternalIterator;
 
 use crate::db::{ColumnFamily, Db};
-use crate::options::ReadOptions;
+use crate::read::options::ReadOptions;
 use crate::read::sources::Origin;
 
 /// Stored versions.

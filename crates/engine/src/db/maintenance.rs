@@ -12,14 +12,12 @@ use memtable::Memtable;
 use crate::background::state::{ManualCompaction, check_not_canceled};
 use crate::catalog::family::Family;
 use crate::compaction::{self, touch};
-use crate::hooks::listener::FlushReason;
-use crate::hooks::outbox;
-use crate::options::{
-    BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions,
-};
-use crate::picking::manual::Request;
+use crate::outbox;
 use crate::shared::{Shared, persist, resume};
 use crate::write::{admit, submit};
+use options::hooks::listener::FlushReason;
+use options::{BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions};
+use picking::manual::Request;
 
 /// Makes the families' active memtables immutable and, with `wait`, waits for their flush.
 pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOptions) -> Result<()> {

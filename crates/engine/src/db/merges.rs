@@ -4,8 +4,9 @@ use base::{Error, ErrorKind, Result};
 
 use super::{ColumnFamily, Db};
 use crate::batch::WriteBatch;
-use crate::options::{ContinueCallback, GetMergeOperandsOptions, ReadOptions, WriteOptions};
 use crate::read::get;
+use crate::read::options::{ContinueCallback, GetMergeOperandsOptions, ReadOptions};
+use options::WriteOptions;
 /// Merging: a write that changes a value without reading it.
 ///
 /// ```

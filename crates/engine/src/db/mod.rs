@@ -23,11 +23,11 @@ use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use io::FileLock;
 
 use crate::catalog::family::Family;
-use crate::hooks::outbox;
-use crate::options::{ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, FlushOptions};
+use crate::outbox;
 use crate::shared::Shared;
 use crate::{locks, properties};
 pub use column_family::ColumnFamily;
+use options::{ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, FlushOptions};
 
 use closing::Running;
 

@@ -6,10 +6,10 @@ use base::stats::Activity;
 use base::{Error, Result, SequenceNumber};
 
 use super::{ColumnFamily, Db};
-use crate::options::ReadOptions;
 use crate::read::entries::{self, Entries, KeyBounds, KeyRange};
 use crate::read::get;
 use crate::read::iter::DbIterator;
+use crate::read::options::ReadOptions;
 use crate::read::sources::Origin;
 use crate::shared::snapshot::Snapshot;
 /// Reading.

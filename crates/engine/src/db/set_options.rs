@@ -8,7 +8,7 @@
 //!                                                                the file is written again later
 //! ```
 //!
-//! The options that can change are the same as in RocksDB ([`crate::options::rocksdb::Key::mutable`]).
+//! The options that can change are the same as in RocksDB ([`options::rocksdb::Key::mutable`]).
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use base::{Error, Result};
 
 use crate::catalog::family::Family;
 use crate::db::{ColumnFamily, Db};
-use crate::options::memory::Budget;
-use crate::options::{ColumnFamilyOptions, DbOptions, text};
 use crate::shared::Shared;
 use crate::shared::persist::{self, write_options_file_held};
 use crate::write::admit;
+use options::memory::Budget;
+use options::{ColumnFamilyOptions, DbOptions, text};
 
 /// Options while the database is open.
 impl Db {

@@ -13,8 +13,8 @@ use super::{ColumnFamily, Db};
 use crate::catalog::family::Family;
 use crate::shared::Shared;
 use crate::shared::exclusive::Exclusive;
-use crate::version::TableFile;
-use crate::version::edit::VersionEdit;
+use manifest::TableFile;
+use manifest::edit::VersionEdit;
 
 /// What [`Db::get_approximate_sizes`](crate::Db::get_approximate_sizes) counts.
 #[derive(Clone, Debug, PartialEq)]

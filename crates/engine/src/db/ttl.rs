@@ -16,11 +16,12 @@ use base::{Error, Result};
 
 use crate::batch::{Record, WriteBatch};
 use crate::db::{ColumnFamily, Db};
-use crate::hooks::filter::{
+use crate::read::iter::DbIterator;
+use crate::read::options::ReadOptions;
+use options::hooks::filter::{
     CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
 };
-use crate::options::{ColumnFamilyOptions, Options, ReadOptions, WriteOptions};
-use crate::read::iter::DbIterator;
+use options::{ColumnFamilyOptions, Options, WriteOptions};
 
 /// Length in bytes of the time at the end of each value.
 const TIME_LEN: usize = 4;

@@ -4,10 +4,10 @@ use base::Result;
 
 use super::{ColumnFamily, Db, maintenance};
 use crate::batch::WriteBatch;
-use crate::options::WriteOptions;
 use crate::shared::resume;
 use crate::write::pending::{self, PendingWrite};
 use crate::write::{pipeline, submit};
+use options::WriteOptions;
 /// Writing.
 impl Db {
     /// Sets `key` in the default column family, with default options: the write survives the end of the process,

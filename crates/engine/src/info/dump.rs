@@ -6,7 +6,7 @@ use std::fmt::Display;
 use base::options::{OptionFlag, OptionTable};
 
 use crate::info::log::InfoLog;
-use crate::options::{ColumnFamilyOptions, DbOptions, Env, Kept, codec};
+use options::{ColumnFamilyOptions, DbOptions, Env, Kept, codec};
 
 /// The most families whose options are written; as in RocksDB, further ones are left out.
 const FAMILIES_MAX: usize = 10;
@@ -169,7 +169,7 @@ fn line(log: &InfoLog, name: &str, value: impl Display) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{InfoLogLevel, Options};
+    use options::{InfoLogLevel, Options};
     use std::sync::Arc;
 
     #[test]

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use base::{Error, FileNumber, Result};
 use table::Properties;
 
-use crate::hooks::filter::TableCreationReason;
-use crate::hooks::listener::{Listeners, TableFileCreationBriefInfo, TableFileCreationInfo};
 use crate::info::log::{Event, InfoLog};
+use options::hooks::filter::TableCreationReason;
+use options::hooks::listener::{Listeners, TableFileCreationBriefInfo, TableFileCreationInfo};
 
 /// Reports the tables that one job makes.
 #[derive(Clone)]

@@ -23,8 +23,8 @@ use base::sync::{Mutex, PoisonError, ranked};
 use io::{File, FileSystem, OpenHow, WriteSync};
 
 use crate::locks;
-use crate::options::DbOptions;
-pub(crate) use crate::options::InfoLogLevel as Level;
+use options::DbOptions;
+pub(crate) use options::InfoLogLevel as Level;
 
 /// The open LOG of a database.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use keyspan::span::{Span, before_versions};
 use table::InternalIterator;
 
 use crate::catalog::view::View;
-use crate::version::Version;
+use manifest::Version;
 
 /// A level, and whether the file hides older data there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,10 +12,10 @@ use table::{InternalIterator, Reader};
 
 use super::IngestExternalFileOptions;
 use crate::catalog::family::Family;
-use crate::files::copies::{self, Made};
-use crate::files::{self};
 use crate::shared::Shared;
-use crate::version::edit::FileMetaData;
+use files::copies::{self, Made};
+use files::{self};
+use manifest::edit::FileMetaData;
 
 /// The first or last entry of a file: user key and type.
 type Point = (Vec<u8>, u8);

@@ -12,8 +12,8 @@ use base::rng::Rng;
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
 use crate::db::ColumnFamily;
-use crate::files::copies::parent;
-use crate::options::Options;
+use files::copies::parent;
+use options::Options;
 
 /// The database id that RocksDB's own `SstFileWriter` writes into its files.
 const DB_ID: &str = "SST Writer";

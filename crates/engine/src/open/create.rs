@@ -4,9 +4,9 @@ use base::Result;
 
 use crate::db::families;
 use crate::open::Wanted;
-use crate::options::Options;
 use crate::shared::Shared;
-use crate::version::manifest::{Recovered, RecoveredFamily};
+use manifest::{Recovered, RecoveredFamily};
+use options::Options;
 
 /// The recovered state of a new database: only the default family, without any tables.
 pub(super) fn blank(options: &Options, wanted: &Wanted<'_>) -> Recovered {

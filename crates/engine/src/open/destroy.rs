@@ -7,9 +7,9 @@ use base::{Error, Result};
 use io::FileSystem;
 
 use crate::db::Db;
-use crate::files::{self, FileKind};
-use crate::options::Options;
 use crate::wal::{ARCHIVE, location};
+use files::{self, FileKind};
+use options::Options;
 
 /// Ending a database for good.
 impl Db {

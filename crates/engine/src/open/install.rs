@@ -18,20 +18,20 @@ use crate::catalog::version_set::{Contents, FileNumbers, VersionSet, next_versio
 use crate::catalog::view::View;
 use crate::commit::Writes;
 use crate::compaction::output::OutputContext;
-use crate::files::{self, FileKind};
 use crate::flush;
-use crate::hooks::filter::TableCreationReason;
-use crate::hooks::listener::FlushReason;
 use crate::info::events::Teller;
 use crate::info::log::Event;
 use crate::shared::{Parts, Shared, persist};
-use crate::version::edit::VersionEdit;
-use crate::version::manifest::Recovered;
 use crate::wal::active::ActiveLog;
 use crate::wal::directory::Directory;
 use crate::wal::log_files::{LogFiles, LogKind, NewLog};
 use crate::wal::{Wal, WalFileKind};
 use crate::write::admit;
+use files::{self, FileKind};
+use manifest::Recovered;
+use manifest::edit::VersionEdit;
+use options::hooks::filter::TableCreationReason;
+use options::hooks::listener::FlushReason;
 
 /// Which memory limit a family has exceeded during recovery.
 #[derive(Clone, Copy, PartialEq, Eq)]

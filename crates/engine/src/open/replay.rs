@@ -22,10 +22,10 @@ use super::Opening;
 use crate::background::state::RECOVERY_JOB;
 use crate::batch::WriteBatch;
 use crate::catalog::family::FamilySet;
-use crate::files::{self, FileKind};
 use crate::info::log::Event;
-use crate::version::manifest::Recovered;
 use crate::write::apply::{Inserter, Replay};
+use files::{self, FileKind};
+use manifest::Recovered;
 
 /// A batch begins with its sequence number and its record count.
 const BATCH_HEADER: usize = 12;

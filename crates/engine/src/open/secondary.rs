@@ -17,12 +17,12 @@ use base::{Error, ErrorKind, FileNumber, Result};
 use super::{Opening, Wanted, look};
 use crate::catalog::family::FamilySet;
 use crate::db::Db;
-use crate::files::{self, FileKind};
 use crate::info::log::{InfoLog, Rolling};
-use crate::options::Options;
 use crate::shared::Shared;
-use crate::version::manifest::{self, Recovered, RecoveredFamily};
 use crate::wal::location::Location;
+use files::{self, FileKind};
+use manifest::{self, Recovered, RecoveredFamily};
+use options::Options;
 
 /// How many attempts are made to read a state, and for how many nanoseconds at least, before it is given up because
 /// the primary changes it too fast.

@@ -10,8 +10,8 @@ use super::text::{self, GB, MB, count, rate, seconds};
 use super::{cache, stalls};
 use crate::catalog::family::Family;
 use crate::catalog::job_stats::{LevelStats, Told};
-use crate::picking::candidates;
 use crate::shared::Shared;
+use picking::candidates;
 
 const COLUMNS: &str = "    Files   Size     Score Read(GB)  Rn(GB) Rnp1(GB) Write(GB) \
     WPreComp(GB) Wnew(GB) Moved(GB) W-Amp Rd(MB/s) Wr(MB/s) Comp(sec) CompMergeCPU(sec) Comp(cnt) \

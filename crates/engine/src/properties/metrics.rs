@@ -9,8 +9,8 @@ use super::numbers::{self, Ask, Number, Scope};
 use super::writes;
 use crate::catalog::family::Family;
 use crate::catalog::job_stats::LevelStats;
-use crate::picking::candidates;
 use crate::shared::Shared;
+use picking::candidates;
 
 /// A metric of a level: name, kind, help text, and the function that reads it.
 type OfLevel = (&'static str, Kind, &'static str, fn(&Level) -> f64);

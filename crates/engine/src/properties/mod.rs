@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use crate::catalog::family::Family;
 use crate::shared::Shared;
-use crate::version::Version;
+use manifest::Version;
 use numbers::{Ask, Number, Scope};
 use tables::Sums;
 

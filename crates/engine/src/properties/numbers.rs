@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::tables;
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
-use crate::options::CompactionStyle;
-use crate::picking::candidates;
 use crate::shared::Shared;
 use crate::write::admit;
+use options::CompactionStyle;
+use picking::candidates;
 
 /// The database and family of which a number is asked.
 pub(super) struct Ask<'a> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use table::Properties;
 
-use crate::version::{TableFile, Version};
+use manifest::{TableFile, Version};
 
 /// The sums of the properties of several tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

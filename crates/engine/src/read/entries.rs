@@ -7,7 +7,7 @@ use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, Rang
 use base::{Comparator, Error, Result};
 
 use super::iter::DbIterator;
-use crate::options::ReadOptions;
+use crate::read::options::ReadOptions;
 
 /// A range of keys: where it begins and where it ends.
 pub(crate) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);

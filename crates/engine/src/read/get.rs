@@ -23,11 +23,11 @@ use base::{Error, Result, SequenceNumber, ValueType, key};
 
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
-use crate::options::{ContinueCallback, ReadOptions, ReadTier};
+use crate::read::options::{ContinueCallback, ReadOptions, ReadTier};
 use crate::shared::Shared;
-use crate::values::entity::WideColumns;
-use crate::values::{self, Base, Stored, no_operator, visible_value};
-use crate::version::{TableFile, Version};
+use base::values::entity::WideColumns;
+use base::values::{self, Base, Stored, no_operator, visible_value};
+use manifest::{TableFile, Version};
 
 /// Longest user key whose seek key is built on the stack.
 const STACK_KEY: usize = 120;

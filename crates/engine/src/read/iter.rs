@@ -22,11 +22,11 @@ use base::stats::{HistogramKind, Ticker};
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
-use super::merging::MergingIter;
 use super::prefix::Scope;
 use super::sources::Origin;
-use crate::options::ReadOptions;
-use crate::values::entity::WideColumns;
+use crate::read::options::ReadOptions;
+use base::values::entity::WideColumns;
+use merging::MergingIter;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {

@@ -7,12 +7,10 @@
 //!                           └ DbIterator (versions, deletions, bounds, prefixes)
 //! ```
 
-pub(crate) mod cover;
 pub(crate) mod entries;
 pub(crate) mod get;
 pub(crate) mod iter;
-pub(crate) mod level;
-pub(crate) mod merging;
+pub(crate) mod options;
 pub(crate) mod prefix;
 pub(crate) mod sources;
 pub(crate) mod updates;

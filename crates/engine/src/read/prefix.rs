@@ -16,7 +16,7 @@
 use base::{Comparator, SliceTransform};
 use table::Prefix;
 
-use crate::options::ReadOptions;
+use crate::read::options::ReadOptions;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {

@@ -11,15 +11,15 @@ use base::stats::{Activity, Statistics, Ticker};
 use base::{Error, ErrorKind, Result, SequenceNumber};
 use table::InternalIterator;
 
-use super::cover::{Cover, Lists};
-use super::level::LevelIter;
-use super::merging::MergingIter;
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
-use crate::options::{ReadOptions, ReadTier};
+use crate::read::options::{ReadOptions, ReadTier};
 use crate::shared::Shared;
 use crate::shared::snapshot::Snapshot;
-use crate::version::{TableFile, Version};
+use manifest::{TableFile, Version};
+use merging::LevelIter;
+use merging::MergingIter;
+use merging::{Cover, Lists};
 
 /// Where the content of an iterator comes from.
 pub(crate) struct Origin {

@@ -25,8 +25,8 @@ use crate::catalog::family::{Family, FamilySet};
 use crate::catalog::version_set::{Contents, VersionSet, next_version};
 use crate::catalog::view::View;
 use crate::shared::Shared;
-use crate::version::edit::VersionEdit;
-use crate::version::{TableFile, Version};
+use manifest::edit::VersionEdit;
+use manifest::{TableFile, Version};
 
 /// The MANIFEST, locked by this thread while this lives. If a panic leaves the MANIFEST failed, the
 /// database fails.

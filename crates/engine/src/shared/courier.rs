@@ -2,7 +2,7 @@
 //!
 //! A function that takes locks and may have something to tell begins with a [`Courier`]. When the
 //! outermost courier of a thread is dropped, the thread holds no lock any more, and what was put aside is
-//! delivered: letters of the [outbox](crate::hooks::outbox), and calls of the watermarks' wakers and callbacks.
+//! delivered: letters of the [outbox](crate::outbox), and calls of the watermarks' wakers and callbacks.
 //! Threads that flush or compact leave that to other threads, because the application's code may write,
 //! and the write may wait for them.
 
@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use base::{Error, Result};
 
-use crate::hooks::listener::EventListener;
-use crate::hooks::outbox::{self, Job};
+use crate::outbox::{self, Job};
 use crate::shared::Shared;
+use options::hooks::listener::EventListener;
 
 /// See the module.
 #[must_use = "it delivers when it is dropped"]

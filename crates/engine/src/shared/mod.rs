@@ -25,14 +25,14 @@ use crate::background::Background;
 use crate::catalog::Catalog;
 use crate::catalog::family::Family;
 use crate::commit::Writes;
-use crate::hooks::listener::{BackgroundErrorReason, EventListener};
-use crate::hooks::outbox::Outbox;
 use crate::info::log::InfoLog;
 use crate::info::stats::DbStats;
 use crate::locks;
-use crate::options::{DbOptions, Env, Options};
+use crate::outbox::Outbox;
 use crate::shared::snapshot::SnapshotList;
 use crate::wal::{Wal, read_only};
+use options::hooks::listener::{BackgroundErrorReason, EventListener};
+use options::{DbOptions, Env, Options};
 
 /// An open database.
 pub(crate) struct Shared {

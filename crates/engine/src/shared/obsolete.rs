@@ -13,12 +13,12 @@ use base::stats::Ticker;
 use base::sync::PoisonError;
 use base::{Error, FileNumber, Result};
 
-use crate::files::{self, FileKind};
-use crate::hooks::listener::TableFileDeletionInfo;
 use crate::info::log::Event;
 use crate::shared::Shared;
-use crate::version::version::Janitor;
 use crate::wal::Fate;
+use files::{self, FileKind};
+use manifest::version::Janitor;
+use options::hooks::listener::TableFileDeletionInfo;
 
 /// Files that are to be removed. After a panic, those that are left go back to the janitor.
 struct Rest<'a> {

@@ -11,9 +11,9 @@ use base::Result;
 use base::sync::atomic::Ordering;
 use base::sync::{MutexGuard, PoisonError};
 
-use crate::files::{self, FileKind};
-use crate::options::{ColumnFamilyOptions, DbOptions, codec};
 use crate::shared::Shared;
+use files::{self, FileKind};
+use options::{ColumnFamilyOptions, DbOptions, codec};
 
 /// OPTIONS files that are kept, the newest included.
 const KEPT: usize = 2;

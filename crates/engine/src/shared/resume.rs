@@ -12,9 +12,9 @@ use base::sync::thread_local;
 use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::catalog::family::Family;
-use crate::hooks::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
 use crate::shared::{MENDING, Shared};
 use crate::wal::log_files::LogKind;
+use options::hooks::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
 
 /// The shortest and the longest pause between two attempts to resume on a full device.
 const PAUSE_MIN_NANOS: u64 = 250_000_000;

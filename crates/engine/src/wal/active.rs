@@ -14,7 +14,7 @@ use log::{Fence, LogEnd, Lsn, Note};
 use super::log_files::{LogFiles, LogKind, NewLog};
 use super::pace;
 use crate::batch::HEADER_LEN;
-use crate::options::WalIoMode;
+use options::WalIoMode;
 
 /// A direct log replaces a buffered one when synced groups outnumber the other ones by more than this.
 const SYNCED_RUN: u32 = 4;

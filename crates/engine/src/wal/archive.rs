@@ -19,9 +19,9 @@ use base::clock::Clock;
 use base::{FileNumber, Result};
 use io::{File, FileSystem, NewNames, OpenHow, SyncKind};
 
-use crate::files::{self, FileKind};
 use crate::info::log::InfoLog;
-use crate::options::Options;
+use files::{self, FileKind};
+use options::Options;
 
 /// Name of the directory of archived logs, beside the logs. RocksDB's.
 pub(crate) const ARCHIVE: &str = "archive";

@@ -21,10 +21,10 @@ use io::{File, FileSystem, OpenHow};
 
 use super::archive::{ARCHIVE, Archive, plain_reader};
 use crate::batch::HEADER_LEN;
-use crate::files::{self, FileKind};
 use crate::info::log::InfoLog;
 use crate::locks;
-use crate::options::Options;
+use files::{self, FileKind};
+use options::Options;
 
 /// Where a log lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

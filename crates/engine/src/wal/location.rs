@@ -13,8 +13,8 @@ use base::{Error, ErrorKind, FileNumber, Result};
 use io::{FileSystem, OpenHow};
 
 use super::archive::{ARCHIVE, plain_reader};
-use crate::files::{self, FileKind};
-use crate::options::{DbOptions, Options, codec, latest};
+use files::{self, FileKind};
+use options::{DbOptions, Options, codec, latest};
 
 /// The beginning of the OPTIONS files that Ironstone writes.
 const OWN_OPTIONS: &str = "# Options of an Ironstone database";

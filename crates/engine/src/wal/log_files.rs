@@ -18,9 +18,8 @@ use log::{LogOptions, Names, Pool, PoolOptions, TailPolicy, Taken, WalSync};
 use super::pace::Pace;
 use super::unit::direct_unit;
 use crate::batch::HEADER_LEN;
-use crate::files;
 use crate::locks;
-use crate::options::{Options, WalCompression, WalIoMode, WalTailPolicy};
+use options::{Options, WalCompression, WalIoMode, WalTailPolicy};
 
 /// Groups are filled up with empty batches.
 const PAD: TailPolicy = TailPolicy::Pad {

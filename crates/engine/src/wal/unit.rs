@@ -5,7 +5,7 @@ use std::path::Path;
 use base::{Error, Result};
 use io::Probe;
 
-use crate::options::{DbOptions, WalIoMode, WalTailPolicy};
+use options::{DbOptions, WalIoMode, WalTailPolicy};
 
 /// The write unit of direct logs; `None` where every log is buffered.
 pub(super) fn direct_unit(db: &DbOptions, probe: &Probe) -> Option<u32> {

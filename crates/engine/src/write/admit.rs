@@ -25,10 +25,10 @@ use crate::commit::pipeline::at_the_gate;
 use crate::commit::plan::{Patience, Plan};
 use crate::commit::queue::Lead;
 use crate::commit::write_controller::{self, Change, Debt, Limits};
-use crate::hooks::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
 use crate::info::log::Event;
-use crate::picking::candidates::pending_compaction_bytes;
 use crate::shared::Shared;
+use options::hooks::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
+use picking::candidates::pending_compaction_bytes;
 
 /// Lets a group of `bytes` through, after rotating memtables and waiting as needed.
 #[inline]

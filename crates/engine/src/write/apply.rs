@@ -10,8 +10,8 @@ use crate::batch::{Record, WriteBatch};
 use crate::catalog::family::{Family, FamilySet};
 use crate::catalog::view::View;
 use crate::shared::Shared;
-use crate::values::{self, Base, Stored, entity};
-use crate::version::Version;
+use base::values::{self, Base, Stored, entity};
+use manifest::Version;
 
 /// Where the records of a batch go.
 pub(crate) trait Target {

@@ -16,11 +16,11 @@ use base::{Error, ErrorKind, Result};
 use super::{pipeline, submit};
 use crate::batch::WriteBatch;
 use crate::commit::plan::Plan;
-use crate::hooks::listener;
-use crate::options::WriteOptions;
 use crate::shared::Shared;
 use crate::shared::resume::AfterFullDevice;
 use crate::watermark::Watermark;
+use options::WriteOptions;
+use options::hooks::listener;
 
 /// Interval at which the thread checks whether the device still answers.
 const LOOK: Duration = Duration::from_millis(250);

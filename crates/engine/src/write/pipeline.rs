@@ -15,10 +15,10 @@ use crate::commit::group::Group;
 use crate::commit::pipeline::{CommitEnv, Logged, Settings};
 use crate::commit::plan::{Patience, Plan};
 use crate::commit::queue::{Lead, Request};
-use crate::hooks::outbox;
-use crate::options::WriteOptions;
+use crate::outbox;
 use crate::shared::Shared;
 use crate::wal::LogStep;
+use options::WriteOptions;
 
 /// Writes a batch: when it returns, the batch is visible and as durable as `options` ask.
 pub(crate) fn write(db: &Shared, options: &WriteOptions, batch: WriteBatch) -> Result<()> {

@@ -10,12 +10,12 @@ use super::admit;
 use crate::catalog::family::{Family, FamilySet};
 use crate::catalog::view::View;
 use crate::commit::plan::Patience;
-use crate::hooks::listener::MemTableInfo;
-use crate::hooks::outbox;
+use crate::outbox;
 use crate::shared::{MENDING, Shared};
 use crate::wal::active::{ActiveLog, Guard};
 use crate::wal::log_files::LogKind;
 use crate::wal::read_only;
+use options::hooks::listener::MemTableInfo;
 
 /// A family is idle if its active memtable has less than 1/`IDLE_PART` of its write buffer and nothing of
 /// it is being flushed. Idle families are flushed only if the logs that they keep are `IDLE_PART` times

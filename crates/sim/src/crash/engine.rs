@@ -22,8 +22,8 @@ use base::clock::Clock;
 use base::options::OptionTable;
 use base::rng::Rng;
 use base::sync::{Mutex, MutexGuard, PoisonError};
-use ironstone::options::{WalIoMode, WalTailPolicy};
 use ironstone::{Db, Env, Options};
+use ironstone::{WalIoMode, WalTailPolicy};
 
 use super::Tally;
 use super::model::{History, Progress};
@@ -229,7 +229,7 @@ fn draw(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
     o.db.create_if_missing = true;
     o.db.stats_dump_period_sec = 0;
     o.db.keep_log_file_num = 2;
-    o.db.info_log_level = ironstone::options::InfoLogLevel::Header;
+    o.db.info_log_level = ironstone::InfoLogLevel::Header;
     o.db.wal_no_space_wait_ms = 0;
     o.cf.arena_block_size = 4096;
     o.cf.compression = ironstone::CompressionType::None;

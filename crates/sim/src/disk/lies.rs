@@ -12,8 +12,8 @@ use base::checksum::{crc32c, mask};
 use base::coding::u32_at;
 use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
-use ironstone::version::edit::VersionEdit;
 use log::format::{LEGACY_HEADER, RecordType};
+use manifest::edit::VersionEdit;
 
 use io::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync};
 

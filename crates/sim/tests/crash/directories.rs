@@ -9,7 +9,7 @@ use super::regressions::{BACKGROUND, SYNC, buffered_apart, open, options, power_
 
 /// Logs that grow, beside the other files.
 fn buffered(o: &mut Options) {
-    o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+    o.db.wal_io_mode = ironstone::WalIoMode::Buffered;
 }
 
 /// Makes the next sync of this directory fail, and no other.

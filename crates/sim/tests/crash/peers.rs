@@ -93,7 +93,7 @@ fn rocksdb_11_does_not_come_back_from_a_stray_type() {
         let (live, copy) = (temp.path().join("live"), temp.path().join("copy"));
         let mut options = ironstone::Options::default();
         options.db.create_if_missing = true;
-        options.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+        options.db.wal_io_mode = ironstone::WalIoMode::Buffered;
         let db = ironstone::Db::open(&live, &options).unwrap();
         db.put(b"key", b"value").unwrap();
         sim::dirs::copy_all(&live, &copy).unwrap();

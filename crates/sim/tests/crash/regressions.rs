@@ -40,12 +40,12 @@ pub(super) const BACKGROUND: ironstone::FlushOptions = ironstone::FlushOptions {
 /// Growing logs in a directory of their own.
 pub(super) fn buffered_apart(o: &mut Options) {
     o.db.wal_dir = "/logs".to_owned();
-    o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+    o.db.wal_io_mode = ironstone::WalIoMode::Buffered;
 }
 
 /// Growing logs.
 fn buffered(o: &mut Options) {
-    o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+    o.db.wal_io_mode = ironstone::WalIoMode::Buffered;
     o.cf.disable_auto_compactions = true;
 }
 
@@ -57,7 +57,7 @@ pub(super) fn power_cut(disk: &SimDisk, kind: CrashKind) -> SimDisk {
 /// put again together with the next put. A power cut that destroyed the sector took both.
 #[test]
 fn a_growing_log_under_pad_writes_no_acknowledged_sector_again() {
-    use ironstone::options::{WalIoMode, WalTailPolicy};
+    use ironstone::{WalIoMode, WalTailPolicy};
     use sim::disk::Garbage;
     let disk = SimDisk::new(Config {
         garbage: Garbage::Sector,

@@ -13,7 +13,7 @@ fn options(disk: &SimDisk, settings: &[(&str, &str)]) -> Options {
     let mut o = Options::default();
     o.db.create_if_missing = true;
     o.db.stats_dump_period_sec = 0;
-    o.db.wal_tail_policy = ironstone::options::WalTailPolicy::Atomic;
+    o.db.wal_tail_policy = ironstone::WalTailPolicy::Atomic;
     o.cf.write_buffer_size = 1 << 20;
     for (name, value) in settings {
         o.db.set(name, value).unwrap();

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::rng::Rng;
-use ironstone::options::{CompactionOptionsFifo, CompactionOptionsUniversal, PerLevel};
 use ironstone::{
     BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, CompactionStyle,
     CompressionType, Db, ErrorKind, Options, PartitionerContext, PartitionerRequest,
     SstPartitioner, SstPartitionerFactory, SstPartitionerFixedPrefix,
 };
+use ironstone::{CompactionOptionsFifo, CompactionOptionsUniversal, PerLevel};
 use sim::oracle::content::everything;
 use sim::oracle::{self, Library, RocksDb, RocksOptions};
 use sim::{corpus, dirs};
@@ -506,7 +506,7 @@ fn files_end_where_the_partitioner_wants_and_are_compressed_by_level() {
     let mut options = small();
     options.cf.sst_partitioner_factory = Some(Arc::new(SstPartitionerFixedPrefix::new(8)));
     options.cf.compression_per_level = PerLevel(vec![CompressionType::None, CompressionType::Lz4]);
-    options.cf.bottommost_compression = ironstone::options::BottommostCompression::Zstd;
+    options.cf.bottommost_compression = ironstone::BottommostCompression::Zstd;
     let db = filled(&dir, &options, 3_000);
     let cf = db.default_column_family();
     db.compact_range(&cf, None, None).unwrap();

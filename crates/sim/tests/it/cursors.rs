@@ -8,9 +8,9 @@ use std::sync::Arc;
 use base::key;
 use base::rng::Rng;
 use io::FileSystem;
-use ironstone::options::CompactionPri;
-use ironstone::version::edit::VersionEdit;
-use ironstone::{Db, Options, files};
+use ironstone::CompactionPri;
+use ironstone::{Db, Options};
+use manifest::edit::VersionEdit;
 use sim::oracle::{self, RocksDb};
 use sim::{dirs, oracle::content};
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use base::rng::Rng;
 use base::{Error, SliceTransform};
+use ironstone::MemtableFactory;
 use ironstone::listener::{BackgroundErrorReason, FlushJobInfo, MemTableInfo};
-use ironstone::options::MemtableFactory;
 use ironstone::{ColumnFamilyDescriptor, Db, EventListener, Options, ReadOptions, WriteOptions};
 use sim::dirs;
 use sim::disk::{Act, Config, CrashKind, Fault, Moment, Phase, Repeat, SimDisk, Watcher};

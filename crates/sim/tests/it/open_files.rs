@@ -9,7 +9,7 @@ use std::time::Duration;
 use base::ErrorKind;
 use base::rng::Rng;
 use base::stats::{Statistics, Ticker};
-use ironstone::options::ReadTier;
+use ironstone::ReadTier;
 use ironstone::{Db, Options, ReadOptions};
 use sim::{dirs, oracle::content};
 

@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use base::rng::Rng;
 use base::sync::thread::JoinHandle;
+use base::threads::{Run, SystemThreads, Threads};
 use io::FileSystem;
-use ironstone::options::WalIoMode;
-use ironstone::threads::{Run, SystemThreads, Threads};
+use ironstone::WalIoMode;
 use ironstone::{Db, IngestExternalFileOptions, Options, SstFileWriter, WriteBatch};
 use sim::disk::{Config, SimDisk};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use ironstone::options::{WalIoMode, WalTailPolicy};
 use ironstone::{Db, Options, WriteOptions};
+use ironstone::{WalIoMode, WalTailPolicy};
 use sim::dirs::{self, State};
 use sim::oracle::content::everything;
 use sim::oracle::{self, RocksDb, RocksOptions, ldb};

@@ -10,7 +10,7 @@ use std::process::Command;
 use base::stats::{Statistics, Ticker};
 use io::posix::Posix;
 use io::{FileSystem, OpenHow};
-use ironstone::options::WalIoMode;
+use ironstone::WalIoMode;
 use ironstone::{Db, Options, WriteOptions};
 use sim::dirs::State;
 

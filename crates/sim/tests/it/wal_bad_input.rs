@@ -39,7 +39,7 @@ fn options() -> Options {
 
 fn on(disk: &SimDisk) -> Options {
     let mut o = options();
-    o.db.wal_io_mode = ironstone::options::WalIoMode::Direct;
+    o.db.wal_io_mode = ironstone::WalIoMode::Direct;
     o.env.fs = disk.shared();
     o
 }
@@ -161,7 +161,7 @@ fn physical(kind: u8, payload: &[u8]) -> Vec<u8> {
 fn with_log() -> (State, String, Vec<u8>) {
     let temp = dirs::scratch().unwrap();
     let mut o = options();
-    o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+    o.db.wal_io_mode = ironstone::WalIoMode::Buffered;
     let db = Db::open(temp.path(), &o).unwrap();
     for i in 0..5 {
         put(&db, &format!("key{i}"));

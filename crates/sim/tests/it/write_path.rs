@@ -11,10 +11,10 @@ use std::time::Duration;
 use base::rng::Rng;
 use base::stats::{Statistics, Ticker};
 use ironstone::listener::FlushJobInfo;
-use ironstone::options::{InfoLogLevel, WalIoMode};
 use ironstone::{
     Db, Env, EventListener, FlushOptions, Options, PendingWrite, WriteBatch, WriteOptions,
 };
+use ironstone::{InfoLogLevel, WalIoMode};
 use sim::dirs;
 use sim::disk::{Act, Config, CrashKind, Fault, Repeat, SimDisk};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};

@@ -67,7 +67,7 @@ fn draw(rng: &mut Rng, clock: &Arc<dyn Clock>, disk: &SimDisk) -> Options {
         o.db.create_if_missing = true;
         o.db.stats_dump_period_sec = 0;
         o.db.keep_log_file_num = 2;
-        o.db.info_log_level = ironstone::options::InfoLogLevel::Header;
+        o.db.info_log_level = ironstone::InfoLogLevel::Header;
         o.db.max_background_jobs = 1;
         o.cf.write_buffer_size = 16384;
         o.cf.arena_block_size = 4096;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base::FileNumber;
 use io::{FileSystem, OpenHow, posix::Posix};
-use ironstone::version::edit::{BlobAddition, BlobGarbage, FileMetaData, VersionEdit};
+use manifest::edit::{BlobAddition, BlobGarbage, FileMetaData, VersionEdit};
 use tempfile::TempDir;
 
 use crate::ldb::{self, Ran};

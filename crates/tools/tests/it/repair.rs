@@ -43,7 +43,7 @@ fn crashed(root: &Path, db: Db) {
 fn one_log() -> Options {
     let mut options = Options::default();
     options.db.create_if_missing = true;
-    options.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+    options.db.wal_io_mode = ironstone::WalIoMode::Buffered;
     options
 }
 

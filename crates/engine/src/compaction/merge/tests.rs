@@ -8,7 +8,7 @@ use keyspan::stripes::Tombstones;
 use memtable::{Memtable, Settings};
 
 use super::*;
-use crate::hooks::filter::CompactionFilter;
+use options::hooks::filter::CompactionFilter;
 
 /// A flush or compaction of `entries`: "key@sequence kind value", kind one of `=` value,
 /// `+` operand, `-` deletion, `!` single deletion.

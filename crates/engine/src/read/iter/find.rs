@@ -8,7 +8,7 @@ use base::{Error, ErrorKind, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
 use super::{DbIterator, Place};
-use crate::values::{self, Base, Stored, is_deletion, no_operator, visible_value};
+use base::values::{self, Base, Stored, is_deletion, no_operator, visible_value};
 
 impl DbIterator {
     /// Ends the positioning: the iterator is at an entry, or failed.

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base::options::OptionTable;
+use ironstone::WalIoMode;
 use ironstone::listener::{
     BackgroundErrorReason, BackgroundErrorRecoveryInfo, EventListener, ExternalFileIngestionInfo,
     SubcompactionJobInfo, TableFileCreationBriefInfo, TableFileCreationInfo, TableFileDeletionInfo,
 };
-use ironstone::options::WalIoMode;
 use ironstone::{Db, Error, IngestExternalFileOptions, Options, SstFileWriter};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 

@@ -59,7 +59,7 @@ fn a_tailing_iterator_sees_what_is_written() {
 fn a_tailing_iterator_over_a_vector() {
     let temp = dirs::scratch().unwrap();
     let mut o = options();
-    o.cf.memtable_factory = ironstone::options::MemtableFactory::Vector;
+    o.cf.memtable_factory = ironstone::MemtableFactory::Vector;
     o.db.allow_concurrent_memtable_write = false;
     let db = Db::open(temp.path(), &o).unwrap();
     let tailing = ReadOptions {

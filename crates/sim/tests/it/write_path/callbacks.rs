@@ -9,10 +9,10 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use base::Error;
+use ironstone::WalIoMode;
 use ironstone::listener::{
     BackgroundErrorReason, CompactionJobInfo, FlushJobInfo, MemTableInfo, TableFileDeletionInfo,
 };
-use ironstone::options::WalIoMode;
 use ironstone::{
     Comparator, Db, Durable, ErrorKind, EventListener, FlushOptions, UserComparator, WriteBatch,
 };

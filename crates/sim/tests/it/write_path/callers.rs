@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use base::options::OptionTable;
+use ironstone::WalIoMode;
 use ironstone::listener::{BackgroundErrorRecoveryInfo, FlushJobInfo, SubcompactionJobInfo};
-use ironstone::options::WalIoMode;
 use ironstone::{Db, ErrorKind, EventListener, FlushOptions, WriteBatch, WriteOptions};
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};

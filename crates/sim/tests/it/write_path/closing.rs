@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::sync::thread::JoinHandle;
+use base::threads::{Run, SystemThreads, Threads};
+use ironstone::WalIoMode;
 use ironstone::listener::{CompactionJobInfo, FlushJobInfo, SubcompactionJobInfo};
-use ironstone::options::WalIoMode;
-use ironstone::threads::{Run, SystemThreads, Threads};
 use ironstone::{Db, EventListener, WriteOptions};
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};

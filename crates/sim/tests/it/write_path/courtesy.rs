@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::stats::Ticker;
 use ironstone::CompressionType;
-use ironstone::options::WalIoMode;
+use ironstone::WalIoMode;
 use sim::hooked::{Hook, HookedFs, Move, Op, Verdict};
 
 use super::{Machine, SYNC, is_log};

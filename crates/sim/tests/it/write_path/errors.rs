@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use base::stats::Ticker;
-use ironstone::options::{WalIoMode, WalTailPolicy};
 use ironstone::{Db, WriteOptions};
+use ironstone::{WalIoMode, WalTailPolicy};
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 

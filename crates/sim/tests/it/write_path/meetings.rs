@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ironstone::WalIoMode;
 use ironstone::merge_operators::UInt64AddOperator;
-use ironstone::options::WalIoMode;
 use ironstone::{Db, ErrorKind, EventListener, WriteBatch, WriteOptions};
 use sim::disk::{Act, CrashKind, Fault, Repeat};
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use ironstone::WalIoMode;
 use ironstone::listener::{BackgroundErrorReason, FlushJobInfo, MemTableInfo};
-use ironstone::options::WalIoMode;
 use ironstone::{Db, Error, EventListener, Options, WriteBatch, WriteBufferManager, WriteOptions};
 use sim::disk::{Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};

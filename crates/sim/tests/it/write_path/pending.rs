@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 
-use ironstone::options::WalIoMode;
+use ironstone::WalIoMode;
 use ironstone::{Db, Durable, ErrorKind, PendingWrite, WriteBatch, WriteOptions};
 use sim::disk::{Fault, Repeat};
 

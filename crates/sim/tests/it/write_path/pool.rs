@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use base::clock::SystemClock;
 use base::stats::Ticker;
 use ironstone::Db;
-use ironstone::options::WalIoMode;
+use ironstone::WalIoMode;
 use log::format::RecordType;
 use log::{Pool, PoolOptions};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::clock::SystemClock;
 use base::stats::Ticker;
-use ironstone::options::WalIoMode;
+use ironstone::WalIoMode;
 use ironstone::{ErrorKind, WriteOptions};
 use sim::disk::{Act, Fault, Repeat};
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ironstone::options::WalIoMode;
+use ironstone::WalIoMode;
 use ironstone::{
     Comparator, Db, ImportColumnFamilyOptions, IngestExternalFileOptions, Options, SstFileWriter,
     UserComparator,

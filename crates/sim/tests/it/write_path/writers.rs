@@ -8,8 +8,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use base::stats::Ticker;
-use ironstone::options::{WalIoMode, WalTailPolicy};
 use ironstone::{Comparator, Db, ErrorKind, UserComparator, WriteBatch, WriteOptions};
+use ironstone::{WalIoMode, WalTailPolicy};
 use sim::hooked::Op;
 
 use super::{LONG, Machine, SYNC, in_time, log_syncs, log_writes, put, start, until, with};

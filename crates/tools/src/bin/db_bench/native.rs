@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use base::stats::{Statistics, StatsLevel};
 use base::{Error, Result};
+use ironstone::CompactionOptions;
 use ironstone::backup::{BackupEngine, BackupEngineOptions, CreateBackupOptions, RestoreOptions};
-use ironstone::options::{CompactionOptions, codec};
+use ironstone::options::codec;
 use ironstone::{
     BlockCache, ColumnFamily, ColumnFamilyDescriptor, CompactionFilter, Comparator, Db, DbIterator,
     Env, FilterDecision, FilterValue, GetMergeOperandsOptions, IngestExternalFileOptions,

@@ -5,7 +5,7 @@
 //! they are set back while background work is paused, so that no compaction changes the result.
 //! Settings that a killed process left are known by the size of the tables, and become the defaults.
 
-use ironstone::options::CfOptions;
+use ironstone::CfOptions;
 use ironstone::{ColumnFamily, ColumnFamilyMetaData, CompactRangeOptions, Db};
 
 use crate::cli::Global;

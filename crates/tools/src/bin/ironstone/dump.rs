@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-use ironstone::files::{self, FileKind};
+use files::FileKind;
 use ironstone::{Histogram, ReadOptions};
 
 use crate::cli::{self, Global};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use base::Comparator;
 use io::posix::Posix;
-use ironstone::{Db, LiveFileMetaData, SizeApproximationOptions, files};
+use ironstone::{Db, LiveFileMetaData, SizeApproximationOptions};
 use table::RangeTombstone;
 
 use crate::cli::Global;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use io::posix::Posix;
-use ironstone::{CompactRangeOptions, files};
+use ironstone::CompactRangeOptions;
 
 use crate::calm::Calm;
 use crate::cli::Global;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use io::{FileSystem, posix::Posix};
-use ironstone::{Db, Options, WriteBatch, WriteOptions, files};
+use ironstone::{Db, Options, WriteBatch, WriteOptions};
 
 use crate::cli::Global;
 use crate::cli_writes::Load;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::FileNumber;
+use files::FileKind;
 use io::{File, FileLock, FileSystem, OpenHow, posix::Posix};
 use ironstone::Result;
-use ironstone::files::{self, FileKind};
 
 use crate::state::State;
 

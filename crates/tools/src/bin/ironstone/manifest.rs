@@ -4,8 +4,7 @@ use std::io::Write;
 
 use base::Comparator;
 use io::posix::Posix;
-use ironstone::files;
-use ironstone::version::edit::{FileMetaData, LEVELS_MAX};
+use manifest::edit::{FileMetaData, LEVELS_MAX};
 
 use crate::cli::{self, Global};
 use crate::fail::{Failure, Outcome, note};

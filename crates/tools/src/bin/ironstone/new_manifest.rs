@@ -7,8 +7,8 @@ use std::path::Path;
 
 use base::FileNumber;
 use io::{FileSystem, OpenHow, posix::Posix};
-use ironstone::version::edit::{FileMetaData, VersionEdit};
-use ironstone::{Error, Result, files};
+use ironstone::{Error, Result};
+use manifest::edit::{FileMetaData, VersionEdit};
 
 use crate::state::State;
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ironstone::files::{self, FileKind};
+use files::FileKind;
 use ironstone::options::codec::{self, ParsedOptions, Unsupported};
 use ironstone::{
     ColumnFamily, ColumnFamilyDescriptor, ColumnFamilyOptions, Db, Error, ErrorKind, Options,

@@ -18,7 +18,7 @@ use std::io::Write;
 use std::path::Path;
 
 use io::posix::Posix;
-use ironstone::{Db, Error, Options, files};
+use ironstone::{Db, Error, Options};
 
 use crate::cli::{self, Global};
 use crate::fail::{Failure, Outcome};

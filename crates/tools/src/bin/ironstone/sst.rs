@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use base::key::{self, SequenceNumber, ValueType};
 use base::{Comparator, ErrorKind};
+use files::FileKind;
 use io::{FileSystem, OpenHow, posix::Posix};
-use ironstone::files::{self, FileKind};
 use ironstone::{Error, Result};
 use table::props::SEQNO_TIME_MAPPING;
 use table::reader::ReaderOptions;

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use base::{Comparator, key};
 use io::{FileSystem, OpenHow, posix::Posix};
-use ironstone::version::edit::{BlobAddition, FileMetaData, VersionEdit};
 use ironstone::{Error, Result};
+use manifest::edit::{BlobAddition, FileMetaData, VersionEdit};
 
 /// A column family.
 #[derive(Debug, Default)]

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use base::FileNumber;
 use io::{FileSystem, posix::Posix};
-use ironstone::files;
-use ironstone::version::edit::VersionEdit;
+use manifest::edit::VersionEdit;
 
 use crate::cli::Global;
 use crate::cli_writes::{UnsafeRemoveSstFile, UpdateManifest};

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use files::FileKind;
 use io::{FileSystem, posix::Posix};
-use ironstone::files::{self, FileKind};
 use log::trim::{self, How, Torn};
 
 use crate::cli::{self, Global};

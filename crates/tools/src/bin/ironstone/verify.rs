@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 
 use base::checksum::Crc32c;
 use base::{Comparator, FileNumber};
+use files::FileKind;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use io::{FileSystem, OpenHow, posix::Posix};
 use ironstone::batch::Records;
-use ironstone::files::{self, FileKind};
-use ironstone::version::edit::FileMetaData;
 use ironstone::{Error, ErrorKind, Result};
 use log::{End, RecoveryMode};
+use manifest::edit::FileMetaData;
 use table::Reader;
 use table::reader::ReaderOptions;
 

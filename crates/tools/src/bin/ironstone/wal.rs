@@ -6,9 +6,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use files::FileKind;
 use io::{File, FileSystem, OpenHow, posix::Posix};
 use ironstone::batch::{Record, Records};
-use ironstone::files::{self, FileKind};
 use log::format::RecordType;
 use log::{End, PhysicalRecords, Reader, ReaderOptions, RecoveryMode};
 

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::Path;
 
 use base::ValueType;
+use files::FileKind;
 use io::{AlignedBuf, FileSystem, OpenHow, SyncKind, WriteSync, buffer, posix::Posix};
-use ironstone::files::{self, FileKind};
 use ironstone::{Error, WriteBatch};
 use log::salvage::{self, Rewrite};
 

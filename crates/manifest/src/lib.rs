@@ -1,0 +1,19 @@
+//! What a database consists of: which files are on which level of which column family.
+//!
+//! ```text
+//!   VersionEdit  one change, as the MANIFEST stores it            edit
+//!   MANIFEST     the log of edits; read at open, appended to      edit_log
+//!   Version      the files of one column family, immutable        version
+//!   TableCache   which tables are open                            table_cache
+//! ```
+//!
+//! The engine's `VersionSet` is the only writer of the MANIFEST.
+
+pub mod edit;
+mod edit_log;
+mod locks;
+pub mod table_cache;
+pub mod version;
+
+pub use edit_log::{Recovered, RecoveredFamily, Writer, read};
+pub use version::{TableFile, Version};

@@ -1,0 +1,246 @@
+//! A cursor over a sorted level. It opens one file after the other.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use base::{Comparator, Result, key};
+use table::{InternalIterator, Prefix};
+
+use manifest::TableFile;
+
+/// A cursor over the files of a level, which do not overlap, in key order.
+pub struct LevelIter {
+    comparator: Comparator,
+    files: Vec<Arc<TableFile>>,
+    options: table::ReadOptions,
+    /// Whether this is the last level that the family may have; for statistics.
+    last: bool,
+    /// Index of the open file.
+    at: usize,
+    open: Option<table::Iter>,
+    /// The error that stopped the cursor, from opening or reading a file.
+    failure: Result<()>,
+    /// With `pin`: the cursors of files that were left.
+    left: Vec<table::Iter>,
+}
+
+impl LevelIter {
+    /// A cursor over these files, by key.
+    pub fn new(
+        comparator: Comparator,
+        files: Vec<Arc<TableFile>>,
+        options: table::ReadOptions,
+    ) -> Self {
+        Self {
+            comparator,
+            files,
+            options,
+            last: false,
+            at: 0,
+            open: None,
+            failure: Ok(()),
+            left: Vec::new(),
+        }
+    }
+
+    /// Sets whether this is the last level that the family may have.
+    #[must_use]
+    pub fn on_last(self, last: bool) -> Self {
+        Self { last, ..self }
+    }
+
+    fn open(&mut self, at: usize) {
+        if self.open.is_some() && self.at == at {
+            return;
+        }
+        self.close();
+        self.at = at;
+        let Some(file) = self.files.get(at) else {
+            return;
+        };
+        match file.reader_for(&self.options) {
+            Ok(reader) => self.open = Some(reader.iter(self.options)),
+            Err(e) => self.failure = Err(e),
+        }
+    }
+
+    fn close(&mut self) {
+        let left = self.open.take();
+        if self.options.pin {
+            self.left.extend(left);
+        }
+    }
+
+    /// If the open file has no more entries, moves to the next file that has some.
+    fn skip_forward(&mut self) {
+        while self.can_leave() && self.at + 1 < self.files.len() {
+            self.open(self.at + 1);
+            self.with_open(|i| i.seek_to_first());
+        }
+    }
+
+    fn skip_backward(&mut self) {
+        while self.can_leave() && self.at > 0 {
+            self.open(self.at - 1);
+            self.with_open(|i| i.seek_to_last());
+        }
+    }
+
+    /// Whether the open file is exhausted without an error.
+    fn can_leave(&mut self) -> bool {
+        match &self.open {
+            Some(i) if !i.valid() => {
+                self.failure = i.status();
+                self.failure.is_ok()
+            }
+            _ => false,
+        }
+    }
+
+    fn with_open(&mut self, f: impl FnOnce(&mut table::Iter)) {
+        if let Some(i) = &mut self.open {
+            f(i);
+        }
+    }
+
+    /// Opens file number `at` and positions its cursor with `seek`; `None` closes the open file. Earlier
+    /// errors are forgotten.
+    fn go(&mut self, at: Option<usize>, seek: impl FnOnce(&mut table::Iter)) {
+        self.failure = Ok(());
+        match at {
+            Some(at) => self.open(at),
+            None => self.close(),
+        }
+        self.with_open(seek);
+    }
+
+    /// The first file that must be searched for a key with the prefix at or after `target`. Keys with the
+    /// same prefix are adjacent: if a file that ends after `target` has none of them, no later file has
+    /// any, unless the file's largest key has the prefix, as the end of a range tombstone may.
+    fn first_with(&self, target: &[u8], prefix: Prefix<'_>) -> Option<usize> {
+        let from = self.first_reaching(target);
+        for (i, file) in self.files.iter().enumerate().skip(from) {
+            if self.may_match(file, prefix) {
+                return Some(i);
+            }
+            if !prefix.is_of(file.largest_user_key()) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The last file that must be searched for a key with the prefix at or before `target`.
+    fn last_with(&self, target: &[u8], prefix: Prefix<'_>) -> Option<usize> {
+        let end = (self.first_reaching(target) + 1).min(self.files.len());
+        for (i, file) in self.files.iter().enumerate().take(end).rev() {
+            if key::compare(&self.comparator, &file.meta.smallest, target) == Ordering::Greater {
+                continue;
+            }
+            if self.may_match(file, prefix) {
+                return Some(i);
+            }
+            if !prefix.is_of(file.smallest_user_key()) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// A table that cannot be opened counts as a match: opening it then reports the error.
+    fn may_match(&self, file: &TableFile, prefix: Prefix<'_>) -> bool {
+        let reader = file.reader_for(&self.options);
+        reader.map_or(true, |r| r.seek_may_match(prefix, self.last))
+    }
+
+    /// The first file whose largest key is not before `target`.
+    fn first_reaching(&self, target: &[u8]) -> usize {
+        self.files.partition_point(|f| {
+            key::compare(&self.comparator, &f.meta.largest, target) == Ordering::Less
+        })
+    }
+}
+
+impl InternalIterator for LevelIter {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.open.as_ref().is_some_and(InternalIterator::valid)
+    }
+
+    fn seek_to_first(&mut self) {
+        self.go(Some(0), |i| i.seek_to_first());
+        self.skip_forward();
+    }
+
+    fn seek_to_last(&mut self) {
+        let last = self.files.len().checked_sub(1);
+        self.go(last, |i| i.seek_to_last());
+        self.skip_backward();
+    }
+
+    fn seek(&mut self, target: &[u8]) {
+        let at = self.first_reaching(target);
+        self.go((at < self.files.len()).then_some(at), |i| i.seek(target));
+        self.skip_forward();
+    }
+
+    fn seek_for_prev(&mut self, target: &[u8]) {
+        let last = self.files.len().checked_sub(1);
+        let at = last.map(|last| self.first_reaching(target).min(last));
+        self.go(at, |i| i.seek_for_prev(target));
+        self.skip_backward();
+    }
+
+    fn seek_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
+        let first = self.first_with(target, prefix);
+        self.go(first, |i| i.seek(target));
+        self.skip_forward();
+        first.is_some()
+    }
+
+    fn seek_for_prev_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
+        let last = self.last_with(target, prefix);
+        self.go(last, |i| i.seek_for_prev(target));
+        self.skip_backward();
+        last.is_some()
+    }
+
+    #[inline]
+    fn next(&mut self) {
+        self.with_open(InternalIterator::next);
+        if !self.valid() {
+            self.skip_forward();
+        }
+    }
+
+    fn prev(&mut self) {
+        self.with_open(InternalIterator::prev);
+        if !self.valid() {
+            self.skip_backward();
+        }
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.open.as_ref().expect("the iterator is not valid").key()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.open
+            .as_ref()
+            .expect("the iterator is not valid")
+            .value()
+    }
+
+    fn status(&self) -> Result<()> {
+        if let Err(e) = &self.failure {
+            return Err(e.clone());
+        }
+        self.open.as_ref().map_or(Ok(()), InternalIterator::status)
+    }
+
+    fn is_value_pinned(&self) -> bool {
+        self.options.pin
+    }
+}

@@ -1,0 +1,16 @@
+//! The union of sorted cursors, less what range tombstones hide.
+//!
+//! ```text
+//!   MergingIter ── children: memtables, tables of level 0, a LevelIter for each deeper level
+//!               └─ Cover: the range tombstones of all of them
+//! ```
+//!
+//! Reads, flushes and compactions go through their sources with it.
+
+mod cover;
+mod level;
+mod merging;
+
+pub use cover::{Cover, Lists};
+pub use level::LevelIter;
+pub use merging::MergingIter;

@@ -1,0 +1,615 @@
+//! Merges sorted cursors into one, in both directions.
+//!
+//! The children that have an entry are kept in a binary heap, ordered by their current key. The comparator
+//! prefix of each child's key is cached, so most comparisons compare two integers. Continuing with the same
+//! child, the usual case, costs one comparison with each of the two below it in the heap.
+//!
+//! A seek within a prefix leaves out the children that are known to have no key with that prefix. Nothing
+//! is missing as long as the caller stays within the prefix. Before moving beyond it, the caller must call
+//! [`MergingIter::complete`].
+//!
+//! With a [`Cover`], the iterator skips what range tombstones hide: a few entries one by one, more of them
+//! by a seek to the end of a newer child's tombstone.
+
+use std::cmp::Ordering;
+
+use base::perf::{self, PerfCounter};
+use base::{Comparator, Result, SequenceNumber, key};
+use table::{InternalIterator, Prefix};
+
+use crate::cover::Cover;
+
+/// Number of hidden entries of a child that are stepped over before it seeks.
+const STEPS_BEFORE_SEEK: usize = 3;
+
+struct Child {
+    iter: Box<dyn InternalIterator>,
+    prefix: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Reverse,
+}
+
+/// The union of its children, sorted by internal key.
+pub struct MergingIter {
+    comparator: Comparator,
+    children: Vec<Child>,
+    /// Indices of the children that are valid; the first is the current one.
+    heap: Vec<usize>,
+    direction: Direction,
+    /// What hides entries; `None` if nothing does, the usual case.
+    cover: Option<Box<Cover>>,
+    /// Indices of the children that the last seek left out.
+    left_out: Vec<usize>,
+    /// The target of that seek.
+    sought: Vec<u8>,
+}
+
+impl MergingIter {
+    /// Merges these cursors, newest first.
+    pub fn new(comparator: Comparator, children: Vec<Box<dyn InternalIterator>>) -> Self {
+        let children: Vec<_> = children
+            .into_iter()
+            .map(|iter| Child { iter, prefix: 0 })
+            .collect();
+        Self {
+            comparator,
+            heap: Vec::with_capacity(children.len()),
+            children,
+            direction: Direction::Forward,
+            cover: None,
+            left_out: Vec::new(),
+            sought: Vec::new(),
+        }
+    }
+
+    /// The same iterator without the entries that `cover` hides. Children must be ordered from newest to
+    /// oldest.
+    #[must_use]
+    pub fn covered_by(mut self, cover: Option<Box<Cover>>) -> Self {
+        self.cover = cover;
+        self
+    }
+
+    /// Whether child `a` comes before child `b` in the current direction.
+    #[inline]
+    fn before(&self, a: usize, b: usize) -> bool {
+        let (ca, cb) = (&self.children[a], &self.children[b]);
+        let order = if ca.prefix == cb.prefix {
+            key::compare(&self.comparator, ca.iter.key(), cb.iter.key())
+        } else {
+            ca.prefix.cmp(&cb.prefix)
+        };
+        match self.direction {
+            Direction::Forward => order == Ordering::Less,
+            Direction::Reverse => order == Ordering::Greater,
+        }
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            if left >= self.heap.len() {
+                return;
+            }
+            let mut best = left;
+            if right < self.heap.len() && self.before(self.heap[right], self.heap[left]) {
+                best = right;
+            }
+            if !self.before(self.heap[best], self.heap[at]) {
+                return;
+            }
+            self.heap.swap(at, best);
+            at = best;
+        }
+    }
+
+    #[inline]
+    fn load_prefix(&mut self, i: usize) {
+        let child = &mut self.children[i];
+        child.prefix = self.comparator.prefix(key::user_key(child.iter.key()));
+    }
+
+    fn rebuild(&mut self) {
+        self.heap.clear();
+        for i in 0..self.children.len() {
+            if self.children[i].iter.valid() {
+                self.load_prefix(i);
+                self.heap.push(i);
+            }
+        }
+        for at in (0..self.heap.len() / 2).rev() {
+            self.sift_down(at);
+        }
+    }
+
+    /// Positions every child with `seek` and starts over in `direction`.
+    fn restart(&mut self, direction: Direction, seek: impl Fn(&mut dyn InternalIterator)) {
+        self.direction = direction;
+        self.left_out.clear();
+        perf::count(PerfCounter::SeekChildSeekCount, self.children.len() as u64);
+        for child in &mut self.children {
+            seek(&mut *child.iter);
+        }
+        self.rebuild();
+        self.pass_hidden_anew();
+    }
+
+    /// [`MergingIter::restart`] at a key: children whose entries there are hidden skip ahead at once.
+    fn restart_at(
+        &mut self,
+        direction: Direction,
+        target: &[u8],
+        seek: impl Fn(&mut dyn InternalIterator, &[u8]),
+    ) {
+        let Some(cover) = &self.cover else {
+            return self.restart(direction, |c| seek(c, target));
+        };
+        self.direction = direction;
+        self.left_out.clear();
+        let forward = direction == Direction::Forward;
+        perf::count(PerfCounter::SeekChildSeekCount, self.children.len() as u64);
+        for (i, child) in self.children.iter_mut().enumerate() {
+            let at = cover.jump(i, target, forward).unwrap_or(target);
+            seek(&mut *child.iter, at);
+        }
+        self.rebuild();
+        self.pass_hidden_anew();
+    }
+
+    /// [`InternalIterator::seek`] or [`InternalIterator::seek_for_prev`] for keys with a prefix.
+    pub fn seek_within(&mut self, target: &[u8], prefix: Prefix<'_>, forward: bool) {
+        self.direction = if forward {
+            Direction::Forward
+        } else {
+            Direction::Reverse
+        };
+        self.left_out.clear();
+        self.sought.clear();
+        self.sought.extend_from_slice(target);
+        for (i, child) in self.children.iter_mut().enumerate() {
+            let found = if forward {
+                child.iter.seek_in_prefix(target, prefix)
+            } else {
+                child.iter.seek_for_prev_in_prefix(target, prefix)
+            };
+            if !found {
+                self.left_out.push(i);
+            }
+        }
+        let sought = self.children.len() - self.left_out.len();
+        perf::count(PerfCounter::SeekChildSeekCount, sought as u64);
+        self.rebuild();
+        self.pass_hidden_anew();
+    }
+
+    /// Includes the children that the last seek left out because they had no key with its prefix. Returns
+    /// false if there were none.
+    pub fn complete(&mut self) -> bool {
+        if self.left_out.is_empty() {
+            return false;
+        }
+        let forward = self.direction == Direction::Forward;
+        for i in std::mem::take(&mut self.left_out) {
+            let iter = &mut *self.children[i].iter;
+            if forward {
+                iter.seek(&self.sought);
+            } else {
+                iter.seek_for_prev(&self.sought);
+            }
+        }
+        self.rebuild();
+        self.pass_hidden_anew();
+        true
+    }
+
+    /// From now on, range tombstones up to `limit` are respected.
+    pub fn raise_limit(&mut self, limit: SequenceNumber) {
+        if let Some(cover) = &mut self.cover {
+            cover.raise_limit(limit);
+        }
+    }
+
+    /// For an iterator that moves forward: seeks child number `i` to `target` again, because it can now
+    /// show entries that it could not when it was positioned.
+    pub fn seek_again(&mut self, i: usize, target: &[u8]) {
+        if let Some(child) = self.children.get_mut(i) {
+            child.iter.seek(target);
+            self.left_out.retain(|&other| other != i);
+            self.rebuild();
+            self.pass_hidden_anew();
+        }
+    }
+
+    /// After a change of position: forgets the window of the old one, and skips hidden entries.
+    #[inline]
+    fn pass_hidden_anew(&mut self) {
+        if let Some(cover) = &mut self.cover {
+            cover.lose();
+            self.pass_hidden();
+        }
+    }
+
+    /// Moves in the current direction to the first entry that is not hidden.
+    #[inline(never)]
+    fn pass_hidden(&mut self) {
+        let forward = self.direction == Direction::Forward;
+        while let (Some(&top), Some(cover)) = (self.heap.first(), &mut self.cover) {
+            let iter = &mut *self.children[top].iter;
+            if !cover.hides(iter.key(), forward) {
+                return;
+            }
+            match cover.jump(top, iter.key(), forward) {
+                Some(to) => pass(&self.comparator, iter, to, forward),
+                None if forward => iter.next(),
+                None => iter.prev(),
+            }
+            self.sift_current();
+        }
+    }
+
+    /// Reverses the direction at the current key: every other child is positioned on the other side of it.
+    fn turn(&mut self, direction: Direction) {
+        let current = self.heap[0];
+        let at = self.children[current].iter.key().to_vec();
+        self.direction = direction;
+        self.left_out.clear();
+        for (i, child) in self.children.iter_mut().enumerate() {
+            if i == current {
+                continue;
+            }
+            match direction {
+                Direction::Forward => child.iter.seek(&at),
+                Direction::Reverse => {
+                    child.iter.seek_for_prev(&at);
+                    if child.iter.valid() && child.iter.key() == at {
+                        child.iter.prev();
+                    }
+                }
+            }
+        }
+        self.rebuild();
+    }
+
+    #[inline]
+    fn step(&mut self, direction: Direction) {
+        if self.direction != direction {
+            self.turn(direction);
+            if let Some(cover) = &mut self.cover {
+                cover.lose();
+            }
+        }
+        let current = self.heap[0];
+        match direction {
+            Direction::Forward => self.children[current].iter.next(),
+            Direction::Reverse => self.children[current].iter.prev(),
+        }
+        self.sift_current();
+        if self.cover.is_some() {
+            self.pass_hidden();
+        }
+    }
+
+    /// Restores the heap after the child on top has moved in the current direction.
+    #[inline]
+    fn sift_current(&mut self) {
+        let current = self.heap[0];
+        if self.children[current].iter.valid() {
+            self.load_prefix(current);
+        } else {
+            let last = self.heap.len() - 1;
+            self.heap.swap_remove(0);
+            if last == 0 {
+                return;
+            }
+        }
+        if self.heap.len() > 1 {
+            self.sift_down(0);
+        }
+    }
+
+    #[inline]
+    fn current(&self) -> &dyn InternalIterator {
+        &*self.children[*self.heap.first().expect("the iterator is not valid")].iter
+    }
+}
+
+/// Moves a child to `to`, because everything that it has up to there is hidden: by a few steps, otherwise
+/// by a seek.
+fn pass(cmp: &Comparator, iter: &mut dyn InternalIterator, to: &[u8], forward: bool) {
+    for _ in 0..STEPS_BEFORE_SEEK {
+        if forward {
+            iter.next();
+        } else {
+            iter.prev();
+        }
+        if !iter.valid() || key::compare(cmp, iter.key(), to).is_lt() != forward {
+            return;
+        }
+    }
+    perf::count(PerfCounter::InternalRangeDelReseekCount, 1);
+    if forward {
+        iter.seek(to);
+    } else {
+        iter.seek_for_prev(to);
+    }
+}
+
+impl InternalIterator for MergingIter {
+    #[inline]
+    fn valid(&self) -> bool {
+        // A child with an error drops out of the heap. The entries of the other children must not be taken
+        // for all entries then.
+        !self.heap.is_empty() && (self.heap.len() == self.children.len() || self.status().is_ok())
+    }
+
+    fn seek_to_first(&mut self) {
+        self.restart(Direction::Forward, |c| c.seek_to_first());
+    }
+
+    fn seek_to_last(&mut self) {
+        self.restart(Direction::Reverse, |c| c.seek_to_last());
+    }
+
+    fn seek(&mut self, target: &[u8]) {
+        self.restart_at(Direction::Forward, target, |c, to| c.seek(to));
+    }
+
+    fn seek_for_prev(&mut self, target: &[u8]) {
+        self.restart_at(Direction::Reverse, target, |c, to| c.seek_for_prev(to));
+    }
+
+    #[inline]
+    fn next(&mut self) {
+        self.step(Direction::Forward);
+    }
+
+    #[inline]
+    fn prev(&mut self) {
+        self.step(Direction::Reverse);
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.current().key()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.current().value()
+    }
+
+    fn status(&self) -> Result<()> {
+        self.children.iter().try_for_each(|c| c.iter.status())
+    }
+
+    fn is_value_pinned(&self) -> bool {
+        self.current().is_value_pinned()
+    }
+
+    fn is_key_pinned(&self) -> bool {
+        self.current().is_key_pinned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
+
+    use base::rng::Rng;
+    use base::{FileNumber, ValueType};
+
+    use super::*;
+    use crate::cover::Lists;
+    use keyspan::Span;
+    use keyspan::fragments::fragment;
+    use memtable::{Memtable, Settings};
+
+    /// A child that counts what is done with it.
+    struct Counted {
+        iter: memtable::Iter,
+        steps: Arc<AtomicUsize>,
+    }
+
+    impl InternalIterator for Counted {
+        fn valid(&self) -> bool {
+            self.iter.valid()
+        }
+        fn seek_to_first(&mut self) {
+            self.iter.seek_to_first();
+        }
+        fn seek_to_last(&mut self) {
+            self.iter.seek_to_last();
+        }
+        fn seek(&mut self, target: &[u8]) {
+            self.steps.fetch_add(1, Atomic::Relaxed);
+            self.iter.seek(target);
+        }
+        fn seek_for_prev(&mut self, target: &[u8]) {
+            self.steps.fetch_add(1, Atomic::Relaxed);
+            self.iter.seek_for_prev(target);
+        }
+        fn next(&mut self) {
+            self.steps.fetch_add(1, Atomic::Relaxed);
+            self.iter.next();
+        }
+        fn prev(&mut self) {
+            self.steps.fetch_add(1, Atomic::Relaxed);
+            self.iter.prev();
+        }
+        fn key(&self) -> &[u8] {
+            self.iter.key()
+        }
+        fn value(&self) -> &[u8] {
+            self.iter.value()
+        }
+        fn status(&self) -> Result<()> {
+            self.iter.status()
+        }
+    }
+
+    /// Entries and tombstones of several sources, each newer than all sources after it.
+    struct Sources {
+        tables: Vec<(Arc<Memtable>, Vec<Span>)>,
+        steps: Arc<AtomicUsize>,
+    }
+
+    impl Sources {
+        fn new() -> Self {
+            Self {
+                tables: Vec::new(),
+                steps: Arc::default(),
+            }
+        }
+
+        fn add(&mut self, entries: &[(u8, u64)], spans: Vec<Span>) {
+            let mem = Memtable::with(0, FileNumber(1), Settings::new(Comparator::bytewise()));
+            for &(k, seq) in entries {
+                mem.insert(&[k], SequenceNumber(seq), ValueType::Value, b"");
+            }
+            self.tables.push((Arc::new(mem), spans));
+        }
+
+        fn merged(&self, limit: u64) -> MergingIter {
+            let cmp = Comparator::bytewise();
+            let mut cover = Cover::new(cmp.clone(), SequenceNumber(limit));
+            let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
+            for (mem, spans) in &self.tables {
+                children.push(Box::new(Counted {
+                    iter: mem.iter(),
+                    steps: Arc::clone(&self.steps),
+                }));
+                let lists = fragment(&cmp, spans);
+                if !lists.is_empty() {
+                    cover.add(Lists::One(lists), children.len());
+                }
+            }
+            MergingIter::new(cmp, children).covered_by(cover.if_any())
+        }
+    }
+
+    fn at(it: &MergingIter) -> Option<(u8, u64)> {
+        it.valid().then(|| {
+            let p = key::parse(it.key()).unwrap();
+            (p.user_key[0], p.sequence.0)
+        })
+    }
+
+    fn span(a: u8, b: u8, seq: u64) -> Span {
+        Span::new(&[a], &[b], SequenceNumber(seq))
+    }
+
+    /// Sources at random; what they have of entries, and of tombstones.
+    fn draw(rng: &mut Rng) -> (Sources, Vec<(u8, u64)>, Vec<Span>) {
+        let mut sources = Sources::new();
+        let (mut all, mut spans) = (Vec::new(), Vec::new());
+        let mut seq = 100;
+        for _ in 0..=rng.below(4) {
+            let (mut entries, mut own) = (Vec::new(), Vec::new());
+            for _ in 0..rng.below(20) {
+                seq -= 1;
+                let k = rng.below(24) as u8;
+                if rng.one_in(4) {
+                    own.push(span(k, k + rng.below(10) as u8, seq));
+                } else {
+                    entries.push((k, seq));
+                }
+            }
+            sources.add(&entries, own.clone());
+            all.extend(entries);
+            spans.extend(own);
+        }
+        (sources, all, spans)
+    }
+
+    /// Seeks somewhere; returns the index in `want` of the entry where it should be then.
+    fn seek(it: &mut MergingIter, want: &[(u8, u64)], rng: &mut Rng) -> i64 {
+        let k = rng.below(26) as u8;
+        let target = key::encode(&[k], SequenceNumber::MAX, ValueType::FOR_SEEK);
+        let behind = want.partition_point(|e| e.0 < k) as i64;
+        match rng.below(4) {
+            0 => {
+                it.seek_to_first();
+                0
+            }
+            1 => {
+                it.seek_to_last();
+                want.len() as i64 - 1
+            }
+            2 => {
+                it.seek(&target);
+                behind
+            }
+            _ => {
+                it.seek_for_prev(&target);
+                behind - 1
+            }
+        }
+    }
+
+    #[test]
+    fn covered_entries_are_passed_in_both_directions() {
+        let cmp = Comparator::bytewise();
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed);
+            let (sources, mut want, spans) = draw(&mut rng);
+            let limit = rng.below(102);
+            want.retain(|&(k, s)| {
+                let at = key::encode(&[k], SequenceNumber(s), ValueType::Value);
+                !spans.iter().any(|t| {
+                    (s + 1..=limit).contains(&t.sequence.0)
+                        && key::compare(&cmp, &t.start, &at).is_le()
+                        && key::compare(&cmp, &at, &t.end).is_lt()
+                })
+            });
+            want.sort_by_key(|&(k, s)| (k, u64::MAX - s));
+            let mut it = sources.merged(limit);
+            for _ in 0..20 {
+                let mut i = seek(&mut it, &want, &mut rng);
+                for _ in 0..30 {
+                    let expected = usize::try_from(i).ok().and_then(|i| want.get(i)).copied();
+                    assert_eq!(at(&it), expected, "seed {seed}, limit {limit}");
+                    if expected.is_none() {
+                        break;
+                    }
+                    if rng.one_in(3) {
+                        it.prev();
+                        i -= 1;
+                    } else {
+                        it.next();
+                        i += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_newer_tombstone_is_jumped_over_not_walked_through() {
+        let mut sources = Sources::new();
+        let old: Vec<(u8, u64)> = (0..=255).map(|k| (k, 1)).collect();
+        sources.add(&[(200, 9)], vec![span(5, 250, 8)]);
+        sources.add(&old, Vec::new());
+        let mut it = sources.merged(10);
+        it.seek_to_first();
+        for k in [0, 1, 2, 3, 4] {
+            assert_eq!(at(&it), Some((k, 1)));
+            it.next();
+        }
+        assert_eq!(at(&it), Some((200, 9)));
+        it.next();
+        assert_eq!(at(&it), Some((250, 1)));
+        it.prev();
+        assert_eq!(at(&it), Some((200, 9)));
+        it.prev();
+        assert_eq!(at(&it), Some((4, 1)));
+        it.seek(&key::encode(&[90], SequenceNumber(10), ValueType::FOR_SEEK));
+        assert_eq!(at(&it), Some((200, 9)));
+        let steps = sources.steps.load(Atomic::Relaxed);
+        assert!(steps < 50, "{steps}");
+    }
+}
