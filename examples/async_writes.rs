@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ironstone::listener::FlushJobInfo;
 use ironstone::{
-    Db, EventListener, HistogramKind, Options, Result, Statistics, Ticker, WriteBatch, WriteOptions,
+    Db, EventListener, HistogramKind, Options, Result, Statistics, Ticker, WriteBatch,
 };
 
 /// Says which tables flushes made.
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
     for i in 0..10_000u64 {
         let mut batch = WriteBatch::new();
         batch.put(i.to_be_bytes(), [b'v'; 100])?;
-        let write = db.write_async(&WriteOptions::default(), batch)?;
+        let write = db.write_async(batch)?;
         // Many writes share one write of the device. The callback runs on a thread of the database's.
         let told = Arc::clone(&confirmed);
         write.durable.on_ready(move |result| {

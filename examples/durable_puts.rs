@@ -24,7 +24,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ironstone::{Db, Error, Options, ReadOptions, Result, WriteBatch, WriteOptions};
+use ironstone::{Db, Error, Options, Result, WriteBatch, WriteOptions};
 
 /// Key and value together are 100 bytes.
 const KEY_BYTES: usize = 16;
@@ -102,7 +102,7 @@ fn one_by_one(db: &Db, num: u64) -> Result<()> {
     let mut round = Round::new("1 thread, single puts", num, 1);
     let family = db.default_column_family();
     for i in 0..num {
-        round.measure(|| db.put_opt(&SYNCED, &family, key('a', i), value(i)))?;
+        round.measure(|| db.cf(&family).with(&SYNCED).put(key('a', i), value(i)))?;
     }
     round.print();
     Ok(())
@@ -116,7 +116,7 @@ fn in_batches(db: &Db, num: u64) -> Result<()> {
         for i in start..num.min(start + BATCH) {
             batch.put(key('b', i), value(i))?;
         }
-        round.measure(|| db.write_opt(&SYNCED, batch))?;
+        round.measure(|| db.with(&SYNCED).write(&mut batch))?;
     }
     round.print();
     Ok(())
@@ -135,7 +135,7 @@ fn from_threads(db: &Db, num: u64, threads: u64) -> Result<()> {
                 return Ok(());
             }
             let start = Instant::now();
-            db.put_opt(&SYNCED, &family, key('c', i), value(i))?;
+            db.cf(&family).with(&SYNCED).put(key('c', i), value(i))?;
             let took = start.elapsed();
             round.lock().expect("no writer panics").note(took);
         }
@@ -153,7 +153,7 @@ fn from_threads(db: &Db, num: u64, threads: u64) -> Result<()> {
 /// Compares every record with what was written: by iteration, which also shows that nothing else
 /// is there, and a sample by point lookups.
 fn verify(db: &Db, num: u64) -> Result<u64> {
-    let mut it = db.iterator(&ReadOptions::default());
+    let mut it = db.iterator()?;
     it.seek_to_first();
     let mut records = 0;
     for round in ['a', 'b', 'c'] {

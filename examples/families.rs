@@ -24,19 +24,21 @@ fn main() -> ironstone::Result<()> {
     // All of a batch is there after a crash, or nothing of it.
     for (user, time, text) in [("ann", 1, "hi"), ("bob", 2, "hello"), ("ann", 3, "bye")] {
         let mut batch = WriteBatch::new();
-        batch.put_cf(&messages, format!("{user}/{time:020}"), text)?;
-        batch.put_cf(&online, user, time.to_string())?;
-        db.write(batch)?;
+        batch
+            .cf(&messages)
+            .put(format!("{user}/{time:020}"), text)?;
+        batch.cf(&online).put(user, time.to_string())?;
+        db.write(&mut batch)?;
     }
 
     let read = ironstone::ReadOptions::default();
     println!("what ann wrote, the newest first:");
-    for entry in db.prefix_cf(&read, &messages, "ann/")?.rev() {
+    for entry in db.cf(&messages).with(&read).prefix("ann/")?.rev() {
         let (key, value) = entry?;
         println!("  {} = {}", key.escape_ascii(), value.escape_ascii());
     }
     println!("who is online, up to b and without c:");
-    for entry in db.range_cf(&read, &online, "a".."c")? {
+    for entry in db.cf(&online).with(&read).range("a".."c")? {
         let (key, value) = entry?;
         println!("  {} since {}", key.escape_ascii(), value.escape_ascii());
     }
@@ -46,9 +48,9 @@ fn main() -> ironstone::Result<()> {
         snapshot: Some(db.snapshot()),
         ..ironstone::ReadOptions::default()
     };
-    db.delete_cf(&online, "ann")?;
-    assert_eq!(db.get_cf(&online, "ann")?, None);
-    assert!(db.get_opt(&before, &online, "ann")?.is_some());
+    db.cf(&online).delete("ann")?;
+    assert_eq!(db.cf(&online).get("ann")?, None);
+    assert!(db.cf(&online).with(&before).get("ann")?.is_some());
 
     drop(before);
     db.close()?;

@@ -6,9 +6,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
-use ironstone::{
-    CompactRangeOptions, Db, FilterDecision, FilterValue, Options, Result, compaction_filter,
-};
+use ironstone::{Db, FilterDecision, FilterValue, Options, Result, compaction_filter};
 
 fn main() -> Result<()> {
     let dir = std::env::temp_dir().join(format!("ironstone-ttl-{}", std::process::id()));
@@ -40,12 +38,7 @@ fn main() -> Result<()> {
     db.put("note/1", "is cut behind eight bytes")?;
     db.put("note/2", "stays")?;
     db.flush()?;
-    db.compact_range_opt(
-        &CompactRangeOptions::default(),
-        &db.default_column_family(),
-        None,
-        None,
-    )?;
+    db.compact_range(None, None)?;
     for entry in db.range(..)? {
         let (key, value) = entry?;
         println!("{} = {}", key.escape_ascii(), value.escape_ascii());

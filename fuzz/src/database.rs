@@ -27,7 +27,7 @@ fn make() -> ironstone::Result<Sound> {
     for n in 0..100 {
         db.put(format!("key{n:03}"), format!("value {n}"))?;
     }
-    db.compact_range(&db.default_column_family(), None, None)?;
+    db.compact_range(None, None)?;
     db.delete_range("key010", "key020")?;
     db.put("key050", "new")?;
     db.flush()?;
@@ -137,7 +137,7 @@ pub fn database(data: &[u8]) {
     let Ok(db) = Db::open_read_only(Path::new(DIR), &options) else {
         return;
     };
-    let mut it = db.iterator(&ironstone::ReadOptions::default());
+    let mut it = db.iterator().unwrap();
     it.seek_to_first();
     for _ in 0..1000 {
         if !it.valid() {

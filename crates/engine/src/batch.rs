@@ -444,7 +444,8 @@ impl WriteBatch {
         }
     }
 
-    /// Sets a key of the default family. Errors: see [`WriteBatch::put_cf_id`].
+    /// Sets a key of the default family. Errors: `InvalidArgument` if the key is longer
+    /// than [`KEY_LEN_MAX`] or the value longer than [`VALUE_LEN_MAX`], or the batch is full.
     #[inline]
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_cf_id(0, key.as_ref(), value.as_ref())
@@ -480,36 +481,41 @@ impl WriteBatch {
     /// Sets a key of the family with the id `cf`. Errors: `InvalidArgument` if the key is longer
     /// than [`KEY_LEN_MAX`] or the value longer than [`VALUE_LEN_MAX`], or the batch is full.
     #[inline]
-    pub fn put_cf_id(&mut self, cf: u32, key: &[u8], value: &[u8]) -> Result<()> {
+    pub(crate) fn put_cf_id(&mut self, cf: u32, key: &[u8], value: &[u8]) -> Result<()> {
         self.add(Tag::Value, Tag::ColumnFamilyValue, cf, key, Some(value))
     }
 
     /// Removes a key.
     #[inline]
-    pub fn delete_cf_id(&mut self, cf: u32, key: &[u8]) -> Result<()> {
+    pub(crate) fn delete_cf_id(&mut self, cf: u32, key: &[u8]) -> Result<()> {
         self.add(Tag::Deletion, Tag::ColumnFamilyDeletion, cf, key, None)
     }
 
     /// Removes a key that was put exactly once since it was last removed.
-    pub fn single_delete_cf_id(&mut self, cf: u32, key: &[u8]) -> Result<()> {
+    pub(crate) fn single_delete_cf_id(&mut self, cf: u32, key: &[u8]) -> Result<()> {
         let long = Tag::ColumnFamilySingleDeletion;
         self.add(Tag::SingleDeletion, long, cf, key, None)
     }
 
     /// Removes the keys from `begin` (inclusive) to `end` (exclusive).
-    pub fn delete_range_cf_id(&mut self, cf: u32, begin: &[u8], end: &[u8]) -> Result<()> {
+    pub(crate) fn delete_range_cf_id(&mut self, cf: u32, begin: &[u8], end: &[u8]) -> Result<()> {
         check_len("key", end, KEY_LEN_MAX)?;
         let long = Tag::ColumnFamilyRangeDeletion;
         self.add(Tag::RangeDeletion, long, cf, begin, Some(end))
     }
 
     /// Gives the family's merge operator an operand for a key.
-    pub fn merge_cf_id(&mut self, cf: u32, key: &[u8], operand: &[u8]) -> Result<()> {
+    pub(crate) fn merge_cf_id(&mut self, cf: u32, key: &[u8], operand: &[u8]) -> Result<()> {
         self.add(Tag::Merge, Tag::ColumnFamilyMerge, cf, key, Some(operand))
     }
 
     /// Sets a key to a wide-column entity.
-    pub fn put_entity_cf_id(&mut self, cf: u32, key: &[u8], columns: &WideColumns) -> Result<()> {
+    pub(crate) fn put_entity_cf_id(
+        &mut self,
+        cf: u32,
+        key: &[u8],
+        columns: &WideColumns,
+    ) -> Result<()> {
         let long = Tag::ColumnFamilyWideColumnEntity;
         let entity = columns.encode()?;
         self.add(Tag::WideColumnEntity, long, cf, key, Some(&entity))

@@ -16,12 +16,14 @@
 //! let mut batch = WriteBatch::new();
 //! batch.put(b"apple", b"red")?;
 //! batch.put(b"banana", b"yellow")?;
-//! db.write_opt(&WriteOptions { sync: true, ..Default::default() }, batch)?; // durable now
+//! let sync = WriteOptions { sync: true, ..Default::default() };
+//! db.with(&sync).write(&mut batch)?; // durable now
 //! assert_eq!(db.get(b"apple")?.as_deref(), Some(&b"red"[..]));
 //!
-//! let mut it = db.iterator(&ReadOptions::default());
-//! it.seek(b"b");
-//! assert_eq!((it.key(), it.value()), (&b"banana"[..], &b"yellow"[..]));
+//! for item in db.range("b"..)? {
+//!     let (key, value) = item?;
+//!     assert_eq!((&key[..], &value[..]), (&b"banana"[..], &b"yellow"[..]));
+//! }
 //! # Ok(())
 //! # }
 //! ```
@@ -96,9 +98,10 @@ pub use base::stats::{Histogram, HistogramKind, Statistics, StatsLevel, Ticker};
 pub use base::values::entity::WideColumns;
 pub use base::{Comparator, Error, ErrorKind, FileNumber, Result, SliceTransform};
 pub use batch::WriteBatch;
+pub use db::cf::{CallOptions, Cf};
 pub use db::sizes::{OpenRange, Range, SizeApproximationOptions};
-pub use db::ttl::{DbWithTtl, TtlIterator};
-pub use db::{ColumnFamily, Db};
+pub use db::ttl::{DbWithTtl, TtlCf, TtlIterator};
+pub use db::{BatchCf, ColumnFamily, Db};
 pub use ingest::sst_file_writer::{ExternalSstFileInfo, SstFileWriter};
 pub use ingest::{IngestExternalFileArg, IngestExternalFileOptions};
 pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};

@@ -134,7 +134,7 @@ fn write(queue: &Queue, led: &Memory, written: &base::sync::atomic::AtomicU64) {
         checked: Epoch::default(),
     };
     match queue.enter(request, |_| Ok(())) {
-        Turn::Done(result) => assert!(result.is_ok()),
+        Turn::Done(_, result) => assert!(result.is_ok()),
         Turn::Lead(lead, guard) => {
             led.written();
             let followers = queue.followers(&lead, 1 << 20);

@@ -70,7 +70,7 @@ fn write(queue: &Queue, leading: &AtomicU64, written: &AtomicU64, rng: &mut Rng,
     };
     let no_slowdown = rng.one_in(3);
     let (request, mut lead) = match queue.enter(request(n, no_slowdown), insert) {
-        Turn::Done(result) => {
+        Turn::Done(_, result) => {
             assert!(result.is_ok() || no_slowdown);
             return result.is_ok();
         }
@@ -301,5 +301,5 @@ fn commit_one<F: Fn(Step, u64) -> Result<()>>(env: &TestEnv<F>, rng: &mut Rng) -
         plan: Plan::new(&options, false),
         checked: Epoch::default(),
     };
-    env.writes.commit(env, request)
+    env.writes.commit(env, request).1
 }

@@ -1,7 +1,7 @@
 //! Options of a write and of a flush. Names and defaults are RocksDB's.
 
 /// Options of a write.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
     /// Whether the write returns only after it is durable.
     pub sync: bool,
@@ -14,7 +14,7 @@ pub struct WriteOptions {
 }
 
 /// Options of a manual flush.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushOptions {
     /// Whether the call waits for the end of the flush.
     pub wait: bool,

@@ -32,11 +32,11 @@ impl Shaped {
             match record? {
                 Record::Put { cf, key, value } => {
                     if self.shape == Shape::Points && cf == default {
-                        points.put_cf_id(cf, key, value)?;
+                        points.cf_id(cf).put(key, value)?;
                     }
-                    one.put_cf_id(cf, key, value)?;
+                    one.cf_id(cf).put(key, value)?;
                 }
-                Record::Delete { cf, key } => one.delete_cf_id(cf, key)?,
+                Record::Delete { cf, key } => one.cf_id(cf).delete(key)?,
                 _ => continue,
             }
             out.push(one);

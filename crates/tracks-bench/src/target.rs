@@ -99,7 +99,7 @@ impl Opened {
         let found = match &self.inside {
             Inside::Ironstone(db) => {
                 let family = db.column_family(family.name());
-                family.and_then(|family| db.property_cf(&family, name))
+                family.and_then(|family| db.cf(&family).property(name))
             }
             Inside::Rocks(rocks) => {
                 let db = rocks.db();
@@ -117,7 +117,7 @@ impl Opened {
                 Inside::Ironstone(db) => {
                     let family = db.column_family(family.name());
                     let family = family.ok_or_else(|| Error::not_found("no such family"))?;
-                    db.compact_range(&family, None, None)?;
+                    db.cf(&family).compact_range(None, None)?;
                 }
                 Inside::Rocks(rocks) => {
                     let db = rocks.db();

@@ -241,7 +241,7 @@ impl Seeds {
         for n in 0..20 {
             let mut batch = WriteBatch::new();
             batch.put(format!("key{n}"), "value")?;
-            db.write_opt(&synced, batch)?;
+            db.with(&synced).write(&mut batch)?;
         }
         db.flush()?;
         db.put("k", "v")?;

@@ -12,6 +12,7 @@ use table::{InternalIterator, Reader};
 use crate::backup::checkpoint::in_new_dir;
 use crate::backup::live_files::{self, LiveFileMetaData, NoDeletions};
 use crate::catalog::family::Family;
+use crate::db::cf::Cf;
 use crate::db::{ColumnFamily, Db, families, maintenance};
 use crate::shared::Shared;
 use crate::shared::change::Logged;
@@ -37,19 +38,18 @@ pub struct ImportColumnFamilyOptions {
     pub move_files: bool,
 }
 
-/// Export and import of a column family.
-impl Db {
-    /// Flushes the column family and hard-links its tables into the new directory `dir`; on another file system
-    /// they are copied. An import needs the returned metadata.
-    pub fn export_column_family(
-        &self,
-        family: &ColumnFamily,
-        dir: impl AsRef<Path>,
-    ) -> Result<ExportImportFilesMetaData> {
-        self.shared.check_handle(&family.0)?;
-        export(&self.shared, &family.0, dir.as_ref())
+/// Export of a column family.
+impl Cf<'_> {
+    /// Flushes the family and hard-links its tables into the new directory `dir`; on another file system they are
+    /// copied. An import needs the returned metadata.
+    pub fn export(&self, dir: impl AsRef<Path>) -> Result<ExportImportFilesMetaData> {
+        self.check()?;
+        export(self.shared, self.family, dir.as_ref())
     }
+}
 
+/// Import of a column family.
+impl Db {
     /// Creates a column family from the files of an export. Errors: a family with this name exists; a file is
     /// missing, changed or damaged; the comparators differ.
     pub fn create_column_family_with_import(

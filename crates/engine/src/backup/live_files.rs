@@ -12,7 +12,8 @@ use base::sync::PoisonError;
 use base::{Error, FileNumber, Result};
 
 use crate::catalog::family::Family;
-use crate::db::{ColumnFamily, Db, maintenance};
+use crate::db::cf::Cf;
+use crate::db::{Db, maintenance};
 use crate::shared::Shared;
 use crate::shared::persist::options_text;
 use crate::wal::WalFileKind;
@@ -186,14 +187,13 @@ impl Db {
             .flat_map(|level| level.files)
             .collect()
     }
+}
 
-    /// The levels of a column family and their tables.
-    pub fn get_column_family_metadata(
-        &self,
-        family: &ColumnFamily,
-    ) -> Result<ColumnFamilyMetaData> {
-        self.shared.check_handle(&family.0)?;
-        Ok(family_metadata(&family.0))
+impl Cf<'_> {
+    /// The levels of the family and their tables.
+    pub fn get_column_family_metadata(&self) -> Result<ColumnFamilyMetaData> {
+        self.check()?;
+        Ok(family_metadata(self.family))
     }
 }
 

@@ -2,24 +2,15 @@
 
 use std::sync::Arc;
 
-use base::{Error, Result};
+use base::Result;
 
-use super::queue::{Follower, Request};
+use super::queue::{Follower, Followers, Request};
 use crate::batch::WriteBatch;
 
-/// What one leader writes: its own batch, and those that it carries. When it is dropped, followers that
-/// have no result yet get an error.
+/// What one leader writes: its own batch, and those that it carries.
 pub(crate) struct Group {
     pub(crate) lead: Request,
-    pub(crate) followers: Vec<Arc<Follower>>,
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if !self.followers.is_empty() {
-            self.finish(&Err(Error::aborted("the writer of the group panicked")));
-        }
-    }
+    pub(crate) followers: Followers,
 }
 
 impl Group {
@@ -55,15 +46,13 @@ impl Group {
             next += u64::from(batch.count());
         };
         number(&mut self.lead.batch);
-        for f in &self.followers {
+        for f in self.followers.iter() {
             f.with_batch(&mut number);
         }
     }
 
     /// Gives the followers the result.
     pub(crate) fn finish(&mut self, result: &Result<()>) {
-        for f in self.followers.drain(..) {
-            f.finish(result.clone());
-        }
+        self.followers.finish(result);
     }
 }

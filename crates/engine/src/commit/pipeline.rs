@@ -45,7 +45,7 @@ use base::{Error, ErrorKind, Result};
 
 use super::Writes;
 use super::group::Group;
-use super::order::Ticket;
+use super::order::{Inside, Ticket};
 use super::plan::Patience;
 use super::queue::{Lead, Parallel, Queue, Request, Turn};
 use crate::batch::WriteBatch;
@@ -131,8 +131,12 @@ pub(crate) trait CommitEnv {
 }
 
 impl Writes {
-    /// Commits a batch, as a leader or behind one. Returns the batch's last sequence number.
-    pub(crate) fn commit<E: CommitEnv>(&self, env: &E, request: Request) -> Result<u64> {
+    /// Commits a batch, as a leader or behind one. Returns the request, and the batch's last sequence number.
+    pub(crate) fn commit<E: CommitEnv>(
+        &self,
+        env: &E,
+        request: Request,
+    ) -> (Option<Request>, Result<u64>) {
         let queue = if request.plan.waits_for_device() {
             &self.synced
         } else {
@@ -144,11 +148,14 @@ impl Writes {
         let turn = queue.enter(request, |batch| env.insert(batch));
         perf::stop(PerfCounter::WriteThreadWaitNanos, clock, whole);
         let written = match turn {
-            Turn::Done(result) => {
+            Turn::Done(request, result) => {
                 env.count(Ticker::WriteDoneByOther, 1);
-                result
+                (request, result)
             }
-            Turn::Lead(request, lead) => self.lead(env, queue, lead, request),
+            Turn::Lead(request, lead) => {
+                let (request, result) = self.lead(env, queue, lead, request);
+                (Some(request), result)
+            }
         };
         if let Some(whole) = whole {
             let taken = clock.monotonic_nanos().saturating_sub(whole);
@@ -164,17 +171,11 @@ impl Writes {
         queue: &Queue,
         mut lead: Lead<'_>,
         request: Request,
-    ) -> Result<u64> {
-        let plan = request.plan;
-        let delayed = perf::start(env.clock());
-        env.admit(&lead, &request)?;
-        perf::stop(PerfCounter::WriteDelayTime, env.clock(), delayed);
-        if plan.waits_for_device() {
-            env.wait_for_slot()?;
-        }
-        let _inside = at_the_gate(&lead, plan.patience, |p| self.order.enter(p))?;
-        // From here on families are neither made nor dropped.
-        env.check_again(&request)?;
+    ) -> (Request, Result<u64>) {
+        let _inside = match self.pass_the_gate(env, &lead, &request) {
+            Ok(inside) => inside,
+            Err(e) => return (request, Err(e)),
+        };
         let followers = queue.followers(&request, env.settings().max_group_bytes);
         let mut group = Group {
             lead: request,
@@ -185,7 +186,27 @@ impl Writes {
         env.count(Ticker::WriteDoneBySelf, 1);
         lead.hand_over();
         group.finish(&result);
-        result.map(|()| group.lead.batch.last_sequence())
+        let last = result.map(|()| group.lead.batch.last_sequence());
+        (group.lead, last)
+    }
+
+    /// Waits for room, for the log and at the gate. While the result lives, families are neither made nor dropped.
+    #[inline]
+    fn pass_the_gate<E: CommitEnv>(
+        &self,
+        env: &E,
+        lead: &Lead<'_>,
+        request: &Request,
+    ) -> Result<Inside<'_>> {
+        let delayed = perf::start(env.clock());
+        env.admit(lead, request)?;
+        perf::stop(PerfCounter::WriteDelayTime, env.clock(), delayed);
+        if request.plan.waits_for_device() {
+            env.wait_for_slot()?;
+        }
+        let inside = at_the_gate(lead, request.plan.patience, |p| self.order.enter(p))?;
+        env.check_again(request)?;
+        Ok(inside)
     }
 
     fn write_group<E: CommitEnv>(

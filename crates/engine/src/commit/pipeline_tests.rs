@@ -44,7 +44,7 @@ fn commit<F: Fn(Step, u64) -> Result<()>>(
     options: &WriteOptions,
     records: u64,
 ) -> Result<u64> {
-    env.writes.commit(env, request(options, records))
+    env.writes.commit(env, request(options, records)).1
 }
 
 /// Waits until something is so that another thread does.

@@ -38,8 +38,8 @@ pub(crate) struct Request {
 pub(crate) enum Turn<'a> {
     /// Lead: nobody else does until the [`Lead`] is given up.
     Lead(Request, Lead<'a>),
-    /// Nothing: a leader did it all. The last sequence number of the batch.
-    Done(Result<u64>),
+    /// Nothing: a leader did it all. What the writer brought, and the last sequence number of its batch.
+    Done(Option<Request>, Result<u64>),
 }
 
 const WAITING: u32 = 0;
@@ -93,6 +93,11 @@ impl Follower {
         }
     }
 
+    fn take_request(&self) -> Option<Request> {
+        let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        request.take()
+    }
+
     /// Runs `f` on the request; `None` if the follower has none any more.
     pub(super) fn with_request<T>(&self, f: impl FnOnce(&mut Request) -> T) -> Option<T> {
         let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,6 +120,39 @@ impl Follower {
     pub(crate) fn finish(&self, result: Result<()>) {
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         self.tell(DONE);
+    }
+}
+
+/// The writers that a leader carries. When it is dropped, those that have no result yet get an error.
+pub(crate) struct Followers(Vec<Arc<Follower>>);
+
+impl Followers {
+    /// Takes those out for which `stays` is false.
+    pub(super) fn retain(&mut self, stays: impl FnMut(&Arc<Follower>) -> bool) {
+        self.0.retain(stays);
+    }
+
+    /// Gives all of them the result.
+    pub(super) fn finish(&mut self, result: &Result<()>) {
+        for f in self.0.drain(..) {
+            f.finish(result.clone());
+        }
+    }
+}
+
+impl Deref for Followers {
+    type Target = [Arc<Follower>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for Followers {
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            self.finish(&Err(Error::aborted("the writer of the group panicked")));
+        }
     }
 }
 
@@ -315,7 +353,8 @@ impl Queue {
             if let Some((e, patience)) = &waiting.held
                 && request.plan.patience <= *patience
             {
-                return Turn::Done(Err(e.clone()));
+                let e = e.clone();
+                return Turn::Done(Some(request), Err(e));
             }
             let me = Arc::new(Follower {
                 request: ranked(locks::WRITER, Some(request)),
@@ -337,26 +376,27 @@ impl Queue {
         }
         if signal == LEAD {
             let lead = self.lead();
-            let mut request = me.request.lock().unwrap_or_else(PoisonError::into_inner);
-            let request = request.take().expect("a new leader still has its batch");
+            let request = me.take_request();
+            let request = request.expect("a new leader still has its batch");
             return Turn::Lead(request, lead);
         }
-        let last = me.with_batch(|b| b.last_sequence()).unwrap_or(0);
+        let request = me.take_request();
+        let last = request.as_ref().map_or(0, |r| r.batch.last_sequence());
         let mut outcome = me.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = outcome.take().expect("a finished follower has an outcome");
-        Turn::Done(outcome.map(|()| last))
+        Turn::Done(request, outcome.map(|()| last))
     }
 
     /// The followers whose batches the leader carries along: from the front of the queue, as long
     /// as they fit the plan and the group stays under `max_bytes`.
-    pub(crate) fn followers(&self, lead: &Request, max_bytes: usize) -> Vec<Arc<Follower>> {
+    pub(crate) fn followers(&self, lead: &Request, max_bytes: usize) -> Followers {
         // Whoever queues in this moment is in the next group.
         if self.lead.load(Ordering::Relaxed) & QUEUED == 0 {
-            return Vec::new();
+            return Followers(Vec::new());
         }
         let mut waiting = self.lock();
         if waiting.followers.is_empty() {
-            return Vec::new();
+            return Followers(Vec::new());
         }
         let mut group = Vec::new();
         let mut bytes = lead.batch.data().len();
@@ -392,7 +432,7 @@ impl Queue {
             }
             group.extend(waiting.followers.remove(at));
         }
-        group
+        Followers(group)
     }
 
     /// See [`Lead::hold`].

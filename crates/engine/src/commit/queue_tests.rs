@@ -19,7 +19,7 @@ fn request(n: u64) -> Request {
 /// Writes as the pipeline does, and returns how often this thread led.
 fn write(queue: &Queue, led: &AtomicBool, written: &AtomicU64, hand_over_early: bool) -> u64 {
     match queue.enter(request(1), |_| Ok(())) {
-        Turn::Done(result) => {
+        Turn::Done(_, result) => {
             result.unwrap();
             0
         }

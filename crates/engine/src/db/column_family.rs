@@ -47,55 +47,78 @@ impl std::fmt::Debug for ColumnFamily {
     }
 }
 
-/// Records addressed to a column family by its handle.
+/// A batch at one column family, to which the records are added: see [`WriteBatch::cf`].
+#[derive(Debug)]
+pub struct BatchCf<'a> {
+    batch: &'a mut WriteBatch,
+    family: u32,
+}
+
 impl WriteBatch {
-    /// Sets `key` in a column family. Errors: the key or value is too long for the format.
-    pub fn put_cf(
-        &mut self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.put_cf_id(family.id(), key.as_ref(), value.as_ref())
+    /// The batch at one column family: `batch.cf(&users).put("7", "Ada")?`.
+    ///
+    /// ```
+    /// # use ironstone::{ColumnFamilyOptions, Db, Options, WriteBatch};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let mut options = Options::default();
+    /// # options.db.create_if_missing = true;
+    /// # let db = Db::open(dir.path(), &options)?;
+    /// let users = db.create_column_family("users", &ColumnFamilyOptions::default())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put("last", "7")?;
+    /// batch.cf(&users).put("7", "Ada")?;
+    /// db.write(&mut batch)?;
+    /// # Ok::<(), ironstone::Error>(())
+    /// ```
+    pub fn cf(&mut self, family: &ColumnFamily) -> BatchCf<'_> {
+        BatchCf {
+            family: family.id(),
+            batch: self,
+        }
     }
 
-    /// Removes `key` from a column family.
-    pub fn delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
-        self.delete_cf_id(family.id(), key.as_ref())
+    /// The batch at the column family with this id, as [`ColumnFamily::id`] gives it and the records of a batch have it.
+    /// Whether there is such a family is checked when the batch is written.
+    pub fn cf_id(&mut self, family: u32) -> BatchCf<'_> {
+        BatchCf {
+            batch: self,
+            family,
+        }
+    }
+}
+
+impl BatchCf<'_> {
+    /// Sets `key`. Errors: the key or value is too long for the format.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.batch
+            .put_cf_id(self.family, key.as_ref(), value.as_ref())
     }
 
-    /// Removes the keys of a column family from `begin` up to, but not including, `end`.
-    pub fn delete_range_cf(
-        &mut self,
-        family: &ColumnFamily,
-        begin: impl AsRef<[u8]>,
-        end: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.delete_range_cf_id(family.id(), begin.as_ref(), end.as_ref())
+    /// Removes `key`.
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.batch.delete_cf_id(self.family, key.as_ref())
     }
 
-    /// Removes `key` from a column family. It must have been put exactly once since it was last removed.
-    pub fn single_delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
-        self.single_delete_cf_id(family.id(), key.as_ref())
+    /// Removes the keys from `begin` up to, but not including, `end`.
+    pub fn delete_range(&mut self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        self.batch
+            .delete_range_cf_id(self.family, begin.as_ref(), end.as_ref())
     }
 
-    /// Writes a merge operand for `key` in a column family.
-    pub fn merge_cf(
-        &mut self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        operand: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.merge_cf_id(family.id(), key.as_ref(), operand.as_ref())
+    /// Removes `key`. It must have been put exactly once since it was last removed.
+    pub fn single_delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.batch.single_delete_cf_id(self.family, key.as_ref())
     }
 
-    /// Sets `key` in a column family to a wide-column entity.
-    pub fn put_entity_cf(
-        &mut self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        columns: &WideColumns,
-    ) -> Result<()> {
-        self.put_entity_cf_id(family.id(), key.as_ref(), columns)
+    /// Writes a merge operand for `key`.
+    pub fn merge(&mut self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.batch
+            .merge_cf_id(self.family, key.as_ref(), operand.as_ref())
+    }
+
+    /// Sets `key` to a wide-column entity.
+    pub fn put_entity(&mut self, key: impl AsRef<[u8]>, columns: &WideColumns) -> Result<()> {
+        self.batch
+            .put_entity_cf_id(self.family, key.as_ref(), columns)
     }
 }

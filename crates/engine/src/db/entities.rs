@@ -2,12 +2,11 @@
 
 use base::Result;
 
-use super::{ColumnFamily, Db};
-use crate::batch::WriteBatch;
+use super::Db;
+use super::cf::{Cf, read_sequence};
 use crate::read::get;
-use crate::read::options::ReadOptions;
 use base::values::entity::WideColumns;
-use options::WriteOptions;
+
 /// Wide-column entities: values with named columns. A plain read returns the default column, whose name is empty. A
 /// plain value is an entity with only that column.
 ///
@@ -22,64 +21,32 @@ use options::WriteOptions;
 /// assert_eq!(db.get_entity("1")?.unwrap().get(b"born"), Some(&b"1815"[..]));
 /// # Ok::<(), ironstone::Error>(())
 /// ```
-impl Db {
-    /// Sets `key` in the default column family to an entity.
+impl Cf<'_> {
+    /// Sets `key` to an entity.
     pub fn put_entity(&self, key: impl AsRef<[u8]>, columns: &WideColumns) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.put_entity(key, columns)?;
-        self.write(batch)
+        self.one(|batch, id| batch.put_entity_cf_id(id, key.as_ref(), columns))
     }
 
-    /// [`Db::put_entity`] in a column family.
-    pub fn put_entity_cf(
-        &self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        columns: &WideColumns,
-    ) -> Result<()> {
-        self.put_entity_opt(&WriteOptions::default(), family, key, columns)
-    }
-
-    /// [`Db::put_entity_cf`] with options.
-    pub fn put_entity_opt(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        columns: &WideColumns,
-    ) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        let mut batch = WriteBatch::new();
-        batch.put_entity_cf(family, key, columns)?;
-        self.write_opt(options, batch)
-    }
-
-    /// The columns of `key` in the default column family.
+    /// The columns of `key`. Errors: as [`Cf::get`].
     pub fn get_entity(&self, key: impl AsRef<[u8]>) -> Result<Option<WideColumns>> {
-        let family = self.default_column_family();
-        self.get_entity_opt(&ReadOptions::default(), &family, key)
-    }
-
-    /// [`Db::get_entity`] from a column family.
-    pub fn get_entity_cf(
-        &self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-    ) -> Result<Option<WideColumns>> {
-        self.get_entity_opt(&ReadOptions::default(), family, key)
-    }
-
-    /// [`Db::get_entity_cf`] with options.
-    pub fn get_entity_opt(
-        &self,
-        options: &ReadOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-    ) -> Result<Option<WideColumns>> {
-        self.shared.check_handle(&family.0)?;
-        let sequence = self.read_sequence(options)?;
+        self.check()?;
+        let options = self.read_options();
+        let sequence = read_sequence(self.shared, &options)?;
         let tables = options.for_tables();
-        let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
-        get::get_entity(&self.shared, lookup.with(&self.shared, options), sequence)
+        let lookup = get::Lookup::new(self.family, &tables, key.as_ref());
+        get::get_entity(self.shared, lookup.with(self.shared, &options), sequence)
+    }
+}
+
+/// Entities of the default column family.
+impl Db {
+    /// Sets `key` to an entity: see [`Cf::put_entity`].
+    pub fn put_entity(&self, key: impl AsRef<[u8]>, columns: &WideColumns) -> Result<()> {
+        self.default_cf().put_entity(key, columns)
+    }
+
+    /// The columns of `key`: see [`Cf::get_entity`].
+    pub fn get_entity(&self, key: impl AsRef<[u8]>) -> Result<Option<WideColumns>> {
+        self.default_cf().get_entity(key)
     }
 }

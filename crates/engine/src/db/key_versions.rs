@@ -4,35 +4,39 @@ use base::{Result, key};
 use keyspan::span::before_versions;
 use table::InternalIterator;
 
-use crate::db::{ColumnFamily, Db};
+use crate::db::cf::Cf;
 use crate::read::options::ReadOptions;
 use crate::read::sources::Origin;
 
 /// Stored versions.
-impl Db {
-    /// Passes the stored versions of the keys of a column family to `visit`, in order, the newest version of a key
+impl Cf<'_> {
+    /// Passes the stored versions of the keys of the family to `visit`, in order, the newest version of a key
     /// first, until `visit` returns false: the internal key, which is the user key, then type and sequence number
     /// in 8 bytes, and the value. `begin` is inclusive, `end` exclusive; `None` is unbounded. Deletions are among
     /// the versions; what a range deletion hides is not.
     pub fn visit_key_versions(
         &self,
-        family: &ColumnFamily,
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
+        self.check()?;
         let options = ReadOptions {
             fill_cache: false,
             ..ReadOptions::default()
         };
-        let origin = Origin::new(&self.shared, family.0.view.load_full(), &family.0, &options);
+        let origin = Origin::new(
+            self.shared,
+            self.family.view.load_full(),
+            self.family,
+            &options,
+        );
         let mut it = origin.cursors(self.shared.writes.visible());
         match begin {
             Some(key) => it.seek(&before_versions(key)),
             None => it.seek_to_first(),
         }
-        let comparator = family.0.comparator();
+        let comparator = self.family.comparator();
         let inside = |internal: &[u8]| {
             let user = key::user_key(internal);
             end.is_none_or(|end| comparator.compare(user, end).is_lt())

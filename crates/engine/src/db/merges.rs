@@ -2,11 +2,11 @@
 
 use base::{Error, ErrorKind, Result};
 
-use super::{ColumnFamily, Db};
-use crate::batch::WriteBatch;
+use super::Db;
+use super::cf::{Cf, read_sequence};
 use crate::read::get;
-use crate::read::options::{ContinueCallback, GetMergeOperandsOptions, ReadOptions};
-use options::WriteOptions;
+use crate::read::options::{ContinueCallback, GetMergeOperandsOptions};
+
 /// Merging: a write that changes a value without reading it.
 ///
 /// ```
@@ -21,51 +21,22 @@ use options::WriteOptions;
 /// assert_eq!(db.get("visits")?.unwrap(), 5u64.to_le_bytes());
 /// # Ok::<(), ironstone::Error>(())
 /// ```
-impl Db {
-    /// Writes a merge operand for `key` in the default column family. Errors: `InvalidArgument` if the family has
-    /// no merge operator.
+impl Cf<'_> {
+    /// Writes a merge operand for `key`. Errors: `InvalidArgument` if the family has no merge operator.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.merge(key, operand)?;
-        self.write(batch)
+        self.one(|batch, id| batch.merge_cf_id(id, key.as_ref(), operand.as_ref()))
     }
 
-    /// [`Db::merge`] in a column family.
-    pub fn merge_cf(
-        &self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        operand: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.merge_opt(&WriteOptions::default(), family, key, operand)
-    }
-
-    /// [`Db::merge_cf`] with options.
-    pub fn merge_opt(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        operand: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        let mut batch = WriteBatch::new();
-        batch.merge_cf(family, key, operand)?;
-        self.write_opt(options, batch)
-    }
-}
-
-/// Merge operands as they were written.
-impl Db {
-    /// The merge operands of `key` in a column family, oldest first, preceded by the base value if there is one:
+    /// The merge operands of `key`, oldest first, preceded by the base value if there is one:
     /// `GetMergeOperands`. Empty if the key does not exist. Operands that a compaction has already merged are
     /// returned as one operand, or as part of the base value.
     ///
-    /// Errors: `Incomplete` if there are more than `max_operands`; `InvalidArgument` if there are operands and the
-    /// family has no merge operator.
+    /// Errors: `Incomplete` if there are more than `expected_max_number_of_operands`; `InvalidArgument` if there are operands and the
+    /// family has no merge operator; `Aborted` if `continue_cb` panics; as [`Cf::get`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
+    /// # use ironstone::GetMergeOperandsOptions;
     /// # use ironstone::merge_operators::StringAppendOperator;
     /// # let mut options = ironstone::Options::default();
     /// # options.db.create_if_missing = true;
@@ -73,38 +44,23 @@ impl Db {
     /// # let db = ironstone::Db::open(dir.path(), &options)?;
     /// db.put("k", "a")?;
     /// db.merge("k", "b")?;
-    /// let operands = db.get_merge_operands(&db.default_column_family(), "k", 10)?;
+    /// let operands = db.get_merge_operands("k", GetMergeOperandsOptions::up_to(10))?;
     /// assert_eq!(operands, [b"a", b"b"]);
     /// # Ok::<(), ironstone::Error>(())
     /// ```
     pub fn get_merge_operands(
         &self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        max_operands: usize,
-    ) -> Result<Vec<Vec<u8>>> {
-        let how = GetMergeOperandsOptions {
-            expected_max_number_of_operands: max_operands,
-            continue_cb: None,
-        };
-        self.get_merge_operands_opt(&ReadOptions::default(), family, key, how)
-    }
-
-    /// [`Db::get_merge_operands`] with options. Errors: also `Aborted` if `continue_cb` panics.
-    pub fn get_merge_operands_opt(
-        &self,
-        options: &ReadOptions,
-        family: &ColumnFamily,
         key: impl AsRef<[u8]>,
         how: GetMergeOperandsOptions<'_>,
     ) -> Result<Vec<Vec<u8>>> {
-        self.shared.check_handle(&family.0)?;
-        let sequence = self.read_sequence(options)?;
+        self.check()?;
+        let options = self.read_options();
+        let sequence = read_sequence(self.shared, &options)?;
         let tables = options.for_tables();
-        let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
-        let lookup = lookup.with(&self.shared, options);
+        let lookup = get::Lookup::new(self.family, &tables, key.as_ref());
+        let lookup = lookup.with(self.shared, &options);
         let goes_on = how.continue_cb.map(|ask| ask as ContinueCallback<'_>);
-        let found = get::merge_operands(&self.shared, lookup, sequence, goes_on)?;
+        let found = get::merge_operands(self.shared, lookup, sequence, goes_on)?;
         let max = how.expected_max_number_of_operands;
         if found.len() > max {
             let message = format!(
@@ -114,5 +70,22 @@ impl Db {
             return Err(Error::new(ErrorKind::Incomplete, message));
         }
         Ok(found)
+    }
+}
+
+/// Merging in the default column family.
+impl Db {
+    /// Writes a merge operand for `key`: see [`Cf::merge`].
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.default_cf().merge(key, operand)
+    }
+
+    /// The merge operands of `key`: see [`Cf::get_merge_operands`].
+    pub fn get_merge_operands(
+        &self,
+        key: impl AsRef<[u8]>,
+        how: GetMergeOperandsOptions<'_>,
+    ) -> Result<Vec<Vec<u8>>> {
+        self.default_cf().get_merge_operands(key, how)
     }
 }

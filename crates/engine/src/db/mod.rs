@@ -1,5 +1,6 @@
 //! The database handle. Each method is a few lines; the modules it calls do the work.
 
+pub(crate) mod cf;
 pub(crate) mod closing;
 mod column_family;
 mod entities;
@@ -26,9 +27,10 @@ use crate::catalog::family::Family;
 use crate::outbox;
 use crate::shared::Shared;
 use crate::{locks, properties};
-pub use column_family::ColumnFamily;
+pub use column_family::{BatchCf, ColumnFamily};
 use options::{ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, FlushOptions};
 
+use cf::Cf;
 use closing::Running;
 
 /// An open database. Methods may be called from any number of threads at once; dropping it
@@ -144,6 +146,63 @@ impl Db {
     }
 }
 
+/// Maintenance and information of one column family.
+impl Cf<'_> {
+    /// Flushes the memtables of the family, as [`FlushOptions`](crate::FlushOptions) say. Errors: as [`Db::flush`].
+    pub fn flush(&self) -> Result<()> {
+        self.check()?;
+        maintenance::flush(self.shared, std::slice::from_ref(self.family), &self.flush)
+    }
+
+    /// Compacts everything from `begin` to `end`, both inclusive (`None` is unbounded), and waits for it. Memtables
+    /// that overlap the range are flushed first; then the data is compacted level by level down to the lowest one.
+    /// With universal compaction all tables are merged, whatever the range.
+    ///
+    /// Errors: also `Incomplete` if it was canceled through [`CompactRangeOptions`]; `change_level` is not possible.
+    pub fn compact_range(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
+        self.check()?;
+        let default = CompactRangeOptions::default();
+        let options = self.compact_range.unwrap_or(&default);
+        maintenance::compact_range(self.shared, self.family, (begin, end), options)
+    }
+
+    /// Compacts the table files with these numbers to a level, and waits for it, as [`CompactionOptions`] say. Other
+    /// files are added where that is needed to keep old data from ending up above newer data.
+    ///
+    /// Errors: `InvalidArgument` if a file number or the level does not exist; `Aborted` if another compaction uses
+    /// one of the files.
+    pub fn compact_files(&self, files: &[u64], output_level: usize) -> Result<()> {
+        self.check()?;
+        let default = CompactionOptions::default();
+        let options = self.compact_files.unwrap_or(&default);
+        maintenance::compact_files(self.shared, self.family, files, output_level, options)
+    }
+
+    /// Marks the files that overlap the range from `begin` to `end`, both inclusive, for compaction in the
+    /// background. Files on the lowest level are not compacted.
+    pub fn suggest_compact_range(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
+        self.check()?;
+        maintenance::suggest_compact_range(self.shared, self.family, (begin, end))
+    }
+
+    /// A property of the family or of the database, by RocksDB's name, for example `rocksdb.stats` or
+    /// `rocksdb.num-files-at-level0`; `None` if the name is unknown.
+    pub fn property(&self, name: &str) -> Option<String> {
+        properties::get(self.shared, self.family, name)
+    }
+
+    /// A numeric property; `None` for any other property.
+    pub fn int_property(&self, name: &str) -> Option<u64> {
+        properties::get_int(self.shared, self.family, name)
+    }
+
+    /// A property whose value is a map, for example `rocksdb.cf-write-stall-stats`; `None` if the name is unknown
+    /// or the property is not a map.
+    pub fn map_property(&self, name: &str) -> Option<BTreeMap<String, String>> {
+        properties::get_map(self.shared, self.family, name)
+    }
+}
+
 /// Maintenance and information.
 impl Db {
     /// Flushes the memtables of all column families and waits until they are in tables.
@@ -162,66 +221,9 @@ impl Db {
         maintenance::flush(&self.shared, &all, &FlushOptions::default())
     }
 
-    /// Flushes the memtables of a column family and waits until they are in a table.
-    pub fn flush_cf(&self, family: &ColumnFamily) -> Result<()> {
-        self.flush_opt(&FlushOptions::default(), family)
-    }
-
-    /// [`Db::flush_cf`] with options.
-    pub fn flush_opt(&self, options: &FlushOptions, family: &ColumnFamily) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        maintenance::flush(&self.shared, std::slice::from_ref(&family.0), options)
-    }
-
-    /// Compacts everything from `begin` to `end`, both inclusive (`None` is unbounded), and waits for it. Memtables
-    /// that overlap the range are flushed first; then the data is compacted level by level down to the lowest one.
-    /// With universal compaction all tables are merged, whatever the range.
-    pub fn compact_range(
-        &self,
-        family: &ColumnFamily,
-        begin: Option<&[u8]>,
-        end: Option<&[u8]>,
-    ) -> Result<()> {
-        self.compact_range_opt(&CompactRangeOptions::default(), family, begin, end)
-    }
-
-    /// [`Db::compact_range`] with options. Errors: also `Incomplete` if it was canceled; `change_level` is not
-    /// possible.
-    pub fn compact_range_opt(
-        &self,
-        options: &CompactRangeOptions,
-        family: &ColumnFamily,
-        begin: Option<&[u8]>,
-        end: Option<&[u8]>,
-    ) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        maintenance::compact_range(&self.shared, &family.0, (begin, end), options)
-    }
-
-    /// Compacts the table files with these numbers to a level, and waits for it. Other files are added where that
-    /// is needed to keep old data from ending up above newer data. Errors: `InvalidArgument` if a file number or
-    /// the level does not exist; `Aborted` if another compaction uses one of the files.
-    pub fn compact_files(
-        &self,
-        options: &CompactionOptions,
-        family: &ColumnFamily,
-        files: &[u64],
-        output_level: usize,
-    ) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        maintenance::compact_files(&self.shared, &family.0, files, output_level, options)
-    }
-
-    /// Marks the files that overlap the range from `begin` to `end`, both inclusive, for compaction in the
-    /// background. Files on the lowest level are not compacted.
-    pub fn suggest_compact_range(
-        &self,
-        family: &ColumnFamily,
-        begin: Option<&[u8]>,
-        end: Option<&[u8]>,
-    ) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        maintenance::suggest_compact_range(&self.shared, &family.0, (begin, end))
+    /// Compacts a range of the default column family: see [`Cf::compact_range`].
+    pub fn compact_range(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
+        self.default_cf().compact_range(begin, end)
     }
 
     /// Starts no flush or compaction until [`Db::continue_background_work`], and waits for those that are running.
@@ -241,25 +243,14 @@ impl Db {
         maintenance::cancel_all_background_work(&self.shared, wait);
     }
 
-    /// A property of the default column family or of the database, by RocksDB's name, for example `rocksdb.stats`
-    /// or `rocksdb.num-files-at-level0`; `None` if the name is unknown.
+    /// A property of the default column family or of the database: see [`Cf::property`].
     pub fn property(&self, name: &str) -> Option<String> {
-        properties::get(&self.shared, &self.default, name)
+        self.default_cf().property(name)
     }
 
-    /// [`Db::property`] of a column family.
-    pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
-        properties::get(&self.shared, &family.0, name)
-    }
-
-    /// A numeric property of the default column family; `None` for any other property.
+    /// A numeric property of the default column family or of the database; `None` for any other property.
     pub fn int_property(&self, name: &str) -> Option<u64> {
-        properties::get_int(&self.shared, &self.default, name)
-    }
-
-    /// [`Db::int_property`] of a column family.
-    pub fn int_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<u64> {
-        properties::get_int(&self.shared, &family.0, name)
+        self.default_cf().int_property(name)
     }
 
     /// The sum of a numeric property over all column families: RocksDB's `GetAggregatedIntProperty`. A property of
@@ -269,9 +260,9 @@ impl Db {
         properties::aggregated_int(&self.shared, name)
     }
 
-    /// [`Db::map_property_cf`] of the default column family.
+    /// A property whose value is a map: see [`Cf::map_property`].
     pub fn map_property(&self, name: &str) -> Option<BTreeMap<String, String>> {
-        properties::get_map(&self.shared, &self.default, name)
+        self.default_cf().map_property(name)
     }
 
     /// Properties, compaction statistics by level, tickers and histograms, in Prometheus's text format. Properties
@@ -279,16 +270,6 @@ impl Db {
     /// histograms are included if `options.env.statistics` is set.
     pub fn metrics_text(&self) -> String {
         properties::metrics_text(&self.shared)
-    }
-
-    /// A property whose value is a map, for example `rocksdb.cf-write-stall-stats`; `None` if the name is unknown
-    /// or the property is not a map.
-    pub fn map_property_cf(
-        &self,
-        family: &ColumnFamily,
-        name: &str,
-    ) -> Option<BTreeMap<String, String>> {
-        properties::get_map(&self.shared, &family.0, name)
     }
 
     /// Waits until no flush and no compaction is running or due.

@@ -17,16 +17,17 @@ use base::sync::MutexGuard;
 use base::{Error, Result};
 
 use crate::catalog::family::Family;
-use crate::db::{ColumnFamily, Db};
+use crate::db::Db;
+use crate::db::cf::Cf;
 use crate::shared::Shared;
 use crate::shared::persist::{self, write_options_file_held};
 use crate::write::admit;
 use options::memory::Budget;
 use options::{ColumnFamilyOptions, DbOptions, text};
 
-/// Options while the database is open.
-impl Db {
-    /// Changes options of a column family, given by name and in the syntax of OPTIONS files: all of them or none.
+/// Options of one column family while the database is open.
+impl Cf<'_> {
+    /// Changes options of the family, given by name and in the syntax of OPTIONS files: all of them or none.
     /// When this returns, the options are in force, except for flushes and compactions that are already running,
     /// and are stored in a new OPTIONS file.
     ///
@@ -43,16 +44,33 @@ impl Db {
     /// # let mut options = ironstone::Options::default();
     /// # options.db.create_if_missing = true;
     /// let db = ironstone::Db::open(dir.path(), &options)?;
-    /// let family = db.default_column_family();
-    /// db.set_options(&family, &[("write_buffer_size", "128M"), ("ttl", "3600")])?;
-    /// assert_eq!(db.options(&family).cf.write_buffer_size, 128 << 20);
-    /// let e = db.set_options(&family, &[("num_levels", "5")]).unwrap_err();
+    /// db.set_options(&[("write_buffer_size", "128M"), ("ttl", "3600")])?;
+    /// assert_eq!(db.options().cf.write_buffer_size, 128 << 20);
+    /// let e = db.set_options(&[("num_levels", "5")]).unwrap_err();
     /// assert!(e.to_string().contains("Option not changeable: num_levels"));
     /// # Ok::<(), ironstone::Error>(())
     /// ```
-    pub fn set_options(&self, family: &ColumnFamily, options: &[(&str, &str)]) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        set_options(&self.shared, &family.0, options)
+    pub fn set_options(&self, options: &[(&str, &str)]) -> Result<()> {
+        self.check()?;
+        set_options(self.shared, self.family, options)
+    }
+
+    /// The current options of the family.
+    pub fn options(&self) -> ColumnFamilyOptions {
+        ColumnFamilyOptions::clone(&self.family.options())
+    }
+}
+
+/// Options while the database is open.
+impl Db {
+    /// Changes options of the default column family: see [`Cf::set_options`].
+    pub fn set_options(&self, options: &[(&str, &str)]) -> Result<()> {
+        self.default_cf().set_options(options)
+    }
+
+    /// The current options of the default column family.
+    pub fn options(&self) -> ColumnFamilyOptions {
+        self.default_cf().options()
     }
 
     /// Changes options of the whole database. Otherwise like [`Db::set_options`].
@@ -68,11 +86,6 @@ impl Db {
     /// ```
     pub fn set_db_options(&self, options: &[(&str, &str)]) -> Result<()> {
         set_db_options(self, options)
-    }
-
-    /// The current options of a column family.
-    pub fn options(&self, family: &ColumnFamily) -> ColumnFamilyOptions {
-        ColumnFamilyOptions::clone(&family.0.options())
     }
 
     /// The current options of the whole database.

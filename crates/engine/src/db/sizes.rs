@@ -9,14 +9,14 @@ use keyspan::span::before_versions;
 use memtable::Memtable;
 use table::InternalIterator;
 
-use super::{ColumnFamily, Db};
+use super::cf::Cf;
 use crate::catalog::family::Family;
 use crate::shared::Shared;
 use crate::shared::exclusive::Exclusive;
 use manifest::TableFile;
 use manifest::edit::VersionEdit;
 
-/// What [`Db::get_approximate_sizes`](crate::Db::get_approximate_sizes) counts.
+/// What [`Cf::get_approximate_sizes`] counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeApproximationOptions {
     /// Data in memtables.
@@ -42,27 +42,22 @@ impl Default for SizeApproximationOptions {
 pub type Range<'a> = (&'a [u8], &'a [u8]);
 
 /// Sizes of ranges, and tables that are dropped as a whole.
-impl Db {
-    /// The approximate number of bytes of the column family in each range. Files count with their size on disk,
+impl Cf<'_> {
+    /// The approximate number of bytes of the family in each range. Files count with their size on disk,
     /// that is, compressed.
     pub fn get_approximate_sizes(
         &self,
-        family: &ColumnFamily,
         options: &SizeApproximationOptions,
         ranges: &[Range<'_>],
     ) -> Result<Vec<u64>> {
-        self.shared.check_handle(&family.0)?;
-        approximate(&family.0, options, ranges)
+        self.check()?;
+        approximate(self.family, options, ranges)
     }
 
     /// The approximate number of entries and of bytes that the memtables have in the range.
-    pub fn get_approximate_memtable_stats(
-        &self,
-        family: &ColumnFamily,
-        range: Range<'_>,
-    ) -> Result<(u64, u64)> {
-        self.shared.check_handle(&family.0)?;
-        Ok(in_memory(&family.0, range))
+    pub fn get_approximate_memtable_stats(&self, range: Range<'_>) -> Result<(u64, u64)> {
+        self.check()?;
+        Ok(in_memory(self.family, range))
     }
 
     /// Deletes the tables whose keys all lie in one of the ranges, except those of level 0 and those that are being
@@ -71,12 +66,11 @@ impl Db {
     /// become visible.
     pub fn delete_files_in_ranges(
         &self,
-        family: &ColumnFamily,
         ranges: &[OpenRange<'_>],
         include_end: bool,
     ) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        delete_files(&self.shared, &family.0, ranges, include_end)
+        self.check()?;
+        delete_files(self.shared, self.family, ranges, include_end)
     }
 }
 

@@ -14,14 +14,14 @@ use base::clock::Clock;
 use base::merge::MergeOperator;
 use base::{Error, Result};
 
+use super::cf::{CallOptions, Cf};
+use super::{ColumnFamily, Db};
 use crate::batch::{Record, WriteBatch};
-use crate::db::{ColumnFamily, Db};
 use crate::read::iter::DbIterator;
-use crate::read::options::ReadOptions;
 use options::hooks::filter::{
     CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
 };
-use options::{ColumnFamilyOptions, Options, WriteOptions};
+use options::{ColumnFamilyOptions, Options};
 
 /// Length in bytes of the time at the end of each value.
 const TIME_LEN: usize = 4;
@@ -83,96 +83,125 @@ impl DbWithTtl {
         self.db.close()
     }
 
-    /// [`Db::put`].
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_cf(&self.db.default_column_family(), key, value)
+    /// The database at one column family: see [`Db::cf`].
+    pub fn cf<'a>(&'a self, family: &'a ColumnFamily) -> TtlCf<'a> {
+        TtlCf {
+            cf: self.db.cf(family),
+            clock: &*self.clock,
+        }
     }
 
-    /// [`Db::put_cf`].
-    pub fn put_cf(
-        &self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.put_cf(family, key, value)?;
-        self.write_opt(&WriteOptions::default(), &batch)
+    /// The database at its default column family, with options: see [`Db::with`].
+    pub fn with<'a>(&'a self, options: &'a impl CallOptions) -> TtlCf<'a> {
+        self.default_cf().with(options)
+    }
+
+    fn default_cf(&self) -> TtlCf<'_> {
+        TtlCf {
+            cf: self.db.default_cf(),
+            clock: &*self.clock,
+        }
+    }
+
+    /// [`Db::put`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.default_cf().put(key, value)
     }
 
     /// [`Db::merge`]. The operand gets the time of this call.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
-        self.merge_cf(&self.db.default_column_family(), key, operand)
-    }
-
-    /// [`Db::merge_cf`].
-    pub fn merge_cf(
-        &self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        operand: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.merge_cf(family, key, operand)?;
-        self.write_opt(&WriteOptions::default(), &batch)
+        self.default_cf().merge(key, operand)
     }
 
     /// [`Db::delete`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.db.delete(key)
+        self.default_cf().delete(key)
     }
 
-    /// [`Db::delete_cf`].
-    pub fn delete_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
-        self.db.delete_cf(family, key)
-    }
-
-    /// [`Db::write`].
+    /// [`TtlCf::write`], whatever the families of the batch.
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
-        self.write_opt(&WriteOptions::default(), batch)
-    }
-
-    /// [`Db::write_opt`]. Each value of the batch gets the time of this call. Errors: also `NotSupported` for
-    /// records other than puts, merges and deletions.
-    pub fn write_opt(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
-        self.db
-            .write_opt(options, with_time(batch, now(&*self.clock))?)
+        self.default_cf().write(batch)
     }
 
     /// [`Db::get`]. Errors: also `Corruption` if the value has no time.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        without_time(self.db.get(key)?)
+        self.default_cf().get(key)
     }
 
-    /// [`Db::get_cf`]. Errors: also `Corruption` if the value has no time.
-    pub fn get_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        without_time(self.db.get_cf(family, key)?)
+    /// [`Db::multi_get`]. Errors: also `Corruption` for a value that has no time.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
+        self.default_cf().multi_get(keys)
     }
 
-    /// [`Db::get_opt`]. Errors: also `Corruption` if the value has no time.
-    pub fn get_opt(
-        &self,
-        options: &ReadOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-    ) -> Result<Option<Vec<u8>>> {
-        without_time(self.db.get_opt(options, family, key)?)
+    /// [`Db::iterator`].
+    pub fn iterator(&self) -> Result<TtlIterator> {
+        self.default_cf().iterator()
+    }
+}
+
+/// A column family of a [`DbWithTtl`], with the options of the calls that are made through it: see [`Cf`].
+#[derive(Clone, Copy)]
+pub struct TtlCf<'a> {
+    cf: Cf<'a>,
+    clock: &'a dyn Clock,
+}
+
+impl std::fmt::Debug for TtlCf<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TtlCf({:?})", self.cf)
+    }
+}
+
+impl<'a> TtlCf<'a> {
+    /// [`Cf::with`].
+    #[must_use = "the options are those of the result"]
+    pub fn with(mut self, options: &'a impl CallOptions) -> Self {
+        self.cf = self.cf.with(options);
+        self
     }
 
-    /// [`Db::multi_get_opt`]. Errors: also `Corruption` for a value that has no time.
-    pub fn multi_get_opt<K: AsRef<[u8]>>(
-        &self,
-        options: &ReadOptions,
-        family: &ColumnFamily,
-        keys: &[K],
-    ) -> Vec<Result<Option<Vec<u8>>>> {
-        let found = self.db.multi_get_opt(options, family, keys);
+    fn one(&self, add: impl FnOnce(&mut WriteBatch, u32) -> Result<()>) -> Result<()> {
+        self.cf.check()?;
+        let mut batch = WriteBatch::new();
+        add(&mut batch, self.cf.family.id)?;
+        self.write(&batch)
+    }
+
+    /// [`Cf::put`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.one(|batch, id| batch.put_cf_id(id, key.as_ref(), value.as_ref()))
+    }
+
+    /// [`Cf::merge`]. The operand gets the time of this call.
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.one(|batch, id| batch.merge_cf_id(id, key.as_ref(), operand.as_ref()))
+    }
+
+    /// [`Cf::delete`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.cf.delete(key)
+    }
+
+    /// Applies a batch atomically. Each value of the batch gets the time of this call. Errors: also `NotSupported` for
+    /// records other than puts, merges and deletions.
+    pub fn write(&self, batch: &WriteBatch) -> Result<()> {
+        self.cf.write(&mut with_time(batch, now(self.clock))?)
+    }
+
+    /// [`Cf::get`]. Errors: also `Corruption` if the value has no time.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        without_time(self.cf.get(key)?)
+    }
+
+    /// [`Cf::multi_get`]. Errors: also `Corruption` for a value that has no time.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
+        let found = self.cf.multi_get(keys);
         found.into_iter().map(|v| without_time(v?)).collect()
     }
 
-    /// [`Db::iterator_cf`].
-    pub fn iterator_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<TtlIterator> {
-        self.db.iterator_cf(options, family).map(TtlIterator)
+    /// [`Cf::iterator`].
+    pub fn iterator(&self) -> Result<TtlIterator> {
+        self.cf.iterator().map(TtlIterator)
     }
 }
 

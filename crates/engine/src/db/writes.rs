@@ -2,113 +2,92 @@
 
 use base::Result;
 
-use super::{ColumnFamily, Db, maintenance};
+use super::cf::Cf;
+use super::{Db, maintenance};
 use crate::batch::WriteBatch;
 use crate::shared::resume;
 use crate::write::pending::{self, PendingWrite};
 use crate::write::{pipeline, submit};
-use options::WriteOptions;
-/// Writing.
-impl Db {
-    /// Sets `key` in the default column family, with default options: the write survives the end of the process,
-    /// but not a power cut. See [`WriteOptions::sync`].
+
+/// Writing. Without [`WriteOptions`](crate::WriteOptions), a write survives the end of the process, but not a power cut:
+/// see [`WriteOptions::sync`](crate::WriteOptions::sync).
+impl Cf<'_> {
+    /// A batch of one write to the family.
+    #[inline]
+    pub(super) fn one(&self, add: impl FnOnce(&mut WriteBatch, u32) -> Result<()>) -> Result<()> {
+        self.check()?;
+        let mut batch = WriteBatch::new();
+        add(&mut batch, self.family.id)?;
+        self.write(&mut batch)
+    }
+
+    /// Sets `key`.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.put(key, value)?;
-        self.write(batch)
+        self.one(|batch, id| batch.put_cf_id(id, key.as_ref(), value.as_ref()))
     }
 
-    /// [`Db::put`] to a column family.
-    pub fn put_cf(
-        &self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.put_opt(&WriteOptions::default(), family, key, value)
-    }
-
-    /// [`Db::put_cf`] with options.
-    pub fn put_opt(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        let mut batch = WriteBatch::new();
-        batch.put_cf_id(family.id(), key.as_ref(), value.as_ref())?;
-        self.write_opt(options, batch)
-    }
-
-    /// Removes `key` from the default column family. A missing key is not an error.
+    /// Removes `key`. A missing key is not an error.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.delete(key)?;
-        self.write(batch)
+        self.one(|batch, id| batch.delete_cf_id(id, key.as_ref()))
     }
 
-    /// [`Db::delete`] in a column family.
-    pub fn delete_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
-        self.delete_opt(&WriteOptions::default(), family, key)
-    }
-
-    /// [`Db::delete_cf`] with options.
-    pub fn delete_opt(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        let mut batch = WriteBatch::new();
-        batch.delete_cf_id(family.id(), key.as_ref())?;
-        self.write_opt(options, batch)
-    }
-
-    /// Removes the keys of the default column family from `begin` up to, but not including, `end`. This writes one
-    /// small record, however many keys there are.
+    /// Removes the keys from `begin` up to, but not including, `end`. This writes one small record, however many keys
+    /// there are.
     ///
     /// Errors: `InvalidArgument` if `end` comes before `begin`. An empty range is not an error.
     pub fn delete_range(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.delete_range(begin, end)?;
-        self.write(batch)
+        self.one(|batch, id| batch.delete_range_cf_id(id, begin.as_ref(), end.as_ref()))
     }
 
-    /// [`Db::delete_range`] in a column family.
-    pub fn delete_range_cf(
-        &self,
-        family: &ColumnFamily,
-        begin: impl AsRef<[u8]>,
-        end: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.delete_range_opt(&WriteOptions::default(), family, begin, end)
+    /// Removes `key`. The key must have been put exactly once since it was last removed, and must not have been merged.
+    /// The put and its removal then vanish together as soon as a compaction sees both. For other keys the visible result
+    /// is undefined. A compaction that finds a [`Db::delete`] of the key instead of a put fails; see
+    /// `enforce_single_del_contracts`.
+    pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.one(|batch, id| batch.single_delete_cf_id(id, key.as_ref()))
     }
 
-    /// [`Db::delete_range_cf`] with options.
-    pub fn delete_range_opt(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        begin: impl AsRef<[u8]>,
-        end: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        let mut batch = WriteBatch::new();
-        batch.delete_range_cf_id(family.id(), begin.as_ref(), end.as_ref())?;
-        self.write_opt(options, batch)
+    /// Applies a batch atomically: after a crash, either all of it or none of it is there. The batch names its families
+    /// itself: that of `self` plays no part. It stays as it is, after an error too, so that it can be written again, or
+    /// [cleared](WriteBatch::clear) and filled anew without an allocation. Only a panic on the way, of a file system for
+    /// example, leaves it empty.
+    pub fn write(&self, batch: &mut WriteBatch) -> Result<()> {
+        pipeline::write(self.shared, &self.write, batch)
     }
 
-    /// Applies a batch atomically: after a crash, either all of it or none of it is there.
-    pub fn write(&self, batch: WriteBatch) -> Result<()> {
-        self.write_opt(&WriteOptions::default(), batch)
+    /// Writes a batch without waiting for the device: see [`Db::write_async`]. [`WriteOptions::sync`] has no effect.
+    ///
+    /// [`WriteOptions::sync`]: crate::WriteOptions::sync
+    pub fn write_async(&self, batch: WriteBatch) -> Result<PendingWrite> {
+        pending::write(self.shared, &self.write, batch)
+    }
+}
+
+/// Writing to the default column family, with default options. [`Db::cf`] and [`Db::with`] write elsewhere and otherwise.
+impl Db {
+    /// Sets `key`: see [`Cf::put`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.default_cf().put(key, value)
     }
 
-    /// [`Db::write`] with options.
-    pub fn write_opt(&self, options: &WriteOptions, batch: WriteBatch) -> Result<()> {
-        pipeline::write(&self.shared, options, batch)
+    /// Removes `key`: see [`Cf::delete`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.default_cf().delete(key)
+    }
+
+    /// Removes the keys from `begin` up to, but not including, `end`: see [`Cf::delete_range`].
+    pub fn delete_range(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        self.default_cf().delete_range(begin, end)
+    }
+
+    /// Removes a `key` that was put once: see [`Cf::single_delete`].
+    pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.default_cf().single_delete(key)
+    }
+
+    /// Applies a batch atomically, whatever its families: see [`Cf::write`].
+    pub fn write(&self, batch: &mut WriteBatch) -> Result<()> {
+        self.default_cf().write(batch)
     }
 
     /// Hands the log records buffered in the process to the operating system and, with `sync`, to the device. With
@@ -123,44 +102,13 @@ impl Db {
     }
 }
 
-/// Removing keys that were put once.
-impl Db {
-    /// Removes `key` from the default column family. The key must have been put exactly once since it was last
-    /// removed, and must not have been merged. The put and its removal then vanish together as soon as a compaction
-    /// sees both. For other keys the visible result is undefined. A compaction that finds a [`Db::delete`] of the
-    /// key instead of a put fails; see `enforce_single_del_contracts`.
-    pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.single_delete(key)?;
-        self.write(batch)
-    }
-
-    /// [`Db::single_delete`] in a column family.
-    pub fn single_delete_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
-        self.single_delete_opt(&WriteOptions::default(), family, key)
-    }
-
-    /// [`Db::single_delete_cf`] with options.
-    pub fn single_delete_opt(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.shared.check_handle(&family.0)?;
-        let mut batch = WriteBatch::new();
-        batch.single_delete_cf(family, key)?;
-        self.write_opt(options, batch)
-    }
-}
-
 /// Writing without waiting for durability.
 impl Db {
     /// Writes a batch without waiting for the device. The result reports when the write is visible and when it is
     /// durable: through a future that any runtime can poll, a callback, or a blocking wait. Many such writes share
-    /// one write to the device. `options.sync` has no effect.
+    /// one write to the device.
     ///
-    /// Like any write, the call waits for room in the memtables (unless `no_slowdown` is set), and while other
+    /// Like any write, the call waits for room in the memtables (unless [`WriteOptions::no_slowdown`](crate::WriteOptions::no_slowdown) is set), and while other
     /// groups are being logged.
     ///
     /// ```
@@ -170,15 +118,15 @@ impl Db {
     /// # let db = ironstone::Db::open(dir.path(), &options)?;
     /// let mut batch = ironstone::WriteBatch::new();
     /// batch.put(b"key", b"value")?;
-    /// let write = db.write_async(&ironstone::WriteOptions::default(), batch)?;
+    /// let write = db.write_async(batch)?;
     /// write.applied.wait()?;                 // or `.await`
     /// assert!(db.get(b"key")?.is_some());
     /// write.durable.wait()?;
     /// assert!(db.durable_seq() >= write.seq);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn write_async(&self, options: &WriteOptions, batch: WriteBatch) -> Result<PendingWrite> {
-        pending::write(&self.shared, options, batch)
+    pub fn write_async(&self, batch: WriteBatch) -> Result<PendingWrite> {
+        self.default_cf().write_async(batch)
     }
 
     /// The sequence number up to which every logged write survives a power cut. Writes with `disable_wal` are not

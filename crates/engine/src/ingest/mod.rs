@@ -27,6 +27,7 @@ use io::NewNames;
 
 use crate::catalog::family::Family;
 use crate::catalog::job_stats::Incoming as Added;
+use crate::db::cf::Cf;
 use crate::db::{ColumnFamily, Db, maintenance};
 use crate::info::log::Event;
 use crate::shared::Shared;
@@ -131,32 +132,36 @@ struct Committed {
 }
 
 /// Bulk loading.
-impl Db {
-    /// Adds files written by an [`SstFileWriter`](crate::SstFileWriter) to the default column family, as one atomic
-    /// write that is newer than all existing data.
+impl Cf<'_> {
+    /// Adds files written by an [`SstFileWriter`](crate::SstFileWriter) to the family, as one atomic write that is newer
+    /// than all existing data.
     ///
     /// Errors: a file is damaged, is empty, or was not made by an `SstFileWriter` of Ironstone or RocksDB; it was
-    /// written with another comparator or for another column family; the options forbid it. An error leaves the database unchanged.
+    /// written with another comparator or for another column family; the options forbid it. An error leaves the
+    /// database unchanged.
     pub fn ingest_external_file(
         &self,
         files: &[impl AsRef<Path>],
         options: &IngestExternalFileOptions,
     ) -> Result<()> {
-        self.ingest_external_file_cf(&self.default_column_family(), files, options)
+        let arg = IngestExternalFileArg {
+            column_family: self.column_family(),
+            external_files: files.iter().map(|f| f.as_ref().to_path_buf()).collect(),
+            options: options.clone(),
+        };
+        ingest(self.shared, &[arg])
     }
+}
 
-    /// [`Db::ingest_external_file`] into a column family.
-    pub fn ingest_external_file_cf(
+/// Bulk loading.
+impl Db {
+    /// Adds files to the default column family: see [`Cf::ingest_external_file`].
+    pub fn ingest_external_file(
         &self,
-        family: &ColumnFamily,
         files: &[impl AsRef<Path>],
         options: &IngestExternalFileOptions,
     ) -> Result<()> {
-        self.ingest_external_files(&[IngestExternalFileArg {
-            column_family: family.clone(),
-            external_files: files.iter().map(|f| f.as_ref().to_path_buf()).collect(),
-            options: options.clone(),
-        }])
+        self.default_cf().ingest_external_file(files, options)
     }
 
     /// [`Db::ingest_external_file`] into several column families atomically: after a crash, either all files are

@@ -55,7 +55,7 @@ enum Place {
 /// # let db = ironstone::Db::open(dir.path(), &options).unwrap();
 /// db.put(b"a", b"1")?;
 /// db.put(b"b", b"2")?;
-/// let mut it = db.iterator(&ironstone::ReadOptions::default());
+/// let mut it = db.iterator()?;
 /// it.seek_to_first();
 /// while it.valid() {
 ///     println!("{:?} = {:?}", it.key(), it.value());
@@ -75,8 +75,6 @@ pub struct DbIterator {
     place: Place,
     valid: bool,
     failure: Result<()>,
-    /// The error of an iterator that shows nothing at all.
-    refused: Option<Error>,
     /// The key of the current entry, if that is saved; otherwise the user key whose older versions are
     /// skipped.
     saved_key: Vec<u8>,
@@ -144,7 +142,6 @@ impl DbIterator {
             place: Place::Cursor,
             valid: false,
             failure: Ok(()),
-            refused: None,
             saved_key: Vec::new(),
             saved_value: Vec::new(),
             kind: ValueType::Value,
@@ -160,14 +157,6 @@ impl DbIterator {
         }
     }
 
-    /// An iterator that is never valid and whose status is `error`.
-    pub(crate) fn refusing(error: Error) -> Self {
-        Self {
-            refused: Some(error),
-            ..Self::nothing(Comparator::bytewise())
-        }
-    }
-
     /// Whether the iterator is at an entry.
     #[inline]
     pub fn valid(&self) -> bool {
@@ -176,9 +165,6 @@ impl DbIterator {
 
     /// The error that ended the iteration, if one did.
     pub fn status(&self) -> Result<()> {
-        if let Some(e) = &self.refused {
-            return Err(e.clone());
-        }
         if let Err(e) = &self.failure {
             return Err(e.clone());
         }

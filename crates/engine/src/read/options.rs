@@ -212,6 +212,16 @@ pub struct GetMergeOperandsOptions<'a> {
     pub continue_cb: Option<ContinueCallback<'a>>,
 }
 
+impl GetMergeOperandsOptions<'_> {
+    /// At most `max` operands, and no callback.
+    pub fn up_to(max: usize) -> Self {
+        Self {
+            expected_max_number_of_operands: max,
+            continue_cb: None,
+        }
+    }
+}
+
 impl fmt::Debug for GetMergeOperandsOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let max = self.expected_max_number_of_operands;

@@ -9,6 +9,7 @@ use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 
 use crate::locks;
+use crate::shared::Shared;
 
 /// The snapshots at one sequence number.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +48,7 @@ impl SnapshotList {
         self: &Arc<Self>,
         now: u64,
         current: impl FnOnce() -> SequenceNumber,
-    ) -> Snapshot {
+    ) -> Arc<Held> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let sequence = current();
         let standing = live.entry(sequence.0).or_insert(Standing {
@@ -56,10 +57,10 @@ impl SnapshotList {
         });
         standing.count += 1;
         self.tell_oldest(&live);
-        Snapshot(Arc::new(Held {
+        Arc::new(Held {
             sequence,
             list: Arc::clone(self),
-        }))
+        })
     }
 
     fn tell_oldest(&self, live: &BTreeMap<u64, Standing>) {
@@ -111,7 +112,8 @@ impl Drop for SnapshotList {
     }
 }
 
-struct Held {
+/// A place in the list, which is given up when this is dropped.
+pub(crate) struct Held {
     sequence: SequenceNumber,
     list: Arc<SnapshotList>,
 }
@@ -141,34 +143,50 @@ impl Drop for Held {
 
 /// A consistent view of the whole database, all column families, as it was when
 /// [`Db::snapshot`](crate::Db::snapshot) returned. Cheap to clone; the data that it shows is kept until its
-/// last clone is dropped.
+/// last clone is dropped. Like an iterator, it can be read after the database was closed.
 #[derive(Clone)]
-pub struct Snapshot(Arc<Held>);
+pub struct Snapshot {
+    held: Arc<Held>,
+    db: Arc<Shared>,
+}
 
 impl Snapshot {
+    /// A snapshot of what is visible now.
+    pub(crate) fn take(db: &Arc<Shared>) -> Self {
+        let now = db.env().clock.wall_micros() / 1_000_000;
+        Self {
+            held: db.snapshots.take(now, || db.writes.visible()),
+            db: Arc::clone(db),
+        }
+    }
+
+    pub(crate) fn db(&self) -> &Arc<Shared> {
+        &self.db
+    }
+
     /// The sequence number of the last write that the snapshot shows.
     pub fn sequence_number(&self) -> u64 {
-        self.0.sequence.0
+        self.held.sequence.0
     }
 
     pub(crate) fn sequence(&self) -> SequenceNumber {
-        self.0.sequence
+        self.held.sequence
     }
 
     pub(crate) fn belongs_to(&self, list: &Arc<SnapshotList>) -> bool {
-        Arc::ptr_eq(&self.0.list, list)
+        Arc::ptr_eq(&self.held.list, list)
     }
 }
 
 impl PartialEq for Snapshot {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.held, &other.held)
     }
 }
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Snapshot({})", self.0.sequence)
+        write!(f, "Snapshot({})", self.held.sequence)
     }
 }
 

@@ -155,15 +155,15 @@ future! {
 pub(crate) fn write(
     db: &Arc<Shared>,
     options: &WriteOptions,
-    batch: WriteBatch,
+    mut batch: WriteBatch,
 ) -> Result<PendingWrite> {
     if options.disable_wal {
         return Err(Error::invalid_argument(
             "write_async: a write with disable_wal = true never becomes durable by the log",
         )
-        .hint("set disable_wal = false, or use write_opt and flush"));
+        .hint("set disable_wal = false, or use write and flush"));
     }
-    let seq = pipeline::write_planned(db, options, Plan::detached(options), batch)?;
+    let seq = pipeline::write_planned(db, options, Plan::detached(options), &mut batch)?;
     db.wal.want_durable(seq);
     let reach = |which| Reach::new(db, which, seq);
     Ok(PendingWrite {

@@ -20,8 +20,8 @@ use crate::shared::Shared;
 use crate::wal::LogStep;
 use options::WriteOptions;
 
-/// Writes a batch: when it returns, the batch is visible and as durable as `options` ask.
-pub(crate) fn write(db: &Shared, options: &WriteOptions, batch: WriteBatch) -> Result<()> {
+/// Writes a batch: when it returns, the batch is visible and as durable as `options` ask. The batch is given back.
+pub(crate) fn write(db: &Shared, options: &WriteOptions, batch: &mut WriteBatch) -> Result<()> {
     let plan = Plan::new(options, db.options.db.manual_wal_flush);
     write_planned(db, options, plan, batch).map(|_| ())
 }
@@ -31,7 +31,7 @@ pub(crate) fn write_planned(
     db: &Shared,
     options: &WriteOptions,
     mut plan: Plan,
-    batch: WriteBatch,
+    batch: &mut WriteBatch,
 ) -> Result<u64> {
     if db.read_only {
         db.check_writable()?;
@@ -44,7 +44,7 @@ pub(crate) fn write_planned(
     }
     let _courier = db.courier();
     let families = db.catalog.families.load();
-    apply::check(&batch, &families)?;
+    apply::check(batch, &families)?;
     let checked = families.epoch();
     drop(families);
     if outbox::job_for(db.instance).is_some() {
@@ -60,11 +60,14 @@ pub(crate) fn write_planned(
     let began = db.timer();
     db.record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
     let request = Request {
-        batch,
+        batch: std::mem::take(batch),
         plan,
         checked,
     };
-    let written = db.writes.commit(db, request);
+    let (request, written) = db.writes.commit(db, request);
+    if let Some(request) = request {
+        *batch = request.batch;
+    }
     db.timed(HistogramKind::DbWrite, began);
     written
 }
@@ -151,7 +154,7 @@ impl CommitEnv for Shared {
         let target = NewWrites { families, db: self };
         let mut inserter = Inserter::new(&target, few);
         inserter.add(&group.lead.batch)?;
-        for follower in &group.followers {
+        for follower in group.followers.iter() {
             follower.try_batch(|batch| inserter.add(batch))?;
         }
         inserter.finish();

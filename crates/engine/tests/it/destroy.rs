@@ -28,7 +28,7 @@ fn used(dir: &Path, options: &Options) {
     };
     for i in 0..100u32 {
         let cf = db.default_column_family();
-        db.put_opt(&synced, &cf, i.to_be_bytes(), "v").unwrap();
+        db.cf(&cf).with(&synced).put(i.to_be_bytes(), "v").unwrap();
         if i % 30 == 0 {
             db.flush().unwrap();
         }

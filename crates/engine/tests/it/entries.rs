@@ -139,11 +139,11 @@ fn both_ends_are_those_of_the_range_whatever_its_prefixes() {
         ..ReadOptions::default()
     };
     let first = |entry: Option<ironstone::Result<Entry>>| entry.unwrap().unwrap().0;
-    let user = || db.prefix_cf(&within, &cf, "user/").unwrap();
+    let user = || db.cf(&cf).with(&within).prefix("user/").unwrap();
     assert_eq!(first(user().next()), b"user/1");
     assert_eq!(first(user().next_back()), b"user/2");
     assert_eq!(user().count(), 2);
-    let all = || db.range_cf(&within, &cf, "user/2".."w").unwrap();
+    let all = || db.cf(&cf).with(&within).range("user/2".."w").unwrap();
     assert_eq!((all().count(), all().rev().count()), (2, 2));
 }
 
@@ -166,12 +166,12 @@ fn a_range_ends_with_its_end() {
         ..ReadOptions::default()
     };
     let cf = db.default_column_family();
-    let range = db.range_cf(&few, &cf, "a"..="b").unwrap();
+    let range = db.cf(&cf).with(&few).range("a"..="b").unwrap();
     assert_eq!(
         range.map(|entry| entry.unwrap().0).collect::<Vec<_>>(),
         [b"a", b"b"]
     );
-    let mut beyond = db.range_cf(&few, &cf, "a"..).unwrap();
+    let mut beyond = db.cf(&cf).with(&few).range("a"..).unwrap();
     let kinds: Vec<_> = (0..4)
         .map(|_| beyond.next().map(|e| e.err().map(|e| e.kind())))
         .collect();
@@ -217,10 +217,10 @@ fn every_form_of_a_range_is_taken() {
     let all = db.range(..);
     db.delete("b").unwrap();
     assert_eq!(keys(all), "abc");
-    assert_eq!(keys(db.range_cf(&before, &cf, "b"..)), "bc");
-    assert_eq!(keys(db.prefix_cf(&before, &cf, "b")), "b");
+    assert_eq!(keys(db.cf(&cf).with(&before).range("b"..)), "bc");
+    assert_eq!(keys(db.cf(&cf).with(&before).prefix("b")), "b");
     let refused = |options: &ReadOptions| {
-        let e = db.range_cf(options, &cf, ..).unwrap_err();
+        let e = db.cf(&cf).with(options).range(..).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidArgument, "{e}");
     };
     refused(&ReadOptions {

@@ -17,7 +17,7 @@ fn a_lone_put_takes_four_mutexes() {
         ..WriteOptions::default()
     };
     let family = db.default_column_family();
-    let synced = taken_by(|| db.put_opt(&sync, &family, "k", "v").unwrap());
+    let synced = taken_by(|| db.cf(&family).with(&sync).put("k", "v").unwrap());
     println!("synced: {synced:?}");
     let read = taken_by(|| assert!(db.get("k").unwrap().is_some()));
     println!("get: {read:?}");

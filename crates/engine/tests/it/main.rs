@@ -8,6 +8,7 @@ mod entries;
 #[cfg(debug_assertions)]
 mod locks;
 mod names;
+mod one_form;
 mod operations;
 mod smoke;
 mod writes;

@@ -14,7 +14,10 @@ fn databases() {
     let names = named![
         ironstone::Db,
         ironstone::DbWithTtl,
+        ironstone::BatchCf<'static>,
+        ironstone::Cf<'static>,
         ironstone::ColumnFamily,
+        ironstone::TtlCf<'static>,
         ironstone::ColumnFamilyDescriptor,
         ironstone::WriteBatch,
         ironstone::DbIterator,

@@ -34,8 +34,8 @@ fn several_keys_are_read_as_of_one_moment_in_the_order_of_the_call() {
         snapshot: Some(snapshot),
         ..ReadOptions::default()
     };
-    assert_eq!(values(db.multi_get_opt(&at, &cf, &["c"])), [some("3")]);
-    assert!(db.multi_get_cf::<&str>(&cf, &[]).is_empty());
+    assert_eq!(values(db.cf(&cf).with(&at).multi_get(&["c"])), [some("3")]);
+    assert!(db.cf(&cf).multi_get::<&str>(&[]).is_empty());
 }
 
 #[test]

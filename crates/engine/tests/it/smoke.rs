@@ -9,7 +9,7 @@ fn creating() -> Options {
 }
 
 fn scan(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut it = db.iterator(&ReadOptions::default());
+    let mut it = db.iterator().unwrap();
     let mut out = Vec::new();
     it.seek_to_first();
     while it.valid() {
@@ -31,13 +31,11 @@ fn puts_deletes_batches_and_snapshots_survive_reopens() {
     batch.put(b"b", b"3").unwrap();
     batch.delete(b"a").unwrap();
     batch.put(b"c", b"").unwrap();
-    db.write_opt(
-        &WriteOptions {
-            sync: true,
-            ..Default::default()
-        },
-        batch,
-    )
+    db.with(&WriteOptions {
+        sync: true,
+        ..Default::default()
+    })
+    .write(&mut batch)
     .unwrap();
     assert_eq!(db.get(b"a").unwrap(), None);
     assert_eq!(db.get(b"b").unwrap().unwrap(), b"3");
@@ -46,7 +44,7 @@ fn puts_deletes_batches_and_snapshots_survive_reopens() {
         ..Default::default()
     };
     let cf = db.default_column_family();
-    assert_eq!(db.get_opt(&old, &cf, b"a").unwrap().unwrap(), b"1");
+    assert_eq!(db.cf(&cf).with(&old).get(b"a").unwrap().unwrap(), b"1");
     let want = vec![
         (b"b".to_vec(), b"3".to_vec()),
         (b"c".to_vec(), b"".to_vec()),
@@ -55,7 +53,7 @@ fn puts_deletes_batches_and_snapshots_survive_reopens() {
     db.flush().unwrap();
     assert_eq!(db.property("rocksdb.num-files-at-level0").unwrap(), "1");
     assert_eq!(scan(&db), want);
-    assert_eq!(db.get_opt(&old, &cf, b"a").unwrap().unwrap(), b"1");
+    assert_eq!(db.cf(&cf).with(&old).get(b"a").unwrap().unwrap(), b"1");
     drop((snapshot, old));
     db.put(b"d", b"4").unwrap();
     db.close().unwrap();
@@ -63,9 +61,9 @@ fn puts_deletes_batches_and_snapshots_survive_reopens() {
     let mut want = want;
     want.push((b"d".to_vec(), b"4".to_vec()));
     assert_eq!(scan(&db), want);
-    db.compact_range(&cf, None, None).unwrap_or(());
+    db.cf(&cf).compact_range(None, None).unwrap_or(());
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     assert_eq!(scan(&db), want);
     let e = Db::open(dir.path(), &Options::default()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Busy);
@@ -96,7 +94,7 @@ fn many_writes_flush_and_compact_in_the_background() {
     assert!(below > 0, "{}", db.property("rocksdb.stats").unwrap());
     let all = scan(&db);
     assert_eq!(all.len(), 20_000);
-    let mut it = db.iterator(&ReadOptions::default());
+    let mut it = db.iterator().unwrap();
     it.seek_to_last();
     for (k, v) in all.iter().rev() {
         assert_eq!((it.key(), it.value()), (&k[..], &v[..]));

@@ -36,13 +36,13 @@ fn hammer(options: &Options, threads: u64, batches: u64, records: u64) {
                         disable_wal: b % 10 == 7,
                         ..WriteOptions::default()
                     };
-                    db.write_opt(&options, batch).unwrap();
+                    db.with(&options).write(&mut batch).unwrap();
                 }
             });
         }
     });
     let count = |db: &Db| {
-        let mut it = db.iterator(&ReadOptions::default());
+        let mut it = db.iterator().unwrap();
         it.seek_to_first();
         let mut n = 0;
         while it.valid() {
@@ -86,11 +86,11 @@ fn batches_are_atomic_over_column_families() {
         s.spawn(|| {
             for i in 0..2000u32 {
                 let mut batch = WriteBatch::new();
-                batch.put_cf(&a, b"k", i.to_be_bytes()).unwrap();
-                batch.put_cf(&b, b"k", i.to_be_bytes()).unwrap();
-                db.write(batch).unwrap();
+                batch.cf(&a).put(b"k", i.to_be_bytes()).unwrap();
+                batch.cf(&b).put(b"k", i.to_be_bytes()).unwrap();
+                db.write(&mut batch).unwrap();
                 if i % 500 == 250 {
-                    db.flush_cf(&a).unwrap();
+                    db.cf(&a).flush().unwrap();
                 }
             }
         });
@@ -100,8 +100,8 @@ fn batches_are_atomic_over_column_families() {
                 ..ReadOptions::default()
             };
             let (x, y) = (
-                db.get_opt(&o, &a, b"k").unwrap(),
-                db.get_opt(&o, &b, b"k").unwrap(),
+                db.cf(&a).with(&o).get(b"k").unwrap(),
+                db.cf(&b).with(&o).get(b"k").unwrap(),
             );
             assert_eq!(x, y, "a snapshot shows half a batch");
         }
@@ -121,28 +121,24 @@ fn handles_of_another_database_are_refused() {
     let two = Db::open(d2.path(), &creating()).unwrap();
     let stray = one.default_column_family();
     assert_eq!(
-        two.put_cf(&stray, b"k", b"v").unwrap_err().kind(),
+        two.cf(&stray).put(b"k", b"v").unwrap_err().kind(),
         ErrorKind::InvalidArgument
     );
     assert_eq!(
-        two.get_cf(&stray, b"k").unwrap_err().kind(),
+        two.cf(&stray).get(b"k").unwrap_err().kind(),
         ErrorKind::InvalidArgument
     );
     let o = ReadOptions {
         snapshot: Some(one.snapshot()),
         ..ReadOptions::default()
     };
-    let e = two
-        .get_opt(&o, &two.default_column_family(), b"k")
-        .unwrap_err();
+    let e = two.with(&o).get(b"k").unwrap_err();
     assert!(
         e.to_string().contains("snapshot is of another database"),
         "{e}"
     );
-    let mut it = two.iterator(&o);
-    it.seek_to_first();
-    assert!(!it.valid());
-    assert_eq!(it.status().unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let e = two.with(&o).iterator().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidArgument);
 }
 
 #[test]
@@ -152,12 +148,12 @@ fn dropped_families_refuse_writes_and_still_read() {
     let cf = db
         .create_column_family("gone", &ColumnFamilyOptions::default())
         .unwrap();
-    db.put_cf(&cf, b"k", b"v").unwrap();
-    db.flush_cf(&cf).unwrap();
+    db.cf(&cf).put(b"k", b"v").unwrap();
+    db.cf(&cf).flush().unwrap();
     db.drop_column_family(&cf).unwrap();
-    assert_eq!(db.get_cf(&cf, b"k").unwrap().unwrap(), b"v");
+    assert_eq!(db.cf(&cf).get(b"k").unwrap().unwrap(), b"v");
     assert_eq!(
-        db.put_cf(&cf, b"k", b"w").unwrap_err().kind(),
+        db.cf(&cf).put(b"k", b"w").unwrap_err().kind(),
         ErrorKind::InvalidArgument
     );
     assert!(db.drop_column_family(&cf).is_err());
@@ -168,7 +164,7 @@ fn dropped_families_refuse_writes_and_still_read() {
         .create_column_family("gone", &ColumnFamilyOptions::default())
         .unwrap();
     assert_eq!(again.id(), 2);
-    assert_eq!(db.get_cf(&again, b"k").unwrap(), None);
+    assert_eq!(db.cf(&again).get(b"k").unwrap(), None);
     drop(db);
     assert_eq!(
         Db::list_column_families(dir.path(), &ironstone::Env::default()).unwrap(),
@@ -208,7 +204,7 @@ fn db_write_buffer_size_bounds_all_memtables_together() {
     let other = db.create_column_family("other", &options.cf).unwrap();
     for i in 0..40_000u64 {
         db.put(i.to_be_bytes(), [0; 50]).unwrap();
-        db.put_cf(&other, i.to_be_bytes(), [0; 50]).unwrap();
+        db.cf(&other).put(i.to_be_bytes(), [0; 50]).unwrap();
     }
     db.wait_for_compact().unwrap();
     let files: usize = db.property("rocksdb.sstables").unwrap().lines().count();
@@ -225,13 +221,14 @@ fn max_total_wal_size_flushes_the_family_that_holds_old_logs() {
     options.cf.write_buffer_size = 128 << 10;
     let db = Db::open(dir.path(), &options).unwrap();
     let idle = db.create_column_family("idle", &options.cf).unwrap();
-    db.put_cf(&idle, b"k", b"v").unwrap();
+    db.cf(&idle).put(b"k", b"v").unwrap();
     for i in 0..20_000u64 {
         db.put(i.to_be_bytes(), [0; 100]).unwrap();
     }
     db.wait_for_compact().unwrap();
     assert_eq!(
-        db.property_cf(&idle, "rocksdb.num-files-at-level0")
+        db.cf(&idle)
+            .property("rocksdb.num-files-at-level0")
             .unwrap(),
         "1"
     );
@@ -255,7 +252,7 @@ fn beside_an_idle_family(options: &Options, idle_entries: u64) -> (String, u64) 
     let db = Db::open(dir.path(), options).unwrap();
     let idle = db.create_column_family("idle", &options.cf).unwrap();
     for i in 0..idle_entries {
-        db.put_cf(&idle, i.to_be_bytes(), [1; 1000]).unwrap();
+        db.cf(&idle).put(i.to_be_bytes(), [1; 1000]).unwrap();
     }
     for i in 0..2400u64 {
         db.put(i.to_be_bytes(), vec![i as u8; 64 << 10]).unwrap();
@@ -265,7 +262,7 @@ fn beside_an_idle_family(options: &Options, idle_entries: u64) -> (String, u64) 
         }
     }
     db.wait_for_compact().unwrap();
-    let tables = db.property_cf(&idle, "rocksdb.num-files-at-level0");
+    let tables = db.cf(&idle).property("rocksdb.num-files-at-level0");
     let files = std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap);
     let logs = files.filter(|e| e.path().extension().is_some_and(|x| x == "log"));
     let bytes = logs.map(|e| e.metadata().unwrap().len()).sum();
@@ -273,7 +270,7 @@ fn beside_an_idle_family(options: &Options, idle_entries: u64) -> (String, u64) 
     let db = Db::open_all(dir.path(), options).unwrap();
     let idle = db.column_family("idle").unwrap();
     let last = (idle_entries - 1).to_be_bytes();
-    assert_eq!(db.get_cf(&idle, last).unwrap().unwrap(), [1; 1000]);
+    assert_eq!(db.cf(&idle).get(last).unwrap().unwrap(), [1; 1000]);
     assert_eq!(
         db.get(2399u64.to_be_bytes()).unwrap().unwrap().len(),
         64 << 10
@@ -324,11 +321,12 @@ fn a_full_memtable_that_waits_for_another_keeps_few_logs() {
         quiet.cf.min_write_buffer_number_to_merge = 2;
         let quiet = db.create_column_family("quiet", &quiet).unwrap();
         let immutable = || {
-            db.property_cf(&quiet, "rocksdb.num-immutable-mem-table")
+            db.cf(&quiet)
+                .property("rocksdb.num-immutable-mem-table")
                 .unwrap()
         };
         for i in 0.. {
-            db.put_cf(&quiet, "k", vec![1; 64 << 10]).unwrap();
+            db.cf(&quiet).put("k", vec![1; 64 << 10]).unwrap();
             // It is sealed before what is written next, to whichever family: its next one stays empty.
             db.put("k", "v").unwrap();
             assert!(i < 1000, "no memtable was full");
@@ -337,7 +335,7 @@ fn a_full_memtable_that_waits_for_another_keeps_few_logs() {
             }
         }
         if last {
-            db.put_cf(&quiet, "k", "last").unwrap();
+            db.cf(&quiet).put("k", "last").unwrap();
         }
         for i in 0..2400u64 {
             db.put(i.to_be_bytes(), vec![i as u8; 64 << 10]).unwrap();
@@ -352,7 +350,7 @@ fn a_full_memtable_that_waits_for_another_keeps_few_logs() {
         drop(db);
         let db = Db::open_all(dir.path(), &options).unwrap();
         let quiet = db.column_family("quiet").unwrap();
-        let value = db.get_cf(&quiet, "k").unwrap().unwrap();
+        let value = db.cf(&quiet).get("k").unwrap().unwrap();
         assert_eq!(value.len(), if last { 4 } else { 64 << 10 });
     }
 }
@@ -370,8 +368,8 @@ fn the_flush_of_a_waiting_memtable_leaves_no_log_behind() {
     quiet.min_write_buffer_number_to_merge = 2;
     let quiet = db.create_column_family("quiet", &quiet).unwrap();
     let immutable = "rocksdb.num-immutable-mem-table";
-    while db.property_cf(&quiet, immutable).unwrap() == "0" {
-        db.put_cf(&quiet, "k", vec![1; 16 << 10]).unwrap();
+    while db.cf(&quiet).property(immutable).unwrap() == "0" {
+        db.cf(&quiet).put("k", vec![1; 16 << 10]).unwrap();
         // It is sealed before what is written next, to whichever family: its next one stays empty.
         db.put("k", "v").unwrap();
     }
@@ -379,9 +377,9 @@ fn the_flush_of_a_waiting_memtable_leaves_no_log_behind() {
         db.put("k", "v").unwrap();
         db.flush().unwrap();
     }
-    db.flush_cf(&quiet).unwrap();
+    db.cf(&quiet).flush().unwrap();
     db.wait_for_compact().unwrap();
-    assert_eq!(db.property_cf(&quiet, immutable).unwrap(), "0");
+    assert_eq!(db.cf(&quiet).property(immutable).unwrap(), "0");
     let files = std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap);
     let logs = files.filter(|e| e.path().extension().is_some_and(|x| x == "log"));
     assert_eq!(logs.count(), 1);
@@ -415,13 +413,14 @@ fn many_families_that_keep_logs_are_not_flushed_for_few_bytes_each() {
         }
         db.wait_for_compact().unwrap();
         let tables = |family| {
-            db.property_cf(family, "rocksdb.num-files-at-level0")
+            db.cf(family)
+                .property("rocksdb.num-files-at-level0")
                 .unwrap()
         };
         idle.iter().filter(|family| tables(*family) == "1").count()
     };
     for family in &idle {
-        db.put_cf(family, b"k", b"v").unwrap();
+        db.cf(family).put(b"k", b"v").unwrap();
     }
     assert_eq!(write(150 << 20), 0);
     let flushed = write(60 << 20);
@@ -447,7 +446,7 @@ fn no_slowdown_writers_fail_instead_of_waiting() {
     let cf = db.default_column_family();
     let mut refused = 0;
     for i in 0..200u64 {
-        match db.put_opt(&impatient, &cf, b"k", i.to_be_bytes()) {
+        match db.cf(&cf).with(&impatient).put(b"k", i.to_be_bytes()) {
             Ok(()) => {}
             Err(e) => {
                 assert_eq!(e.kind(), ErrorKind::Incomplete);
@@ -455,14 +454,13 @@ fn no_slowdown_writers_fail_instead_of_waiting() {
             }
         }
         db.put(b"k", i.to_be_bytes()).unwrap();
-        db.flush_opt(
-            &FlushOptions {
+        db.cf(&cf)
+            .with(&FlushOptions {
                 wait: true,
                 allow_write_stall: true,
-            },
-            &cf,
-        )
-        .unwrap();
+            })
+            .flush()
+            .unwrap();
     }
     println!("{refused} of 200 were refused");
     assert!(refused > 0);
@@ -503,9 +501,7 @@ fn contradictory_options_are_refused() {
         disable_wal: true,
         ..WriteOptions::default()
     };
-    let e = db
-        .put_opt(&both, &db.default_column_family(), b"k", b"v")
-        .unwrap_err();
+    let e = db.with(&both).put(b"k", b"v").unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidArgument);
     assert_eq!(db.get(b"k").unwrap(), None);
 }

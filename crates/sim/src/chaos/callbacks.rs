@@ -57,7 +57,7 @@ pub(super) fn write_without_waiting(db: &Db) {
     };
     let mut batch = WriteBatch::new();
     if batch.put("from users' code", "x").is_ok() {
-        drop(db.write_async(&options, batch));
+        drop(db.with(&options).write_async(batch));
     }
 }
 

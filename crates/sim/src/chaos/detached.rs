@@ -67,7 +67,7 @@ pub(super) fn write(worker: &mut Worker) {
     };
     let batch: WriteBatch = std::mem::take(&mut write.batch);
     let tools = &worker.tools;
-    let Some(pending) = tools.run("write_async", |db| db.write_async(&options, batch)) else {
+    let Some(pending) = tools.run("write_async", |db| db.with(&options).write_async(batch)) else {
         return;
     };
     if worker.rng.one_in(10) {

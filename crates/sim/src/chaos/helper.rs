@@ -103,7 +103,7 @@ impl Helper {
         };
         let family = self.family();
         let handle = &self.tools.families[family];
-        let flush = |db: &Db| db.flush_opt(&options, handle);
+        let flush = |db: &Db| db.cf(handle).with(&options).flush();
         if self.tools.run("flush", flush).is_some() && options.wait {
             self.tools.arena.promises.flushed(family, &seen);
         }
@@ -113,10 +113,10 @@ impl Helper {
         let family = self.family();
         let handle = &self.tools.families[family];
         if self.rng.one_in(2) {
-            let compact = |db: &Db| db.compact_range(handle, None, None);
+            let compact = |db: &Db| db.cf(handle).compact_range(None, None);
             self.tools.run("compact_range", compact);
         } else {
-            let suggest = |db: &Db| db.suggest_compact_range(handle, None, None);
+            let suggest = |db: &Db| db.cf(handle).suggest_compact_range(None, None);
             self.tools.run("suggest_compact_range", suggest);
         }
     }
@@ -160,7 +160,7 @@ impl Helper {
         let changes = Setup::changes(&mut self.rng);
         let family = self.family();
         let handle = &self.tools.families[family];
-        let change = |db: &Db| db.set_options(handle, &changes);
+        let change = |db: &Db| db.cf(handle).set_options(&changes);
         self.tools.run("set_options", change);
     }
 
@@ -202,7 +202,7 @@ impl Helper {
         let name = self.new_name("export");
         let dir = self.outside.join(name);
         let from = self.tools.families[0].clone();
-        let export = |db: &Db| db.export_column_family(&from, &dir);
+        let export = |db: &Db| db.cf(&from).export(&dir);
         let Some(exported) = self.tools.run("export_column_family", export) else {
             return;
         };

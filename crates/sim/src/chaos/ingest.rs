@@ -28,7 +28,7 @@ pub(super) fn run(worker: &mut Worker) {
         texts.reverse();
     }
     let mut options = worker.tools.arena.options.clone();
-    options.cf = worker.tools.db.options(&worker.tools.families[family]);
+    options.cf = worker.tools.db.cf(&worker.tools.families[family]).options();
     let path = format!("{OUTSIDE}/ingest-{thread}-{n}.sst");
     let bytes = value(thread, n, worker.ledger.value_bytes);
     let make = |_: &ironstone::Db| {
@@ -54,7 +54,7 @@ pub(super) fn run(worker: &mut Worker) {
     let promises = &worker.tools.arena.promises;
     let mut seen = promises.look();
     let handle = &worker.tools.families[family];
-    let ingest = |db: &ironstone::Db| db.ingest_external_file_cf(handle, &[&path], &how);
+    let ingest = |db: &ironstone::Db| db.cf(handle).ingest_external_file(&[&path], &how);
     if worker.tools.run("ingest_external_file", ingest).is_some() {
         let keys: Vec<Key> = keys.into_values().collect();
         worker.ledger.succeeded(n, &keys);

@@ -202,7 +202,7 @@ impl Round<'_> {
             return Ok(());
         };
         let get = |family: usize, key: String| {
-            let found = slot.run("get after opening", || db.get_cf(&families[family], key));
+            let found = slot.run("get after opening", || db.cf(&families[family]).get(key));
             let found = found.ok_or("a get panicked though nothing was injected")?;
             found.map_err(|e| format!("a get after opening: {e}"))
         };
@@ -390,7 +390,7 @@ impl Round<'_> {
         };
         let family = db.default_column_family();
         for what in ["the last put", "the last put but one"] {
-            let put = || db.put_opt(&options, &family, "last", "put");
+            let put = || db.cf(&family).with(&options).put("last", "put");
             match slot.run(what, put) {
                 Some(Ok(())) => (),
                 other => {
@@ -456,11 +456,13 @@ fn use_after_end(left: Left) {
 
 /// Memtables must not grow without a bound.
 fn check_memory(arena: &Arena, db: &Db, family: &ColumnFamily) {
-    let options = db.options(family);
+    let options = db.cf(family).options();
     let buffer = options.cf.write_buffer_size;
     let number = options.cf.max_write_buffer_number as u64;
     let most = (number + 1) * buffer * MEMTABLES_TIMES + MEMTABLES_BESIDE;
-    let has = db.int_property_cf(family, "rocksdb.cur-size-all-mem-tables");
+    let has = db
+        .cf(family)
+        .int_property("rocksdb.cur-size-all-mem-tables");
     if let Some(has) = has.filter(|has| *has > most) {
         arena.fail(format!(
             "the memtables of {} have {has} bytes at a buffer of {buffer} and {number} of them",

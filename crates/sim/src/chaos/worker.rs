@@ -134,13 +134,14 @@ impl Worker {
                 let sum = key.family * SUMS + self.rng.below(SUMS as u64) as usize;
                 write
                     .batch
-                    .merge_cf(family, sum_key(sum), 1u64.to_le_bytes())?;
+                    .cf(family)
+                    .merge(sum_key(sum), 1u64.to_le_bytes())?;
                 self.tools.arena.promises.adding(sum);
                 write.sums.push(sum);
                 return Ok(());
             }
             3..6 => {
-                write.batch.delete_cf(family, text)?;
+                write.batch.cf(family).delete(text)?;
                 self.ledger.attempt(write.n, key, false);
             }
             6 if self.rng.one_in(4) && self.tools.arena.has(Part::Ranges) => {
@@ -148,7 +149,7 @@ impl Worker {
             }
             _ => {
                 let bytes = value(self.ledger.thread, write.n, self.ledger.value_bytes);
-                write.batch.put_cf(family, text, bytes)?;
+                write.batch.cf(family).put(text, bytes)?;
                 self.ledger.attempt(write.n, key, true);
             }
         }
@@ -169,7 +170,7 @@ impl Worker {
             ends.reverse();
             numbers = from.number + 1..to.number + 1;
         }
-        write.batch.delete_range_cf(family, &ends[0], &ends[1])?;
+        write.batch.cf(family).delete_range(&ends[0], &ends[1])?;
         for number in numbers {
             let key = Key { number, ..from };
             self.ledger.attempt(write.n, key, false);
@@ -185,7 +186,7 @@ impl Worker {
             return Ok(());
         }
         let family = &passing[self.rng.below(passing.len() as u64) as usize];
-        write.batch.put_cf(family, "passing", "by")
+        write.batch.cf(family).put("passing", "by")
     }
 
     /// Notes that a write returned `Ok`.
@@ -211,7 +212,7 @@ impl Worker {
         let Ok(mut write) = self.draw_write(logged) else {
             return;
         };
-        let batch = std::mem::take(&mut write.batch);
+        let mut batch = std::mem::take(&mut write.batch);
         let what = match (options.sync, logged) {
             (true, _) => "a synced write",
             (_, true) => "a write",
@@ -219,7 +220,7 @@ impl Worker {
         };
         if self
             .tools
-            .run(what, |db| db.write_opt(&options, batch))
+            .run(what, |db| db.with(&options).write(&mut batch))
             .is_none()
         {
             return;
@@ -258,7 +259,7 @@ impl Worker {
         let texts: Vec<String> = keys.iter().map(|k| k.text(self.ledger.thread)).collect();
         if keys.len() == 1 {
             let family = &self.tools.families[keys[0].family];
-            let get = |db: &ironstone::Db| db.get_cf(family, &texts[0]);
+            let get = |db: &ironstone::Db| db.cf(family).get(&texts[0]);
             if let Some(found) = self.tools.run("get", get) {
                 self.ledger.check(keys[0], found.as_deref())?;
             }
@@ -270,7 +271,7 @@ impl Worker {
             .map(|(k, t)| (&self.tools.families[k.family], t))
             .collect();
         let options = ReadOptions::default();
-        let get = |db: &ironstone::Db| Ok(db.multi_get_families(&options, &pairs));
+        let get = |db: &ironstone::Db| Ok(db.with(&options).multi_get_families(&pairs));
         let Some(all) = self.tools.run("multi_get", get) else {
             return Ok(());
         };
@@ -288,7 +289,7 @@ impl Worker {
         let family = &self.tools.families[sum / SUMS];
         let promises = Arc::clone(&self.tools.arena.promises);
         let least = promises.added_to(sum);
-        let get = |db: &ironstone::Db| db.get_cf(family, sum_key(sum));
+        let get = |db: &ironstone::Db| db.cf(family).get(sum_key(sum));
         let Some(found) = self.tools.run("get of a sum", get) else {
             return Ok(());
         };
@@ -302,7 +303,7 @@ impl Worker {
         let prefix = format!("t{:02}/", self.ledger.thread);
         let back = self.rng.one_in(3);
         let scan = |db: &ironstone::Db| {
-            let mut it = db.iterator_cf(&ReadOptions::default(), handle)?;
+            let mut it = db.cf(handle).iterator()?;
             let found = collect(&mut it, &prefix, back);
             it.status().map(|()| (found, it))
         };
@@ -347,7 +348,7 @@ impl Worker {
         for (key, attempts) in &old.keys {
             let family = &self.tools.families[key.family];
             let text = key.text(self.ledger.thread);
-            let get = |db: &ironstone::Db| db.get_opt(&options, family, text);
+            let get = |db: &ironstone::Db| db.cf(family).with(&options).get(text);
             if let Some(found) = self.tools.run("get at a snapshot", get) {
                 self.ledger
                     .check_against(*key, attempts, found.as_deref())

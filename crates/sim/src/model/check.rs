@@ -28,7 +28,9 @@ pub(super) fn get(
     want: Option<&[u8]>,
 ) -> Check {
     let have = db
-        .get_opt(options, cf, key)
+        .cf(cf)
+        .with(options)
+        .get(key)
         .map_err(|e| format!("get {}: {e}", key.escape_ascii()))?;
     if have.as_deref() == want {
         return Ok(());
@@ -52,7 +54,7 @@ pub(super) fn other_gets(
 ) -> Check {
     let failed =
         |what: &str, key: &[u8]| format!("{what} {} of {:?}", key.escape_ascii(), cf.name());
-    let have = db.multi_get_opt(options, cf, keys);
+    let have = db.cf(cf).with(options).multi_get(keys);
     if have.len() != keys.len() {
         return Err(format!("multi_get: {} of {} keys", have.len(), keys.len()));
     }
@@ -64,14 +66,14 @@ pub(super) fn other_gets(
             let what = failed("multi_get", key);
             return Err(format!("{what}: expected {want}, found {have}"));
         }
-        if value.is_some() && !db.key_may_exist_opt(options, cf, key) {
+        if value.is_some() && !db.cf(cf).with(options).key_may_exist(key) {
             return Err(failed("key_may_exist says no to", key));
         }
     }
     let Some(key) = keys.first() else {
         return Ok(());
     };
-    let have = db.get_entity_opt(options, cf, key);
+    let have = db.cf(cf).with(options).get_entity(key);
     let have = have.map_err(|e| format!("{}: {e}", failed("get_entity", key)))?;
     let columns = want.columns(key);
     if have != columns {

@@ -115,7 +115,7 @@ impl Runner {
         self.snapshots.clear();
         let dir = self.new_path("export");
         let cf = self.handle(f)?;
-        let exported = self.db().export_column_family(&cf, &dir);
+        let exported = self.db().cf(&cf).export(&dir);
         let exported = exported.map_err(|e| format!("export: {e}"))?;
         let mut family: Family = self.model[f].clone();
         family.name.clone_from(&name);

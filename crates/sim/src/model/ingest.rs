@@ -130,11 +130,11 @@ impl Runner {
             match self.rng.below(4) {
                 0 => {
                     let value = self.value();
-                    self.db().put_cf(&cf, &key, &value).map_err(failed)?;
+                    self.db().cf(&cf).put(&key, &value).map_err(failed)?;
                     hidden.push((key.clone(), Change::Put(value)));
                 }
                 1 => {
-                    self.db().delete_cf(&cf, &key).map_err(failed)?;
+                    self.db().cf(&cf).delete(&key).map_err(failed)?;
                     hidden.push((key.clone(), Change::Delete));
                 }
                 _ => {}
@@ -149,7 +149,10 @@ impl Runner {
             return Ok(());
         };
         if self.rng.one_in(2) {
-            self.db().flush_cf(&cf).map_err(|e| format!("flush: {e}"))?;
+            self.db()
+                .cf(&cf)
+                .flush()
+                .map_err(|e| format!("flush: {e}"))?;
         }
         self.note(format!("ingestion behind {:?}", self.model[f].name));
         let options = IngestExternalFileOptions {
@@ -158,7 +161,8 @@ impl Runner {
             ..IngestExternalFileOptions::default()
         };
         self.db()
-            .ingest_external_file_cf(&cf, &[&path], &options)
+            .cf(&cf)
+            .ingest_external_file(&[&path], &options)
             .map_err(|e| format!("ingest behind: {e}"))?;
         for (key, change) in file.points.into_iter().chain(hidden) {
             self.apply(f, key, change);

@@ -47,7 +47,9 @@ impl Runner {
         self.note(format!("flush of {f}, {options:?}"));
         let cf = self.handle(f)?;
         self.db()
-            .flush_opt(&options, &cf)
+            .cf(&cf)
+            .with(&options)
+            .flush()
             .map_err(|e| format!("flush of a family: {e}"))
     }
 
@@ -57,7 +59,7 @@ impl Runner {
         let changes = Setup::changes(&mut self.rng);
         self.note(format!("set options of {f}: {changes:?}"));
         let cf = self.handle(f)?;
-        match self.db().set_options(&cf, &changes) {
+        match self.db().cf(&cf).set_options(&changes) {
             // They may contradict the current options: then nothing changes.
             Err(e) if e.kind() == ErrorKind::InvalidArgument => Ok(()),
             other => other.map_err(|e| format!("set_options: {e}")),
@@ -105,7 +107,9 @@ impl Runner {
         let cf = self.handle(f)?;
         let done = self
             .db()
-            .compact_range_opt(&options, &cf, begin.as_deref(), end.as_deref());
+            .cf(&cf)
+            .with(&options)
+            .compact_range(begin.as_deref(), end.as_deref());
         match done {
             Err(e) if canceled && e.kind() == ErrorKind::Incomplete => Ok(()),
             // The level does not exist, or the change is not possible.
@@ -118,7 +122,7 @@ impl Runner {
     pub(super) fn compact_files(&mut self) -> Step {
         let f = self.family();
         let cf = self.handle(f)?;
-        let metadata = self.db().get_column_family_metadata(&cf);
+        let metadata = self.db().cf(&cf).get_column_family_metadata();
         let metadata = metadata.map_err(|e| format!("get_column_family_metadata: {e}"))?;
         let full: Vec<_> = metadata
             .levels
@@ -140,7 +144,7 @@ impl Runner {
         let numbers: Vec<u64> = numbers.take(1 + (draw >> 40) as usize % 4).collect();
         let to = level.level + depth;
         self.note(format!("compact files {numbers:?} of {f} to level {to}"));
-        match self.db().compact_files(&options, &cf, &numbers, to) {
+        match self.db().cf(&cf).with(&options).compact_files(&numbers, to) {
             // Background compactions may have removed the files, and levels have rules.
             Err(e) if refused(e.kind()) => Ok(()),
             other => other.map_err(|e| format!("compact_files: {e}")),
@@ -153,7 +157,8 @@ impl Runner {
         self.note(format!("suggest to compact {f}"));
         let cf = self.handle(f)?;
         self.db()
-            .suggest_compact_range(&cf, begin.as_deref(), end.as_deref())
+            .cf(&cf)
+            .suggest_compact_range(begin.as_deref(), end.as_deref())
             .map_err(|e| format!("suggest_compact_range: {e}"))
     }
 
@@ -183,10 +188,10 @@ impl Runner {
             .iter()
             .map(|f: &LiveFileMetaData| f.size)
             .sum();
-        let memory = db.get_approximate_memtable_stats(&cf, (&begin, &end));
+        let memory = db.cf(&cf).get_approximate_memtable_stats((&begin, &end));
         let (_, memory) = memory.map_err(|e| format!("get_approximate_memtable_stats: {e}"))?;
         let ranges = [(&begin[..], &end[..]), (&end[..], &end[..])];
-        let sizes = db.get_approximate_sizes(&cf, &options, &ranges);
+        let sizes = db.cf(&cf).get_approximate_sizes(&options, &ranges);
         let sizes = sizes.map_err(|e| format!("get_approximate_sizes: {e}"))?;
         let most = files + memory + ESTIMATE_SLACK;
         match sizes[..] {
@@ -201,7 +206,7 @@ impl Runner {
         let f = self.family();
         let cf = self.handle(f)?;
         let db = self.db();
-        let get = |name: &str| db.property_cf(&cf, name).ok_or(format!("no {name}"));
+        let get = |name: &str| db.cf(&cf).property(name).ok_or(format!("no {name}"));
         for name in NUMBERS {
             let text = get(name)?;
             if text.parse::<u64>().is_err() {

@@ -79,7 +79,7 @@ impl Runner {
             .map(|((family, cf), key)| (*family, cf, key))
             .collect();
         let pairs: Vec<_> = asked.iter().map(|(_, cf, key)| (*cf, *key)).collect();
-        let found = self.db().multi_get_families(options, &pairs);
+        let found = self.db().with(options).multi_get_families(&pairs);
         for ((family, _, key), have) in asked.iter().zip(found) {
             let have = have.map_err(|e| format!("multi_get_families: {e}"))?;
             if have.as_deref() != family.get(key) {
@@ -117,7 +117,9 @@ impl Runner {
         };
         let mut it = self
             .db()
-            .iterator_cf(&options, &cf)
+            .cf(&cf)
+            .with(&options)
+            .iterator()
             .map_err(|e| format!("iterator: {e}"))?;
         it.seek(&target);
         for (key, value) in want.take(20) {
@@ -150,7 +152,9 @@ impl Runner {
         let (family, cf) = self.view(f, at)?;
         let mut it = self
             .db()
-            .iterator_cf(&options, &cf)
+            .cf(&cf)
+            .with(&options)
+            .iterator()
             .map_err(|e| format!("iterator: {e}"))?;
         Walk::new(&options, family).steps(&mut it, &mut rng, |rng| Self::key(rng, keys))
     }
@@ -162,7 +166,9 @@ impl Runner {
         let family = family.clone();
         let it = self
             .db()
-            .iterator_cf(&options, &cf)
+            .cf(&cf)
+            .with(&options)
+            .iterator()
             .map_err(|e| format!("iterator: {e}"))?;
         self.note(format!("an iterator over {:?} is kept", family.name));
         // The iterator is not affected when the snapshot is released.

@@ -372,9 +372,9 @@ impl Runner {
         let family = self.model.pop().expect("there are more than at the start");
         let db = self.db();
         let mut batch = WriteBatch::new();
-        let added = batch.put_cf_id(cf.id(), b"k", b"v");
+        let added = batch.cf_id(cf.id()).put(b"k", b"v");
         added.map_err(|e| format!("batch: {e}"))?;
-        if db.write(batch).is_ok() || db.column_family(&family.name).is_some() {
+        if db.write(&mut batch).is_ok() || db.column_family(&family.name).is_some() {
             return Err("a dropped family takes writes".to_owned());
         }
         check::everything(db, &cf, &ReadOptions::default(), &family)

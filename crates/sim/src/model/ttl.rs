@@ -9,9 +9,7 @@ use std::sync::Arc;
 use base::clock::{Clock, SystemClock};
 use base::rng::Rng;
 use base::sync::atomic::{AtomicU64, Ordering};
-use ironstone::{
-    BottommostLevelCompaction, CompactRangeOptions, Db, DbWithTtl, ReadOptions, WriteBatch,
-};
+use ironstone::{BottommostLevelCompaction, CompactRangeOptions, Db, DbWithTtl, WriteBatch};
 
 use super::setup::Setup;
 use crate::dirs;
@@ -163,7 +161,7 @@ impl Run {
     /// Checks everything by an iterator. A value that is no longer visible must stay invisible.
     fn scan(&mut self, gone: bool) -> Result<(), String> {
         let cf = self.db().base().default_column_family();
-        let opened = self.db().iterator_cf(&ReadOptions::default(), &cf);
+        let opened = self.db().cf(&cf).iterator();
         let mut it = opened.map_err(|e| format!("iterator: {e}"))?;
         let mut found = BTreeMap::new();
         it.inner().seek_to_first();
@@ -189,7 +187,7 @@ impl Run {
             bottommost_level_compaction: BottommostLevelCompaction::Force,
             ..CompactRangeOptions::default()
         };
-        let done = base.compact_range_opt(&options, &cf, None, None);
+        let done = base.cf(&cf).with(&options).compact_range(None, None);
         done.map_err(|e| format!("compact: {e}"))?;
         // With FIFO, manual compactions do nothing.
         let fifo = self.setup.text().contains("StyleFIFO");

@@ -150,12 +150,12 @@ impl Runner {
         for (f, key, change) in changes {
             let id = self.handle(*f)?.id();
             let added = match change {
-                Change::Delete => batch.delete_cf_id(id, key),
-                Change::SingleDelete => batch.single_delete_cf_id(id, key),
-                Change::Put(value) => batch.put_cf_id(id, key, value),
-                Change::DeleteTo(end) => batch.delete_range_cf_id(id, key, end),
-                Change::Merge(operand) => batch.merge_cf_id(id, key, operand),
-                Change::Entity(columns) => batch.put_entity_cf_id(id, key, columns),
+                Change::Delete => batch.cf_id(id).delete(key),
+                Change::SingleDelete => batch.cf_id(id).single_delete(key),
+                Change::Put(value) => batch.cf_id(id).put(key, value),
+                Change::DeleteTo(end) => batch.cf_id(id).delete_range(key, end),
+                Change::Merge(operand) => batch.cf_id(id).merge(key, operand),
+                Change::Entity(columns) => batch.cf_id(id).put_entity(key, columns),
             };
             added.map_err(|e| format!("batch: {e}"))?;
         }
@@ -208,10 +208,10 @@ impl Runner {
         self.write_batch(batch, changes)
     }
 
-    fn write_batch(&mut self, batch: WriteBatch, changes: Changes) -> Step {
+    fn write_batch(&mut self, mut batch: WriteBatch, changes: Changes) -> Step {
         let options = self.write_options();
         self.note(format!("{}, {options:?}", shown(&changes)));
-        match self.db().write_opt(&options, batch) {
+        match self.db().with(&options).write(&mut batch) {
             Ok(()) => {}
             // The write would have had to wait, and was not done.
             Err(e) if options.no_slowdown && e.kind() == ErrorKind::Incomplete => return Ok(()),
@@ -227,7 +227,7 @@ impl Runner {
     pub(super) fn write_async(&mut self) -> Step {
         let (batch, changes) = self.transaction()?;
         self.note(format!("asynchronously {}", shown(&changes)));
-        let written = self.db().write_async(&WriteOptions::default(), batch);
+        let written = self.db().write_async(batch);
         let pending = written.map_err(|e| format!("write_async: {e}"))?;
         let applied = pending.applied.wait();
         applied.map_err(|e| format!("write_async, applied: {e}"))?;

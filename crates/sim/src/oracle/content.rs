@@ -13,7 +13,7 @@ pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A scan of the family, first to last.
 pub fn forward(db: &Db, family: &ColumnFamily, options: &ReadOptions) -> Result<Pairs> {
-    let mut it = db.iterator_cf(options, family)?;
+    let mut it = db.cf(family).with(options).iterator()?;
     let mut out = Vec::new();
     it.seek_to_first();
     while it.valid() {
@@ -26,7 +26,7 @@ pub fn forward(db: &Db, family: &ColumnFamily, options: &ReadOptions) -> Result<
 
 /// A scan of the family, last to first, in the order of the keys.
 pub fn backward(db: &Db, family: &ColumnFamily, options: &ReadOptions) -> Result<Pairs> {
-    let mut it = db.iterator_cf(options, family)?;
+    let mut it = db.cf(family).with(options).iterator()?;
     let mut out = Vec::new();
     it.seek_to_last();
     while it.valid() {
@@ -56,7 +56,7 @@ pub fn family(db: &Db, family: &ColumnFamily) -> Result<Pairs> {
         return Err(disagree("the backward scan", key));
     }
     for (key, value) in &pairs {
-        if db.get_cf(family, key)?.as_ref() != Some(value) {
+        if db.cf(family).get(key)?.as_ref() != Some(value) {
             return Err(disagree("get", key));
         }
     }

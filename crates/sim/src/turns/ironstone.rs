@@ -39,16 +39,16 @@ impl Ironstone {
         for (f, key, change) in changes {
             let id = self.cf(&model[*f])?.id();
             let added = match change {
-                Change::Put(value) => batch.put_cf_id(id, key, value),
-                Change::Delete => batch.delete_cf_id(id, key),
-                Change::SingleDelete => batch.single_delete_cf_id(id, key),
-                Change::DeleteTo(end) => batch.delete_range_cf_id(id, key, end),
-                Change::Merge(operand) => batch.merge_cf_id(id, key, operand),
-                Change::Entity(columns) => batch.put_entity_cf_id(id, key, columns),
+                Change::Put(value) => batch.cf_id(id).put(key, value),
+                Change::Delete => batch.cf_id(id).delete(key),
+                Change::SingleDelete => batch.cf_id(id).single_delete(key),
+                Change::DeleteTo(end) => batch.cf_id(id).delete_range(key, end),
+                Change::Merge(operand) => batch.cf_id(id).merge(key, operand),
+                Change::Entity(columns) => batch.cf_id(id).put_entity(key, columns),
             };
             added.map_err(|e| e.to_string())?;
         }
-        self.db.write(batch).map_err(|e| e.to_string())
+        self.db.write(&mut batch).map_err(|e| e.to_string())
     }
 
     fn ingest(&self, family: &Family, file: &FileContent, path: &Path) -> Result<(), String> {
@@ -61,7 +61,7 @@ impl Ironstone {
             ..IngestExternalFileOptions::default()
         };
         let cf = self.cf(family)?;
-        let done = self.db.ingest_external_file_cf(&cf, &[path], &how);
+        let done = self.db.cf(&cf).ingest_external_file(&[path], &how);
         done.map_err(failed)
     }
 }
@@ -75,10 +75,12 @@ impl Side for Ironstone {
         let done = match act {
             Act::Write(changes) => return self.write(changes, model),
             Act::Ingest(f, file) => return self.ingest(&model[*f], file, scratch),
-            Act::Flush(f) => self.db.flush_cf(&self.cf(&model[*f])?),
+            Act::Flush(f) => self.db.cf(&self.cf(&model[*f])?).flush(),
             Act::Compact(f, begin, end) => {
                 let cf = self.cf(&model[*f])?;
-                self.db.compact_range(&cf, begin.as_deref(), end.as_deref())
+                self.db
+                    .cf(&cf)
+                    .compact_range(begin.as_deref(), end.as_deref())
             }
             Act::Create(name, reverse) => {
                 let options = for_family(&self.options, *reverse);

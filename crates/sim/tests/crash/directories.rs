@@ -28,8 +28,7 @@ fn every_directory_that_an_open_makes_is_durable() {
         let mut o = options(&disk);
         o.db.wal_dir = logs.to_owned();
         let db = Db::open(dir, &o).unwrap();
-        db.put_opt(&SYNC, &db.default_column_family(), b"key", b"1")
-            .unwrap();
+        db.with(&SYNC).put(b"key", b"1").unwrap();
         for kind in CrashKind::ALL {
             let image = power_cut(&disk, kind);
             o.env.fs = image.shared();
@@ -51,8 +50,7 @@ fn a_directory_whose_name_may_be_lost_is_made_again() {
         Db::open("/a/b/c", &o).unwrap_err();
         disk.clear_faults();
         let db = Db::open("/a/b/c", &o).unwrap();
-        db.put_opt(&SYNC, &db.default_column_family(), b"key", b"1")
-            .unwrap();
+        db.with(&SYNC).put(b"key", b"1").unwrap();
         o.env.fs = power_cut(&disk, CrashKind::Nothing).shared();
         o.db.create_if_missing = false;
         let db = Db::open("/a/b/c", &o).unwrap();
@@ -75,13 +73,13 @@ fn a_full_device_may_lose_names_as_well() {
     let disk = SimDisk::new(Config::default());
     let db = open(&disk, buffered_apart).unwrap();
     let default = db.default_column_family();
-    db.put_opt(&SYNC, &default, b"before", b"1").unwrap();
+    db.cf(&default).with(&SYNC).put(b"before", b"1").unwrap();
     fail_sync_of(&disk, Fault::NoSpace, "/logs");
     drop(db.flush()); // it fails, or the database has resumed by itself before it looks
     assert!(disk.failed().is_some());
-    let kept = db.put_opt(&SYNC, &default, b"after", b"2").is_ok();
+    let kept = db.cf(&default).with(&SYNC).put(b"after", b"2").is_ok();
     db.resume().unwrap();
-    db.put_opt(&SYNC, &default, b"resumed", b"3").unwrap();
+    db.cf(&default).with(&SYNC).put(b"resumed", b"3").unwrap();
     for kind in CrashKind::ALL {
         let db = open(&power_cut(&disk, kind), buffered_apart).unwrap();
         for (key, there) in [("before", true), ("after", kept), ("resumed", true)] {
@@ -97,14 +95,14 @@ fn a_failed_sync_for_another_file_loses_the_names_of_logs_too() {
     let disk = SimDisk::new(Config::default());
     let db = open(&disk, buffered).unwrap();
     let default = db.default_column_family();
-    db.put_opt(&SYNC, &default, b"before", b"1").unwrap();
+    db.cf(&default).with(&SYNC).put(b"before", b"1").unwrap();
     db.pause_background_work().unwrap();
-    db.flush_opt(&BACKGROUND, &default).unwrap(); // a new log, which has not been synced
+    db.cf(&default).with(&BACKGROUND).flush().unwrap(); // a new log, which has not been synced
     fail_sync_of(&disk, Fault::Eio, "/db");
     // This call writes an OPTIONS file.
     drop(db.set_db_options(&[("stats_dump_period_sec", "7")]));
     assert!(disk.failed().is_some());
-    let kept = db.put_opt(&SYNC, &default, b"after", b"2").is_ok();
+    let kept = db.cf(&default).with(&SYNC).put(b"after", b"2").is_ok();
     for kind in CrashKind::ALL {
         let db = open(&power_cut(&disk, kind), buffered).unwrap();
         for (key, there) in [("before", true), ("after", kept)] {
@@ -113,7 +111,7 @@ fn a_failed_sync_for_another_file_loses_the_names_of_logs_too() {
     }
     db.continue_background_work().unwrap();
     db.resume().unwrap();
-    db.put_opt(&SYNC, &default, b"resumed", b"3").unwrap();
+    db.cf(&default).with(&SYNC).put(b"resumed", b"3").unwrap();
     let db = open(&power_cut(&disk, CrashKind::Nothing), buffered).unwrap();
     assert!(db.get(b"resumed").unwrap().is_some());
 }
@@ -167,9 +165,9 @@ fn a_lost_log_between_others_takes_nothing_along() {
             db.create_column_family("other", &options(&disk).cf)
                 .unwrap();
         }
-        db.put_opt(&SYNC, &default, b"before", b"1").unwrap();
+        db.cf(&default).with(&SYNC).put(b"before", b"1").unwrap();
         db.pause_background_work().unwrap();
-        let flush = || db.flush_opt(&BACKGROUND, &default);
+        let flush = || db.cf(&default).with(&BACKGROUND).flush();
         flush().unwrap();
         db.put(b"lost", b"2").unwrap();
         fail_sync_of(&disk, Fault::Eio, "/db");
@@ -178,7 +176,7 @@ fn a_lost_log_between_others_takes_nothing_along() {
         let written = flush().and_then(|()| db.put(b"later", b"3")).is_ok();
         drop(db.continue_background_work());
         let flushed = db.flush().is_ok();
-        let synced = db.put_opt(&SYNC, &default, b"synced", b"4").is_ok();
+        let synced = db.cf(&default).with(&SYNC).put(b"synced", b"4").is_ok();
         assert!(
             written && (flushed || families == 2),
             "the test tests something"

@@ -72,7 +72,9 @@ fn a_growing_log_under_pad_writes_no_acknowledged_sector_again() {
     let default = db.default_column_family();
     let mut rng = base::rng::Rng::new(1);
     for i in 0..20 {
-        db.put_opt(&SYNC, &default, format!("synced{i}"), b"1")
+        db.cf(&default)
+            .with(&SYNC)
+            .put(format!("synced{i}"), b"1")
             .unwrap();
         db.put(format!("in flight{i}"), b"1").unwrap();
         for _ in 0..10 {
@@ -95,7 +97,9 @@ fn a_log_that_is_stored_as_a_value_makes_no_torn_tail_corruption() {
     let db = open(&stored, |_| {}).unwrap();
     let default = db.default_column_family();
     for i in 0..200 {
-        db.put_opt(&SYNC, &default, format!("key{i}"), [7; 100])
+        db.cf(&default)
+            .with(&SYNC)
+            .put(format!("key{i}"), [7; 100])
             .unwrap();
     }
     let logs: Vec<Vec<u8>> = stored
@@ -119,7 +123,9 @@ fn a_log_that_is_stored_as_a_value_makes_no_torn_tail_corruption() {
         let db = open(&disk, |_| {}).unwrap();
         let default = db.default_column_family();
         for i in 0..before {
-            db.put_opt(&SYNC, &default, format!("before{i}"), b"1")
+            db.cf(&default)
+                .with(&SYNC)
+                .put(format!("before{i}"), b"1")
                 .unwrap();
         }
         for (i, log) in logs.iter().enumerate() {
@@ -148,12 +154,12 @@ fn a_flush_of_one_family_does_not_overtake_the_others() {
         .create_column_family("other", &options(&disk).cf)
         .unwrap();
     db.put(b"first", b"1").unwrap();
-    db.put_cf(&other, b"second", b"2").unwrap();
-    db.flush_cf(&other).unwrap();
+    db.cf(&other).put(b"second", b"2").unwrap();
+    db.cf(&other).flush().unwrap();
     let after = power_cut(&disk, CrashKind::Nothing);
     let db = open(&after, |_| {}).unwrap();
     let other = db.column_family("other").unwrap();
-    assert!(db.get_cf(&other, b"second").unwrap().is_some());
+    assert!(db.cf(&other).get(b"second").unwrap().is_some());
     assert!(db.get(b"first").unwrap().is_some());
 }
 
@@ -167,8 +173,7 @@ fn logs_that_are_kept_at_open_are_durable_before_the_next_write() {
     db.put(b"first", b"1").unwrap();
     let killed = disk.kill_image();
     let db = open(&killed, keep).unwrap();
-    db.put_opt(&SYNC, &db.default_column_family(), b"second", b"2")
-        .unwrap();
+    db.with(&SYNC).put(b"second", b"2").unwrap();
     let after = power_cut(&killed, CrashKind::Nothing);
     let db = open(&after, keep).unwrap();
     assert!(db.get(b"second").unwrap().is_some());
@@ -202,7 +207,7 @@ fn a_log_has_its_name_once_something_in_it_is_durable() {
     let ways: [Durably; 4] = [
         |db| {
             let default = db.default_column_family();
-            db.put_opt(&SYNC, &default, b"key", b"1").unwrap();
+            db.cf(&default).with(&SYNC).put(b"key", b"1").unwrap();
         },
         |db| {
             db.put(b"key", b"1").unwrap();
@@ -216,9 +221,9 @@ fn a_log_has_its_name_once_something_in_it_is_durable() {
         |db| {
             db.put(b"key", b"1").unwrap();
             let other = db.column_family("other").unwrap();
-            db.put_cf(&other, b"key", b"2").unwrap();
-            db.flush_opt(&BACKGROUND, &other).unwrap();
-            db.put_cf(&other, b"key", b"3").unwrap();
+            db.cf(&other).put(b"key", b"2").unwrap();
+            db.cf(&other).with(&BACKGROUND).flush().unwrap();
+            db.cf(&other).put(b"key", b"3").unwrap();
             db.sync_wal().unwrap();
         },
     ];
@@ -247,9 +252,9 @@ fn a_new_manifest_does_not_outrun_a_closed_log() {
         .unwrap();
     db.put(b"table", b"1").unwrap();
     db.flush().unwrap();
-    db.put_cf(&other, b"unsynced", b"2").unwrap();
+    db.cf(&other).put(b"unsynced", b"2").unwrap();
     db.pause_background_work().unwrap();
-    db.flush_opt(&BACKGROUND, &other).unwrap();
+    db.cf(&other).with(&BACKGROUND).flush().unwrap();
     db.create_column_family("third", &options(&disk).cf)
         .unwrap();
     db.put(b"later", b"3").unwrap();
@@ -268,13 +273,13 @@ fn a_log_whose_name_may_be_lost_is_not_relied_on() {
     let disk = SimDisk::new(Config::default());
     let db = open(&disk, buffered_apart).unwrap();
     let default = db.default_column_family();
-    db.put_opt(&SYNC, &default, b"before", b"1").unwrap();
+    db.cf(&default).with(&SYNC).put(b"before", b"1").unwrap();
     disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {
         act == Act::SyncDir && path.ends_with("logs")
     });
     assert!(db.flush().is_err());
     disk.clear_faults();
-    let kept = db.put_opt(&SYNC, &default, b"after", b"2").is_ok();
+    let kept = db.cf(&default).with(&SYNC).put(b"after", b"2").is_ok();
     for kind in CrashKind::ALL {
         let db = open(&power_cut(&disk, kind), buffered_apart).unwrap();
         assert!(db.get(b"before").unwrap().is_some(), "{kind:?}");
@@ -284,7 +289,7 @@ fn a_log_whose_name_may_be_lost_is_not_relied_on() {
         );
     }
     db.resume().unwrap();
-    db.put_opt(&SYNC, &default, b"resumed", b"3").unwrap();
+    db.cf(&default).with(&SYNC).put(b"resumed", b"3").unwrap();
     for kind in CrashKind::ALL {
         let db = open(&power_cut(&disk, kind), buffered_apart).unwrap();
         for key in ["before", "resumed"] {
@@ -341,8 +346,7 @@ fn a_new_manifest_does_not_forget_the_log_before_the_table_is_named() {
     loop {
         let disk = SimDisk::new(Config::default());
         let db = open(&disk, small).unwrap();
-        db.put_opt(&SYNC, &db.default_column_family(), b"key", b"1")
-            .unwrap();
+        db.with(&SYNC).put(b"key", b"1").unwrap();
         disk.crash_at(disk.events() + n, CrashWhen::During);
         let done = db.flush().is_ok();
         drop(db);
@@ -372,7 +376,9 @@ fn after_a_failed_sync_of_a_closed_log_no_write_succeeds() {
         disk.fail_at(n, Fault::Sync, Repeat::Once);
         let puts: Vec<bool> = (0..5)
             .map(|i| {
-                db.put_opt(&SYNC, &default, format!("after{i}"), b"2")
+                db.cf(&default)
+                    .with(&SYNC)
+                    .put(format!("after{i}"), b"2")
                     .is_ok()
             })
             .collect();
@@ -396,12 +402,12 @@ fn a_fence_says_nothing_of_closed_logs_that_are_not_durable() {
             .create_column_family("other", &options(&disk).cf)
             .unwrap();
         db.put(b"first", b"1").unwrap();
-        db.put_cf(&other, b"x", b"1").unwrap();
+        db.cf(&other).put(b"x", b"1").unwrap();
         // The log is closed and stays: its flush waits.
         db.pause_background_work().unwrap();
         disk.crash_at(disk.events() + n, CrashWhen::During);
-        drop(db.flush_opt(&BACKGROUND, &other));
-        drop(db.put_opt(&SYNC, &db.default_column_family(), b"second", b"2"));
+        drop(db.cf(&other).with(&BACKGROUND).flush());
+        drop(db.with(&SYNC).put(b"second", b"2"));
         drop(db);
         let mut rng = base::rng::Rng::new(n);
         for i in 0..20 {
@@ -460,9 +466,9 @@ fn an_import_does_not_outrun_what_was_written_before() {
     let db = open(&disk, buffered).unwrap();
     let source = db.create_column_family("source", &cf).unwrap();
     for i in 0..50 {
-        db.put_cf(&source, format!("{i}"), b"1").unwrap();
+        db.cf(&source).put(format!("{i}"), b"1").unwrap();
     }
-    let metadata = db.export_column_family(&source, "/export").unwrap();
+    let metadata = db.cf(&source).export("/export").unwrap();
     let mut rng = base::rng::Rng::new(1);
     for n in 1.. {
         let disk = disk.crash_image(&mut rng, CrashKind::Everything);
@@ -470,8 +476,8 @@ fn an_import_does_not_outrun_what_was_written_before() {
         let source = db.column_family("source").unwrap();
         db.pause_background_work().unwrap();
         db.put(b"first", b"1").unwrap();
-        db.put_cf(&source, b"x", b"1").unwrap();
-        db.flush_opt(&BACKGROUND, &source).unwrap(); // the next writes go to another log
+        db.cf(&source).put(b"x", b"1").unwrap();
+        db.cf(&source).with(&BACKGROUND).flush().unwrap(); // the next writes go to another log
         db.put(b"second", b"2").unwrap();
         disk.crash_at(disk.events() + n, CrashWhen::During);
         let how = ironstone::ImportColumnFamilyOptions::default();
@@ -488,7 +494,7 @@ fn an_import_does_not_outrun_what_was_written_before() {
                 assert!(!done, "event {n}, {kind:?}");
                 continue;
             };
-            let all = |key: &str| after.get_cf(&imported, key).unwrap().is_some();
+            let all = |key: &str| after.cf(&imported).get(key).unwrap().is_some();
             let found = (0..50).filter(|i| all(&i.to_string())).count();
             assert!(found == 50 || !done && found == 0, "event {n}: {found}");
             for key in [b"first".as_slice(), b"second"] {
@@ -515,7 +521,7 @@ fn after_a_drop_that_failed_nothing_is_promised() {
             let cf = ironstone::ColumnFamilyOptions::default();
             db.create_column_family("new", &cf).map(|_| ())
         },
-        |db, family| db.delete_files_in_ranges(family, &[(None, None)], true),
+        |db, family| db.cf(family).delete_files_in_ranges(&[(None, None)], true),
     ];
     for (i, change) in changes.iter().enumerate() {
         let disk = SimDisk::new(Config::default());
@@ -523,25 +529,24 @@ fn after_a_drop_that_failed_nothing_is_promised() {
         let other = db
             .create_column_family("other", &options(&disk).cf)
             .unwrap();
-        db.put_cf(&other, b"table", b"1").unwrap();
-        db.compact_range(&other, None, None).unwrap();
+        db.cf(&other).put(b"table", b"1").unwrap();
+        db.cf(&other).compact_range(None, None).unwrap();
         disk.fail_on(Fault::Sync, Repeat::Once, |_, path| {
             path.to_string_lossy().contains("MANIFEST")
         });
         change(&db, &other).unwrap_err();
         disk.clear_faults();
-        let kept = db.put_opt(&SYNC, &other, b"after", b"2").is_ok();
+        let kept = db.cf(&other).with(&SYNC).put(b"after", b"2").is_ok();
         {
             let after = open(&disk.kill_image(), |_| {}).unwrap();
             let found = after.column_family("other");
-            let found = found.map(|f| after.get_cf(&f, b"after").unwrap());
+            let found = found.map(|f| after.cf(&f).get(b"after").unwrap());
             assert!(!kept || found.flatten().is_some(), "change {i}: lost");
         }
         db.resume().unwrap();
-        db.put_opt(&SYNC, &other, b"resumed", b"3").unwrap();
+        db.cf(&other).with(&SYNC).put(b"resumed", b"3").unwrap();
         change(&db, &other).unwrap();
-        db.put_opt(&SYNC, &db.default_column_family(), b"last", b"4")
-            .unwrap();
+        db.with(&SYNC).put(b"last", b"4").unwrap();
         for kind in CrashKind::ALL {
             let after = open(&power_cut(&disk, kind), |_| {}).unwrap();
             assert!(after.get(b"last").unwrap().is_some(), "change {i}");
@@ -564,18 +569,18 @@ fn a_power_cut_while_several_families_resume() {
         let others = ["a", "b"].map(|name| db.create_column_family(name, &cf).unwrap());
         db.pause_background_work().unwrap();
         for family in &others {
-            db.put_cf(family, b"first", b"1").unwrap();
+            db.cf(family).put(b"first", b"1").unwrap();
         }
         db.put(b"first", b"1").unwrap();
-        db.flush_opt(&BACKGROUND, &others[0]).unwrap(); // the next writes go to another log
+        db.cf(&others[0]).with(&BACKGROUND).flush().unwrap(); // the next writes go to another log
         for family in &others {
-            db.put_cf(family, b"second", b"2").unwrap();
+            db.cf(family).put(b"second", b"2").unwrap();
         }
         disk.fail_on(Fault::Sync, Repeat::Once, |act, path| {
             act == Act::Sync && path.extension().is_some_and(|e| e == "log")
         });
         db.continue_background_work().unwrap();
-        db.flush_cf(&others[0]).unwrap_err();
+        db.cf(&others[0]).flush().unwrap_err();
         disk.clear_faults();
         disk.crash_at(disk.events() + n, CrashWhen::During);
         let done = db.resume().is_ok();
@@ -587,7 +592,7 @@ fn a_power_cut_while_several_families_resume() {
             let first = after.get(b"first").unwrap().is_some();
             assert!(first || !done, "event {n}, {kind:?}");
             for family in &others {
-                let has = |key: &str| after.get_cf(family, key).unwrap().is_some();
+                let has = |key: &str| after.cf(family).get(key).unwrap().is_some();
                 assert!(has("first") || !has("second"), "event {n}, {kind:?}");
                 assert!(first || !has("second"), "event {n}, {kind:?}");
             }

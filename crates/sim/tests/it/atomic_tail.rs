@@ -88,11 +88,16 @@ fn a_group_in_one_unit_is_one_atomic_write() {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
-            db.put_opt(&synced, &cf, format!("wait{i}"), "").unwrap();
+            db.cf(&cf)
+                .with(&synced)
+                .put(format!("wait{i}"), "")
+                .unwrap();
         }
         let before = durable().len();
         for i in 0..200 {
-            db.put_opt(&synced, &cf, format!("key{i}"), "value")
+            db.cf(&cf)
+                .with(&synced)
+                .put(format!("key{i}"), "value")
                 .unwrap();
         }
         let writes = durable().split_off(before);

@@ -78,8 +78,7 @@ fn backups_share_tables_and_each_is_whole() {
         assert_eq!(id, round);
         wanted.push(everything(&db).unwrap());
         if round == 2 {
-            db.compact_range(&db.default_column_family(), None, None)
-                .unwrap();
+            db.compact_range(None, None).unwrap();
         }
     }
     let all = tables(&at("backups")).len();

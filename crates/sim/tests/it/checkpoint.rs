@@ -42,13 +42,12 @@ fn fill(db: &Db) {
             let key = format!("{:05}", i * 7 % 4001 + round);
             db.put(&key, format!("{round}/{i}").repeat(10)).unwrap();
             if i % 5 == 0 {
-                db.put_cf(&other, &key, "other").unwrap();
+                db.cf(&other).put(&key, "other").unwrap();
             }
         }
         db.flush().unwrap();
         if round == 0 {
-            db.compact_range(&db.default_column_family(), None, None)
-                .unwrap();
+            db.compact_range(None, None).unwrap();
         }
     }
     db.put("in the log", "1").unwrap();
@@ -78,9 +77,7 @@ fn a_checkpoint_is_the_database_at_a_moment() {
             let of_copy = Db::open_all(&copy, &Options::default()).unwrap();
             assert_eq!(difference(&want, &everything(&of_copy).unwrap()), None);
             of_copy.put("k", "v").unwrap();
-            of_copy
-                .compact_range(&of_copy.default_column_family(), None, None)
-                .unwrap();
+            of_copy.compact_range(None, None).unwrap();
             of_copy.close().unwrap();
             db.delete("later").unwrap();
             assert_eq!(difference(&want, &everything(&db).unwrap()), None);
@@ -118,14 +115,14 @@ fn checkpoints_are_consistent_while_writers_run() {
                     }
                     let mut batch = WriteBatch::new();
                     batch.put(format!("w{w}"), i.to_string()).unwrap();
-                    batch.put_cf(other, format!("w{w}"), i.to_string()).unwrap();
+                    batch.cf(other).put(format!("w{w}"), i.to_string()).unwrap();
                     let filler = format!("{w}/{}", i % 500);
-                    batch.put_cf(other, filler, [b'x'; 200]).unwrap();
+                    batch.cf(other).put(filler, [b'x'; 200]).unwrap();
                     let sync = WriteOptions {
                         sync: w == 0,
                         ..WriteOptions::default()
                     };
-                    db.write_opt(&sync, batch).unwrap();
+                    db.with(&sync).write(&mut batch).unwrap();
                     written.store(i, Ordering::Release);
                 }
             });
@@ -143,7 +140,7 @@ fn checkpoints_are_consistent_while_writers_run() {
                 let key = format!("w{w}");
                 let (a, b) = (
                     of_copy.get(&key).unwrap(),
-                    of_copy.get_cf(&other, &key).unwrap(),
+                    of_copy.cf(&other).get(&key).unwrap(),
                 );
                 assert_eq!(a, b, "round {round}");
                 let number = a.map_or(0, |v| String::from_utf8(v).unwrap().parse::<u64>().unwrap());
@@ -180,8 +177,7 @@ fn live_files_make_a_copy() {
     // No file of the copy is deleted, though all tables are replaced.
     db.put("00000", "later").unwrap();
     db.flush().unwrap();
-    db.compact_range(&db.default_column_family(), None, None)
-        .unwrap();
+    db.compact_range(None, None).unwrap();
     std::fs::create_dir(at("copy")).unwrap();
     for file in &files {
         let to = at("copy").join(&file.relative_filename);
@@ -216,8 +212,7 @@ fn live_files_make_a_copy() {
 }
 
 fn export(db: &Db, to: &Path) -> ExportImportFilesMetaData {
-    db.export_column_family(&db.default_column_family(), to)
-        .unwrap()
+    db.cf(&db.default_column_family()).export(to).unwrap()
 }
 
 /// The content of a database with an imported family; RocksDB must find the same.
@@ -244,10 +239,10 @@ fn a_family_is_exported_and_imported() {
     let cf = import("imported").unwrap();
     assert_eq!(&sim::oracle::content::family(&second, &cf).unwrap(), want);
     assert!(import("imported").is_err());
-    second.put_cf(&cf, "00000", "newer").unwrap();
-    assert_eq!(second.get_cf(&cf, "00000").unwrap().unwrap(), b"newer");
-    second.delete_cf(&cf, "00000").unwrap();
-    second.compact_range(&cf, None, None).unwrap();
+    second.cf(&cf).put("00000", "newer").unwrap();
+    assert_eq!(second.cf(&cf).get("00000").unwrap().unwrap(), b"newer");
+    second.cf(&cf).delete("00000").unwrap();
+    second.cf(&cf).compact_range(None, None).unwrap();
     close_and_check(second, &at("second"));
     // A damaged export leaves no family and no files.
     let third = Db::open(at("third"), &options()).unwrap();
@@ -373,8 +368,7 @@ fn sizes_are_near_rocksdbs() {
         db.put(format!("{i:06}"), value).unwrap();
     }
     db.flush().unwrap();
-    db.compact_range(&db.default_column_family(), None, None)
-        .unwrap();
+    db.compact_range(None, None).unwrap();
     for i in 0..200 {
         db.put(format!("{:06}", i * 100), [b'v'; 500]).unwrap();
     }
@@ -390,13 +384,15 @@ fn sizes_are_near_rocksdbs() {
         .map(|(a, b)| (a.as_bytes(), b.as_bytes()))
         .collect();
     let ours = db
-        .get_approximate_sizes(&cf, &SizeApproximationOptions::default(), &asked)
+        .cf(&cf)
+        .get_approximate_sizes(&SizeApproximationOptions::default(), &asked)
         .unwrap();
     for i in 0..100 {
         db.put(format!("{i:06}"), [b'm'; 1000]).unwrap();
     }
     let (count, bytes) = db
-        .get_approximate_memtable_stats(&cf, (b"000010", b"000020"))
+        .cf(&cf)
+        .get_approximate_memtable_stats((b"000010", b"000020"))
         .unwrap();
     assert!(
         count == 10 && (10_000..11_000).contains(&bytes),
@@ -408,7 +404,8 @@ fn sizes_are_near_rocksdbs() {
         files_size_error_margin: -1.0,
     };
     let sizes = db
-        .get_approximate_sizes(&cf, &memory, &[(b"000010", b"000020")])
+        .cf(&cf)
+        .get_approximate_sizes(&memory, &[(b"000010", b"000020")])
         .unwrap();
     assert_eq!(sizes, [bytes]);
     db.close().unwrap();
@@ -438,12 +435,13 @@ fn files_are_deleted_by_range() {
         db.flush().unwrap();
     }
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
-    let before = db.get_column_family_metadata(&cf).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
+    let before = db.cf(&cf).get_column_family_metadata().unwrap();
     assert!(before.file_count > 5);
-    db.delete_files_in_ranges(&cf, &[(Some(b"000500"), Some(b"001500"))], true)
+    db.cf(&cf)
+        .delete_files_in_ranges(&[(Some(b"000500"), Some(b"001500"))], true)
         .unwrap();
-    let after = db.get_column_family_metadata(&cf).unwrap();
+    let after = db.cf(&cf).get_column_family_metadata().unwrap();
     assert!(after.file_count < before.file_count - 2 && after.file_count > 2);
     let tables = dirs::files(&dir)
         .unwrap()
@@ -474,10 +472,10 @@ fn a_log_that_only_a_dropped_family_needed_comes_along() {
         db.default_column_family(),
         db.create_column_family("gone", &o.cf).unwrap(),
     );
-    db.put_opt(&synced, &gone, "a", "1").unwrap();
-    db.put_opt(&synced, &default, "b", "2").unwrap();
-    db.flush_cf(&default).unwrap();
-    db.put_opt(&synced, &default, "c", "3").unwrap();
+    db.cf(&gone).with(&synced).put("a", "1").unwrap();
+    db.cf(&default).with(&synced).put("b", "2").unwrap();
+    db.cf(&default).flush().unwrap();
+    db.cf(&default).with(&synced).put("c", "3").unwrap();
     db.disable_file_deletions(); // or the MANIFEST says at once that the log may go
     db.drop_column_family(&gone).unwrap();
     db.create_checkpoint(at("copy"), u64::MAX).unwrap();

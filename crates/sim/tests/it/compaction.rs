@@ -304,7 +304,7 @@ fn both_take_turns_in_every_style() {
                 db.wait_for_compact().unwrap();
                 if turn == 3 {
                     let cf = db.default_column_family();
-                    db.compact_range(&cf, None, None).unwrap();
+                    db.cf(&cf).compact_range(None, None).unwrap();
                 }
                 db.close().unwrap();
             }
@@ -353,7 +353,7 @@ fn layouts_of_the_corpus_are_compacted() {
                 ..Default::default()
             };
             for cf in db.column_families() {
-                db.compact_range_opt(&how, &cf, None, None).unwrap();
+                db.cf(&cf).with(&how).compact_range(None, None).unwrap();
             }
             assert!(everything(&db).unwrap() == want, "{}", entry.name);
             db.close().unwrap();
@@ -419,7 +419,7 @@ fn compactions_by_call_can_be_steered() {
     let db = filled(&temp.path().join("db"), &options, 3_000);
     let cf = db.default_column_family();
     assert!(shape(&db)[0].len() >= 3);
-    let run = |how: &CompactRangeOptions| db.compact_range_opt(how, &cf, None, None);
+    let run = |how: &CompactRangeOptions| db.cf(&cf).with(how).compact_range(None, None);
 
     let canceled = CompactRangeOptions {
         canceled: Some(Arc::new(AtomicBool::new(true))),
@@ -443,12 +443,20 @@ fn compactions_by_call_can_be_steered() {
     // A file that does not exist, a level that does not exist, and files for a level of the caller's
     // choice.
     let how = CompactionOptions::default();
-    let e = db.compact_files(&how, &cf, &[999_999], 5).unwrap_err();
+    let e = db
+        .cf(&cf)
+        .with(&how)
+        .compact_files(&[999_999], 5)
+        .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidArgument, "{e}");
     let files: Vec<u64> = shape(&db)[4].iter().map(|f| f.0).collect();
-    let e = db.compact_files(&how, &cf, &files[..1], 7).unwrap_err();
+    let e = db
+        .cf(&cf)
+        .with(&how)
+        .compact_files(&files[..1], 7)
+        .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidArgument, "{e}");
-    db.compact_files(&how, &cf, &files[..2], 5).unwrap();
+    db.cf(&cf).with(&how).compact_files(&files[..2], 5).unwrap();
     let now = shape(&db);
     assert_eq!((now[4].len(), now[5].len()), (files.len() - 2, 1));
 
@@ -459,7 +467,7 @@ fn compactions_by_call_can_be_steered() {
     assert!(db.continue_background_work().is_err());
     assert_eq!(everything(&db).unwrap()[0].1.len(), 3_001);
     db.cancel_all_background_work(true);
-    let e = db.compact_range(&cf, None, None).unwrap_err();
+    let e = db.cf(&cf).compact_range(None, None).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::ShutdownInProgress, "{e}");
     assert_eq!(db.get("more").unwrap().unwrap(), b"1");
 }
@@ -479,7 +487,7 @@ fn a_running_compaction_is_canceled_and_a_suggestion_is_followed() {
         ..Default::default()
     };
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| db.compact_range_opt(&how, &cf, None, None));
+        let call = scope.spawn(|| db.cf(&cf).with(&how).compact_range(None, None));
         flag.store(true, Ordering::Relaxed);
         // It may also be too late to cancel.
         if let Err(e) = call.join().unwrap() {
@@ -490,7 +498,7 @@ fn a_running_compaction_is_canceled_and_a_suggestion_is_followed() {
         db.put(key(n), "last").unwrap();
     }
     db.flush().unwrap();
-    db.suggest_compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).suggest_compact_range(None, None).unwrap();
     db.wait_for_compact().unwrap();
     let at: Vec<usize> = shape(&db).iter().map(Vec::len).collect();
     assert_eq!(at[0], 0, "{at:?}");
@@ -509,7 +517,7 @@ fn files_end_where_the_partitioner_wants_and_are_compressed_by_level() {
     options.cf.bottommost_compression = ironstone::BottommostCompression::Zstd;
     let db = filled(&dir, &options, 3_000);
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     let lowest = shape(&db);
     let lowest = lowest.last().unwrap();
     // key00000 to key00002, as the first eight bytes have it… all are `key00000`.
@@ -527,8 +535,7 @@ fn files_end_where_the_partitioner_wants_and_are_compressed_by_level() {
         bottommost_level_compaction: BottommostLevelCompaction::Force,
         ..Default::default()
     };
-    db.compact_range_opt(&how, &db.default_column_family(), None, None)
-        .unwrap();
+    db.with(&how).compact_range(None, None).unwrap();
     for line in db.property("rocksdb.sstables").unwrap().lines() {
         // number:size[sequences]['smallest key' … .. 'largest key' …], the keys in hexadecimal
         let parts: Vec<&str> = line.split('\'').collect();
@@ -583,13 +590,15 @@ fn what_may_not_be_moved_is_not_merged_over_what_lies_between() {
         db.flush().unwrap();
     };
     flush(["m", "n"], 10);
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     assert_eq!(shape(&db)[1].len(), 1);
-    db.set_options(&cf, &[("disable_auto_compactions", "true")])
+    db.cf(&cf)
+        .set_options(&[("disable_auto_compactions", "true")])
         .unwrap();
     flush(["a", "b"], 10_000);
     flush(["y", "z"], 10_000);
-    db.set_options(&cf, &[("disable_auto_compactions", "false")])
+    db.cf(&cf)
+        .set_options(&[("disable_auto_compactions", "false")])
         .unwrap();
     db.wait_for_compact().unwrap();
     let files: Vec<usize> = shape(&db).iter().map(Vec::len).collect();
@@ -619,7 +628,11 @@ fn overlapping_files_of_level_0_are_not_moved() {
         target_level: 1,
         ..CompactRangeOptions::default()
     };
-    let e = db.compact_range_opt(&change, &cf, None, None).unwrap_err();
+    let e = db
+        .cf(&cf)
+        .with(&change)
+        .compact_range(None, None)
+        .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::NotSupported, "{e}");
     assert!(e.to_string().contains("may overlap"), "{e}");
     assert_eq!(everything(&db).unwrap(), before);
@@ -645,6 +658,6 @@ fn write_back_follows_an_estimate_that_falls() {
     }
     db.flush().unwrap();
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     assert_eq!(everything(&db).unwrap()[0].1.len(), 2000);
 }

@@ -66,7 +66,7 @@ fn fill(db: &Db, rng: &mut Rng, prefix: &str, n: u32) {
         } else {
             synced()
         };
-        db.put_opt(&options, &cf, key, &value).unwrap();
+        db.cf(&cf).with(&options).put(key, &value).unwrap();
     }
 }
 
@@ -115,7 +115,10 @@ fn rocksdb_reads_what_a_killed_process_leaves() {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
-            db.put_opt(&synced(), &cf, format!("wait{i}"), "").unwrap();
+            db.cf(&cf)
+                .with(&synced())
+                .put(format!("wait{i}"), "")
+                .unwrap();
         }
         for part in ["a", "b", "c", "d"] {
             fill(&db, &mut rng, part, 60);
@@ -289,7 +292,7 @@ fn the_old_log_in_a_recycled_file_is_not_read() {
     let db = Db::open(DIR, &on(options.clone(), &disk)).unwrap();
     let put = |key: &str, value: &str| {
         let cf = db.default_column_family();
-        db.put_opt(&synced(), &cf, key, value).unwrap();
+        db.cf(&cf).with(&synced()).put(key, value).unwrap();
     };
     for round in 0..6 {
         let n = if round == 5 { 3 } else { 200 };
@@ -336,7 +339,9 @@ fn damage_to_what_was_durable_is_refused() {
     };
     for i in 0..40 {
         before_last = size().1;
-        db.put_opt(&synced(), &cf, format!("key {i}"), vec![b'v'; 50])
+        db.cf(&cf)
+            .with(&synced())
+            .put(format!("key {i}"), vec![b'v'; 50])
             .unwrap();
     }
     let (log, len) = size();

@@ -83,7 +83,7 @@ fn options(entry: &Entry) -> Result<Options, String> {
 fn check_entities(entry: &Entry, db: &Db) -> Result<(), String> {
     for (family, key, want) in entry.entities().map_err(text)? {
         let cf = db.column_family(&family).ok_or("a family is missing")?;
-        let have = db.get_entity_cf(&cf, &key).map_err(text)?;
+        let have = db.cf(&cf).get_entity(&key).map_err(text)?;
         if have.as_ref() != Some(&want) {
             let key = key.escape_ascii();
             return Err(format!("entity {key}: expected {want:?}, found {have:?}"));

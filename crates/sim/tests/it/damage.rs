@@ -43,13 +43,13 @@ impl Small {
         for i in 0..60 {
             db.put(format!("key{i:03}"), format!("value {i} aaaaaaaaaaaaaaaa"))
                 .unwrap();
-            db.put_cf(&cf, format!("r{i:03}"), "x").unwrap();
+            db.cf(&cf).put(format!("r{i:03}"), "x").unwrap();
         }
         db.delete("key007").unwrap();
         db.flush().unwrap();
         for i in 0..8 {
             db.put(format!("log{i:03}"), "unflushed").unwrap();
-            db.put_cf(&cf, format!("log{i:03}"), "unflushed").unwrap();
+            db.cf(&cf).put(format!("log{i:03}"), "unflushed").unwrap();
         }
         db.delete("key008").unwrap();
         let content = everything(&db).unwrap();

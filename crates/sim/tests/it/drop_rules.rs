@@ -141,7 +141,7 @@ fn fill(ours: &Db, theirs: &RocksDb, seed: u64, compact: bool) -> Vec<String> {
     both.flush();
     if compact {
         let cf = ours.default_column_family();
-        ours.compact_range(&cf, None, None).unwrap();
+        ours.cf(&cf).compact_range(None, None).unwrap();
         theirs.compact_range(theirs.default_cf(), None, None);
         theirs.wait_for_compaction().unwrap();
     }
@@ -321,7 +321,10 @@ fn all_histories(lib: &Arc<Library>, compact: bool, below: bool, snapshot_at: Op
         let files = ours.get_live_files_metadata();
         let files: Vec<u64> = files.iter().filter(|f| f.level == 0).map(number).collect();
         let how = ironstone::CompactionOptions::default();
-        ours.compact_files(&how, &cf, &files, level).unwrap();
+        ours.cf(&cf)
+            .with(&how)
+            .compact_files(&files, level)
+            .unwrap();
         let all = theirs.tables("default").unwrap();
         let all = all.iter().filter(|t| t.level == 0);
         let files: Vec<_> = all.map(|t| t.name.clone()).collect();

@@ -1,7 +1,7 @@
 //! Wide-column entities: written and read by RocksDB and by Ironstone, merged, scanned, compacted.
 
 use base::merge::parse;
-use ironstone::{Db, Options, ReadOptions, WideColumns, WriteBatch};
+use ironstone::{Db, Options, WideColumns, WriteBatch};
 use sim::dirs;
 use sim::oracle::{self, RocksDb, RocksWriteBatch, ldb};
 
@@ -57,7 +57,7 @@ fn check(what: &str, db: &Db) {
     }
     assert_eq!(db.get_entity("g").unwrap(), None, "{what}");
     assert_eq!(db.get_entity("h").unwrap(), None, "{what}");
-    let mut it = db.iterator(&ReadOptions::default());
+    let mut it = db.iterator().unwrap();
     let mut forward = Vec::new();
     it.seek_to_first();
     while it.valid() {
@@ -86,7 +86,7 @@ fn check(what: &str, db: &Db) {
 fn entities_are_read_from_log_memtable_and_tables() {
     let temp = dirs::scratch().unwrap();
     let db = Db::open(temp.path(), &options()).unwrap();
-    db.write(batch()).unwrap();
+    db.write(&mut batch()).unwrap();
     check("memtable", &db);
     drop(db);
     let db = Db::open(temp.path(), &options()).unwrap();
@@ -94,13 +94,13 @@ fn entities_are_read_from_log_memtable_and_tables() {
     db.flush().unwrap();
     check("flushed", &db);
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     check("compacted", &db);
     db.merge("a", "more").unwrap();
     let merged = db.get_entity("a").unwrap().unwrap();
     assert_eq!(merged.get(b""), Some(&b"default,more"[..]));
     db.flush().unwrap();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     assert_eq!(db.get_entity("a").unwrap().unwrap(), merged);
 }
 
@@ -125,7 +125,7 @@ fn entities_pass_between_rocksdb_and_ironstone() {
         let cf = db.default_column_family();
         db.merge("e", "3").unwrap();
         db.flush().unwrap();
-        db.compact_range(&cf, None, None).unwrap();
+        db.cf(&cf).compact_range(None, None).unwrap();
         drop(db);
         if ldb::available() {
             let pairs = ldb::scan(&dir, "default").unwrap();
@@ -156,7 +156,9 @@ fn a_batch_with_a_damaged_entity_is_refused() {
     *data.last_mut().unwrap() = 0;
     let len = data.len();
     data[len - 2] = 9; // the length of the column's value
-    let e = db.write(WriteBatch::from_data(data).unwrap()).unwrap_err();
+    let e = db
+        .write(&mut WriteBatch::from_data(data).unwrap())
+        .unwrap_err();
     assert!(e.is_corruption(), "{e}");
     assert_eq!(db.get("x").unwrap(), None);
 }

@@ -92,8 +92,8 @@ impl Told {
         };
         let cf = db.default_column_family();
         let result = match value {
-            Some(value) => db.put_opt(&sync, &cf, key, value),
-            None => db.delete_opt(&sync, &cf, key),
+            Some(value) => db.cf(&cf).with(&sync).put(key, value),
+            None => db.cf(&cf).with(&sync).delete(key),
         };
         let (key, value) = (
             key.as_bytes().to_vec(),
@@ -154,7 +154,7 @@ fn workload(dir: &Path, options: &Options, told: &mut Told) -> Result<()> {
         drop(told.write(&db, "key1", None));
         let flushed = db.flush();
         drop(told.write(&db, "key2", Some("after the flush")));
-        let compacted = db.compact_range(&db.default_column_family(), None, None);
+        let compacted = db.compact_range(None, None);
         for result in [flushed, compacted, db.wait_for_compact()] {
             if let (Some(first), Ok(())) = (&first, &result) {
                 panic!("maintenance works after a failed write: {first}");

@@ -54,7 +54,7 @@ fn a_filter_sees_compactions_and_not_flushes() {
     assert_eq!(filter.kept.load(Ordering::Relaxed), 0);
     // A manual compaction filters even a table that overlaps nothing.
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     assert_eq!(db.get("b").unwrap(), None);
     assert_eq!(filter.kept.load(Ordering::Relaxed), 2);
     assert_eq!(everything(&db).unwrap()[0].1.len(), 2);
@@ -71,7 +71,11 @@ fn a_filter_that_panics_fails_its_compaction_and_nothing_else() {
         db.put(k, v).unwrap();
     }
     db.flush().unwrap();
-    let e = db.compact_range(&cf, None, None).unwrap_err().to_string();
+    let e = db
+        .cf(&cf)
+        .compact_range(None, None)
+        .unwrap_err()
+        .to_string();
     assert!(e.contains("compaction filter Picky panicked"), "{e}");
     assert!(e.contains("until the database is reopened"), "{e}");
     let before = everything(&db).unwrap();
@@ -79,14 +83,14 @@ fn a_filter_that_panics_fails_its_compaction_and_nothing_else() {
     // The database is used without the filter from now on.
     db.put("d", "drop").unwrap();
     db.flush().unwrap();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     assert_eq!(everything(&db).unwrap()[0].1.len(), 4);
     db.put("c", "3").unwrap();
     drop(db);
     let db = Db::open(temp.path(), &options).unwrap();
     db.flush().unwrap();
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     assert_eq!(everything(&db).unwrap()[0].1.len(), 2);
 }
 
@@ -157,10 +161,10 @@ fn a_factory_may_filter_flushes_too() {
         ..ReadOptions::default()
     };
     let cf = db.default_column_family();
-    assert_eq!(db.get_opt(&at, &cf, "a").unwrap().unwrap(), b"aa");
+    assert_eq!(db.cf(&cf).with(&at).get("a").unwrap().unwrap(), b"aa");
     db.put("b", "2").unwrap();
     db.flush().unwrap();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     let made = factory.made.lock().unwrap();
     let reasons: Vec<_> = made.iter().map(|c| c.reason).collect();
     use TableCreationReason::{Compaction, Flush};

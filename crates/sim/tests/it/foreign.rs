@@ -56,7 +56,7 @@ fn merges_are_never_read_as_something_else() {
                 let e = db.get("key07").expect_err(&what);
                 assert_eq!(e.kind(), refusal, "{what}: get: {e}");
                 assert_eq!(db.get("key30").unwrap().unwrap(), b"value");
-                let e = db.compact_range(&cf, None, None);
+                let e = db.cf(&cf).compact_range(None, None);
                 if let Ok(()) = e {
                     // It was kept as it was: still refused.
                     let e = db.get("key07").expect_err(&what);
@@ -94,7 +94,7 @@ fn range_deletions_of_rocksdb_delete() {
             assert_eq!(db.get("key08").unwrap(), None);
             assert_eq!(db.get("key09").unwrap().unwrap(), b"value");
             assert_eq!(everything(&db).unwrap()[0].1.len(), 17);
-            db.compact_range(&cf, None, None).unwrap();
+            db.cf(&cf).compact_range(None, None).unwrap();
         }
     }
 }
@@ -110,7 +110,7 @@ fn single_deletions_of_rocksdb_delete() {
         assert_eq!(db.get("key07").unwrap(), None);
         assert_eq!(everything(&db).unwrap()[0].1.len(), 20);
         let cf = db.default_column_family();
-        db.compact_range(&cf, None, None).unwrap();
+        db.cf(&cf).compact_range(None, None).unwrap();
         assert_eq!(everything(&db).unwrap()[0].1.len(), 20);
     }
 }

@@ -131,8 +131,7 @@ fn files_of_each_are_ingested_by_the_other() {
         for dir in [dir, other] {
             let db = Db::open(&dir, &Options::default()).unwrap();
             assert_eq!(difference(&want, &everything(&db).unwrap()), None);
-            db.compact_range(&db.default_column_family(), None, None)
-                .unwrap();
+            db.compact_range(None, None).unwrap();
             assert_eq!(difference(&want, &everything(&db).unwrap()), None);
         }
     }
@@ -194,7 +193,7 @@ fn the_newest_wins_wherever_it_lies() {
         ..ReadOptions::default()
     };
     let cf = db.default_column_family();
-    let get = |key: &str| db.get_opt(&read_old, &cf, key).unwrap();
+    let get = |key: &str| db.cf(&cf).with(&read_old).get(key).unwrap();
     assert_eq!(get("d").as_deref(), Some(&b"1"[..]));
     assert_eq!(get("x").as_deref(), Some(&b"memory"[..]));
     // A snapshot sees no ingested file, even one that shares no key with it.
@@ -209,8 +208,7 @@ fn the_newest_wins_wherever_it_lies() {
     check_with_rocksdb("ingested", &at("db"), &all);
     let db = Db::open(at("db"), &Options::default()).unwrap();
     assert_eq!(content(&db), want);
-    db.compact_range(&db.default_column_family(), None, None)
-        .unwrap();
+    db.compact_range(None, None).unwrap();
     assert_eq!(content(&db), want);
 }
 
@@ -253,8 +251,7 @@ fn range_deletions_come_along() {
     check_with_rocksdb("range deletions", &at("db"), &all);
     let db = Db::open(at("db"), &Options::default()).unwrap();
     assert_eq!(content(&db), want);
-    db.compact_range(&db.default_column_family(), None, None)
-        .unwrap();
+    db.compact_range(None, None).unwrap();
     assert_eq!(content(&db), want);
     let Some(lib) = oracle::rocksdb() else { return };
     let theirs = RocksSstFileWriter::open(&lib.options(), at("4")).unwrap();
@@ -339,8 +336,7 @@ fn behind_everything() {
     db.put("b", "new").unwrap();
     db.delete("c").unwrap();
     db.flush().unwrap();
-    db.compact_range(&db.default_column_family(), None, None)
-        .unwrap();
+    db.compact_range(None, None).unwrap();
     db.ingest_external_file(&[&back], &behind).unwrap();
     assert_eq!(content(&db), pairs(&[("a", "old"), ("b", "new")]));
     let other = file(&at("2"), &[("b", Some("older")), ("x", Some("older"))]);
@@ -370,14 +366,14 @@ fn behind_everything_needs_a_level_to_compact_into() {
     db.put("k", "v").unwrap();
     db.flush().unwrap();
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     let of_level = |level| db.property(&format!("rocksdb.num-files-at-level{level}"));
     assert_eq!(of_level(1).as_deref(), Some("1"));
     assert_eq!(of_level(2).as_deref(), Some("0"), "kept free");
     let two = db.create_column_family("two", &o.cf).unwrap();
-    db.put_cf(&two, "k", "v").unwrap();
-    db.flush_cf(&two).unwrap();
-    db.compact_range(&two, None, None).unwrap();
+    db.cf(&two).put("k", "v").unwrap();
+    db.cf(&two).flush().unwrap();
+    db.cf(&two).compact_range(None, None).unwrap();
 }
 
 /// The error about a level that is kept free gave a `num_levels` that is one too small.
@@ -397,8 +393,12 @@ fn the_level_behind_everything_is_named_as_what_it_is() {
         target_level: 6,
         ..Default::default()
     };
-    let files = db.compact_files(&how, &cf, &[file], 6).unwrap_err();
-    let range = db.compact_range_opt(&refit, &cf, None, None).unwrap_err();
+    let files = db.cf(&cf).with(&how).compact_files(&[file], 6).unwrap_err();
+    let range = db
+        .cf(&cf)
+        .with(&refit)
+        .compact_range(None, None)
+        .unwrap_err();
     for e in [files, range] {
         assert_eq!(e.kind(), ErrorKind::InvalidArgument);
         let text = e.to_string();
@@ -427,7 +427,7 @@ fn behind_everything_deletions_stay_when_a_snapshot_goes() {
         db.delete(key).unwrap();
     }
     let family = db.default_column_family();
-    db.compact_range(&family, None, None).unwrap();
+    db.cf(&family).compact_range(None, None).unwrap();
     drop(snapshot);
     db.put("z", "v").unwrap();
     db.flush().unwrap();
@@ -545,8 +545,7 @@ fn a_file_is_ingested_again() {
             std::fs::hard_link(&good, &copy).unwrap();
             db.ingest_external_file(&[&copy], &how).unwrap();
             assert_eq!(content(&db), pairs(&[("k", "1")]), "{i}");
-            db.compact_range(&db.default_column_family(), None, None)
-                .unwrap();
+            db.compact_range(None, None).unwrap();
         }
     }
 }
@@ -586,7 +585,7 @@ fn a_power_cut_leaves_all_or_nothing() {
         ];
         for i in 0..3 {
             db.put("k", i.to_string()).unwrap();
-            db.put_cf(&other, format!("before {i}"), "").unwrap();
+            db.cf(&other).put(format!("before {i}"), "").unwrap();
         }
         disk.set_crash_after(after);
         let ingested = db.ingest_external_files(&args);
@@ -599,10 +598,10 @@ fn a_power_cut_leaves_all_or_nothing() {
                 Db::open_all("/db", &o).unwrap_or_else(|e| panic!("event {after}, {kind:?}: {e}"));
             let other = db.column_family("other").unwrap();
             let both = db.get("a").unwrap().is_some();
-            assert_eq!(both, db.get_cf(&other, "x").unwrap().is_some(), "{after}");
+            assert_eq!(both, db.cf(&other).get("x").unwrap().is_some(), "{after}");
             if both {
                 assert_eq!(db.get("k").unwrap().unwrap(), b"file");
-                let last = db.get_cf(&other, "before 2").unwrap();
+                let last = db.cf(&other).get("before 2").unwrap();
                 assert!(
                     last.is_some(),
                     "event {after}, {kind:?}: an older write is lost"

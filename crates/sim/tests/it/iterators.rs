@@ -162,7 +162,7 @@ fn fill(lib: &Arc<Library>, shape: &Shape, dir: &Path, rng: &mut Rng) {
             );
         }
         match stage {
-            1 | 2 => db.compact_range(&cf, None, None).unwrap(),
+            1 | 2 => db.cf(&cf).compact_range(None, None).unwrap(),
             3 | 4 => db.flush().unwrap(),
             _ => {}
         }
@@ -326,7 +326,7 @@ fn random_reads_agree_with_rocksdb() {
         for _ in 0..40 {
             let how = how(&mut rng);
             let (read_a, read_b) = (our_read(&how, &a), their_read(&how, &lib));
-            let mut it_a = a.iterator(&read_a);
+            let mut it_a = a.with(&read_a).iterator().unwrap();
             let mut it_b = b.iterator_opt(&read_b, b.default_cf());
             let mut done = Vec::new();
             for _ in 0..40 {

@@ -268,7 +268,7 @@ fn compare(
     };
     let cf = ours.default_column_family();
     let (from, to) = (begin.map(str::as_bytes), end.map(str::as_bytes));
-    ours.compact_range_opt(&how, &cf, from, to).unwrap();
+    ours.cf(&cf).with(&how).compact_range(from, to).unwrap();
     let we_did = told(&log(&a)[before..]);
     let (we_have, our_content) = (shape(&ours), everything(&ours).unwrap());
     ours.close().unwrap();

@@ -7,7 +7,7 @@ use base::rng::Rng;
 use base::{Error, SliceTransform};
 use ironstone::MemtableFactory;
 use ironstone::listener::{BackgroundErrorReason, FlushJobInfo, MemTableInfo};
-use ironstone::{ColumnFamilyDescriptor, Db, EventListener, Options, ReadOptions, WriteOptions};
+use ironstone::{ColumnFamilyDescriptor, Db, EventListener, Options, WriteOptions};
 use sim::dirs;
 use sim::disk::{Act, Config, CrashKind, Fault, Moment, Phase, Repeat, SimDisk, Watcher};
 use sim::oracle::{self, RocksDb};
@@ -33,7 +33,7 @@ fn two(o: &Options) -> [ColumnFamilyDescriptor; 2] {
 }
 
 fn scan(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let (mut it, mut out) = (db.iterator(&ReadOptions::default()), Vec::new());
+    let (mut it, mut out) = (db.iterator().unwrap(), Vec::new());
     it.seek_to_first();
     while it.valid() {
         out.push((it.key().to_vec(), it.value().to_vec()));
@@ -246,7 +246,7 @@ fn families_are_consistent_after_a_crash_without_a_log() {
     for i in 0..400u32 {
         for (f, len) in families.iter().zip([300, 20]) {
             let key = format!("k{i:04}");
-            db.put_opt(&UNLOGGED, f, key, vec![0; len]).unwrap();
+            db.cf(f).with(&UNLOGGED).put(key, vec![0; len]).unwrap();
         }
         if i == 150 {
             db.flush().unwrap();
@@ -265,7 +265,7 @@ fn families_are_consistent_after_a_crash_without_a_log() {
         let db = Db::open_cf(path, &o, &two(&o)).unwrap();
         let count = |name: &str| {
             let cf = db.column_family(name).unwrap();
-            let mut it = db.iterator_cf(&ReadOptions::default(), &cf).unwrap();
+            let mut it = db.cf(&cf).iterator().unwrap();
             it.seek_to_first();
             let mut n = 0usize;
             while it.valid() {
@@ -314,12 +314,12 @@ fn rocksdb_flushes_atomically_as_we_do() {
     let db = Db::open_cf(&path, &o, &two(&o)).unwrap();
     let families = ["default", "other"].map(|n| db.column_family(n).unwrap());
     for f in &families {
-        db.put_cf(f, "k", "v").unwrap();
+        db.cf(f).put("k", "v").unwrap();
     }
-    db.flush_cf(&families[1]).unwrap();
+    db.cf(&families[1]).flush().unwrap();
     let ours = families
         .each_ref()
-        .map(|f| db.property_cf(f, "rocksdb.num-files-at-level0").unwrap());
+        .map(|f| db.cf(f).property("rocksdb.num-files-at-level0").unwrap());
     assert_eq!(ours, want);
     db.flush().unwrap();
     db.close().unwrap();

@@ -63,7 +63,7 @@ fn work(ours: &Db, theirs: &RocksDb, rng: &mut Rng, operations: u64) {
         }
         if rng.one_in(400) {
             let family = ours.default_column_family();
-            ours.compact_range(&family, None, None).unwrap();
+            ours.cf(&family).compact_range(None, None).unwrap();
             theirs.compact_range(cf, None, None);
         }
     }
@@ -137,9 +137,9 @@ fn snapshots_and_iterators_see_operands_as_of_their_time() {
                 snapshot: Some(snapshot.clone()),
                 ..ReadOptions::default()
             };
-            let have = db.get_opt(&options, &cf, "k").unwrap().unwrap();
+            let have = db.cf(&cf).with(&options).get("k").unwrap().unwrap();
             assert_eq!(have, want.as_bytes(), "{round}");
-            let mut it = db.iterator(&options);
+            let mut it = db.with(&options).iterator().unwrap();
             it.seek_to_first();
             assert_eq!(it.value(), want.as_bytes(), "{round}");
             it.next();
@@ -156,7 +156,7 @@ fn snapshots_and_iterators_see_operands_as_of_their_time() {
             it.prev();
             assert!(!it.valid());
         }
-        db.compact_range(&cf, None, None).unwrap();
+        db.cf(&cf).compact_range(None, None).unwrap();
     }
 }
 
@@ -230,7 +230,7 @@ fn a_missing_operator_is_named_and_loses_nothing() {
     batch.put("other", "x").unwrap();
     batch.merge("k", "1").unwrap();
     assert_eq!(
-        db.write(batch).unwrap_err().kind(),
+        db.write(&mut batch).unwrap_err().kind(),
         ErrorKind::InvalidArgument
     );
     assert_eq!(db.get("other").unwrap(), None);
@@ -250,7 +250,7 @@ fn a_missing_operator_is_named_and_loses_nothing() {
                 .contains("family \"default\" has merge operands"),
             "{e}"
         );
-        let mut it = db.iterator(&ReadOptions::default());
+        let mut it = db.iterator().unwrap();
         it.seek_to_last();
         assert!(!it.valid());
         assert!(
@@ -260,7 +260,7 @@ fn a_missing_operator_is_named_and_loses_nothing() {
                 .contains("no merge operator")
         );
         assert_eq!(db.get("other").unwrap(), None);
-        db.compact_range(&cf, None, None).unwrap();
+        db.cf(&cf).compact_range(None, None).unwrap();
     }
     drop(db);
     let db = Db::open(temp.path(), &with).unwrap();
@@ -303,7 +303,7 @@ fn an_operator_that_fails_makes_reads_fail_and_nothing_else() {
                 e.is_corruption() && e.to_string().contains(words),
                 "{round}: {e}"
             );
-            let mut it = db.iterator(&ReadOptions::default());
+            let mut it = db.iterator().unwrap();
             it.seek(k.as_bytes());
             assert!(!it.valid());
             assert!(it.status().unwrap_err().to_string().contains(words));
@@ -313,14 +313,14 @@ fn an_operator_that_fails_makes_reads_fail_and_nothing_else() {
         if round == 0 {
             db.flush().unwrap();
         } else {
-            db.compact_range(&cf, None, None).unwrap();
+            db.cf(&cf).compact_range(None, None).unwrap();
         }
     }
     // A value that cannot be merged can be replaced.
     db.put("no", "new").unwrap();
     db.delete("panic").unwrap();
     assert_eq!(db.get("no").unwrap().unwrap(), b"new");
-    let mut it = db.iterator(&ReadOptions::default());
+    let mut it = db.iterator().unwrap();
     it.seek_to_first();
     it.status().unwrap();
     // The name of the user's operator is in the OPTIONS file.
@@ -348,9 +348,9 @@ fn families_have_operators_of_their_own() {
     let mut batch = WriteBatch::new();
     for i in 1..4u64 {
         batch.merge("k", i.to_string()).unwrap();
-        batch.merge_cf(&cf, "k", i.to_le_bytes()).unwrap();
+        batch.cf(&cf).merge("k", i.to_le_bytes()).unwrap();
     }
-    db.write(batch).unwrap();
+    db.write(&mut batch).unwrap();
     assert_eq!(db.get("k").unwrap().unwrap(), b"1,2,3");
-    assert_eq!(db.get_cf(&cf, "k").unwrap().unwrap(), 6u64.to_le_bytes());
+    assert_eq!(db.cf(&cf).get("k").unwrap().unwrap(), 6u64.to_le_bytes());
 }

@@ -78,7 +78,7 @@ impl Pair {
             ..WriteOptions::default()
         };
         let cf = self.ours.default_column_family();
-        self.ours.put_opt(&sync, &cf, key, "synced").unwrap();
+        self.ours.cf(&cf).with(&sync).put(key, "synced").unwrap();
         let theirs = self.theirs.library().write_options().sync(true);
         let cf = self.theirs.default_cf();
         self.theirs
@@ -104,7 +104,7 @@ impl Pair {
 
     fn compact(&self) {
         let cf = self.ours.default_column_family();
-        self.ours.compact_range(&cf, None, None).unwrap();
+        self.ours.cf(&cf).compact_range(None, None).unwrap();
         let cf = self.theirs.default_cf();
         self.theirs.compact_range(cf, None, None);
     }

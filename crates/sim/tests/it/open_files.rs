@@ -95,8 +95,7 @@ fn no_more_are_open_than_the_limit() {
 
     let all = everything(&db);
     assert_eq!(all.len() as u64, TABLES * KEYS);
-    db.compact_range(&db.default_column_family(), None, None)
-        .unwrap();
+    db.compact_range(None, None).unwrap();
     assert_eq!(everything(&db), all);
     assert!(open_tables(temp.path()) <= 20);
 }
@@ -128,7 +127,7 @@ fn the_least_is_twenty() {
 fn iterators_keep_what_they_read() {
     let temp = dirs::scratch().unwrap();
     let (_, db) = made(temp.path(), 20);
-    let mut it = db.iterator(&ReadOptions::default());
+    let mut it = db.iterator().unwrap();
     it.seek_to_first();
     assert_eq!(open_tables(temp.path()), TABLES);
     let mut seen = 0;
@@ -163,7 +162,7 @@ fn several_threads_share_them() {
         }
         scope.spawn(|| {
             let family = db.default_column_family();
-            db.compact_range(&family, None, None).unwrap();
+            db.cf(&family).compact_range(None, None).unwrap();
         });
     });
     assert!(open_tables(temp.path()) <= 10);
@@ -182,7 +181,7 @@ fn reads_from_the_cache_open_nothing() {
         ..ReadOptions::default()
     };
     let family = db.default_column_family();
-    let read = |table| db.get_opt(&cached, &family, key(table, 1));
+    let read = |table| db.cf(&family).with(&cached).get(key(table, 1));
     let (mut found, mut not_open) = (0, 0);
     for table in 0..TABLES {
         match read(table) {
@@ -197,7 +196,7 @@ fn reads_from_the_cache_open_nothing() {
         }
     }
     assert!(found > 0 && not_open > 40, "{found} {not_open}");
-    let mut it = db.iterator(&cached);
+    let mut it = db.with(&cached).iterator().unwrap();
     it.seek_to_first();
     assert!(!it.valid());
     assert_eq!(it.status().unwrap_err().kind(), ErrorKind::Incomplete);
@@ -241,7 +240,7 @@ fn a_table_that_is_gone_is_named() {
     let e = db.get(key(0, 1)).unwrap_err();
     let name = tables[0].file_name().unwrap().to_string_lossy();
     assert!(e.is_corruption() && e.to_string().contains(&*name), "{e}");
-    let mut it = db.iterator(&ReadOptions::default());
+    let mut it = db.iterator().unwrap();
     it.seek_to_first();
     assert!(it.status().unwrap_err().to_string().contains(&*name));
     drop(it);
@@ -298,7 +297,7 @@ fn files_that_were_moved_stay_for_their_readers() {
         db.put(format!("{file:04}"), "old").unwrap();
         db.flush().unwrap();
     }
-    let mut it = db.iterator(&ReadOptions::default());
+    let mut it = db.iterator().unwrap();
     let family = db.default_column_family();
     let levels = || {
         let all = db.get_live_files_metadata();
@@ -315,7 +314,7 @@ fn files_that_were_moved_stay_for_their_readers() {
         all
     };
     let before = names(&db);
-    db.compact_range(&family, None, None).unwrap();
+    db.cf(&family).compact_range(None, None).unwrap();
     assert!(levels().iter().all(|&l| l > 0), "{:?}", levels());
     let moved = names(&db).iter().filter(|n| before.contains(n)).count();
     assert!(moved > 0, "nothing was moved: {:?}", levels());
@@ -323,7 +322,7 @@ fn files_that_were_moved_stay_for_their_readers() {
         db.put(format!("{file:04}"), "new").unwrap();
     }
     db.flush().unwrap();
-    db.compact_range(&family, None, None).unwrap();
+    db.cf(&family).compact_range(None, None).unwrap();
     let mut seen = 0;
     it.seek_to_first();
     while it.valid() {

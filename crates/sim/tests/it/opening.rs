@@ -93,18 +93,19 @@ fn logs_are_replayed_by_several_threads_as_they_were_written() {
                 let family = &families[rng.below(5) as usize];
                 let key = format!("{:05}", rng.below(3000));
                 match rng.below(10) {
-                    0 => batch.delete_cf(family, &key).unwrap(),
-                    1 => batch.merge_cf(family, &key, b"more").unwrap(),
+                    0 => batch.cf(family).delete(&key).unwrap(),
+                    1 => batch.cf(family).merge(&key, b"more").unwrap(),
                     2 if rng.one_in(20) => {
                         let end = format!("{key}~");
-                        batch.delete_range_cf(family, &key, &end).unwrap();
+                        batch.cf(family).delete_range(&key, &end).unwrap();
                     }
                     _ => batch
-                        .put_cf(family, &key, vec![b'v'; rng.below(400) as usize])
+                        .cf(family)
+                        .put(&key, vec![b'v'; rng.below(400) as usize])
                         .unwrap(),
                 }
             }
-            db.write(batch).unwrap();
+            db.write(&mut batch).unwrap();
         }
         let copy = temp.path().join("killed");
         db.pause_background_work().unwrap(); // the directory does not change

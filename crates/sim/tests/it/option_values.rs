@@ -466,9 +466,10 @@ fn replaced_values_are_told_in_log() {
     other.cf.level0_file_num_compaction_trigger = 0;
     db.create_column_family("other", &other).unwrap();
     let family = db.default_column_family();
-    db.set_options(&family, &[("max_write_buffer_number", "0")])
+    db.cf(&family)
+        .set_options(&[("max_write_buffer_number", "0")])
         .unwrap();
-    assert_eq!(db.options(&family).cf.max_write_buffer_number, 2);
+    assert_eq!(db.cf(&family).options().cf.max_write_buffer_number, 2);
     let log = std::fs::read_to_string(dir.path().join("LOG")).unwrap();
     for line in [
         "[WARN] option max_background_jobs = 0 is used as 1\n",
@@ -601,7 +602,8 @@ fn what_is_not_known_is_kept_and_what_is_changed_is_not() {
     let families = refuse.families.clone();
     let db = Db::open_cf(dir.path(), &refuse.into_options(env), &families).unwrap();
     let family = db.default_column_family();
-    db.set_options(&family, &[("sample_for_compression", "0"), ("ttl", "777")])
+    db.cf(&family)
+        .set_options(&[("sample_for_compression", "0"), ("ttl", "777")])
         .unwrap();
     db.close().unwrap();
     let text = newest(dir.path());

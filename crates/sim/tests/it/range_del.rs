@@ -102,10 +102,10 @@ fn check(db: &Db, snapshot: Option<&Snapshot>, map: &Map, rng: &mut Rng) {
     let backward = content::backward(db, &cf, &options).unwrap();
     assert_eq!(pair_difference(&want, &backward), None, "backward");
     for n in 0..KEYS + 5 {
-        let have = db.get_opt(&options, &cf, key(n)).unwrap();
+        let have = db.cf(&cf).with(&options).get(key(n)).unwrap();
         assert_eq!(have.as_ref(), map.get(&key(n)), "get key{n:04}");
     }
-    let mut it = db.iterator_cf(&options, &cf).unwrap();
+    let mut it = db.cf(&cf).with(&options).iterator().unwrap();
     for _ in 0..40 {
         let target = key(rng.below(KEYS + 5));
         let mut at = if rng.one_in(2) {
@@ -172,15 +172,15 @@ impl Game {
                     Change::Merge(k, operand) => batch.merge(k, operand).unwrap(),
                 }
             }
-            db.write(batch).unwrap();
+            db.write(&mut batch).unwrap();
             match self.rng.below(120) {
                 0 => db.flush().unwrap(),
                 1 => {
                     let (a, b) = (self.rng.below(KEYS), self.rng.below(KEYS));
                     let (a, b) = (key(a.min(b)), key(a.max(b)));
-                    db.compact_range(&cf, Some(&a), Some(&b)).unwrap();
+                    db.cf(&cf).compact_range(Some(&a), Some(&b)).unwrap();
                 }
-                2 => db.compact_range(&cf, None, None).unwrap(),
+                2 => db.cf(&cf).compact_range(None, None).unwrap(),
                 3..7 => snapshots.push((db.snapshot(), self.model.clone())),
                 7..9 if !snapshots.is_empty() => {
                     let i = self.rng.below(snapshots.len() as u64) as usize;
@@ -318,7 +318,7 @@ fn a_range_of_nothing_is_no_error_and_an_inverted_one_is() {
     let mut batch = WriteBatch::new();
     batch.put("x", "1").unwrap();
     batch.delete_range("c", "b").unwrap();
-    db.write(batch).unwrap_err();
+    db.write(&mut batch).unwrap_err();
     assert_eq!(db.latest_sequence_number(), before);
     assert_eq!(db.get("b").unwrap().unwrap(), b"1");
     assert_eq!(db.get("x").unwrap(), None);
@@ -384,7 +384,8 @@ fn levels(db: &Db) -> Vec<String> {
     let cf = db.default_column_family();
     (0..7)
         .map(|l| {
-            db.property_cf(&cf, &format!("rocksdb.num-files-at-level{l}"))
+            db.cf(&cf)
+                .property(&format!("rocksdb.num-files-at-level{l}"))
                 .unwrap()
         })
         .collect()
@@ -402,7 +403,7 @@ fn files_of_tombstones_alone_hide_move_survive_a_reopen_and_go() {
     for n in 0..100 {
         db.put(key(n), "old").unwrap();
     }
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     let snapshot = db.snapshot();
     db.delete_range(key(10), key(90)).unwrap();
     assert_eq!(
@@ -425,7 +426,10 @@ fn files_of_tombstones_alone_hide_move_survive_a_reopen_and_go() {
         ..ReadOptions::default()
     };
     assert_eq!(content::forward(&db, &cf, &shown).unwrap().len(), 100);
-    assert_eq!(db.get_opt(&shown, &cf, key(11)).unwrap().unwrap(), b"old");
+    assert_eq!(
+        db.cf(&cf).with(&shown).get(key(11)).unwrap().unwrap(),
+        b"old"
+    );
     drop(snapshot);
     db.close().unwrap();
 
@@ -440,11 +444,11 @@ fn files_of_tombstones_alone_hide_move_survive_a_reopen_and_go() {
     // Compacted to the bottom, the tombstones and what they hide are gone.
     let db = Db::open(&dir, &options).unwrap();
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     check(&db, None, &want, &mut rng);
     assert_eq!(content::forward(&db, &cf, &shown).unwrap(), pairs(&want));
     db.delete_range(key(0), key(100)).unwrap();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     assert_eq!(levels(&db), ["0"; 7], "nothing is left");
     db.close().unwrap();
 }
@@ -490,7 +494,7 @@ fn tombstones_are_cut_where_files_are_cut() {
     db.put(key(100), "new").unwrap();
     db.flush().unwrap();
     // The two files overlap: they are merged, not moved.
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     let files = bounds(&db);
     assert!(files.len() > 5, "{files:?}");
     let shared = files.windows(2).filter(|w| w[0].1 == w[1].0).count();
@@ -507,7 +511,8 @@ fn tombstones_are_cut_where_files_are_cut() {
     // Only one of many files is compacted further, with its part of the tombstone.
     db.put(key(150), "x").unwrap();
     want.insert(key(150), b"x".to_vec());
-    db.compact_range(&cf, Some(&key(150)), Some(&key(151)))
+    db.cf(&cf)
+        .compact_range(Some(&key(150)), Some(&key(151)))
         .unwrap();
     check(&db, None, &want, &mut rng);
     check(&db, Some(&snapshot), &all, &mut rng);
@@ -525,7 +530,7 @@ fn tombstones_are_cut_where_files_are_cut() {
         db.put(key(n), value(n)).unwrap();
     }
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     check(&db, None, &want, &mut rng);
     let shown = ReadOptions {
         ignore_range_deletions: true,

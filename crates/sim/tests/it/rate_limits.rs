@@ -43,7 +43,7 @@ fn scan(db: &Db, rate_limiter_priority: Option<IoPriority>) {
         rate_limiter_priority,
         ..ReadOptions::default()
     };
-    let mut it = db.iterator(&options);
+    let mut it = db.with(&options).iterator().unwrap();
     it.seek_to_first();
     while it.valid() {
         it.next();
@@ -72,7 +72,13 @@ fn the_mode_says_what_is_limited() {
             rate_limiter_priority: Some(IoPriority::Mid),
             ..ReadOptions::default()
         };
-        assert!(db.get_opt(&options, &family, "000007").unwrap().is_some());
+        assert!(
+            db.cf(&family)
+                .with(&options)
+                .get("000007")
+                .unwrap()
+                .is_some()
+        );
         let get = limiter.total_bytes_through(IoPriority::Mid) - before;
         assert_eq!(get > 0, reads, "{mode:?}: {get}");
         // These keys span all the others, so that the compaction is no trivial move.
@@ -81,7 +87,7 @@ fn the_mode_says_what_is_limited() {
         db.flush().unwrap();
         let high = limiter.total_bytes_through(IoPriority::High);
         assert_eq!(high > 0, writes, "{mode:?}: {high}");
-        db.compact_range(&family, None, None).unwrap();
+        db.cf(&family).compact_range(None, None).unwrap();
         let low = limiter.total_bytes_through(IoPriority::Low);
         let want = BYTES * (u64::from(reads) + u64::from(writes));
         assert!(low >= want && low < want + BYTES / 2, "{mode:?}: {low}");

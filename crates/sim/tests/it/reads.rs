@@ -90,7 +90,7 @@ impl Both {
 
     fn iterators<'a>(&'a self, ours: &ReadOptions, theirs: &'a RocksReadOptions<'_>) -> Pair<'a> {
         Pair {
-            ours: self.ours.iterator(ours),
+            ours: self.ours.with(ours).iterator().unwrap(),
             theirs: self.theirs.iterator_opt(theirs, self.theirs.default_cf()),
         }
     }
@@ -177,7 +177,7 @@ fn tiers() {
         for (number, tier) in numbered {
             let (a, b) = (read(tier), both.lib.read_options().read_tier(number));
             for key in ["disk", "memory", "none", "zzz"] {
-                let ours = both.ours.get_opt(&a, &cf, key).map_err(|e| e.kind());
+                let ours = both.ours.cf(&cf).with(&a).get(key).map_err(|e| e.kind());
                 let theirs = both
                     .theirs
                     .get_opt(&b, both.theirs.default_cf(), key.as_bytes());
@@ -205,9 +205,9 @@ fn tiers() {
     );
     let mut it = both.iterators(&a, &b);
     assert_eq!(it.first(), (None, Some(ErrorKind::Incomplete)));
-    let e = both.ours.get_opt(&a, &cf, "disk").unwrap_err();
+    let e = both.ours.cf(&cf).with(&a).get("disk").unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Incomplete);
-    assert!(both.ours.get_opt(&a, &cf, "memory").unwrap().is_some());
+    assert!(both.ours.cf(&cf).with(&a).get("memory").unwrap().is_some());
     both.ours.get("disk").unwrap();
     both.theirs.get(b"disk").unwrap();
     // A seek clears the error.
@@ -228,7 +228,7 @@ fn the_tier_of_what_is_persistent() {
         disable_wal: true,
         ..WriteOptions::default()
     };
-    both.ours.put_opt(&unlogged, &cf, "lost", "3").unwrap();
+    both.ours.cf(&cf).with(&unlogged).put("lost", "3").unwrap();
     let theirs = both.lib.write_options().disable_wal(true);
     let their_cf = both.theirs.default_cf();
     both.theirs
@@ -240,7 +240,7 @@ fn the_tier_of_what_is_persistent() {
     };
     let b = both.lib.read_options().read_tier(2);
     for key in ["lost", "memory", "disk"] {
-        let ours = both.ours.get_opt(&a, &cf, key).unwrap();
+        let ours = both.ours.cf(&cf).with(&a).get(key).unwrap();
         let theirs = both.theirs.get_opt(&b, their_cf, key.as_bytes()).unwrap();
         assert_eq!(ours, theirs, "{key}");
     }
@@ -259,17 +259,24 @@ fn deadlines() {
     };
     let their_late = both.lib.read_options().deadline(1_000_000);
     let their_cf = both.theirs.default_cf();
-    let e = both.ours.get_opt(&late, &cf, "disk").unwrap_err();
+    let e = both.ours.cf(&cf).with(&late).get("disk").unwrap_err();
     let their_e = both.theirs.get_opt(&their_late, their_cf, b"disk");
     assert_eq!(e.kind(), ErrorKind::TimedOut);
     assert_eq!(their_e.unwrap_err().kind(), ErrorKind::TimedOut);
     let mut it = both.iterators(&late, &their_late);
     assert_eq!(it.first(), (None, Some(ErrorKind::TimedOut)));
-    assert!(both.ours.get_opt(&late, &cf, "memory").unwrap().is_some());
-    let found = both.ours.multi_get_opt(&late, &cf, &["memory", "disk"]);
+    assert!(
+        both.ours
+            .cf(&cf)
+            .with(&late)
+            .get("memory")
+            .unwrap()
+            .is_some()
+    );
+    let found = both.ours.cf(&cf).with(&late).multi_get(&["memory", "disk"]);
     assert!(found[0].is_ok() && found[1].is_err());
     both.ours.get("disk").unwrap();
-    assert!(both.ours.get_opt(&late, &cf, "disk").unwrap().is_some());
+    assert!(both.ours.cf(&cf).with(&late).get("disk").unwrap().is_some());
     let refused = [
         ReadOptions {
             io_timeout: Duration::from_secs(1),
@@ -281,10 +288,10 @@ fn deadlines() {
         },
     ];
     for o in &refused {
-        let e = both.ours.get_opt(o, &cf, "disk").unwrap_err();
+        let e = both.ours.cf(&cf).with(o).get("disk").unwrap_err();
         assert_eq!(e.kind(), ErrorKind::NotSupported);
-        assert_eq!(both.ours.iterator(o).status().unwrap_err().kind(), e.kind());
-        assert!(both.ours.multi_get_opt(o, &cf, &["disk"])[0].is_err());
+        assert_eq!(both.ours.with(o).iterator().unwrap_err().kind(), e.kind());
+        assert!(both.ours.cf(&cf).with(o).multi_get(&["disk"])[0].is_err());
     }
 }
 
@@ -304,7 +311,7 @@ fn a_multi_get_gives_up_at_its_limit() {
                 value_size_soft_limit: limit,
                 ..ReadOptions::default()
             };
-            let ours = both.ours.multi_get_opt(&o, &cf, &keys);
+            let ours = both.ours.cf(&cf).with(&o).multi_get(&keys);
             let o = both.lib.read_options().value_size_soft_limit(limit);
             let raw: Vec<&[u8]> = keys.iter().map(|k| k.as_bytes()).collect();
             let theirs = both.theirs.multi_get(&o, both.theirs.default_cf(), &raw);
@@ -378,7 +385,7 @@ fn filters_of_prefixes_spare_files() {
     let filtered = || statistics.get(Ticker::NonLastLevelSeekFiltered);
     let count = |o: &ReadOptions, target: &str| {
         let before = filtered();
-        let mut it = db.iterator(o);
+        let mut it = db.with(o).iterator().unwrap();
         it.seek(target.as_bytes());
         let mut found = 0;
         while it.valid() {
@@ -411,7 +418,7 @@ fn filters_of_prefixes_spare_files() {
     assert_eq!(count(&ReadOptions::default(), "03-10"), (91, 7));
     assert_eq!(count(&ReadOptions::default(), "03-99"), (81, 7));
     assert_eq!(count(&ReadOptions::default(), "}"), (1, 0)); // without a prefix
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     assert_eq!(count(&same, "03-10").0, 10);
     assert_eq!(count(&ReadOptions::default(), "03-10").0, 91);
 }
@@ -425,7 +432,7 @@ fn tables_are_chosen_by_their_properties() {
         db.put(format!("old{i}"), "v").unwrap();
     }
     db.flush().unwrap();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     db.put("new1", "v").unwrap();
     db.delete_range("old1", "old3").unwrap();
     db.flush().unwrap();
@@ -435,7 +442,7 @@ fn tables_are_chosen_by_their_properties() {
             table_filter: Some(filter),
             ..ReadOptions::default()
         };
-        let mut it = db.iterator(&o);
+        let mut it = db.with(&o).iterator().unwrap();
         let mut out = Vec::new();
         it.seek_to_first();
         while it.valid() {
@@ -481,9 +488,10 @@ fn with_operands(dir: &Path) -> (Db, Snapshot) {
 fn operands_as_they_are() {
     let temp = dirs::scratch().unwrap();
     let (db, snapshot) = with_operands(temp.path());
-    let cf = db.default_column_family();
     let operands = |key: &str| {
-        let found = db.get_merge_operands(&cf, key, 10).unwrap();
+        let found = db
+            .get_merge_operands(key, GetMergeOperandsOptions::up_to(10))
+            .unwrap();
         found
             .iter()
             .map(|o| String::from_utf8_lossy(o).into_owned())
@@ -498,18 +506,17 @@ fn operands_as_they_are() {
     assert_eq!(operands("covered"), ["5"]);
     assert_eq!(operands("entity"), ["e", "6"]);
     assert_eq!(operands("none"), empty);
-    let e = db.get_merge_operands(&cf, "base", 2).unwrap_err();
+    let e = db
+        .get_merge_operands("base", GetMergeOperandsOptions::up_to(2))
+        .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Incomplete);
     assert!(e.to_string().contains("there are 3, room for 2"), "{e}");
     let at = ReadOptions {
         snapshot: Some(snapshot),
         ..ReadOptions::default()
     };
-    let how = |max| GetMergeOperandsOptions {
-        expected_max_number_of_operands: max,
-        continue_cb: None,
-    };
-    let found = db.get_merge_operands_opt(&at, &cf, "base", how(2)).unwrap();
+    let how = |max| GetMergeOperandsOptions::up_to(max);
+    let found = db.with(&at).get_merge_operands("base", how(2)).unwrap();
     assert_eq!(found, [b"0,1"]);
     // The newest two are enough.
     let mut seen = Vec::new();
@@ -522,7 +529,7 @@ fn operands_as_they_are() {
         continue_cb: Some(&mut ask),
     };
     let read = ReadOptions::default();
-    let found = db.get_merge_operands_opt(&read, &cf, "base", how).unwrap();
+    let found = db.with(&read).get_merge_operands("base", how).unwrap();
     assert_eq!(found, [b"2", b"3"]);
     assert_eq!(seen, [b"3", b"2"]);
     let mut ask = |_: &[u8]| panic!("a bug in a callback");
@@ -530,17 +537,16 @@ fn operands_as_they_are() {
         expected_max_number_of_operands: 9,
         continue_cb: Some(&mut ask),
     };
-    let e = db
-        .get_merge_operands_opt(&read, &cf, "base", how)
-        .unwrap_err();
+    let e = db.with(&read).get_merge_operands("base", how).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Aborted);
     drop(db);
     let mut without = options();
     without.cf.merge_operator = None;
     let db = Db::open(temp.path(), &without);
     if let Ok(db) = db {
-        let cf = db.default_column_family();
-        let plain = db.get_merge_operands(&cf, "plain", 1).unwrap();
+        let plain = db
+            .get_merge_operands("plain", GetMergeOperandsOptions::up_to(1))
+            .unwrap();
         assert_eq!(plain, [b"0"]);
     }
 }
@@ -561,17 +567,19 @@ fn several_families_are_read_at_one_moment() {
             while !stop.load(Ordering::Relaxed) {
                 let mut batch = WriteBatch::new();
                 let both = format!("{i:012}{value}");
-                batch.put_cf(default, "k", &both).unwrap();
-                batch.put_cf(other, "k", &both).unwrap();
-                db.write(batch).unwrap();
+                batch.cf(default).put("k", &both).unwrap();
+                batch.cf(other).put("k", &both).unwrap();
+                db.write(&mut batch).unwrap();
                 i += 1;
             }
         });
         let read = ReadOptions::default();
         for _ in 0..300 {
-            let values = db.multi_get_families(&read, &[(other, "k"), (default, "k")]);
+            let values = db
+                .with(&read)
+                .multi_get_families(&[(other, "k"), (default, "k")]);
             assert_eq!(values[0].as_ref().unwrap(), values[1].as_ref().unwrap());
-            let mut its = db.new_iterators(&read, &[default, other]).unwrap();
+            let mut its = db.with(&read).iterators(&[default, other]).unwrap();
             let seen: Vec<_> = its
                 .iter_mut()
                 .map(|it| {
@@ -588,7 +596,9 @@ fn several_families_are_read_at_one_moment() {
     let stray = Db::open(stray.path(), &o).unwrap();
     let foreign = stray.default_column_family();
     let read = ReadOptions::default();
-    assert!(db.new_iterators(&read, &[&default, &foreign]).is_err());
-    let values = db.multi_get_families(&read, &[(&foreign, "k"), (&default, "k")]);
+    assert!(db.with(&read).iterators(&[&default, &foreign]).is_err());
+    let values = db
+        .with(&read)
+        .multi_get_families(&[(&foreign, "k"), (&default, "k")]);
     assert!(values[0].is_err() && values[1].is_ok());
 }

@@ -63,7 +63,10 @@ impl Logs {
                 n += 1;
                 let cf = db.default_column_family();
                 let value = [n as u8; 100];
-                db.put_opt(&sync, &cf, format!("key{n:06}"), value).unwrap();
+                db.cf(&cf)
+                    .with(&sync)
+                    .put(format!("key{n:06}"), value)
+                    .unwrap();
             }
             // Not closed cleanly: the state after a power cut that lost nothing.
             state = Some(State::of(&dir).unwrap());
@@ -182,7 +185,7 @@ pub(crate) fn open_and_judge(fs: Frozen, floor: u64, what: &str, tally: &Tally) 
             let found: u64 = entries.unwrap().parse().unwrap();
             assert!(found >= floor, "{what}: {found} of {floor} synced puts");
             // The number of keys and the last key are right: these are the first puts.
-            let mut it = db.iterator(&ironstone::ReadOptions::default());
+            let mut it = db.iterator().unwrap();
             it.seek_to_last();
             let last = (found > 0).then(|| format!("key{found:06}").into_bytes());
             let have = it.valid().then(|| it.key().to_vec());

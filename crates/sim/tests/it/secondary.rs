@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use ironstone::{CompactionOptions, Db, Options, ReadOptions, WriteBatch};
+use ironstone::{Db, Options, WriteBatch};
 use sim::dirs;
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use sim::oracle::content::{difference, everything};
@@ -33,7 +33,7 @@ fn a_secondary_sees_what_the_primary_wrote_when_it_catches_up() {
     let second = follow(&dir, &own);
     assert_eq!(second.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     let cf = second.default_column_family();
-    let mut old = second.iterator_cf(&ReadOptions::default(), &cf).unwrap();
+    let mut old = second.cf(&cf).iterator().unwrap();
     let mut rounds = 0;
     for round in 0..8 {
         for i in 0..300 {
@@ -42,12 +42,10 @@ fn a_secondary_sees_what_the_primary_wrote_when_it_catches_up() {
         }
         match round {
             1 | 2 => db.flush().unwrap(),
-            3 => db
-                .compact_range(&db.default_column_family(), None, None)
-                .unwrap(),
+            3 => db.compact_range(None, None).unwrap(),
             4 => {
                 let other = db.create_column_family("other", &options().cf).unwrap();
-                db.put_cf(&other, "k", "v").unwrap();
+                db.cf(&other).put("k", "v").unwrap();
             }
             6 => db
                 .drop_column_family(&db.column_family("other").unwrap())
@@ -98,7 +96,7 @@ fn a_secondary_follows_a_busy_primary() {
                     .put(format!("filler {}", i % 300), [b'x'; 300])
                     .unwrap();
                 batch.put("second", i.to_string()).unwrap();
-                db.write(batch).unwrap();
+                db.write(&mut batch).unwrap();
                 if done.load(Ordering::Relaxed) {
                     break;
                 }
@@ -181,7 +179,7 @@ fn values_with_times_are_rocksdbs() {
     batch.delete("nothing").unwrap();
     db.write(&batch).unwrap();
     let cf = db.base().default_column_family();
-    let mut it = db.iterator_cf(&ReadOptions::default(), &cf).unwrap();
+    let mut it = db.cf(&cf).iterator().unwrap();
     it.inner().seek_to_first();
     assert_eq!((it.key(), it.value()), (&b"batch"[..], &b"2"[..]));
     assert!(it.ttl_timestamp().unwrap() > 1_700_000_000);
@@ -216,7 +214,7 @@ fn values_with_times_are_rocksdbs() {
     db.base().put("zzz", "more than one file").unwrap();
     db.base().put("a", "more than one file").unwrap();
     db.base().flush().unwrap();
-    db.base().compact_range(&cf_of(&db), None, None).unwrap();
+    db.base().cf(&cf_of(&db)).compact_range(None, None).unwrap();
     assert_eq!(db.get("expired").unwrap(), None);
     assert_eq!(db.get("theirs").unwrap().as_deref(), Some(&b"3"[..]));
     assert!(db.base().get("none").unwrap().is_some());
@@ -280,12 +278,10 @@ impl Hook for Compacting {
     fn before(&self, op: Op, path: &Path) -> Verdict {
         if op == Op::Open && path.extension().is_some_and(|e| e == "log") {
             let cf = self.primary.default_column_family();
-            let metadata = self.primary.get_column_family_metadata(&cf).unwrap();
+            let metadata = self.primary.cf(&cf).get_column_family_metadata().unwrap();
             let files = metadata.levels.iter().flat_map(|l| &l.files);
             let numbers: Vec<u64> = files.map(|f| f.file_number).collect();
-            self.primary
-                .compact_files(&CompactionOptions::default(), &cf, &numbers, 6)
-                .unwrap();
+            self.primary.cf(&cf).compact_files(&numbers, 6).unwrap();
             self.times.fetch_add(1, Ordering::Relaxed);
         }
         Verdict::Go

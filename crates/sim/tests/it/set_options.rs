@@ -36,13 +36,13 @@ fn with_other(dir: &Path) -> (Db, ColumnFamily) {
     let families = ["default", "other"].map(|n| ColumnFamilyDescriptor::new(n, o.cf.clone()));
     let db = Db::open_cf(dir, &o, &families).unwrap();
     let other = db.column_family("other").unwrap();
-    db.put_cf(&other, "key", "value").unwrap();
+    db.cf(&other).put("key", "value").unwrap();
     (db, other)
 }
 
 /// Changes options of the default family.
 fn set(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
-    db.set_options(&db.default_column_family(), changes)
+    db.set_options(changes)
 }
 
 /// Waits until `ready` is true; panics if that takes too long.
@@ -152,7 +152,7 @@ fn all_change_or_none() {
     let dir = dirs::scratch().unwrap();
     let db = open(dir.path());
     let family = db.default_column_family();
-    let before = (db.options(&family).cf, newest_options(dir.path()));
+    let before = (db.cf(&family).options().cf, newest_options(dir.path()));
     for (changes, kind, why) in [
         (&[][..], ErrorKind::InvalidArgument, "empty input"),
         (
@@ -208,7 +208,7 @@ fn all_change_or_none() {
     }
     refuse_db_options(&db);
     assert_eq!(db.db_options().max_background_jobs, 2);
-    let after = (db.options(&family).cf, newest_options(dir.path()));
+    let after = (db.cf(&family).options().cf, newest_options(dir.path()));
     assert_eq!(before, after, "no option and no OPTIONS file has changed");
 }
 
@@ -253,7 +253,7 @@ fn members_of_structs_change_alone() {
         &[("block_based_table_factory", "{whole_key_filtering=false;}")],
     )
     .unwrap();
-    let o = db.options(&family);
+    let o = db.cf(&family).options();
     let opts = &o.cf.compression_opts;
     assert_eq!((opts.level, opts.max_dict_bytes), (5, 4096));
     let universal = &o.cf.compaction_options_universal;
@@ -276,7 +276,7 @@ fn changes_survive_a_reopen_with_the_latest_options() {
         ("block_based_table_factory", "{block_size=9000}"),
         ("prefix_extractor", "fixed:4"),
     ];
-    db.set_options(&other, &changes).unwrap();
+    db.cf(&other).set_options(&changes).unwrap();
     db.set_db_options(&[("max_background_jobs", "5"), ("stats_dump_period_sec", "0")])
         .unwrap();
     let kept = dirs::files(dir.path()).unwrap();
@@ -293,7 +293,7 @@ fn changes_survive_a_reopen_with_the_latest_options() {
     ] {
         assert!(log.contains(line), "{line} is missing in {log}");
     }
-    let in_force = db.options(&other);
+    let in_force = db.cf(&other).options();
     db.close().unwrap();
 
     let env = Env::default();
@@ -312,10 +312,10 @@ fn changes_survive_a_reopen_with_the_latest_options() {
     let db = Db::open_cf(dir.path(), &latest.into_options(env), &families).unwrap();
     let other = db.column_family("other").unwrap();
     assert_eq!(
-        db.get_cf(&other, "key").unwrap().as_deref(),
+        db.cf(&other).get("key").unwrap().as_deref(),
         Some(&b"value"[..])
     );
-    assert_eq!(db.options(&other).cf.write_buffer_size, 3 << 20);
+    assert_eq!(db.cf(&other).options().cf.write_buffer_size, 3 << 20);
     db.close().unwrap();
 
     others_load_them(dir.path());
@@ -428,7 +428,10 @@ fn options_that_cannot_be_written_are_in_force_all_the_same() {
     assert!(e.to_string().contains("in force"), "{e}");
     assert_eq!(newest_options(dir.path()), before);
     assert_eq!(
-        db.options(&db.default_column_family()).cf.write_buffer_size,
+        db.cf(&db.default_column_family())
+            .options()
+            .cf
+            .write_buffer_size,
         1 << 20
     );
     assert_eq!(db.db_options().max_background_jobs, 3);
@@ -461,7 +464,7 @@ fn fifo_keeps_its_own_triggers() {
         ),
     ];
     set(&db, &changes).unwrap();
-    let cf = db.options(&db.default_column_family()).cf;
+    let cf = db.cf(&db.default_column_family()).options().cf;
     assert_eq!(cf.level0_slowdown_writes_trigger, i32::MAX);
     assert_eq!(cf.level0_stop_writes_trigger, i32::MAX);
     assert_eq!(cf.compaction_options_fifo.max_table_files_size, 123_456_789);
@@ -473,7 +476,8 @@ fn handles_of_others_and_readers_are_refused() {
     let (one, two) = (dir.path().join("one"), dir.path().join("two"));
     let db = open(&one);
     let other = open(&two);
-    let e = db.set_options(&other.default_column_family(), &[("ttl", "1")]);
+    let stray = other.default_column_family();
+    let e = db.cf(&stray).set_options(&[("ttl", "1")]);
     assert_eq!(e.unwrap_err().kind(), ErrorKind::InvalidArgument);
     db.close().unwrap();
     let reader = Db::open_read_only(&one, &options()).unwrap();

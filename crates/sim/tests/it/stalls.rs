@@ -16,7 +16,7 @@ use base::stats::{Statistics, Ticker};
 use ironstone::listener::{WriteStallCause, WriteStallCondition, WriteStallInfo};
 use ironstone::{
     Db, ErrorKind, EventListener, IoPriority, Options, RateLimiter, RateLimiterOptions,
-    ReadOptions, WriteBufferManager, WriteOptions,
+    WriteBufferManager, WriteOptions,
 };
 use sim::dirs;
 use sim::oracle::{self, RocksDb};
@@ -104,7 +104,8 @@ fn number(db: &Db, name: &str) -> u64 {
 fn stall_stats(db: &Db) -> BTreeMap<String, u64> {
     let cf = db.default_column_family();
     let map = db
-        .map_property_cf(&cf, "rocksdb.cf-write-stall-stats")
+        .cf(&cf)
+        .map_property("rocksdb.cf-write-stall-stats")
         .unwrap();
     map.into_iter()
         .map(|(k, v)| (k, v.parse().unwrap()))
@@ -126,7 +127,7 @@ fn too_many_files_stop_writers_until_a_compaction_is_done() {
     let (db, limiter) = standing_still(dir.path(), &mut o);
     let cf = db.default_column_family();
     assert_eq!(number(&db, "is-write-stopped"), 1);
-    let e = db.put_opt(&IMPATIENT, &cf, "k", "v").unwrap_err();
+    let e = db.cf(&cf).with(&IMPATIENT).put("k", "v").unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Incomplete);
     assert!(
         e.to_string().contains("raise level0_stop_writes_trigger"),
@@ -140,7 +141,7 @@ fn too_many_files_stop_writers_until_a_compaction_is_done() {
         writer.join().unwrap().unwrap();
     });
     assert_eq!(number(&db, "is-write-stopped"), 0);
-    db.put_opt(&IMPATIENT, &cf, "k", "v").unwrap();
+    db.cf(&cf).with(&IMPATIENT).put("k", "v").unwrap();
     assert!(statistics.get(Ticker::StallMicros) > 40_000);
     assert!(
         limiter.total_bytes_through(IoPriority::Low) > 5000,
@@ -181,7 +182,7 @@ fn many_files_delay_writers_and_fail_those_that_must_not_wait() {
     let rate = number(&db, "actual-delayed-write-rate");
     assert!(rate > 0 && rate <= 1 << 20, "{rate}");
     assert_eq!(number(&db, "is-write-stopped"), 0);
-    let e = db.put_opt(&IMPATIENT, &cf, "k", "v").unwrap_err();
+    let e = db.cf(&cf).with(&IMPATIENT).put("k", "v").unwrap_err();
     assert!(
         e.to_string().contains("level0_slowdown_writes_trigger"),
         "{e}"
@@ -214,7 +215,9 @@ fn full_memtables_stop_writers_until_a_flush_is_done() {
     let cf = db.default_column_family();
     let mut written = 0;
     while db
-        .put_opt(&IMPATIENT, &cf, format!("k{written}"), vec![0; 1000])
+        .cf(&cf)
+        .with(&IMPATIENT)
+        .put(format!("k{written}"), vec![0; 1000])
         .is_ok()
     {
         written += 1;
@@ -289,7 +292,10 @@ fn who_must_not_wait_for_memory_is_told_the_limit_that_holds() {
         let cf = db.default_column_family();
         let mut n = 0;
         let e = loop {
-            let put = db.put_opt(&IMPATIENT, &cf, format!("k{n}"), vec![0; 10_000]);
+            let put = db
+                .cf(&cf)
+                .with(&IMPATIENT)
+                .put(format!("k{n}"), vec![0; 10_000]);
             if let Err(e) = put {
                 break e;
             }
@@ -365,7 +371,7 @@ fn memory_that_an_iterator_holds_is_not_waited_for() {
     }
     let most = in_time("the loop", move || {
         let mut most = 0;
-        let mut it = db.iterator(&ReadOptions::default());
+        let mut it = db.iterator().unwrap();
         it.seek_to_first();
         while it.valid() {
             let key = it.key().to_vec();

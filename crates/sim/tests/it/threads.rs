@@ -18,19 +18,22 @@ fn write(db: &Db, ids: [u32; 2], writer: u64, i: u64, rng: &mut Rng) {
     let shared = format!("shared{:02}", rng.below(50));
     for id in ids {
         batch
-            .put_cf_id(id, shared.as_bytes(), value.as_bytes())
+            .cf_id(id)
+            .put(shared.as_bytes(), value.as_bytes())
             .unwrap();
     }
     let own = format!("own{writer}/{:03}", i % 200);
     batch
-        .put_cf_id(ids[0], own.as_bytes(), value.as_bytes())
+        .cf_id(ids[0])
+        .put(own.as_bytes(), value.as_bytes())
         .unwrap();
     if i.is_multiple_of(16) {
         // Enough records for the group's members to insert their batches themselves.
         for n in 0..80 {
             let key = format!("many{writer}/{n:02}");
             batch
-                .put_cf_id(ids[1], key.as_bytes(), value.as_bytes())
+                .cf_id(ids[1])
+                .put(key.as_bytes(), value.as_bytes())
                 .unwrap();
         }
     }
@@ -38,7 +41,7 @@ fn write(db: &Db, ids: [u32; 2], writer: u64, i: u64, rng: &mut Rng) {
         sync: rng.one_in(100),
         ..WriteOptions::default()
     };
-    db.write_opt(&options, batch).unwrap();
+    db.with(&options).write(&mut batch).unwrap();
     assert_eq!(
         db.get(&own).unwrap().unwrap(),
         value.as_bytes(),

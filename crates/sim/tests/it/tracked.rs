@@ -31,10 +31,13 @@ fn ours(dir: &Path) -> State {
     let other = db.create_column_family("other", &options(true).cf).unwrap();
     for i in 0..3 {
         db.put(format!("a{i}"), "1").unwrap();
-        db.put_cf(&other, format!("o{i}"), "1").unwrap();
-        db.flush_cf(&other).unwrap();
+        db.cf(&other).put(format!("o{i}"), "1").unwrap();
+        db.cf(&other).flush().unwrap();
         let default = db.default_column_family();
-        db.put_opt(&SYNC, &default, format!("b{i}"), "1").unwrap();
+        db.cf(&default)
+            .with(&SYNC)
+            .put(format!("b{i}"), "1")
+            .unwrap();
     }
     db.close().unwrap();
     State::of(dir).unwrap()

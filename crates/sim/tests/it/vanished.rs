@@ -94,7 +94,7 @@ impl Place {
 }
 
 fn put(db: &Db, key: &str) -> base::Result<()> {
-    db.put_opt(&SYNC, &db.default_column_family(), key, b"1")
+    db.with(&SYNC).put(key, b"1")
 }
 
 /// Synced writes are refused, one after the other, and so are flushes and writes whose data would be lost.
@@ -175,8 +175,7 @@ fn a_flush_in_a_renamed_directory_fails() {
     let place = Place::new(WalIoMode::Buffered, false);
     let db = place.open();
     std::fs::rename(place.path("db"), place.path("away")).unwrap();
-    db.put_opt(&NO_LOG, &db.default_column_family(), b"lost", b"1")
-        .unwrap();
+    db.with(&NO_LOG).put(b"lost", b"1").unwrap();
     let e = db.flush().unwrap_err();
     assert!(e.to_string().contains("directory"), "{e}");
     refuses(&db);
@@ -194,7 +193,7 @@ fn the_database_that_took_the_place_is_left_alone() {
         std::fs::rename(place.path("other"), place.path("db")).unwrap();
         refuses(&db);
         drop(db.flush());
-        drop(db.compact_range(&db.default_column_family(), None, None));
+        drop(db.compact_range(None, None));
         drop(db);
         assert_eq!(State::of(&place.path("db")).unwrap(), other, "{mode:?}");
         let db = Db::open(place.path("away"), &place.options).unwrap();

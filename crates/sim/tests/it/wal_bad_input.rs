@@ -55,8 +55,7 @@ fn put(db: &Db, key: &str) {
         sync: true,
         ..WriteOptions::default()
     };
-    db.put_opt(&synced, &db.default_column_family(), key, VALUE)
-        .unwrap();
+    db.with(&synced).put(key, VALUE).unwrap();
 }
 
 /// Puts until a log is direct, which needs a usable file in the pool.

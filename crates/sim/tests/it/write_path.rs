@@ -221,7 +221,7 @@ fn names(disk: &SimDisk, dir: &str) -> Vec<String> {
 
 /// Puts a key; returns it.
 fn put(db: &Db, options: &WriteOptions, key: &str) -> base::Result<String> {
-    db.put_opt(options, &db.default_column_family(), key, "v")?;
+    db.with(options).put(key, "v")?;
     Ok(key.to_owned())
 }
 
@@ -229,7 +229,7 @@ fn put(db: &Db, options: &WriteOptions, key: &str) -> base::Result<String> {
 fn write_async(db: &Db, key: &str) -> PendingWrite {
     let mut batch = WriteBatch::new();
     batch.put(key, "v").unwrap();
-    db.write_async(&WriteOptions::default(), batch).unwrap()
+    db.write_async(batch).unwrap()
 }
 
 /// Begins a flush, also where writes stall because of it.
@@ -238,7 +238,7 @@ fn flush_in_background(db: &Db) {
         wait: false,
         allow_write_stall: true,
     };
-    db.flush_opt(&options, &db.default_column_family()).unwrap();
+    db.with(&options).flush().unwrap();
 }
 
 fn check(pairs: &[(Vec<u8>, Vec<u8>)], told: &[String], perhaps: &[String], what: &str) {

@@ -40,12 +40,13 @@ fn fill(db: &Db, cf: &ColumnFamily, rng: &mut Rng, from: u32, to: u32) {
         value.clear();
         value.resize(len, b'c');
         rng.fill(&mut value[..len / 2]);
-        db.put_cf(cf, format!("{:06}", i * 7919 % 1000), &value)
+        db.cf(cf)
+            .put(format!("{:06}", i * 7919 % 1000), &value)
             .unwrap();
     }
-    db.put_cf(cf, "", "value of the empty key").unwrap();
-    db.put_cf(cf, [0xff; 40], "last").unwrap();
-    db.put_cf(cf, [0; 3], "").unwrap();
+    db.cf(cf).put("", "value of the empty key").unwrap();
+    db.cf(cf).put([0xff; 40], "last").unwrap();
+    db.cf(cf).put([0; 3], "").unwrap();
 }
 
 /// A database with tables in two levels, a log, deletions on both sides, and big values.
@@ -57,31 +58,31 @@ fn build(db: &Db, options: &Options) {
     for name in FAMILIES {
         let cf = db.column_family(name).unwrap();
         fill(db, &cf, &mut rng, 0, 300);
-        db.flush_cf(&cf).unwrap();
+        db.cf(&cf).flush().unwrap();
         if name != "second" {
-            db.compact_range(&cf, None, None).unwrap();
+            db.cf(&cf).compact_range(None, None).unwrap();
         }
         fill(db, &cf, &mut rng, 250, 350);
         for i in 0..40 {
-            db.delete_cf(&cf, format!("{:06}", i * 25)).unwrap();
+            db.cf(&cf).delete(format!("{:06}", i * 25)).unwrap();
         }
-        db.delete_cf(&cf, "").unwrap();
-        db.flush_cf(&cf).unwrap();
+        db.cf(&cf).delete("").unwrap();
+        db.cf(&cf).flush().unwrap();
     }
     let second = db.column_family("second").unwrap();
     let mut big = vec![0; 1 << 20];
     rng.fill(&mut big[..1 << 19]);
-    db.put_cf(&second, "1 MiB", &big).unwrap();
-    db.flush_cf(&second).unwrap();
+    db.cf(&second).put("1 MiB", &big).unwrap();
+    db.cf(&second).flush().unwrap();
     // Records that stay in the log: one of 32 KiB and more, a batch over families, deletions.
     let mut batch = WriteBatch::new();
     for name in FAMILIES {
         let id = db.column_family(name).unwrap().id();
-        batch.put_cf_id(id, b"in the log", b"").unwrap();
-        batch.put_cf_id(id, b"", b"again").unwrap();
-        batch.delete_cf_id(id, b"000007").unwrap();
+        batch.cf_id(id).put(b"in the log", b"").unwrap();
+        batch.cf_id(id).put(b"", b"again").unwrap();
+        batch.cf_id(id).delete(b"000007").unwrap();
     }
-    db.write(batch).unwrap();
+    db.write(&mut batch).unwrap();
     db.put("big in the log", &big).unwrap();
     db.put("after it", "x").unwrap();
 }
@@ -201,7 +202,9 @@ fn child_that_writes() {
             ..WriteOptions::default()
         };
         let key = format!("{:04}/{i}", i % 1000);
-        db.put_opt(&options, &cfs[i as usize % 3], &key, &value)
+        db.cf(&cfs[i as usize % 3])
+            .with(&options)
+            .put(&key, &value)
             .unwrap();
         eprintln!("put {i}");
         if i == start + 20_000 {

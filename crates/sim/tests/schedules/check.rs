@@ -38,7 +38,7 @@ pub(crate) fn read(db: &Db) -> Found {
         .expect("the second family is there");
     let keys = |family| {
         let mut keys = BTreeSet::new();
-        let mut it = db.iterator_cf(&ReadOptions::default(), family).unwrap();
+        let mut it = db.cf(family).iterator().unwrap();
         it.seek_to_first();
         while it.valid() {
             keys.insert(String::from_utf8(it.key().to_vec()).unwrap());

@@ -91,12 +91,12 @@ impl Client {
             .then(|| self.db().column_family(SECOND))
             .flatten();
         batch.put(name.as_bytes(), &value).unwrap();
-        batch.merge_cf(&default, LIST, name.as_bytes()).unwrap();
+        batch.cf(&default).merge(LIST, name.as_bytes()).unwrap();
         if let Some(second) = &second {
-            batch.put_cf(second, name.as_bytes(), b"v").unwrap();
+            batch.cf(second).put(name.as_bytes(), b"v").unwrap();
         }
         if let Some(extra) = extra {
-            batch.put_cf(extra, name.as_bytes(), b"v").unwrap();
+            batch.cf(extra).put(name.as_bytes(), b"v").unwrap();
         }
         (name, batch, second.is_some())
     }
@@ -116,7 +116,7 @@ impl Client {
             disable_wal: !options.sync && self.rng.one_in(4),
             ..options
         };
-        self.write_opt(&options, extra.as_ref());
+        self.with(&options).write(&mut extra.as_ref());
     }
 
     fn write_opt(&mut self, options: &WriteOptions, extra: Option<&ColumnFamily>) {
@@ -125,7 +125,7 @@ impl Client {
         let book = &self.world.book;
         let before = book.pages().acknowledged(false);
         book.begin(&name, !options.disable_wal, second);
-        let result = self.db().write_opt(options, batch);
+        let result = self.db().with(options).write(&mut batch);
         let refused = self.refused(&result, options, extra);
         book.end(&name, result.is_ok(), refused);
         if result.is_ok() && options.sync {
@@ -156,7 +156,7 @@ impl Client {
         let book = &self.world.book;
         let before = book.pages().acknowledged(false);
         book.begin(&name, true, second);
-        let written = self.db().write_async(&options, batch);
+        let written = self.db().with(&options).write_async(batch);
         let refused = self.refused(&written, &options, None);
         let written = match written {
             Ok(w) => w,
@@ -227,7 +227,7 @@ impl Client {
         let _watched = watch(&format!("flush {options:?}"));
         let db = self.db();
         let families = [Some(db.default_column_family()), db.column_family(SECOND)];
-        let flush = |f| db.flush_opt(&options, f);
+        let flush = |f| db.cf(f).with(&options).flush();
         let result = families.iter().flatten().try_for_each(flush);
         if self.expect("flush", result, &[]) && options.wait {
             self.world.book.durable(before);
@@ -266,7 +266,7 @@ impl Client {
                 sync: self.rng.one_in(2),
                 ..WriteOptions::default()
             };
-            self.write_opt(&options, Some(&family));
+            self.with(&options).write(&mut Some(&family));
         }
         let _watched = watch("drop_column_family");
         let dropped = self.db().drop_column_family(&family);

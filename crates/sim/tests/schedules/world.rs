@@ -205,14 +205,12 @@ fn finish(world: &World, db: Db) -> bool {
         world.book.begin(&name, true, false);
         let mut batch = WriteBatch::new();
         batch.put(name.as_bytes(), b"v").unwrap();
-        batch
-            .merge_cf(&db.default_column_family(), LIST, name.as_bytes())
-            .unwrap();
+        batch.merge(LIST, name.as_bytes()).unwrap();
         let sync = WriteOptions {
             sync: true,
             ..WriteOptions::default()
         };
-        let done = db.write_opt(&sync, batch);
+        let done = db.with(&sync).write(&mut batch);
         world.book.end(&name, done.is_ok(), false);
         if done.is_ok() {
             let all = world.book.pages().acknowledged(false);

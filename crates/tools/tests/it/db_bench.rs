@@ -169,7 +169,7 @@ fn one_seed_makes_equal_databases() {
         let mut options = ironstone::Options::default();
         options.cf.merge_operator = Some(Arc::new(ironstone::merge_operators::PutOperator));
         let db = ironstone::Db::open_read_only(&path, &options).unwrap();
-        let mut it = db.iterator(&ironstone::ReadOptions::default());
+        let mut it = db.iterator().unwrap();
         let mut pairs = Vec::new();
         it.seek_to_first();
         while it.valid() {

@@ -32,7 +32,7 @@ fn keys_of_families(dir: &Path) -> Vec<usize> {
     let count = |name: &String| {
         let family = db.column_family(name).unwrap();
         let read = ironstone::ReadOptions::default();
-        let mut it = db.iterator_cf(&read, &family).unwrap();
+        let mut it = db.cf(&family).with(&read).iterator().unwrap();
         it.seek_to_first();
         let mut count = 0;
         while it.valid() {

@@ -55,7 +55,7 @@ fn put(db: &Db, keys: impl Iterator<Item = u32>) {
     for n in keys {
         let mut batch = WriteBatch::new();
         batch.put(key(n), format!("value{n}")).unwrap();
-        db.write_opt(&synced, batch).unwrap();
+        db.with(&synced).write(&mut batch).unwrap();
     }
 }
 
@@ -359,7 +359,7 @@ fn random_damage_is_listed_exactly() {
         let mut batch = WriteBatch::new();
         let value = vec![n as u8; (n as usize * 37) % 1800];
         batch.put(key(n), value).unwrap();
-        db.write_opt(&synced, batch).unwrap();
+        db.with(&synced).write(&mut batch).unwrap();
     }
     crashed(root.path(), db);
     let log = log_of(root.path());

@@ -14,7 +14,7 @@ use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
     BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactRangeOptions, Db,
     DbIterator, Durable, Env, EventListener, FlushOptions, IngestExternalFileArg,
-    IngestExternalFileOptions, Options, Profile, ReadOptions, Snapshot, WriteBatch, WriteOptions,
+    IngestExternalFileOptions, Options, Profile, ReadOptions, Snapshot, WriteBatch,
 };
 
 use super::filter::{Factory, Oldest};
@@ -202,7 +202,7 @@ impl Engine {
     /// Begins a flush if the active memtable has many tombstones.
     fn flush_dead_rows(&self, family: Family) -> Result<()> {
         let its = self.family(family)?;
-        let number = |name| self.db.int_property_cf(its, name).unwrap_or(0);
+        let number = |name| self.db.cf(its).int_property(name).unwrap_or(0);
         // If another memtable waits already, one more could stall writers. The dead rows that
         // readers met may be in that one.
         let is_worth_it = number("rocksdb.num-deletes-active-mem-table") >= FLUSHED_MIN
@@ -214,7 +214,7 @@ impl Engine {
             wait: false,
             allow_write_stall: true,
         };
-        self.db.flush_opt(&options, its)?;
+        self.db.cf(its).with(&options).flush()?;
         self.suggested.forget();
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Store for Engine {
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.db.get_cf(self.family(family)?, key)
+        self.db.cf(self.family(family)?).get(key)
     }
 
     fn view(&self) -> Box<dyn View + '_> {
@@ -244,7 +244,7 @@ impl Store for Engine {
 
     fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64> {
         let before = self.db.latest_sequence_number();
-        let pending = self.db.write_async(&WriteOptions::default(), batch);
+        let pending = self.db.write_async(batch);
         let applied = pending.and_then(|pending| {
             pending.applied.wait()?;
             Ok(pending)
@@ -318,18 +318,20 @@ impl Store for Engine {
         self.oldest.set(oldest);
         let points = self.family(Family::Default)?;
         let seconds = every.map_or(0, |every| every.as_secs());
-        if self.db.options(points).cf.periodic_compaction_seconds == seconds {
+        if self.db.cf(points).options().cf.periodic_compaction_seconds == seconds {
             return Ok(());
         }
         let seconds = seconds.to_string();
         self.db
-            .set_options(points, &[("periodic_compaction_seconds", &seconds)])
+            .cf(points)
+            .set_options(&[("periodic_compaction_seconds", &seconds)])
     }
 
     fn reclaim(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
         let family = self.family(family)?;
         self.db
-            .delete_files_in_ranges(family, &[(Some(from), Some(to))], false)
+            .cf(family)
+            .delete_files_in_ranges(&[(Some(from), Some(to))], false)
     }
 
     fn tidy(&self) -> Result<()> {
@@ -360,7 +362,9 @@ impl Store for Engine {
             ..CompactRangeOptions::default()
         };
         self.db
-            .compact_range_opt(&options, family, Some(from), Some(to))
+            .cf(family)
+            .with(&options)
+            .compact_range(Some(from), Some(to))
     }
 
     fn visible_number(&self) -> u64 {
@@ -441,7 +445,7 @@ impl At<'_> {
 impl View for At<'_> {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let family = self.engine.family(family)?;
-        self.engine.db.get_opt(&self.options(), family, key)
+        self.engine.db.cf(family).with(&self.options()).get(key)
     }
 
     fn rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) -> Result<Box<dyn Rows + '_>> {
@@ -451,7 +455,9 @@ impl View for At<'_> {
         let rows = self
             .engine
             .db
-            .iterator_cf(&options, self.engine.family(family)?)?;
+            .cf(self.engine.family(family)?)
+            .with(&options)
+            .iterator()?;
         Ok(Box::new(Counted { rows, skipped: 0 }))
     }
 
@@ -466,7 +472,11 @@ impl View for At<'_> {
         };
         // A failure is ignored: a compaction error shows elsewhere, and the range will be suggested
         // again.
-        let suggested = self.engine.db.suggest_compact_range(family, Some(from), to);
+        let suggested = self
+            .engine
+            .db
+            .cf(family)
+            .suggest_compact_range(Some(from), to);
         drop(suggested);
     }
 }

@@ -222,15 +222,15 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn put(&mut self, family: Family, key: &[u8], value: &[u8]) -> Result<()> {
-        self.ops.put_cf_id(self.store.id(family), key, value)
+        self.ops.cf_id(self.store.id(family)).put(key, value)
     }
 
     pub(crate) fn delete(&mut self, family: Family, key: &[u8]) -> Result<()> {
-        self.ops.delete_cf_id(self.store.id(family), key)
+        self.ops.cf_id(self.store.id(family)).delete(key)
     }
 
     pub(crate) fn delete_range(&mut self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
-        self.ops.delete_range_cf_id(self.store.id(family), from, to)
+        self.ops.cf_id(self.store.id(family)).delete_range(from, to)
     }
 
     pub(crate) fn write(self, durable: Option<Told>) -> Result<u64> {

@@ -87,7 +87,7 @@ mod tests {
             let mut batch = Batch::new(&engine);
             batch.put(Family::Visits, &n.to_be_bytes(), &[]).unwrap();
             batch.write(None).unwrap();
-            engine.db().flush_opt(&flush, &family).unwrap();
+            engine.db().cf(&family).with(&flush).flush().unwrap();
             engine.stall()
         });
         let stall = found.unwrap();

@@ -114,7 +114,7 @@ impl Broken {
     fn put(&self, family: Family, key: &[u8], value: &[u8]) {
         let mut batch = WriteBatch::new();
         let id = self.engine.id(family);
-        batch.put_cf_id(id, key, value).unwrap();
+        batch.cf_id(id).put(key, value).unwrap();
         self.engine.write(batch, None).unwrap();
     }
 
@@ -122,7 +122,7 @@ impl Broken {
     fn delete(&self, family: Family, key: &[u8]) {
         self.get(family, key);
         let mut batch = WriteBatch::new();
-        batch.delete_cf_id(self.engine.id(family), key).unwrap();
+        batch.cf_id(self.engine.id(family)).delete(key).unwrap();
         self.engine.write(batch, None).unwrap();
     }
 

@@ -269,7 +269,8 @@ fn names_whose_numbers_are_taken_get_the_next_ones() {
             };
             let id = tracks.store().id(Family::Entities);
             batch
-                .put_cf_id(id, &key.to_bytes(), row.as_bytes())
+                .cf_id(id)
+                .put(&key.to_bytes(), row.as_bytes())
                 .unwrap();
         }
         tracks.store().write(batch, None).unwrap();

@@ -154,10 +154,10 @@ fn what_is_too_old_is_hidden_at_once_and_dropped_later() {
     let db = kept.engine.db();
     let points = db.default_column_family();
     assert_eq!(
-        db.options(&points).cf.periodic_compaction_seconds,
+        db.cf(&points).options().cf.periodic_compaction_seconds,
         10 * 86_400 / 4
     );
-    db.compact_range(&points, None, None).unwrap();
+    db.cf(&points).compact_range(None, None).unwrap();
     assert_eq!(kept.stored(), (-10, 12));
     assert_eq!(check(&kept.engine).problems, []);
     // Its next report brings it back into the index.

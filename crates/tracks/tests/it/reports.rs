@@ -129,7 +129,8 @@ fn names_with_one_hash_are_different_entities() {
         let entity = name.number(turn);
         let key = EntityKey { fleet, entity }.to_bytes();
         batch
-            .put_cf_id(store.id(Family::Entities), &key, bytes.as_bytes())
+            .cf_id(store.id(Family::Entities))
+            .put(&key, bytes.as_bytes())
             .unwrap();
     }
     store.write(batch, None).unwrap();

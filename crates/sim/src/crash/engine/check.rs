@@ -8,7 +8,7 @@ use base::Result;
 use base::rng::Rng;
 use base::sync::Mutex;
 use io::FileSystem;
-use ironstone::{Db, Options, ReadOptions};
+use ironstone::{Db, Options};
 
 use super::super::Tally;
 use super::super::model::{Contents, Found, History, Progress};
@@ -23,7 +23,7 @@ pub(in crate::crash) fn contents(db: &Db) -> Result<Found> {
     let mut out = Found::new();
     for cf in db.column_families() {
         let mut all = Contents::new();
-        let mut it = db.iterator_cf(&ReadOptions::default(), &cf)?;
+        let mut it = db.cf(&cf).iterator()?;
         it.seek_to_first();
         while it.valid() {
             all.insert(it.key().to_vec(), it.value().to_vec());

@@ -394,7 +394,7 @@ impl Writer<'_> {
                 4 if self.thread < 2 => {
                     let upto = acknowledged();
                     let family = self.db.column_families().swap_remove(self.thread);
-                    self.db.flush_cf(&family)?;
+                    self.db.cf(&family).flush()?;
                     lock(self.book).promise(&upto, true, true);
                 }
                 _ => self.write()?,
@@ -415,14 +415,14 @@ impl Writer<'_> {
         let value = payload(seed, self.thread, number);
         let second = self.db.column_family(SECOND).ok_or_else(no_family)?;
         batch.put(&name, &value)?;
-        batch.put_cf(&second, &name, b"")?;
+        batch.cf(&second).put(&name, b"")?;
         batch.put(LAST, &name)?;
-        batch.put_cf(&second, LAST, &name)?;
+        batch.cf(&second).put(LAST, &name)?;
         let options = WriteOptions {
             sync,
             ..WriteOptions::default()
         };
-        self.db.write_opt(&options, batch)?;
+        self.db.with(&options).write(&mut batch)?;
         lock(self.book).acknowledge(self.thread, number, self.submits, sync);
         Ok(())
     }

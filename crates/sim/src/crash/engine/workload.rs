@@ -103,7 +103,7 @@ impl Workload {
             sync: true,
             ..WriteOptions::default()
         };
-        db.put_opt(&options, &db.default_column_family(), key, b"x")?;
+        db.with(&options).put(key, b"x")?;
         lock(&self.history).acknowledge(LOGGED, true, true);
         Ok(())
     }
@@ -194,9 +194,9 @@ impl Workload {
         }
         let cf = handle(db, &name)?;
         if compact {
-            db.compact_range(&cf, None, None)?;
+            db.cf(&cf).compact_range(None, None)?;
         } else {
-            db.flush_cf(&cf)?;
+            db.cf(&cf).flush()?;
         }
         lock(&self.history).flushed(family);
         Ok(())
@@ -230,7 +230,7 @@ impl Workload {
             return Ok(());
         }
         lock(&self.history).start(LOGGED, &changes);
-        let result = db.write_async(&WriteOptions::default(), batch);
+        let result = db.write_async(batch);
         let mut history = lock(&self.history);
         match result {
             Ok(write) => {
@@ -267,7 +267,7 @@ impl Workload {
     }
 
     fn write(&mut self, db: &Db) -> Result<()> {
-        let (batch, changes) = self.logged_batch(db)?;
+        let (mut batch, changes) = self.logged_batch(db)?;
         if changes.is_empty() {
             return Ok(());
         }
@@ -283,7 +283,7 @@ impl Workload {
             history.acknowledge(LOGGED, true, true);
         }
         drop(history);
-        let result = db.write_opt(&options, batch);
+        let result = db.with(&options).write(&mut batch);
         let mut history = lock(&self.history);
         match result {
             Ok(()) => history.acknowledge(LOGGED, submitted, sync),
@@ -311,7 +311,7 @@ impl Workload {
             disable_wal: true,
             ..WriteOptions::default()
         };
-        db.write_opt(&options, batch)
+        db.with(&options).write(&mut batch)
     }
 
     fn change(
@@ -326,10 +326,10 @@ impl Workload {
         let key = key(at);
         let op = self.op(at);
         match &op {
-            Op::Put(v) => batch.put_cf(&cf, &key, v)?,
-            Op::Delete => batch.delete_cf(&cf, &key)?,
-            Op::Merge(operand) => batch.merge_cf(&cf, &key, operand)?,
-            Op::DeleteTo(end) => batch.delete_range_cf(&cf, &key, end)?,
+            Op::Put(v) => batch.cf(&cf).put(&key, v)?,
+            Op::Delete => batch.cf(&cf).delete(&key)?,
+            Op::Merge(operand) => batch.cf(&cf).merge(&key, operand)?,
+            Op::DeleteTo(end) => batch.cf(&cf).delete_range(&key, end)?,
         }
         Ok(Change { family, key, op })
     }

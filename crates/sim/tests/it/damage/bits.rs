@@ -111,10 +111,10 @@ fn logged() -> Logged {
         let cf = db.column_family(if i % 3 == 0 { "reverse" } else { "default" });
         let cf = cf.unwrap();
         if i == 5 {
-            db.delete_cf(&cf, "key020").unwrap();
+            db.cf(&cf).delete("key020").unwrap();
         } else {
             let value = vec![b'v'; [1, 7, 30, 600][i % 4]];
-            db.put_cf(&cf, format!("wal{i:02}"), value).unwrap();
+            db.cf(&cf).put(format!("wal{i:02}"), value).unwrap();
         }
         states.push(everything(&db).unwrap());
     }
@@ -288,7 +288,7 @@ fn a_compaction_of_a_damaged_table_installs_nothing() {
         };
         let compact = || {
             for cf in db.column_families() {
-                db.compact_range(&cf, None, None)?;
+                db.cf(&cf).compact_range(None, None)?;
             }
             everything(&db)
         };

@@ -97,9 +97,9 @@ fn unknown_and_missing_families_are_named() {
     assert!(db.column_family("unknown").is_some());
     assert!(db.column_family("another").is_none());
     let cf = db.column_family("unknown").unwrap();
-    db.put_cf(&cf, "k", "v").unwrap();
+    db.cf(&cf).put("k", "v").unwrap();
     db.drop_column_family(&cf).unwrap();
-    let e = db.put_cf(&cf, "k", "v").unwrap_err();
+    let e = db.cf(&cf).put("k", "v").unwrap_err();
     assert!(names(&e, "dropped"), "{e}");
     let e = db.create_column_family("reverse", &reverse()).unwrap_err();
     assert!(names(&e, "reverse"), "{e}");

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use ironstone::ReadOptions;
 use sim::oracle;
 
 use super::Pair;
@@ -170,7 +169,7 @@ fn reads_count_as_in_rocksdb() {
     for i in (0..3000).step_by(5) {
         pair.get(&format!("key{i:06}"));
     }
-    let mut ours = pair.ours.iterator(&ReadOptions::default());
+    let mut ours = pair.ours.iterator().unwrap();
     let mut theirs = pair.theirs.iterator();
     ours.seek_to_first();
     theirs.seek_to_first();

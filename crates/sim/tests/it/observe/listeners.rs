@@ -102,7 +102,7 @@ fn they_learn_of_every_table_file() {
     assert!(told[0].ends_with(".sst Flush"), "{told:?}");
     assert!(told[1].ends_with(".sst of 1"), "{told:?}");
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     drop(cf);
     drop(db); // the close deletes obsolete files
     let told = notes.take();
@@ -171,7 +171,7 @@ fn they_learn_of_the_parts_of_a_compaction() {
     }
     notes.take();
     let cf = db.default_column_family();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     let told = notes.take();
     let parts: Vec<_> = told.iter().filter(|t| t.starts_with("part")).collect();
     let of = |n: usize, what: &str| {

@@ -127,7 +127,7 @@ fn metrics_are_what_prometheus_takes() {
         .unwrap();
     for i in 0..10 {
         db.put(format!("{i}"), "v").unwrap();
-        db.put_cf(&second, format!("{i}"), "v").unwrap();
+        db.cf(&second).put(format!("{i}"), "v").unwrap();
     }
     db.flush().unwrap();
     let samples = check(&db.metrics_text()).unwrap();

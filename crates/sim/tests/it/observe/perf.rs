@@ -38,7 +38,7 @@ fn the_parts_of_writes_and_reads_are_timed() {
     };
     perf::set_level(PerfLevel::EnableTime);
     counted(
-        &|| db.put_opt(&sync, &cf, "a", "1").unwrap(),
+        &|| db.cf(&cf).with(&sync).put("a", "1").unwrap(),
         &[
             PerfCounter::WriteWalTime,
             PerfCounter::WriteMemtableTime,
@@ -71,7 +71,7 @@ fn the_parts_of_writes_and_reads_are_timed() {
     );
     counted(
         &|| {
-            let mut it = db.iterator_cf(&ReadOptions::default(), &cf).unwrap();
+            let mut it = db.cf(&cf).iterator().unwrap();
             it.seek(b"a");
             assert!(it.valid());
         },
@@ -111,7 +111,7 @@ fn the_steps_of_iterators_are_counted() {
     };
     counted(
         &|| {
-            let mut it = db.iterator_cf(&at_snapshot, &family).unwrap();
+            let mut it = db.cf(&family).with(&at_snapshot).iterator().unwrap();
             it.seek(b"b");
             assert_eq!(it.value(), b"1");
             while it.valid() {
@@ -138,7 +138,7 @@ fn the_steps_of_iterators_are_counted() {
     db.delete_range("b", "c").unwrap();
     counted(
         &|| {
-            let mut it = db.iterator(&ReadOptions::default());
+            let mut it = db.iterator().unwrap();
             it.seek(b"a");
             assert_eq!(it.key(), b"m");
         },

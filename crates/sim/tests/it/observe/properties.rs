@@ -54,8 +54,8 @@ fn compare(pair: &Pair, family: &str, state: &str) {
     let ours = pair.ours.column_family(family).unwrap();
     let theirs = pair.theirs.cf(family).unwrap();
     for name in NAMES.lines().filter(|l| !l.starts_with('#')) {
-        let text = pair.ours.property_cf(&ours, name);
-        let number = pair.ours.int_property_cf(&ours, name);
+        let text = pair.ours.cf(&ours).property(name);
+        let number = pair.ours.cf(&ours).int_property(name);
         let their_text = pair.theirs.property_cf(theirs, name);
         let their_number = pair.theirs.int_property_cf(theirs, name);
         let (mine, other) = (
@@ -242,8 +242,8 @@ fn numbers_of_all_families_are_added_up() {
         .create_column_family("second", &ironstone::ColumnFamilyOptions::default())
         .unwrap();
     pair.ours.put("a", "1").unwrap();
-    pair.ours.put_cf(&second, "b", "2").unwrap();
-    pair.ours.put_cf(&second, "c", "2").unwrap();
+    pair.ours.cf(&second).put("b", "2").unwrap();
+    pair.ours.cf(&second).put("c", "2").unwrap();
     let sum = |name: &str| {
         pair.ours
             .aggregated_int_property(&format!("rocksdb.{name}"))

@@ -48,7 +48,7 @@ fn a_tailing_iterator_sees_what_is_written() {
         snapshot: Some(both.ours.snapshot()),
         ..ours
     };
-    let refused = both.ours.iterator(&at);
+    let refused = both.ours.with(&at).iterator().unwrap();
     assert_eq!(
         refused.status().unwrap_err().kind(),
         ErrorKind::NotSupported
@@ -66,7 +66,7 @@ fn a_tailing_iterator_over_a_vector() {
         tailing: true,
         ..ReadOptions::default()
     };
-    let mut it = db.iterator(&tailing);
+    let mut it = db.with(&tailing).iterator().unwrap();
     for i in 0..20 {
         db.put(format!("{i:02}"), "v").unwrap();
         if i == 0 {
@@ -113,7 +113,7 @@ fn refreshing() {
     let stray = other.snapshot();
     assert!(it.ours.refresh_with_snapshot(Some(&stray)).is_err());
     other.put("0", "1").unwrap();
-    let mut it = other.iterator(&ours);
+    let mut it = other.with(&ours).iterator().unwrap();
     other.close().unwrap();
     it.seek_to_first();
     assert_eq!(it.key(), b"0");
@@ -139,7 +139,7 @@ fn a_tailing_iterator_in_a_prefix() {
             prefix_same_as_start: same,
             ..ReadOptions::default()
         };
-        let mut it = db.iterator(&tailing);
+        let mut it = db.with(&tailing).iterator().unwrap();
         // The memtable has nothing with this prefix yet.
         it.seek(b"aa1");
         let new = if same { "aa3" } else { "aa2" };
@@ -182,12 +182,12 @@ fn an_iterator_at_a_snapshot_lets_old_files_go() {
             auto_refresh_iterator_with_snapshot: refreshes,
             ..ReadOptions::default()
         };
-        let mut it = db.iterator(&at);
+        let mut it = db.with(&at).iterator().unwrap();
         it.seek_to_first();
         let old = tables(temp.path());
         db.put("00a", "later").unwrap();
         let cf = db.default_column_family();
-        db.compact_range(&cf, None, None).unwrap();
+        db.cf(&cf).compact_range(None, None).unwrap();
         for i in 1..10 {
             it.next();
             assert_eq!(it.key(), format!("{i:02}").as_bytes());
@@ -213,14 +213,14 @@ fn iterators_outlive_families_files_and_the_database() {
     let db = Db::open(temp.path(), &options()).unwrap();
     let cf = db.create_column_family("gone", &options().cf).unwrap();
     for i in 0..100 {
-        db.put_cf(&cf, format!("{i:02}"), "v").unwrap();
+        db.cf(&cf).put(format!("{i:02}"), "v").unwrap();
         if i % 30 == 0 {
-            db.flush_cf(&cf).unwrap();
+            db.cf(&cf).flush().unwrap();
         }
     }
-    let mut it = db.iterator_cf(&ReadOptions::default(), &cf).unwrap();
+    let mut it = db.cf(&cf).iterator().unwrap();
     it.seek_to_first();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     db.drop_column_family(&cf).unwrap();
     db.put("a", "b").unwrap();
     db.flush().unwrap();
@@ -252,7 +252,7 @@ fn properties_of_iterators() {
             pin_data,
             ..ReadOptions::default()
         };
-        let mut it = db.iterator(&o);
+        let mut it = db.with(&o).iterator().unwrap();
         let get = |it: &DbIterator, name: &str| {
             let value = it.property(&format!("rocksdb.iterator.{name}")).unwrap();
             String::from_utf8_lossy(&value).into_owned()

@@ -58,11 +58,14 @@ fn files_of_a_level_that_share_a_user_key() {
     let cf = ours
         .create_column_family_with_import("imported", &options().cf, &how, &metadata)
         .unwrap();
-    let get = |key: &str| ours.get_cf(&cf, key).unwrap();
+    let get = |key: &str| ours.cf(&cf).get(key).unwrap();
     assert_eq!(get("k").unwrap(), b"0,1,2,3,4");
     assert_eq!(get("a").unwrap(), b"a");
     assert_eq!(get("z").unwrap(), b"z");
-    let found = ours.get_merge_operands(&cf, "k", 5).unwrap();
+    let found = ours
+        .cf(&cf)
+        .get_merge_operands("k", GetMergeOperandsOptions::up_to(5))
+        .unwrap();
     assert_eq!(found, [b"0", b"1", b"2", b"3", b"4"]);
     let pairs = sim::oracle::content::family(&ours, &cf).unwrap();
     assert_eq!(pairs.len(), 3);
@@ -107,9 +110,9 @@ fn merges_of_values_with_times_are_rocksdbs() {
             assert_eq!(db.get("k").unwrap().unwrap(), want.as_bytes());
             let cf = db.base().default_column_family();
             if turn == 2 {
-                db.base().compact_range(&cf, None, None).unwrap();
+                db.base().cf(&cf).compact_range(None, None).unwrap();
             }
-            let mut it = db.iterator_cf(&ReadOptions::default(), &cf).unwrap();
+            let mut it = db.cf(&cf).iterator().unwrap();
             it.inner().seek(b"k");
             assert_eq!(it.value(), want.as_bytes());
             assert!(it.ttl_timestamp().unwrap() > 1_700_000_000);
@@ -142,7 +145,7 @@ fn merges_of_values_with_times_are_rocksdbs() {
     db.base().merge("e2", &old).unwrap();
     db.base().flush().unwrap();
     let cf = db.base().default_column_family();
-    db.base().compact_range(&cf, None, None).unwrap();
+    db.base().cf(&cf).compact_range(None, None).unwrap();
     assert_eq!(db.get("e").unwrap(), None);
     assert_eq!(db.get("e2").unwrap().unwrap(), b"old");
 }

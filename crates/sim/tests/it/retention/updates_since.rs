@@ -21,13 +21,13 @@ fn every_batch_comes_once_in_order() {
             ..WriteOptions::default()
         };
         let next = db.latest_sequence_number() + 1;
-        db.write_opt(&o, batch).unwrap();
+        db.with(&o).write(&mut batch).unwrap();
         // The batch as the user wrote it, without the fence that a synced one gets.
         let it = db.get_updates_since(next).unwrap();
         assert_eq!(it.sequence(), next);
         assert_eq!(it.batch().data()[8..], written[8..]);
         if i % 20 == 19 {
-            db.flush_cf(&family).unwrap();
+            db.cf(&family).flush().unwrap();
         }
     }
     let all = updates(&db, 0);
@@ -104,7 +104,7 @@ fn gaps_are_errors() {
         ..WriteOptions::default()
     };
     db.put("a", "1").unwrap();
-    db.put_opt(&unlogged, &family, "b", "2").unwrap();
+    db.cf(&family).with(&unlogged).put("b", "2").unwrap();
     let mut it = db.get_updates_since(1).unwrap();
     it.next();
     assert!(!it.valid());
@@ -185,7 +185,7 @@ fn race(db: &Db, archive: bool, manual: bool) {
                         sync: i % 7 == 0,
                         ..WriteOptions::default()
                     };
-                    db.write_opt(&o, batch).unwrap();
+                    db.with(&o).write(&mut batch).unwrap();
                     if manual && i % 50 == 0 {
                         db.flush_wal(false).unwrap();
                     }

@@ -212,9 +212,9 @@ fn read_only_full_or_vanished() {
 
         let db = Db::open(&place.db, &options).unwrap();
         let family = db.default_column_family();
-        db.put_opt(&synced(), &family, "a", "1").unwrap();
+        db.cf(&family).with(&synced()).put("a", "1").unwrap();
         hook.on.store(true, Ordering::Relaxed);
-        let e = db.put_opt(&synced(), &family, "b", "2").unwrap_err();
+        let e = db.cf(&family).with(&synced()).put("b", "2").unwrap_err();
         assert!(e.path().is_some_and(|p| p.starts_with(&place.logs)), "{e}");
         assert_eq!(db.get("a").unwrap().unwrap(), b"1");
         drop(db);

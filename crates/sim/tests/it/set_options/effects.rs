@@ -158,7 +158,7 @@ fn a_higher_limit_frees_stopped_writers() {
         ..WriteOptions::default()
     };
     let family = db.default_column_family();
-    let e = db.put_opt(&no_wait, &family, "k", "v").unwrap_err();
+    let e = db.cf(&family).with(&no_wait).put("k", "v").unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Incomplete);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| db.put("key", "stopped"));
@@ -219,9 +219,9 @@ fn a_smaller_limit_of_logs_flushes_at_once() {
         db.put(format!("{i}"), vec![b'x'; 8192]).unwrap();
     }
     let flush = FlushOptions::default();
-    db.flush_opt(&flush, &db.default_column_family()).unwrap();
+    db.with(&flush).flush().unwrap();
     let files = |db: &Db| {
-        let text = db.property_cf(&other, "rocksdb.num-files-at-level0");
+        let text = db.cf(&other).property("rocksdb.num-files-at-level0");
         text.unwrap().parse::<u64>().unwrap()
     };
     assert_eq!(files(&db), 0);
@@ -283,7 +283,7 @@ fn options_change_under_load() {
             assert_eq!(value, Some(vec![i as u8; 500]));
         }
     }
-    let latest = db.options(&db.default_column_family());
+    let latest = db.cf(&db.default_column_family()).options();
     db.close().unwrap();
     let parsed =
         ParsedOptions::load_latest(dir.path(), &Env::default(), Unsupported::Refuse).unwrap();
@@ -312,7 +312,8 @@ fn memory_stays_under_its_limit() {
             .iter()
             .map(|f| {
                 let text = db
-                    .property_cf(f, "rocksdb.cur-size-all-mem-tables")
+                    .cf(f)
+                    .property("rocksdb.cur-size-all-mem-tables")
                     .unwrap();
                 text.parse::<u64>().unwrap()
             })
@@ -323,7 +324,8 @@ fn memory_stays_under_its_limit() {
     };
     let value = |i: u32| i.to_le_bytes().repeat(500);
     for i in 0..6000u32 {
-        db.put_cf(&handles[i as usize % 2], format!("{i:06}"), value(i))
+        db.cf(&handles[i as usize % 2])
+            .put(format!("{i:06}"), value(i))
             .unwrap();
         if i % 16 == 0 {
             look(&db);
@@ -331,7 +333,8 @@ fn memory_stays_under_its_limit() {
     }
     for i in 0..6000u32 {
         let found = db
-            .get_cf(&handles[i as usize % 2], format!("{i:06}"))
+            .cf(&handles[i as usize % 2])
+            .get(format!("{i:06}"))
             .unwrap();
         assert_eq!(found, Some(value(i)));
         if i % 16 == 0 {

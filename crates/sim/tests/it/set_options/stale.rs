@@ -21,7 +21,7 @@ fn families_come_and_go_although_the_options_file_cannot_be_written() {
     let db = Db::open(dir.path(), &o).unwrap();
     hook.0.store(true, Ordering::SeqCst);
     let new = db.create_column_family("new", &o.cf).unwrap();
-    db.put_cf(&new, "key", "value").unwrap();
+    db.cf(&new).put("key", "value").unwrap();
     assert!(!has_new());
     assert!(log_of(dir.path()).contains("Unable to persist options"));
     // It is written in the background.

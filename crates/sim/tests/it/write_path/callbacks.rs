@@ -13,9 +13,7 @@ use ironstone::WalIoMode;
 use ironstone::listener::{
     BackgroundErrorReason, CompactionJobInfo, FlushJobInfo, MemTableInfo, TableFileDeletionInfo,
 };
-use ironstone::{
-    Comparator, Db, Durable, ErrorKind, EventListener, FlushOptions, UserComparator, WriteBatch,
-};
+use ironstone::{Comparator, Db, Durable, ErrorKind, EventListener, UserComparator, WriteBatch};
 use sim::disk::{Fault, Repeat};
 
 use super::{
@@ -218,7 +216,7 @@ fn nobody_waits_for_a_writer_that_panicked() {
                     for i in 0..20 {
                         batch.put(format!("panic{n}-{i}"), "v").unwrap();
                     }
-                    let write = || db.write_opt(&SYNC, batch);
+                    let write = || db.with(&SYNC).write(&mut batch);
                     catch_unwind(AssertUnwindSafe(write)).map_err(drop)
                 })
             })
@@ -241,7 +239,8 @@ fn nobody_waits_for_a_writer_that_panicked() {
             let e = put(&other, &SYNC, "later").unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Aborted);
             other
-                .flush_opt(&FlushOptions::default(), &other.default_column_family())
+                .cf(&other.default_column_family())
+                .flush()
                 .unwrap_err();
             other.resume().unwrap();
             put(&other, &SYNC, "resumed").unwrap();
@@ -325,9 +324,9 @@ fn a_partitioner_that_panics_leaves_no_files_behind() {
     db.flush().unwrap();
     in_time("compact_range", move || {
         let default = db.default_column_family();
-        db.compact_range(&default, None, None).unwrap_err();
+        db.cf(&default).compact_range(None, None).unwrap_err();
         db.resume().unwrap();
-        db.compact_range(&default, None, None).unwrap();
+        db.cf(&default).compact_range(None, None).unwrap();
         db.wait_for_compact().unwrap();
     });
 }
@@ -419,7 +418,8 @@ impl EventListener for Calls {
 fn whoever_hears_of_a_change_of_options_may_change_options() {
     let listener = Calls::new(|db| {
         let default = db.default_column_family();
-        db.set_options(&default, &[("max_write_buffer_number", "5")])
+        db.cf(&default)
+            .set_options(&[("max_write_buffer_number", "5")])
     });
     let mut machine = Machine::new(WalIoMode::Buffered);
     machine.listen(&listener);
@@ -438,7 +438,7 @@ fn whoever_hears_of_a_change_of_options_may_change_options() {
 /// it waited for itself.
 #[test]
 fn whoever_hears_of_deleted_files_may_compact() {
-    let listener = Calls::new(|db| db.compact_range(&db.default_column_family(), None, None));
+    let listener = Calls::new(|db| db.compact_range(None, None));
     let mut machine = Machine::new(WalIoMode::Buffered);
     machine.listen(&listener);
     let db = Arc::new(machine.open());
@@ -446,23 +446,22 @@ fn whoever_hears_of_deleted_files_may_compact() {
         db.put(key, "v").unwrap();
         db.flush().unwrap();
     }
-    db.compact_range(&db.default_column_family(), None, None)
-        .unwrap();
+    db.compact_range(None, None).unwrap();
     listener.db.set(Arc::downgrade(&db)).unwrap();
     in_time("delete_files_in_range", move || {
-        db.delete_files_in_ranges(&db.default_column_family(), &[(None, None)], true)
+        db.cf(&db.default_column_family())
+            .delete_files_in_ranges(&[(None, None)], true)
             .unwrap();
         until("the listener has called", || {
             !listener.done.lock().unwrap().is_empty()
         });
-        db.compact_range(&db.default_column_family(), None, None)
-            .unwrap();
+        db.compact_range(None, None).unwrap();
     });
 }
 
 const WAITING_CALLS: [fn(&Db) -> base::Result<()>; 4] = [
     Db::flush,
-    |db| db.compact_range(&db.default_column_family(), None, None),
+    |db| db.compact_range(None, None),
     Db::wait_for_compact,
     Db::pause_background_work,
 ];
@@ -516,7 +515,7 @@ fn a_listener_is_told_what_would_wait_for_itself() {
         let told = Arc::clone(&listener);
         in_time("a job", move || {
             if compacts {
-                drop(db.compact_range(&db.default_column_family(), None, None));
+                drop(db.compact_range(None, None));
             } else {
                 db.put("the last", "v").unwrap();
                 drop(db.flush());
@@ -601,7 +600,7 @@ fn who_has_locked_the_wal_may_compact_what_is_ingested_into() {
     let locked = Arc::clone(&db);
     in_time("a compaction", move || {
         let default = locked.default_column_family();
-        locked.compact_range(&default, None, None).unwrap();
+        locked.cf(&default).compact_range(None, None).unwrap();
         locked.unlock_wal().unwrap();
     });
     in_time("the ingestion", move || ingestion.join().unwrap()).unwrap();

@@ -81,10 +81,10 @@ fn a_listener_that_would_close_the_gate_does_not_hold_resume_up() {
     type Call = fn(&Db);
     let calls: [(&str, Call); 7] = [
         ("flush", |db| {
-            drop(db.flush_opt(&BACKGROUND, &db.default_column_family()));
+            drop(db.with(&BACKGROUND).flush());
         }),
         ("create", |db| {
-            let options = db.options(&db.default_column_family());
+            let options = db.cf(&db.default_column_family()).options();
             drop(db.create_column_family("new", &options));
         }),
         ("drop", |db| {
@@ -148,7 +148,7 @@ impl EventListener for WaitsInAPart {
             return; // it runs on the thread of the compaction
         }
         let calls: [fn(&Db) -> base::Result<()>; 3] = [
-            |db| db.compact_range(&db.default_column_family(), None, None),
+            |db| db.compact_range(None, None),
             Db::wait_for_compact,
             Db::pause_background_work,
         ];
@@ -192,8 +192,7 @@ fn a_listener_on_the_thread_of_a_part_is_told_what_would_wait_for_itself() {
     two_layers(&db);
     listener.db.set(Arc::downgrade(&db)).unwrap();
     in_time("compact_range", move || {
-        db.compact_range(&db.default_column_family(), None, None)
-            .unwrap();
+        db.compact_range(None, None).unwrap();
     });
     assert_eq!(*listener.other.lock().unwrap(), Vec::<String>::new());
     assert_eq!(listener.refused.load(Ordering::SeqCst), 3);
@@ -209,7 +208,7 @@ fn who_comes_when_there_is_space_again_is_not_told_that_there_is_none() {
     let write = |key: &str| {
         let mut batch = WriteBatch::new();
         batch.put(key, "v").unwrap();
-        db.write_async(&WriteOptions::default(), batch).unwrap()
+        db.write_async(batch).unwrap()
     };
     for round in 0..10 {
         machine
@@ -258,8 +257,7 @@ fn what_could_not_be_deleted_is_tried_again() {
         }
         db.put("k", "v").unwrap();
         db.flush().unwrap();
-        db.compact_range(&db.default_column_family(), None, None)
-            .unwrap();
+        db.compact_range(None, None).unwrap();
         db.pause_background_work().unwrap();
         db.continue_background_work().unwrap();
         if round == 1 {
@@ -279,10 +277,10 @@ fn a_write_goes_on_where_idle_families_cannot_be_flushed() {
     machine.options.cf.max_write_buffer_number = 20;
     machine.options.db.max_total_wal_size = 1 << 40;
     let db = machine.open();
-    let flush = || db.flush_opt(&FlushOptions::default(), &db.default_column_family());
+    let flush = || db.cf(&db.default_column_family()).flush();
     let idle = db.create_column_family("idle", &machine.options.cf);
     let idle = idle.unwrap();
-    db.put_cf(&idle, "k", "v").unwrap();
+    db.cf(&idle).put("k", "v").unwrap();
     for _ in 0..70 {
         db.put("k", vec![b'v'; 1 << 20]).unwrap();
     }
@@ -303,7 +301,8 @@ fn a_write_goes_on_where_idle_families_cannot_be_flushed() {
     // It is not tried again with each write.
     assert_eq!(refused.load(Ordering::Relaxed), 1);
     let tables = || {
-        db.property_cf(&idle, "rocksdb.num-files-at-level0")
+        db.cf(&idle)
+            .property("rocksdb.num-files-at-level0")
             .unwrap()
     };
     assert_eq!(tables(), "0");
@@ -428,7 +427,7 @@ fn a_callback_may_block_on_a_future() {
     let write = |db: &Db| {
         let mut batch = WriteBatch::new();
         batch.put("k", "v").unwrap();
-        db.write_async(&WriteOptions::default(), batch).unwrap()
+        db.write_async(batch).unwrap()
     };
     gate.close(|op, path| op == Op::Sync && is_log(path));
     let first = write(&db);

@@ -73,8 +73,7 @@ fn a_close_after_a_failure_hands_over_what_the_process_has_of_the_log() {
             ("level0_file_num_compaction_trigger", "2"),
             ("disable_auto_compactions", "false"),
         ];
-        db.set_options(&db.default_column_family(), &compact)
-            .unwrap();
+        db.set_options(&compact).unwrap();
         until("the compaction has failed", || {
             put(&db, &WriteOptions::default(), "refused").is_err()
         });
@@ -103,7 +102,7 @@ fn a_failure_during_a_close_takes_nothing_along() {
             ("disable_auto_compactions", "false"),
         ];
         let default = db.default_column_family();
-        db.set_options(&default, &compact).unwrap();
+        db.cf(&default).set_options(&compact).unwrap();
         drop(default);
         gate.until_held();
         let closing = start(move || db.close());
@@ -247,13 +246,15 @@ fn nothing_is_changed_with(threads: &Arc<dyn Threads>) {
         let default = db.default_column_family();
         if what == "a flush" {
             owner.own(&db);
-            db.flush_opt(&BACKGROUND, &default).unwrap();
+            db.cf(&default).with(&BACKGROUND).flush().unwrap();
         } else {
-            db.set_options(&default, &[("disable_auto_compactions", "false")])
+            db.cf(&default)
+                .set_options(&[("disable_auto_compactions", "false")])
                 .unwrap();
             owner.own(&db);
-            db.suggest_compact_range(&default, None, None).unwrap();
-            db.set_options(&default, &[("level0_file_num_compaction_trigger", "2")])
+            db.cf(&default).suggest_compact_range(None, None).unwrap();
+            db.cf(&default)
+                .set_options(&[("level0_file_num_compaction_trigger", "2")])
                 .unwrap();
         }
         drop((db, default));

@@ -98,7 +98,7 @@ fn no_more_than_a_few_pieces_lie_between_two_synced_writes() {
     let cf = db.default_column_family();
     for i in 0..9_000_u64 {
         let key = (i * 7_919 % 9_000).to_be_bytes();
-        db.put_opt(&SYNC, &cf, key, vec![i as u8; 700]).unwrap();
+        db.cf(&cf).with(&SYNC).put(key, vec![i as u8; 700]).unwrap();
     }
     let hits = machine.count(Ticker::WalPrecreateHit);
     let misses = machine.count(Ticker::WalPrecreateMiss);

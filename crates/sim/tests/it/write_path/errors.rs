@@ -235,10 +235,10 @@ fn resume_after_the_sync_of_a_closed_log_failed() {
         .unwrap();
     let mut told = vec![put(&db, &SYNC, "first").unwrap()];
     told.push(put(&db, &WriteOptions::default(), "in the closed log").unwrap());
-    db.put_cf(&other, "x", "v").unwrap();
+    db.cf(&other).put("x", "v").unwrap();
     machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
     // The flush of one family begins a new log and leaves the other's data in the old one.
-    let flushed = db.flush_cf(&other);
+    let flushed = db.cf(&other).flush();
     let wrote = put(&db, &SYNC, "during");
     assert!(flushed.is_err() || wrote.is_err());
     db.put("refused", "v").unwrap_err();
@@ -397,7 +397,7 @@ fn a_checkpoint_has_what_goes_to_another_log_meanwhile() {
         hook.armed.store(true, Ordering::SeqCst);
         let mut batch = ironstone::WriteBatch::new();
         batch.put("late", "v").unwrap();
-        let pending = db.write_async(&WriteOptions::default(), batch).unwrap();
+        let pending = db.write_async(batch).unwrap();
         pending.applied.wait().unwrap();
         hook.wait_for(&hook.held);
         let watched = Arc::clone(&hook);
@@ -442,8 +442,7 @@ fn a_log_that_failed_is_not_replayed_where_nothing_was_in_memory() {
                 (act == Act::Write || act == Act::Sync) && is_log(path)
             });
         let large = vec![b'v'; 3000];
-        db.put_opt(&SYNC, &db.default_column_family(), "failed", large)
-            .unwrap_err();
+        db.with(&SYNC).put("failed", large).unwrap_err();
         machine.disk.clear_faults();
         db.resume().unwrap();
         told.push(put(&db, &SYNC, "after").unwrap());

@@ -34,7 +34,7 @@ fn merges_are_applied_once_though_their_log_is_mended_during_a_rotation() {
     for _ in 0..5 {
         let mut one = WriteBatch::new();
         one.merge("counter", 1_u64.to_le_bytes()).unwrap();
-        last = Some(db.write_async(&WriteOptions::default(), one).unwrap());
+        last = Some(db.write_async(one).unwrap());
     }
     gate.until_held();
     let logs = |disk| {
@@ -189,14 +189,14 @@ fn a_write_to_a_family_that_is_being_dropped_is_refused_alone() {
                     let mut batch = WriteBatch::new();
                     match n % 3 {
                         0 => batch.put(format!("innocent{n}"), "v").unwrap(),
-                        1 => batch.put_cf(&doomed, "key", "v").unwrap(),
+                        1 => batch.cf(&doomed).put("key", "v").unwrap(),
                         _ => {
                             batch.put(both, "v").unwrap();
-                            batch.put_cf(&doomed, "key", "v").unwrap();
+                            batch.cf(&doomed).put("key", "v").unwrap();
                         }
                     }
                     let options = if n < 3 { SYNC } else { WriteOptions::default() };
-                    db.write_opt(&options, batch)
+                    db.with(&options).write(&mut batch)
                 })
             })
             .collect();
@@ -287,7 +287,7 @@ fn a_log_that_failed_is_not_replayed_after_resume() {
         .fail_on(Fault::Eio, Repeat::Forever, |act, path| {
             (act == Act::Write || act == Act::Sync) && is_log(path)
         });
-    let failed = db.put_opt(&SYNC, &other, "failed", vec![b'v'; 3000]);
+    let failed = db.cf(&other).with(&SYNC).put("failed", vec![b'v'; 3000]);
     failed.unwrap_err();
     machine.disk.clear_faults();
     db.continue_background_work().unwrap();
@@ -362,7 +362,7 @@ fn a_write_that_must_not_wait_does_not_wait_behind_one_that_does() {
         let db = Arc::clone(&db);
         let writer = start(move || {
             let default = db.default_column_family();
-            db.put_opt(&options, &default, key, vec![b'v'; bytes])
+            db.cf(&default).with(&options).put(key, vec![b'v'; bytes])
         });
         a_moment();
         writer

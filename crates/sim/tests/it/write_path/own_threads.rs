@@ -181,7 +181,7 @@ fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
         let db = Arc::new(machine.open());
         let other = db.column_family("other").unwrap();
         let sealed = || {
-            let n = db.property_cf(&other, "rocksdb.num-immutable-mem-table");
+            let n = db.cf(&other).property("rocksdb.num-immutable-mem-table");
             n.is_some_and(|n| n != "0")
         };
         for i in 0.. {
@@ -189,7 +189,7 @@ fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
                 break;
             }
             let value = vec![b'v'; 4000];
-            db.put_cf(&other, format!("fills{i}"), value).unwrap();
+            db.cf(&other).put(format!("fills{i}"), value).unwrap();
             // This write finds the memtable full and seals it: the new memtable is empty.
             put(&db, &WriteOptions::default(), "in a memtable").unwrap();
         }
@@ -198,8 +198,8 @@ fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
             .fail_on(Fault::Eio, Repeat::Once, growing_write);
         let mut batch = WriteBatch::new();
         batch.put("both", "v").unwrap();
-        batch.put_cf(&other, "both", "v").unwrap();
-        db.write(batch).unwrap_err();
+        batch.cf(&other).put("both", "v").unwrap();
+        db.write(&mut batch).unwrap_err();
         let resuming = start(with(&db, Db::resume));
         until("the flush of resume", || held.begun.load(Ordering::SeqCst));
         db.cancel_all_background_work(false);
@@ -210,7 +210,7 @@ fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
         let db = open_again(&quiet);
         let other = db.column_family("other").unwrap();
         let mine = db.get("both").unwrap().is_some();
-        let others = db.get_cf(&other, "both").unwrap().is_some();
+        let others = db.cf(&other).get("both").unwrap().is_some();
         assert_eq!(mine, others, "{turn}: half of a batch");
         assert!(db.get("in a memtable").unwrap().is_some(), "{turn}");
     }
@@ -285,10 +285,7 @@ fn a_panic_at_the_options_file_takes_no_thread_along() {
     };
     let db = Db::open_all(DIR, &options).unwrap();
     hook.armed.store(true, Ordering::SeqCst);
-    drop(db.set_options(
-        &db.default_column_family(),
-        &[("write_buffer_size", "100000")],
-    ));
+    drop(db.set_options(&[("write_buffer_size", "100000")]));
     until("it was written again", || {
         hook.tries.load(Ordering::SeqCst) >= 3
     });

@@ -137,7 +137,7 @@ fn a_panic_behind_a_new_manifest_is_a_failure() {
         ("level0_file_num_compaction_trigger", "2"),
         ("disable_auto_compactions", "false"),
     ];
-    db.set_options(&default, &compact).unwrap();
+    db.cf(&default).set_options(&compact).unwrap();
     gate.until_held();
     put(&db, &SYNC, "the third").unwrap();
     machine.disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {

@@ -223,7 +223,7 @@ fn wait_durable_refuses_what_was_not_logged() {
     }
     let mut batch = WriteBatch::new();
     batch.put("k", "v").unwrap();
-    let e = db.write_async(&unlogged, batch).unwrap_err();
+    let e = db.with(&unlogged).write_async(batch).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidArgument);
     machine.cut_power(&["logged".to_owned()], &["unlogged".to_owned()]);
 }
@@ -350,7 +350,7 @@ fn close_while_locked_and_failed_does_not_hang() {
     };
     db.lock_wal().unwrap();
     db.unlock_wal().unwrap();
-    db.flush_opt(&wait, &db.default_column_family()).unwrap();
+    db.with(&wait).flush().unwrap();
     while db.lock_wal().is_ok() {
         if machine.log_text().contains("refuses writes") {
             break;

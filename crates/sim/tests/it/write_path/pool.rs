@@ -175,8 +175,7 @@ fn files_in_the_making_stay_while_deletions_are_disabled() {
     let mut before = Vec::new();
     until("a file is being made", || {
         let key = format!("many{:05}", told.len());
-        db.put_opt(&SYNC, &db.default_column_family(), &key, vec![1; 4 << 10])
-            .unwrap();
+        db.with(&SYNC).put(&key, vec![1; 4 << 10]).unwrap();
         told.push(key);
         db.disable_file_deletions();
         before = being_made();
@@ -188,8 +187,7 @@ fn files_in_the_making_stay_while_deletions_are_disabled() {
     // Enough to finish the file, and to need it.
     for i in 0..400 {
         let key = format!("held{i:03}");
-        db.put_opt(&SYNC, &db.default_column_family(), &key, vec![2; 16 << 10])
-            .unwrap();
+        db.with(&SYNC).put(&key, vec![2; 16 << 10]).unwrap();
         told.push(key);
     }
     db.flush().unwrap();
@@ -222,8 +220,7 @@ fn rounds(machine: &Machine, db: &Db, name: &str, told: &mut Vec<String>) {
         for i in 0..(12 - 2 * round) {
             let key = format!("{name}-{round}-{i:02}");
             let value = format!("value of {round} {i} {}", "x".repeat(200));
-            db.put_opt(&SYNC, &db.default_column_family(), &key, value)
-                .unwrap();
+            db.with(&SYNC).put(&key, value).unwrap();
             told.push(key);
         }
         machine.cut_power(told, &[]);

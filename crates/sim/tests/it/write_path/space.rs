@@ -54,7 +54,8 @@ fn who_waits_for_compactions_is_told_that_there_is_no_space() {
             act == Act::Create && path.extension().is_some_and(|e| e == "sst")
         });
     let default = db.default_column_family();
-    db.set_options(&default, &[("disable_auto_compactions", "false")])
+    db.cf(&default)
+        .set_options(&[("disable_auto_compactions", "false")])
         .unwrap();
     let waits = Arc::clone(&db);
     let told = in_time("wait_for_compact", move || waits.wait_for_compact());
@@ -131,8 +132,7 @@ fn the_reserve_is_used_when_the_pool_cannot_be_filled() {
     let mut told = Vec::new();
     for i in 0..3 {
         let key = format!("large{i}");
-        db.put_opt(&SYNC, &db.default_column_family(), &key, vec![b'v'; 60_000])
-            .unwrap();
+        db.with(&SYNC).put(&key, vec![b'v'; 60_000]).unwrap();
         told.push(key);
     }
     assert_eq!(machine.count(Ticker::WalPrecreateHit), 1);
@@ -150,8 +150,7 @@ fn the_reserve_is_used_when_the_pool_cannot_be_filled() {
     machine.disk.clear_faults();
     until("the pool is full again", || {
         let key = format!("more{}", told.len());
-        db.put_opt(&SYNC, &db.default_column_family(), &key, vec![b'v'; 60_000])
-            .unwrap();
+        db.with(&SYNC).put(&key, vec![b'v'; 60_000]).unwrap();
         told.push(key);
         has(".zero") && has(".reserve")
     });
@@ -220,7 +219,7 @@ fn a_compaction_that_met_a_full_device_holds_nobody_up() {
             path.extension().is_some_and(|e| e == "sst")
         });
     let cf = db.default_column_family();
-    let e = db.compact_range(&cf, None, None).unwrap_err();
+    let e = db.cf(&cf).compact_range(None, None).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
     told.push(put(&db, &SYNC, "while it is full").unwrap());
     for key in &told {
@@ -228,7 +227,7 @@ fn a_compaction_that_met_a_full_device_holds_nobody_up() {
     }
     machine.cut_power(&told, &[]);
     machine.disk.clear_faults();
-    db.compact_range(&cf, None, None).unwrap();
+    db.cf(&cf).compact_range(None, None).unwrap();
     let files = db.get_live_files_metadata();
     assert!(files.iter().all(|f| f.level > 0), "{files:?}");
     machine.cut_power(&told, &[]);
@@ -280,7 +279,7 @@ fn a_compaction_that_started_by_itself_waits_for_space() {
     let clock = SystemClock::shared();
     let begun = clock.monotonic_nanos();
     for _ in 0..5 {
-        let e = db.compact_range(&cf, None, None).unwrap_err();
+        let e = db.cf(&cf).compact_range(None, None).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
     }
     let took = clock.monotonic_nanos() - begun;

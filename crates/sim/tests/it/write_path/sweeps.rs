@@ -68,11 +68,11 @@ fn prepare(db: &Db, options: &Options) {
         for i in 0..20 {
             db.put(format!("{i:03}"), format!("{round}")).unwrap();
         }
-        db.put_cf(&other, "k", "v").unwrap();
+        db.cf(&other).put("k", "v").unwrap();
         db.flush().unwrap();
     }
     db.put("in a memtable", "v").unwrap();
-    db.put_cf(&other, "in a memtable", "v").unwrap();
+    db.cf(&other).put("in a memtable", "v").unwrap();
 }
 
 fn external(options: &Options, path: &str) -> base::Result<()> {
@@ -84,9 +84,7 @@ fn external(options: &Options, path: &str) -> base::Result<()> {
 
 const ACTS: &[(&str, Act)] = &[
     ("flush", |db, _, _| db.flush()),
-    ("compact", |db, _, _| {
-        db.compact_range(&db.default_column_family(), None, None)
-    }),
+    ("compact", |db, _, _| db.compact_range(None, None)),
     ("create", |db, o, n| {
         db.create_column_family(&format!("new{n}"), &o.cf).map(drop)
     }),
@@ -102,7 +100,7 @@ const ACTS: &[(&str, Act)] = &[
     }),
     ("export, import", |db, o, n| {
         let dir = format!("/exported{n}");
-        let files = db.export_column_family(&db.default_column_family(), &dir)?;
+        let files = db.cf(&db.default_column_family()).export(&dir)?;
         let how = ImportColumnFamilyOptions::default();
         db.create_column_family_with_import(&format!("imported{n}"), &o.cf, &how, &files)
             .map(drop)
@@ -110,9 +108,7 @@ const ACTS: &[(&str, Act)] = &[
     ("checkpoint", |db, _, n| {
         db.create_checkpoint(format!("/copy{n}"), 0).map(drop)
     }),
-    ("set_options", |db, _, _| {
-        db.set_options(&db.default_column_family(), &[("ttl", "3600")])
-    }),
+    ("set_options", |db, _, _| db.set_options(&[("ttl", "3600")])),
     ("synced put", |db, _, _| put(db, &SYNC, "synced").map(drop)),
 ];
 

@@ -86,7 +86,7 @@ fn manual_wal_flush_keeps_no_more_than_a_mebibyte_in_the_process() {
         let db = machine.open();
         for i in 0..4000 {
             let (cf, key) = (db.default_column_family(), format!("key{i:04}"));
-            db.put_opt(&PLAIN, &cf, key, [7; 1000]).unwrap();
+            db.cf(&cf).with(&PLAIN).put(key, [7; 1000]).unwrap();
         }
         let killed = machine.disk.kill_image();
         drop(db);
@@ -144,7 +144,7 @@ fn logged_and_unlogged_writers_side_by_side() {
         let mut machine = Machine::new(WalIoMode::Auto);
         machine.options.db.enable_pipelined_write = pipelined;
         let db = machine.open();
-        let kind = |i: usize| [SYNC, UNLOGGED, PLAIN, UNLOGGED][i % 4].clone();
+        let kind = |i: usize| [SYNC, UNLOGGED, PLAIN, UNLOGGED][i % 4];
         let all = write_all(&db, 4, 80, kind);
         db.sync_wal().unwrap();
         let number = |key: &String| key[3..].parse::<usize>().unwrap();
@@ -182,7 +182,7 @@ fn batches_for_the_log_alone_do_not_wait_with_two_write_queues() {
             for _ in 0..5 {
                 let mut batch = WriteBatch::new();
                 batch.put_log_data(b"prepared").unwrap();
-                tx.send(db.write_opt(&PLAIN, batch)).unwrap();
+                tx.send(db.with(&PLAIN).write(&mut batch)).unwrap();
             }
         });
         let results: Vec<_> = (0..5).map(|_| rx.recv_timeout(LONG)).collect();
@@ -244,8 +244,7 @@ fn max_write_batch_group_size_bytes_bounds_a_group() {
         let db = &db;
         let write = move |i: usize| {
             let key = format!("writer{i}");
-            db.put_opt(&SYNC, &db.default_column_family(), key, vec![b'v'; 1000])
-                .unwrap();
+            db.with(&SYNC).put(key, vec![b'v'; 1000]).unwrap();
         };
         scope.spawn(move || write(0));
         gate.until_held();
@@ -293,7 +292,7 @@ fn low_pri_gives_way_to_compaction() {
         wait: false,
         ..ironstone::FlushOptions::default()
     };
-    db.flush_opt(&flush, &db.default_column_family()).unwrap();
+    db.with(&flush).flush().unwrap();
     until("there are two tables", || tables() >= 2);
     gate.until_held();
     told.push(put(&db, &PLAIN, "ordinary").unwrap());
@@ -357,7 +356,7 @@ fn a_group_is_told_whoever_of_it_panics() {
                     for i in 0..20 {
                         batch.put(format!("{n}-{i}"), "v").unwrap();
                     }
-                    catch_unwind(AssertUnwindSafe(|| db.write_opt(&SYNC, batch)))
+                    catch_unwind(AssertUnwindSafe(|| db.with(&SYNC).write(&mut batch)))
                         .is_ok_and(|written| written.is_ok())
                 });
                 std::thread::sleep(Duration::from_millis(20));

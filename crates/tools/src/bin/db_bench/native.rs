@@ -276,25 +276,28 @@ impl Engine for Native {
 
     #[inline]
     fn put(&self, options: &Self::Write, key: &[u8], value: &[u8]) -> Result<()> {
-        self.db.put_opt(options, &self.family, key, value)
+        self.db.cf(&self.family).with(options).put(key, value)
     }
 
     #[inline]
     fn delete(&self, options: &Self::Write, key: &[u8]) -> Result<()> {
-        self.db.delete_opt(options, &self.family, key)
+        self.db.cf(&self.family).with(options).delete(key)
     }
 
     fn single_delete(&self, options: &Self::Write, key: &[u8]) -> Result<()> {
-        self.db.single_delete_opt(options, &self.family, key)
+        self.db.cf(&self.family).with(options).single_delete(key)
     }
 
     fn delete_range(&self, options: &Self::Write, begin: &[u8], end: &[u8]) -> Result<()> {
-        self.db.delete_range_opt(options, &self.family, begin, end)
+        self.db
+            .cf(&self.family)
+            .with(options)
+            .delete_range(begin, end)
     }
 
     #[inline]
     fn merge(&self, options: &Self::Write, key: &[u8], operand: &[u8]) -> Result<()> {
-        self.db.merge_opt(options, &self.family, key, operand)
+        self.db.cf(&self.family).with(options).merge(key, operand)
     }
 
     fn batch(&self) -> Self::Batch {
@@ -318,21 +321,23 @@ impl Engine for Native {
         key: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        batch.put_cf(self.numbered(family)?, key, value)
+        batch.cf(self.numbered(family)?).put(key, value)
     }
 
     fn batch_delete_in(&self, batch: &mut Self::Batch, family: usize, key: &[u8]) -> Result<()> {
-        batch.delete_cf(self.numbered(family)?, key)
+        batch.cf(self.numbered(family)?).delete(key)
     }
 
     #[inline]
     fn write(&self, options: &Self::Write, batch: &mut Self::Batch) -> Result<()> {
-        self.db.write_opt(options, std::mem::take(batch))
+        self.db.with(options).write(batch)?;
+        batch.clear();
+        Ok(())
     }
 
     #[inline]
     fn get(&self, key: &[u8], _scratch: &mut Vec<u8>) -> Result<Option<usize>> {
-        let value = self.db.get_opt(&self.read, &self.family, key)?;
+        let value = self.db.cf(&self.family).with(&self.read).get(key)?;
         Ok(value.map(|value| value.len()))
     }
 
@@ -344,7 +349,7 @@ impl Engine for Native {
         end: &[u8],
     ) -> Result<()> {
         let family = self.numbered(family)?;
-        self.db.delete_range_opt(options, family, begin, end)
+        self.db.cf(family).with(options).delete_range(begin, end)
     }
 
     fn merge_in(
@@ -355,17 +360,21 @@ impl Engine for Native {
         operand: &[u8],
     ) -> Result<()> {
         let family = self.numbered(family)?;
-        self.db.merge_opt(options, family, key, operand)
+        self.db.cf(family).with(options).merge(key, operand)
     }
 
     #[inline]
     fn get_in(&self, family: usize, key: &[u8], _scratch: &mut Vec<u8>) -> Result<Option<usize>> {
-        let value = self.db.get_opt(&self.read, self.numbered(family)?, key)?;
+        let value = self
+            .db
+            .cf(self.numbered(family)?)
+            .with(&self.read)
+            .get(key)?;
         Ok(value.map(|value| value.len()))
     }
 
     fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let found = self.db.get_opt(&self.read, &self.family, key)?;
+        let found = self.db.cf(&self.family).with(&self.read).get(key)?;
         let is_there = found.is_some();
         *value = found.unwrap_or_default();
         Ok(is_there)
@@ -377,7 +386,7 @@ impl Engine for Native {
             ..self.read.clone()
         };
         keys.iter()
-            .map(|key| self.db.get_opt(&at, &self.family, key))
+            .map(|key| self.db.cf(&self.family).with(&at).get(key))
             .collect()
     }
 
@@ -387,11 +396,13 @@ impl Engine for Native {
             continue_cb: None,
         };
         self.db
-            .get_merge_operands_opt(&self.read, &self.family, key, how)
+            .cf(&self.family)
+            .with(&self.read)
+            .get_merge_operands(key, how)
     }
 
     fn entity(&self, key: &[u8]) -> Result<Option<usize>> {
-        let columns = self.db.get_entity_opt(&self.read, &self.family, key)?;
+        let columns = self.db.cf(&self.family).with(&self.read).get_entity(key)?;
         let bytes = |columns: WideColumns| columns.iter().map(|(n, v)| n.len() + v.len()).sum();
         Ok(columns.map(bytes))
     }
@@ -403,7 +414,7 @@ impl Engine for Native {
         };
         let (mut found, mut bytes) = (0, 0);
         for key in keys {
-            if let Some(columns) = self.db.get_entity_opt(&at, &self.family, key)? {
+            if let Some(columns) = self.db.cf(&self.family).with(&at).get_entity(key)? {
                 found += 1;
                 bytes += columns
                     .iter()
@@ -416,12 +427,13 @@ impl Engine for Native {
 
     fn memtable_stats(&self, begin: &[u8], end: &[u8]) -> Result<(u64, u64)> {
         self.db
-            .get_approximate_memtable_stats(&self.family, (begin, end))
+            .cf(&self.family)
+            .get_approximate_memtable_stats((begin, end))
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)> {
         let (mut found, mut bytes) = (0, 0);
-        for value in self.db.multi_get_opt(&self.read, &self.family, keys) {
+        for value in self.db.cf(&self.family).with(&self.read).multi_get(keys) {
             if let Some(value) = value? {
                 found += 1;
                 bytes += value.len() as u64;
@@ -432,14 +444,14 @@ impl Engine for Native {
 
     fn cursor(&self, bounds: Bounds<'_>) -> Result<Self::Cursor<'_>> {
         if bounds.lower.is_none() && bounds.upper.is_none() {
-            return self.db.iterator_cf(&self.read, &self.family);
+            return self.db.cf(&self.family).with(&self.read).iterator();
         }
         let within = ReadOptions {
             iterate_lower_bound: bounds.lower.map(<[u8]>::to_vec),
             iterate_upper_bound: bounds.upper.map(<[u8]>::to_vec),
             ..self.read.clone()
         };
-        self.db.iterator_cf(&within, &self.family)
+        self.db.cf(&self.family).with(&within).iterator()
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -453,14 +465,15 @@ impl Engine for Native {
             iterate_upper_bound: bounds.upper.map(<[u8]>::to_vec),
             ..self.read.clone()
         };
-        self.db.iterator_cf(&within, &self.family)
+        self.db.cf(&self.family).with(&within).iterator()
     }
 
     fn approximate_size(&self, begin: &[u8], end: &[u8]) -> Result<u64> {
         let options = SizeApproximationOptions::default();
         let sizes = self
             .db
-            .get_approximate_sizes(&self.family, &options, &[(begin, end)])?;
+            .cf(&self.family)
+            .get_approximate_sizes(&options, &[(begin, end)])?;
         Ok(sizes.into_iter().sum())
     }
 
@@ -473,7 +486,7 @@ impl Engine for Native {
     }
 
     fn compact(&self) -> Result<()> {
-        self.db.compact_range(&self.family, None, None)
+        self.db.cf(&self.family).compact_range(None, None)
     }
 
     fn tables(&self) -> Result<Vec<(i32, CString)>> {
@@ -491,11 +504,13 @@ impl Engine for Native {
         let numbers: Vec<u64> = numbers.collect();
         let options = CompactionOptions::default();
         self.db
-            .compact_files(&options, &self.family, &numbers, output_level as usize)
+            .cf(&self.family)
+            .with(&options)
+            .compact_files(&numbers, output_level as usize)
     }
 
     fn table_files(&self) -> Result<Vec<TableFile>> {
-        let family = self.db.get_column_family_metadata(&self.family)?;
+        let family = self.db.cf(&self.family).get_column_family_metadata()?;
         let tables = family.levels.into_iter().flat_map(|level| level.files);
         let file = |t: LiveFileMetaData| {
             Ok(TableFile {
@@ -522,11 +537,13 @@ impl Engine for Native {
             ..CompactionOptions::default()
         };
         self.db
-            .compact_files(&options, &self.family, &numbers, level as usize)
+            .cf(&self.family)
+            .with(&options)
+            .compact_files(&numbers, level as usize)
     }
 
     fn set_options(&self, options: &[(&str, &str)]) -> Result<()> {
-        self.db.set_options(&self.family, options)
+        self.db.cf(&self.family).set_options(options)
     }
 
     fn verify_checksum(&self) -> Result<()> {
@@ -595,7 +612,7 @@ impl Engine for Native {
     }
 
     fn property_of(&self, family: usize, name: &str) -> Option<String> {
-        self.db.property_cf(self.families.get(family)?, name)
+        self.db.cf(self.families.get(family)?).property(name)
     }
 
     fn statistics(&self) -> Option<String> {

@@ -61,7 +61,7 @@ impl Calm {
         let worked = work(&self);
         let before: Vec<(&str, &str)> = self.before.iter().map(|(n, v)| (*n, &v[..])).collect();
         let ended = self.db.pause_background_work().and_then(|()| {
-            self.db.set_options(&self.family, &before)?;
+            self.db.cf(&self.family).set_options(&before)?;
             drop(self.family);
             self.db.close()
         });
@@ -71,7 +71,7 @@ impl Calm {
 
     /// What is in memory goes to tables.
     pub(crate) fn flush(&self) -> Outcome {
-        Ok(self.db.flush_cf(&self.family)?)
+        Ok(self.db.cf(&self.family).flush()?)
     }
 
     /// Compacts the column family, and moves the result to a level.
@@ -83,12 +83,16 @@ impl Calm {
             ..options
         };
         let family = &self.family;
-        Ok(self.db.compact_range_opt(&options, family, None, None)?)
+        Ok(self
+            .db
+            .cf(family)
+            .with(&options)
+            .compact_range(None, None)?)
     }
 
     /// The tables on each level.
     pub(crate) fn levels(&self) -> Outcome<Vec<usize>> {
-        let all: ColumnFamilyMetaData = self.db.get_column_family_metadata(&self.family)?;
+        let all: ColumnFamilyMetaData = self.db.cf(&self.family).get_column_family_metadata()?;
         Ok(all.levels.iter().map(|level| level.files.len()).collect())
     }
 }

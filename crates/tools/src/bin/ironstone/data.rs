@@ -16,7 +16,7 @@ pub(crate) fn get(global: &Global, args: &cli::Get, out: &mut dyn Write) -> Outc
     let key = parse_field(&args.key, global.keys_hex())?;
     let db = open::read_only(global)?;
     let family = open::family(&db, global)?;
-    let Some(value) = db.get_cf(&family, key)? else {
+    let Some(value) = db.cf(&family).get(key)? else {
         return Err(Failure::message(format!(
             "Get failed: NotFound: no such key in column family {}",
             family.name()
@@ -39,7 +39,7 @@ pub(crate) fn put(global: &Global, args: &cli::Put, out: &mut dyn Write) -> Outc
     let value = ttl::stored(parse_field(&args.value, global.values_hex())?, &args.ttl);
     let db = open::writable(global, args.create.create_if_missing)?;
     let family = open::family(&db, global)?;
-    db.put_cf(&family, key, value)?;
+    db.cf(&family).put(key, value)?;
     db.close()?;
     Ok(writeln!(out, "OK")?)
 }
@@ -49,7 +49,7 @@ pub(crate) fn delete(global: &Global, args: &cli::Delete, out: &mut dyn Write) -
     let key = parse_field(&args.key, global.keys_hex())?;
     let db = open::writable(global, false)?;
     let family = open::family(&db, global)?;
-    db.delete_cf(&family, key)?;
+    db.cf(&family).delete(key)?;
     db.close()?;
     Ok(writeln!(out, "OK")?)
 }
@@ -59,7 +59,7 @@ pub(crate) fn single_delete(global: &Global, args: &SingleDelete, out: &mut dyn 
     let key = parse_field(&args.key, global.keys_hex())?;
     let db = open::writable(global, false)?;
     let family = open::family(&db, global)?;
-    db.single_delete_cf(&family, key)?;
+    db.cf(&family).single_delete(key)?;
     db.close()?;
     Ok(writeln!(out, "OK")?)
 }
@@ -74,7 +74,7 @@ pub(crate) fn deleterange(
     let end = parse_field(&args.end, global.keys_hex())?;
     let db = open::writable(global, false)?;
     let family = open::family(&db, global)?;
-    db.delete_range_cf(&family, begin, end)?;
+    db.cf(&family).delete_range(begin, end)?;
     db.close()?;
     Ok(writeln!(out, "OK")?)
 }
@@ -101,9 +101,9 @@ pub(crate) fn batchput(global: &Global, args: &cli::BatchPut, out: &mut dyn Writ
     let family = open::family(&db, global)?;
     let mut batch = WriteBatch::new();
     for (key, value) in &pairs {
-        batch.put_cf_id(family.id(), key, value)?;
+        batch.cf_id(family.id()).put(key, value)?;
     }
-    db.write(batch)?;
+    db.write(&mut batch)?;
     db.close()?;
     Ok(writeln!(out, "OK")?)
 }
@@ -120,7 +120,7 @@ pub(crate) fn scan(global: &Global, args: &cli::Scan, out: &mut dyn Write) -> Ou
     let times = Times::new(&args.ttl, &args.times)?;
     let db = open::read_only(global)?;
     let family = open::family(&db, global)?;
-    let mut it = db.iterator_cf(&options, &family)?;
+    let mut it = db.cf(&family).with(&options).iterator()?;
     match &from {
         Some(key) => it.seek(key),
         None => it.seek_to_first(),

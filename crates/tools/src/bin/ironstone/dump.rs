@@ -112,14 +112,14 @@ impl Walk<'_> {
         let db = open::read_only(self.global)?;
         let family = open::family(&db, self.global)?;
         if self.counting.stats
-            && let Some(stats) = db.property_cf(&family, "rocksdb.stats")
+            && let Some(stats) = db.cf(&family).property("rocksdb.stats")
         {
             writeln!(out, "{stats}")?;
         }
         if self.times.print && !self.counting.count_only && self.groups.is_none() {
             writeln!(out, "Dumping key-values {}", self.times.span())?;
         }
-        let mut it = db.iterator_cf(&options, &family)?;
+        let mut it = db.cf(&family).with(&options).iterator()?;
         match &from {
             Some(key) => it.seek(key),
             None => it.seek_to_first(),

@@ -17,7 +17,7 @@ pub(crate) fn write(global: &Global, args: &WriteExternSst) -> Outcome {
     let db = open::read_only(global)?;
     let family = open::family(&db, global)?;
     let options = Options {
-        cf: db.options(&family),
+        cf: db.cf(&family).options(),
         ..Options::default()
     };
     // The table gets its name when it is complete, and the file that has it is not lost before.
@@ -87,7 +87,8 @@ pub(crate) fn ingest(global: &Global, args: &IngestExternSst) -> Outcome {
     };
     let db = open::writable(global, args.create.create_if_missing)?;
     let family = open::family(&db, global)?;
-    db.ingest_external_file_cf(&family, &[&args.file], &options)
+    db.cf(&family)
+        .ingest_external_file(&[&args.file], &options)
         .map_err(|e| Failure::message(format!("failed to ingest external SST: {e}")))?;
     drop(family);
     db.close()?;

@@ -46,14 +46,15 @@ pub(crate) fn property(global: &Global, args: &cli::Property, out: &mut dyn Writ
     let family = open::family(&db, global)?;
     let name = &args.name;
     // As in `ldb`, what has a form of names and numbers is shown in it.
-    if let Some(map) = db.map_property_cf(&family, name) {
+    if let Some(map) = db.cf(&family).map_property(name) {
         for (key, value) in map {
             writeln!(out, "{name}.{key}: {value}")?;
         }
         return Ok(());
     }
     let value = db
-        .property_cf(&family, name)
+        .cf(&family)
+        .property(name)
         .filter(|value| !value.is_empty())
         .ok_or_else(|| Failure::message(format!("failed to get property: {name}")))?;
     Ok(writeln!(out, "{name}: {value}")?)
@@ -69,6 +70,7 @@ pub(crate) fn compact(global: &Global, args: &cli::Compact, _out: &mut dyn Write
     let (from, to) = (key(&args.range.from)?, key(&args.range.to)?);
     let db = open::writable(global, false)?;
     let family = open::family(&db, global)?;
-    db.compact_range(&family, from.as_deref(), to.as_deref())?;
+    db.cf(&family)
+        .compact_range(from.as_deref(), to.as_deref())?;
     Ok(db.close()?)
 }

@@ -30,7 +30,9 @@ pub(crate) fn approximate_size(global: &Global, args: &Approxsize, out: &mut dyn
     let db = open::read_only(global)?;
     let family = open::family(&db, global)?;
     let options = SizeApproximationOptions::default();
-    let sizes = db.get_approximate_sizes(&family, &options, &[(&from, &to)])?;
+    let sizes = db
+        .cf(&family)
+        .get_approximate_sizes(&options, &[(&from, &to)])?;
     Ok(writeln!(out, "{}", sizes.first().copied().unwrap_or(0))?)
 }
 
@@ -76,7 +78,7 @@ fn by_level(db: &Db, out: &mut dyn Write) -> Outcome {
     for family in db.column_families() {
         writeln!(out, "===== Column Family: {} =====", family.name())?;
         writeln!(out, "Live SST Files:")?;
-        for level in db.get_column_family_metadata(&family)?.levels {
+        for level in db.cf(&family).get_column_family_metadata()?.levels {
             writeln!(out, "---------- level {} ----------", level.level)?;
             for file in &level.files {
                 writeln!(out, "{}", path(file).display())?;
@@ -101,7 +103,7 @@ pub(crate) fn range_deletes(
     };
     let db = open::read_only(global)?;
     let family = open::family(&db, global)?;
-    let levels = db.get_column_family_metadata(&family)?.levels;
+    let levels = db.cf(&family).get_column_family_metadata()?.levels;
     for file in levels.iter().flat_map(|level| &level.files) {
         if left <= 0 {
             break;
@@ -185,7 +187,7 @@ pub(crate) fn dump_all(global: &Global, out: &mut dyn Write) -> Outcome {
     for family in db.column_families() {
         writeln!(out, "Column family name: {}\n{RULE}", family.name())?;
         writeln!(out, "\nSST Files\n{RULE}")?;
-        for level in db.get_column_family_metadata(&family)?.levels {
+        for level in db.cf(&family).get_column_family_metadata()?.levels {
             for file in &level.files {
                 let path = path(file);
                 writeln!(out, "{} level:{}", path.display(), level.level)?;

@@ -21,17 +21,14 @@ pub(crate) fn dump(global: &Global, args: &Idump, out: &mut dyn Write) -> Outcom
     let db = open::read_only(global)?;
     let family = open::family(&db, global)?;
     if counting.stats
-        && let Some(stats) = db.property_cf(&family, "rocksdb.stats")
+        && let Some(stats) = db.cf(&family).property("rocksdb.stats")
     {
         writeln!(out, "{stats}")?;
     }
     let mut groups = Groups::new(counting.count_delim.as_deref());
     let (mut count, mut result) = (0u64, Ok(()));
-    db.visit_key_versions(
-        &family,
-        from.as_deref(),
-        to.as_deref(),
-        &mut |key, value| {
+    db.cf(&family)
+        .visit_key_versions(from.as_deref(), to.as_deref(), &mut |key, value| {
             count += 1;
             left -= 1;
             result = if let Some(groups) = &mut groups {
@@ -45,8 +42,7 @@ pub(crate) fn dump(global: &Global, args: &Idump, out: &mut dyn Write) -> Outcom
                 print_entry(key, value, hex, out)
             };
             result.is_ok() && left > 0
-        },
-    )?;
+        })?;
     result?;
     match groups {
         Some(groups) => groups.print(out),

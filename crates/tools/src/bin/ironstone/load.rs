@@ -23,16 +23,17 @@ pub(crate) fn load(global: &Global, args: &Load, out: &mut dyn Write) -> Outcome
     };
     let mut batch = WriteBatch::new();
     let read = lines::read(global, &mut std::io::stdin().lock(), &mut |key, value| {
-        batch.put_cf_id(family.id(), key, value)?;
+        batch.cf_id(family.id()).put(key, value)?;
         if batch.data().len() >= BATCH_BYTES {
-            db.write_opt(&options, std::mem::take(&mut batch))?;
+            db.with(&options).write(&mut batch)?;
+            batch.clear();
         }
         Ok(())
     });
     // Whatever came, the lines before it count.
-    let written = db.write_opt(&options, batch).and_then(|()| {
+    let written = db.with(&options).write(&mut batch).and_then(|()| {
         if args.disable_wal {
-            db.flush_cf(&family)?;
+            db.cf(&family).flush()?;
         }
         Ok(())
     });
@@ -42,7 +43,7 @@ pub(crate) fn load(global: &Global, args: &Load, out: &mut dyn Write) -> Outcome
         writeln!(out, "Warning: {bad} bad lines ignored.")?;
     }
     if args.compact {
-        db.compact_range(&family, None, None)?;
+        db.cf(&family).compact_range(None, None)?;
     }
     drop(family);
     Ok(db.close()?)

@@ -81,7 +81,7 @@ impl Session<'_> {
     }
 
     fn get(&self, key: &[u8], out: &mut dyn Write) -> Outcome {
-        let Some(value) = self.db.get_cf(&self.family, key)? else {
+        let Some(value) = self.db.cf(&self.family).get(key)? else {
             let key = self.shown(key);
             out.write_all(&[b"Not found ", &*key, b"\n"].concat())?;
             return Err(Failure::message(format!("no such key: {}", shown(&key))));
@@ -107,12 +107,12 @@ impl Session<'_> {
         push_field(&mut line, &value, hex);
         line.push(b'\n');
         let stored = ttl::stored(value, &self.args.ttl);
-        self.db.put_cf(&self.family, key, stored)?;
+        self.db.cf(&self.family).put(key, stored)?;
         Ok(out.write_all(&line)?)
     }
 
     fn delete(&self, key: &[u8], out: &mut dyn Write) -> Outcome {
-        self.db.delete_cf(&self.family, key)?;
+        self.db.cf(&self.family).delete(key)?;
         out.write_all(&[b"Successfully deleted ", &*self.shown(key), b"\n"].concat())?;
         Ok(())
     }

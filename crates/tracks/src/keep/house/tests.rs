@@ -180,7 +180,7 @@ impl World {
 
     pub(super) fn merge(&self, family: Family) {
         let family = self.db.column_family(family.name()).unwrap();
-        self.db.compact_range(&family, None, None).unwrap();
+        self.db.cf(&family).compact_range(None, None).unwrap();
     }
 
     /// Two entities that passed through a fence; some of their rows are in tables of the lowest level.

@@ -274,7 +274,8 @@ fn rows_of_a_newer_release_are_refused() {
         let engine = Engine::open(dir.path()).unwrap();
         let mut batch = WriteBatch::new();
         batch
-            .put_cf_id(engine.id(Family::Meta), b"schema", &99_u32.to_be_bytes())
+            .cf_id(engine.id(Family::Meta))
+            .put(b"schema", &99_u32.to_be_bytes())
             .unwrap();
         engine.write(batch, None).unwrap();
     }

@@ -481,7 +481,7 @@ fn events_are_hidden_once_they_are_older_than_the_fleet_keeps() {
     let mut batch = ironstone::WriteBatch::new();
     let family = store.id(Family::Events);
     let value = event.to_string();
-    batch.put_cf_id(family, &key, value.as_bytes()).unwrap();
+    batch.cf_id(family).put(&key, value.as_bytes()).unwrap();
     store.write(batch, None).unwrap();
     let configs = (Config::default(), None);
     let world = World::over(dir, store, &Options::default(), configs);

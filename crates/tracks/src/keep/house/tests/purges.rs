@@ -124,7 +124,7 @@ fn what_the_rows_of_a_purge_said_is_gone_after_a_restart() {
         note(&engine, &mut batch, (Fleet(1), Entity(7)), &[range]).unwrap();
         batch.write(None).unwrap();
         let meta = engine.db().column_family(Family::Meta.name()).unwrap();
-        engine.db().compact_range(&meta, None, None).unwrap();
+        engine.db().cf(&meta).compact_range(None, None).unwrap();
         let found = purges(&*engine.view(), None, 10, &mut |e| panic!("{e}")).unwrap();
         // The process ends before the tables of the rows are compacted.
         are_done(&engine, &found[0].keys).unwrap();
