@@ -210,7 +210,7 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
     };
     began(db, &job, number);
     let _at_work = db.background.load.flush();
-    db.tell(|l| l.on_flush_begin(&info));
+    db.info.tell(|l| l.on_flush_begin(&info));
     let build = || build_level0(&ctx, &job.memtables, &snapshots, number);
     let new = build().or_else(|e| {
         // A filter that panics must not keep data from its table: the second attempt does not call it.
@@ -218,7 +218,7 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         if e.kind() != ErrorKind::Aborted || !failed {
             return Err(e);
         }
-        db.info_log.error(format_args!("flush begun again: {e}"));
+        db.info.log.error(format_args!("flush begun again: {e}"));
         info.file_number = ctx.numbers.take();
         started(db, &job, info.file_number);
         build_level0(&ctx, &job.memtables, &snapshots, info.file_number)
@@ -228,7 +228,8 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         info.smallest_seqno = new.meta.smallest_seqno;
         info.largest_seqno = new.meta.largest_seqno;
     } else {
-        db.info_log
+        db.info
+            .log
             .info(format_args!("flush: nothing left to write"));
     }
     let log_number = job.memtables.last().map(|m| m.next_log_number());
@@ -250,14 +251,14 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
 fn began(db: &Shared, job: &Job, table: FileNumber) {
     let (name, id) = (&job.family.name, job.id);
     for memtable in &job.memtables {
-        db.info_log.info(format_args!(
+        db.info.log.info(format_args!(
             "[{name}] [JOB {id}] Flushing memtable id {} with next log file: {}, marked_for_flush: 0",
             memtable.id(),
             memtable.next_log_number()
         ));
     }
     started(db, job, table);
-    db.info_log.event(
+    db.info.log.event(
         &Event::new("flush_started")
             .text("cf_name", &job.family.name)
             .number("job", job.id)
@@ -272,7 +273,7 @@ fn began(db: &Shared, job: &Job, table: FileNumber) {
 }
 
 fn started(db: &Shared, job: &Job, table: FileNumber) {
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "[{}] [JOB {}] Level-0 flush table #{table}: started",
         job.family.name, job.id
     ));
@@ -286,21 +287,22 @@ fn finished(db: &Shared, written: &Written) {
     let options = family.options();
     let (codec, _) = options.cf.compression_of(0, 1, false);
     let (name, id, info) = (&family.name, written.job.id, &written.info);
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "[{name}] [JOB {id}] Level-0 flush table #{}: {} bytes OK",
         info.file_number, info.file_size
     ));
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "[{name}] [JOB {id}] Flush lasted {} microseconds, and {} cpu microseconds.",
         written.micros, written.cpu_micros
     ));
-    if db.info_log.is_on(InfoLogLevel::Info) {
-        let now = db.info_log.now_seconds();
+    if db.info.log.is_on(InfoLogLevel::Info) {
+        let now = db.info.log.now_seconds();
         let summary = level_summary(&view.version, &options.cf, now);
-        db.info_log
+        db.info
+            .log
             .info(format_args!("[{name}] Level summary: {summary}"));
     }
-    db.info_log.event(
+    db.info.log.event(
         &Event::new("flush_finished")
             .text("cf_name", &family.name)
             .number("job", written.job.id)
@@ -308,7 +310,7 @@ fn finished(db: &Shared, written: &Written) {
             .numbers("lsm_state", levels)
             .number("immutable_memtables", view.imm.len() as u64),
     );
-    db.tell(|l| l.on_flush_completed(&written.info));
+    db.info.tell(|l| l.on_flush_completed(&written.info));
 }
 
 fn count(db: &Shared, written: &Written, version: &Version) {
@@ -333,16 +335,18 @@ fn count(db: &Shared, written: &Written, version: &Version) {
         records_in: job.sum(|m| m.len() as u64),
         ..LevelStats::default()
     });
-    db.count(Ticker::FlushWriteBytes, bytes);
+    db.info.count(Ticker::FlushWriteBytes, bytes);
     let payload = job.sum(Memtable::data_bytes);
-    db.count(Ticker::MemtablePayloadBytesAtFlush, payload);
-    db.count(
+    db.info.count(Ticker::MemtablePayloadBytesAtFlush, payload);
+    db.info.count(
         Ticker::MemtableGarbageBytesAtFlush,
         payload.saturating_sub(raw),
     );
     let memory = job.sum(|m| m.memory_usage() as u64);
-    db.record(HistogramKind::FlushMemtableMemoryBytes, memory);
-    db.record(HistogramKind::FlushMemtableTotalDataSizeBytes, payload);
+    db.info
+        .record(HistogramKind::FlushMemtableMemoryBytes, memory);
+    db.info
+        .record(HistogramKind::FlushMemtableTotalDataSizeBytes, payload);
     let of_reason = match job.reason {
         FlushReason::WriteBufferFull => Some((
             Ticker::FlushReasonWriteBufferFull,
@@ -355,8 +359,8 @@ fn count(db: &Shared, written: &Written, version: &Version) {
         _ => None,
     };
     if let Some((ticker, histogram)) = of_reason {
-        db.count(ticker, 1);
-        db.record(histogram, memory);
+        db.info.count(ticker, 1);
+        db.info.record(histogram, memory);
     }
     if let Some(s) = &db.env().statistics {
         s.record_time(HistogramKind::FlushTime, written.micros);

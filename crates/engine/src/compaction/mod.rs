@@ -349,7 +349,7 @@ fn launch(
         }
         let result = compact(db, &family, &pick);
         if result.as_ref().is_err_and(is_canceled) {
-            db.count(Ticker::CompactionCancelled, 1);
+            db.info.count(Ticker::CompactionCancelled, 1);
         }
         let told = result.as_ref().err().cloned();
         let outcome = fail(db, forgive(db, result));
@@ -394,7 +394,7 @@ impl Drop for Registered<'_> {
 fn forgive(db: &Shared, result: Result<()>) -> Result<()> {
     result.or_else(|e| match e.kind() {
         ErrorKind::Aborted => {
-            db.info_log.error(format_args!("compaction given up: {e}"));
+            db.info.log.error(format_args!("compaction given up: {e}"));
             Ok(())
         }
         _ if is_canceled(&e) => Ok(()),
@@ -478,7 +478,7 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
     let mut change = db.change();
     change.makes(made(db, pick, new_files));
     if family.is_dropped() {
-        db.info_log.info(format_args!(
+        db.info.log.info(format_args!(
             "[{}] dropped: compaction discarded",
             family.name
         ));

@@ -33,7 +33,7 @@ impl Report {
         }
         begun_lines(db, family, pick);
         let info = job_info(family, pick, None);
-        db.tell(|l| l.on_compaction_begin(&info));
+        db.info.tell(|l| l.on_compaction_begin(&info));
         let mut event = Event::new("compaction_started")
             .text("cf_name", &family.name)
             .number("job", pick.id)
@@ -44,7 +44,7 @@ impl Report {
         }
         let oldest = db.snapshots.oldest().map(|s| s.0);
         let oldest = oldest.map_or(-1, |s| i64::try_from(s).unwrap_or(i64::MAX));
-        db.info_log.event(
+        db.info.log.event(
             &event
                 .fraction("score", pick.score)
                 .number("input_data_size", pick.input_bytes())
@@ -72,7 +72,7 @@ impl Report {
                     finished_lines(db, family, pick, written, micros);
                 }
                 let info = job_info(family, pick, Some(written));
-                db.tell(|l| l.on_compaction_completed(&info));
+                db.info.tell(|l| l.on_compaction_completed(&info));
             }
             Kind::Move => {
                 moved(db, family, pick);
@@ -129,9 +129,11 @@ fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: 
     );
     count(db, pick.reason, read, bytes);
     let inputs = pick.files().count() as u64;
-    db.record(HistogramKind::NumFilesInSingleCompaction, inputs);
+    db.info
+        .record(HistogramKind::NumFilesInSingleCompaction, inputs);
     let parts = written.subcompactions as u64;
-    db.record(HistogramKind::NumSubcompactionsScheduled, parts);
+    db.info
+        .record(HistogramKind::NumSubcompactionsScheduled, parts);
     if let Some(s) = &db.env().statistics {
         s.record_time(HistogramKind::CompactionTime, micros);
         s.record_time(HistogramKind::CompactionCpuTime, cpu_micros);
@@ -158,12 +160,12 @@ fn begun_lines(db: &Shared, family: &Family, pick: &Pick) {
     } else {
         pick.score
     };
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "[{name}] [JOB {}] Compacting {}, score {score:.2}",
         pick.id,
         route(pick)
     ));
-    if !db.info_log.is_on(InfoLogLevel::Info) {
+    if !db.info.log.is_on(InfoLogLevel::Info) {
         return;
     }
     let mut inputs = String::new();
@@ -179,7 +181,7 @@ fn begun_lines(db: &Shared, family: &Family, pick: &Pick) {
         }
         inputs += "]";
     }
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "[{name}]: Compaction start summary: Base version {} Base level {}, inputs: {inputs}",
         family.view.versions(),
         pick.start_level(),
@@ -201,13 +203,13 @@ fn human(bytes: u64) -> String {
 
 /// What people read in LOG when the result of a merge is part of the database, in RocksDB's words.
 fn finished_lines(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: u64) {
-    if !db.info_log.is_on(InfoLogLevel::Info) {
+    if !db.info.log.is_on(InfoLogLevel::Info) {
         return;
     }
     let (name, id) = (&family.name, pick.id);
     let version = Arc::clone(&family.view.load().version);
     for (_, f) in version.files().filter(|(_, f)| is_new(written, f)) {
-        db.info_log.info(format_args!(
+        db.info.log.info(format_args!(
             "[{name}] [JOB {id}] Generated table #{}: {} keys, {} bytes, temperature: kUnknown",
             f.number(),
             f.properties.num_entries,
@@ -215,7 +217,7 @@ fn finished_lines(db: &Shared, family: &Family, pick: &Pick, written: &Written, 
         ));
     }
     let out: u64 = written.files.iter().map(|f| f.meta.file_size).sum();
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "[{name}] [JOB {id}] Compacted {} => {out} bytes",
         route(pick)
     ));
@@ -226,8 +228,8 @@ fn finished_lines(db: &Shared, family: &Family, pick: &Pick, written: &Written, 
     let read = bytes_in + bytes_at_output;
     let records = records(pick);
     let (codec, _) = pick.compression();
-    let summary = level_summary(&version, &pick.options.cf, db.info_log.now_seconds());
-    db.info_log.info(format_args!(
+    let summary = level_summary(&version, &pick.options.cf, db.info.log.now_seconds());
+    db.info.log.info(format_args!(
         "[{name}] compacted to: {summary}, MB/sec: {:.1} rd, {:.1} wr, level {}, \
          files in({files_in}, {files_at_output}) filtered(0, 0) out({} +0 blob) \
          MB in({:.1}, {:.1} +0.0 blob) filtered(0.0, 0.0) out({:.1} +0.0 blob), \
@@ -284,7 +286,7 @@ fn finished_event(
     let bytes: u64 = written.files.iter().map(|f| f.meta.file_size).sum();
     let (codec, _) = pick.compression();
     let version = Arc::clone(&family.view.load().version);
-    db.info_log.event(
+    db.info.log.event(
         &Event::new("compaction_finished")
             .text("cf_name", &family.name)
             .number("job", pick.id)
@@ -313,7 +315,7 @@ fn moved(db: &Shared, family: &Family, pick: &Pick) {
             ..LevelStats::default()
         },
     );
-    db.info_log.event(
+    db.info.log.event(
         &Event::new("trivial_move")
             .text("cf_name", &family.name)
             .number("job", pick.id)
@@ -326,24 +328,24 @@ fn moved(db: &Shared, family: &Family, pick: &Pick) {
 
 /// What people read in LOG of files that go to another level as they are, in RocksDB's words.
 fn moved_lines(db: &Shared, family: &Family, pick: &Pick) {
-    if !db.info_log.is_on(InfoLogLevel::Info) {
+    if !db.info.log.is_on(InfoLogLevel::Info) {
         return;
     }
     let (files, bytes) = (pick.files().count(), pick.input_bytes());
     let version = Arc::clone(&family.view.load().version);
-    let summary = level_summary(&version, &pick.options.cf, db.info_log.now_seconds());
+    let summary = level_summary(&version, &pick.options.cf, db.info.log.now_seconds());
     let (name, level) = (&family.name, pick.output_level);
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "[{name}] Moving {files} files to level-{level}"
     ));
     for (_, f) in pick.files() {
-        db.info_log.info(format_args!(
+        db.info.log.info(format_args!(
             "[{name}] Moved #{} to level-{level} {} bytes",
             f.number(),
             f.meta.file_size
         ));
     }
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "[{name}] Moved #{files} files to level-{level} {bytes} bytes OK: {summary}"
     ));
 }
@@ -353,9 +355,9 @@ fn deleted(db: &Shared, family: &Family, pick: &Pick) {
         "FIFOTtl" => Ticker::FifoTtlCompactions,
         _ => Ticker::FifoMaxSizeCompactions,
     };
-    db.count(ticker, 1);
+    db.info.count(ticker, 1);
     for (_, f) in pick.files() {
-        db.info_log.info(format_args!(
+        db.info.log.info(format_args!(
             "[{}] [JOB {}] {}: table file {} of {} bytes is deleted",
             family.name,
             pick.id,
@@ -367,8 +369,8 @@ fn deleted(db: &Shared, family: &Family, pick: &Pick) {
 }
 
 fn count(db: &Shared, reason: &str, read: u64, written: u64) {
-    db.count(Ticker::CompactReadBytes, read);
-    db.count(Ticker::CompactWriteBytes, written);
+    db.info.count(Ticker::CompactReadBytes, read);
+    db.info.count(Ticker::CompactWriteBytes, written);
     let own = match reason {
         "FilesMarkedForCompaction" => (
             Ticker::CompactReadBytesMarked,
@@ -381,8 +383,8 @@ fn count(db: &Shared, reason: &str, read: u64, written: u64) {
         "Ttl" => (Ticker::CompactReadBytesTtl, Ticker::CompactWriteBytesTtl),
         _ => return,
     };
-    db.count(own.0, read);
-    db.count(own.1, written);
+    db.info.count(own.0, read);
+    db.info.count(own.1, written);
 }
 
 /// The number of files on each level.

@@ -65,21 +65,23 @@ impl Running {
         }
         if let Some(mut running) = take(&running) {
             report(shared, before(shared));
-            shared.leave(Box::new(move |shared| running.end(shared)));
+            shared
+                .left
+                .leave(Box::new(move |shared| running.end(shared)));
         }
     }
 
     /// Joins the threads and does the rest.
     fn end(&mut self, shared: &Shared) {
         self.jobs.join();
-        shared.check_idle();
+        shared.background.check_idle();
         shared.catalog.tables.compressors.end();
         let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
         shared.wal.durable.fail(&closed);
         // A panic of the file system must not keep the remaining letters from the listeners.
         let delete = AssertUnwindSafe(|| shared.delete_obsolete_files());
         if !shared.read_only && catch_unwind(delete).is_err() {
-            shared.info_log.error(format_args!(
+            shared.info.log.error(format_args!(
                 "closing: the deletion of obsolete files panicked"
             ));
         }
@@ -99,7 +101,7 @@ fn before(shared: &Shared) -> Result<()> {
 /// Reports a failed close in LOG: no caller gets the error.
 pub(crate) fn report(shared: &Shared, result: Result<()>) {
     if let Err(e) = result {
-        shared.info_log.error(format_args!("closing: {e}"));
+        shared.info.log.error(format_args!("closing: {e}"));
     }
 }
 

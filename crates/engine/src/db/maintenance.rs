@@ -13,8 +13,8 @@ use crate::background::state::{ManualCompaction, check_not_canceled};
 use crate::catalog::family::Family;
 use crate::compaction::{self, touch};
 use crate::outbox;
-use crate::shared::{Shared, persist, resume};
-use crate::write::{admit, submit};
+use crate::shared::{Shared, persist};
+use crate::write::{admit, resume, submit};
 use options::hooks::listener::FlushReason;
 use options::{BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions};
 use picking::manual::Request;
@@ -34,7 +34,7 @@ pub(crate) fn flush_because(
 ) -> Result<()> {
     db.check_writable()?;
     if options.wait {
-        db.check_may_wait("flush")?;
+        db.background.check_may_wait("flush")?;
     }
     let due: Vec<_> = families.iter().filter_map(Active::of).collect();
     // A thread that flushes or compacts would wait for itself.
@@ -224,7 +224,7 @@ pub(crate) fn compact_files(
 }
 
 fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
-    db.check_may_wait("a compaction by call")?;
+    db.background.check_may_wait("a compaction by call")?;
     let manual = Arc::new(manual);
     let mut state = db.background.state();
     state.manual.push(Arc::clone(&manual));
@@ -270,7 +270,7 @@ pub(crate) fn suggest_compact_range(
 
 /// Lets no flush and no compaction begin, and waits for those that run.
 pub(crate) fn pause_background_work(db: &Shared) -> Result<()> {
-    db.check_may_wait("pause_background_work")?;
+    db.background.check_may_wait("pause_background_work")?;
     let mut state = db.background.state();
     state.check_writable()?;
     // A thread that resumes waits for flushes while nobody can write.
@@ -307,7 +307,7 @@ const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 /// itself.
 fn flush_unlogged(db: &Shared) -> Result<()> {
     db.check_writable()?;
-    db.check_may_wait("cancel_all_background_work")?;
+    db.background.check_may_wait("cancel_all_background_work")?;
     let all: Vec<_> = db.catalog.families.load().iter().cloned().collect();
     let begun = db.alone(|| begin_flush(db, &all, FlushReason::ManualFlush))?;
     if begun.wait_unless_paused(db, NO_LIMIT)? {
@@ -320,9 +320,10 @@ fn flush_unlogged(db: &Shared) -> Result<()> {
 
 /// Ends background work for good; with `wait`, returns when none runs any more.
 pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
-    let unlogged = db.writes.has_unlogged() && !db.db_options().avoid_flush_during_shutdown;
+    let unlogged = db.writes.has_unlogged() && !db.live_options.get().avoid_flush_during_shutdown;
     if unlogged && let Err(e) = flush_unlogged(db) {
-        db.info_log
+        db.info
+            .log
             .warn(format_args!("before background work ends: {e}"));
     }
     db.background.cancel();
@@ -336,7 +337,7 @@ pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
 /// Waits until no flush and no compaction is running or due, and the files that they made obsolete are
 /// deleted.
 pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
-    db.check_may_wait("wait_for_compact")?;
+    db.background.check_may_wait("wait_for_compact")?;
     let mut state = db.background.state();
     // What failed before this call may have space by now: it is tried again first.
     let before = state.starvations;
@@ -410,7 +411,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
         let rest = submit::hand_over_the_rest(db, e.clone());
         return if lost { Err(e) } else { rest };
     }
-    let result = if db.writes.has_unlogged() && !db.db_options().avoid_flush_during_shutdown {
+    let result = if db.writes.has_unlogged() && !db.live_options.get().avoid_flush_during_shutdown {
         let all: Vec<_> = db.catalog.families.load().iter().cloned().collect();
         flush_because(
             db,
@@ -468,7 +469,7 @@ fn mark_end(db: &Shared) -> Result<()> {
     }
     if let Err(e) = db.manifest().mark_log_end(end) {
         // The log has everything, and the next open demands no more of it than of a log after a crash.
-        db.info_log.warn(format_args!(
+        db.info.log.warn(format_args!(
             "the end of log {} is not in the MANIFEST: {e}",
             end.number
         ));

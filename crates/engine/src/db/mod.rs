@@ -55,7 +55,7 @@ impl Db {
     /// Errors: also `Busy` if a listener calls this on a flush or compaction thread. Another thread then closes the
     /// database after that thread has finished its job.
     pub fn close(mut self) -> Result<()> {
-        self.shared.check_may_wait("close")?; // on error this drops the database
+        self.shared.background.check_may_wait("close")?; // on error this drops the database
         let running = self.running.get_mut();
         // No lock is held: a listener that is told of the end may use other databases.
         let running = running.unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ impl Db {
         };
         if !db.shared.read_only {
             let started = db.lock_running().jobs.start(&db.shared);
-            started.inspect_err(|e| db.shared.info_log.error(format_args!("open failed: {e}")))?;
+            started.inspect_err(|e| db.shared.info.log.error(format_args!("open failed: {e}")))?;
         }
         Ok(db)
     }

@@ -4,9 +4,8 @@ use base::Result;
 
 use super::{ColumnFamily, Db, maintenance};
 use crate::batch::WriteBatch;
-use crate::shared::resume;
 use crate::write::pending::{self, PendingWrite};
-use crate::write::{pipeline, submit};
+use crate::write::{pipeline, resume, submit};
 use options::WriteOptions;
 /// Writing.
 impl Db {

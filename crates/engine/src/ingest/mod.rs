@@ -170,7 +170,7 @@ impl Db {
 pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> {
     db.check_writable()?;
     check(db, args)?;
-    let preparing = db.timer();
+    let preparing = db.info.timer();
     let mut jobs = Vec::with_capacity(args.len());
     for arg in args {
         jobs.push(Job::look(db, arg)?);
@@ -183,7 +183,8 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
         }
     }
     names.sync(&*db.env().fs, &db.dir)?;
-    db.timed(HistogramKind::IngestExternalFilePrepareMicros, preparing);
+    db.info
+        .timed(HistogramKind::IngestExternalFilePrepareMicros, preparing);
     let mut tries = 0;
     let (began, done) = loop {
         // Most flushing and syncing is done before writers have to wait.
@@ -197,7 +198,7 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
         let _courier = db.courier();
         let exclusives = exclusives(db, &jobs)?;
         submit::flush_wal(db, true)?;
-        let began = db.timer();
+        let began = db.info.timer();
         let done = db.alone_unless_kept(|| {
             if !flushed(db, &jobs, tries >= TRIES_BESIDE_WRITERS)? {
                 return Ok(None);
@@ -215,7 +216,8 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
             }
         }
     };
-    db.timed(HistogramKind::IngestExternalFileRunTime, began);
+    db.info
+        .timed(HistogramKind::IngestExternalFileRunTime, began);
     tell(db, &jobs, &done);
     db.writes.attention.raise();
     admit::debt_changed(db);
@@ -336,9 +338,9 @@ impl<'a> Job<'a> {
         let o = self.options;
         let must = o.ingest_behind || !o.allow_global_seqno || o.fail_if_not_bottommost_level;
         if must {
-            Exclusive::take(db, self.family).map(Some)
+            Exclusive::take(&db.background, self.family).map(Some)
         } else {
-            Ok(Exclusive::try_take(db, self.family))
+            Ok(Exclusive::try_take(&db.background, self.family))
         }
     }
 
@@ -507,7 +509,7 @@ fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
     for (job, assigned) in jobs.iter().zip(&done.assigned) {
         let version = Arc::clone(&job.family.view.load().version);
         let files = job.files.iter().zip(assigned);
-        db.info_log.event(
+        db.info.log.event(
             &Event::new("ingest_finished")
                 .text("cf_name", &job.family.name)
                 .files(
@@ -539,14 +541,14 @@ fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
                 added_keys: info.table_properties.num_entries,
                 ..Added::default()
             });
-            db.info_log.info(format_args!(
+            db.info.log.info(format_args!(
                 "[AddFile] External SST file {} was ingested in L{} with path {} (global_seqno={})",
                 info.external_file_path.display(),
                 at.level,
                 info.internal_file_path.display(),
                 info.global_seqno
             ));
-            db.tell(|l| l.on_external_file_ingested(&info));
+            db.info.tell(|l| l.on_external_file_ingested(&info));
         }
     }
 }
@@ -562,14 +564,16 @@ fn remove_moved(db: &Shared, jobs: &[Job<'_>]) {
                     dirs.insert(parent(&file.external));
                 }
                 Err(e) => db
-                    .info_log
+                    .info
+                    .log
                     .warn(format_args!("an ingested file keeps its old name: {e}")),
             }
         }
     }
     for dir in dirs {
         if let Err(e) = fs.sync_dir(dir) {
-            db.info_log
+            db.info
+                .log
                 .warn(format_args!("an ingested file's old name: {e}"));
         }
     }

@@ -109,7 +109,7 @@ impl Opening {
             persist::write_options_file(&shared)?;
             remove_leftovers(&shared)?;
             admit::debt_changed(&shared);
-            shared.info_log.info(format_args!(
+            shared.info.log.info(format_args!(
                 "{}: last sequence {}, {} column families",
                 if exists { "opened" } else { "created" },
                 shared.writes.visible(),

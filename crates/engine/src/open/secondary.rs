@@ -72,7 +72,7 @@ pub(crate) fn catch_up(db: &Shared) -> Result<()> {
     // old number it would miss keys whose older versions are gone.
     db.writes.order.visible.raise(last);
     install(db, &families);
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "caught up: last sequence {}",
         db.writes.visible()
     ));

@@ -189,7 +189,7 @@ fn table(db: &Shared, family: &Family) -> Table {
     sum.work = work.sum();
     sum.write_amplification = ratio(sum.work.bytes_written, work.incoming.bytes());
     let now = Told {
-        nanos: clock.monotonic_nanos() - db.db_stats.opened_nanos(),
+        nanos: clock.monotonic_nanos() - db.info.stats.opened_nanos(),
         sum: sum.work.clone(),
         incoming: work.incoming,
     };

@@ -104,7 +104,7 @@ pub(crate) fn metrics_text(db: &Shared) -> String {
     }
     let lost = "Lines of LOG that could not be written, and old files of it that could not be moved or deleted";
     m.family("ironstone.info_log_lost", Kind::Counter, lost);
-    m.sample(&[], db.info_log.lost());
+    m.sample(&[], db.info.log.lost());
     if let Some(statistics) = &db.env().statistics {
         statistics.metrics(&mut m);
     }

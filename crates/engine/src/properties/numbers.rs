@@ -133,7 +133,7 @@ pub(super) const ALL: &[Number] = &[
         Some(open.map(|r| r.metadata_memory() as u64).sum())
     }),
     db("is-file-deletions-enabled", |a| {
-        Some(u64::from(a.db.deletions_enabled()))
+        Some(u64::from(a.db.deletions.are_enabled()))
     }),
     db("num-snapshots", |a| Some(a.db.snapshots.count())),
     db("oldest-snapshot-time", |a| {

@@ -9,8 +9,8 @@ use crate::shared::Shared;
 
 /// The text of the property. The interval begins at the previous call.
 pub(super) fn text(db: &Shared) -> String {
-    let now = db.db_stats.get(db.env().clock.monotonic_nanos());
-    let recent = now.since(&db.db_stats.interval(now));
+    let now = db.info.stats.get(db.env().clock.monotonic_nanos());
+    let recent = now.since(&db.info.stats.interval(now));
     format!(
         "\n** DB Stats **\nUptime(secs): {:.1} total, {:.1} interval\n{}{}{}",
         seconds(now.nanos),
@@ -48,7 +48,7 @@ fn lines(what: &str, c: &Counts, unit: f64, unit_name: &str) -> String {
 
 /// The map property.
 pub(super) fn map(db: &Shared) -> BTreeMap<String, String> {
-    let c = db.db_stats.get(db.env().clock.monotonic_nanos());
+    let c = db.info.stats.get(db.env().clock.monotonic_nanos());
     let numbers = [
         ("db.wal_bytes_written", c.wal_bytes),
         ("db.wal_syncs", c.wal_syncs),

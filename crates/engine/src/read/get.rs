@@ -77,7 +77,7 @@ pub(crate) fn get(
     lookup: Lookup<'_>,
     sequence: Option<SequenceNumber>,
 ) -> Result<Option<Vec<u8>>> {
-    let began = db.timer();
+    let began = db.info.timer();
     let mut search = Search::new(lookup, Want::Plain);
     search_view(db, &mut search, sequence)?;
     let clock = &*db.env().clock;
@@ -85,7 +85,7 @@ pub(crate) fn get(
     let value = search.into_stored(db)?.map(|s| s.bytes);
     count_read(db, value.as_ref().map_or(0, Vec::len));
     perf::stop(PerfCounter::GetPostProcessTime, clock, found);
-    db.timed(HistogramKind::DbGet, began);
+    db.info.timed(HistogramKind::DbGet, began);
     Ok(value)
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn multi_get(
     // Load the View first: see `search_view`.
     let view = family.view.load();
     let sequence = sequence.unwrap_or_else(|| db.writes.visible());
-    let began = db.timer();
+    let began = db.info.timer();
     let tables = table::ReadOptions {
         activity: Activity::MultiGet,
         ..options.for_tables()
@@ -173,13 +173,14 @@ pub(crate) fn multi_get(
             *bytes_left = left.checked_sub(value.len() as u64);
         }
     }
-    db.count(Ticker::NumberMultigetCalls, 1);
-    db.count(Ticker::NumberMultigetKeysRead, keys.len() as u64);
-    db.count(Ticker::NumberMultigetKeysFound, found_keys);
-    db.count(Ticker::NumberMultigetBytesRead, bytes);
+    db.info.count(Ticker::NumberMultigetCalls, 1);
+    db.info
+        .count(Ticker::NumberMultigetKeysRead, keys.len() as u64);
+    db.info.count(Ticker::NumberMultigetKeysFound, found_keys);
+    db.info.count(Ticker::NumberMultigetBytesRead, bytes);
     perf::count(PerfCounter::MultigetReadBytes, bytes);
-    db.record(HistogramKind::BytesPerMultiget, bytes);
-    db.timed(HistogramKind::DbMultiget, began);
+    db.info.record(HistogramKind::BytesPerMultiget, bytes);
+    db.info.timed(HistogramKind::DbMultiget, began);
     out
 }
 
@@ -239,10 +240,10 @@ fn search_sources(
     let over = search_memtables(view, search, seek_key);
     perf::stop(PerfCounter::GetFromMemtableTime, clock, began);
     if over {
-        db.count(Ticker::MemtableHit, 1);
+        db.info.count(Ticker::MemtableHit, 1);
         return search.check();
     }
-    db.count(Ticker::MemtableMiss, 1);
+    db.info.count(Ticker::MemtableMiss, 1);
     let began = perf::start(clock);
     let result = search_tables(db, &view.version, search, seek_key);
     perf::stop(PerfCounter::GetFromOutputFilesTime, clock, began);
@@ -278,7 +279,7 @@ fn search_tables(
         search.cover(file.covering_tombstone(&version.comparator, seek_key));
         search.table(file, seek_key)?;
         if search.is_over() {
-            db.count(Ticker::GetHitL0, 1);
+            db.info.count(Ticker::GetHitL0, 1);
             return search.check();
         }
     }
@@ -298,7 +299,7 @@ fn search_tables(
             } else {
                 Ticker::GetHitL2AndUp
             };
-            db.count(t, 1);
+            db.info.count(t, 1);
             return search.check();
         }
     }

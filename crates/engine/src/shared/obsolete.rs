@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::stats::Ticker;
-use base::sync::PoisonError;
 use base::{Error, FileNumber, Result};
 
 use crate::info::log::Event;
@@ -57,7 +56,8 @@ impl Shared {
         match change.log_and_apply() {
             Ok(()) => needed,
             Err(e) => {
-                self.info_log
+                self.info
+                    .log
                     .warn(format_args!("logs cannot be deleted: {e}"));
                 declared
             }
@@ -68,18 +68,14 @@ impl Shared {
     /// archived logs that are too old or too many; and files that the janitor collected.
     pub(crate) fn delete_obsolete_files(&self) {
         let _courier = self.courier();
-        let disabled = self
-            .no_deletions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if *disabled > 0 {
+        let Some(_held) = self.deletions.begin() else {
             return;
-        }
+        };
         let needed = self.declare_obsolete_logs();
         let told = |name: &dyn Display, result: Result<()>| match result {
-            Ok(()) => self.info_log.info(format_args!("Delete {name}")),
+            Ok(()) => self.info.log.info(format_args!("Delete {name}")),
             Err(e) if e.is_not_found() => {}
-            Err(e) => self.info_log.warn(format_args!("cannot delete: {e}")),
+            Err(e) => self.info.log.warn(format_args!("cannot delete: {e}")),
         };
         let logs = {
             let mut state = self.background.state();
@@ -97,7 +93,7 @@ impl Shared {
                 self.background.state().undeleted.remove(&number);
             }
         }
-        self.wal.directory.purge(&self.info_log);
+        self.wal.directory.purge(&self.info.log);
         let mut rest = Rest {
             janitor: &self.catalog.tables.janitor,
             paths: self.catalog.tables.janitor.take().into(),
@@ -110,7 +106,7 @@ impl Shared {
                 break;
             };
             if removed.is_ok() {
-                self.count(Ticker::FilesDeletedImmediately, 1);
+                self.info.count(Ticker::FilesDeletedImmediately, 1);
             }
             self.table_deleted(&path, job.unwrap_or(0), &removed);
             let again = removed.as_ref().is_err_and(|e| !e.is_not_found());
@@ -124,14 +120,18 @@ impl Shared {
         }
     }
 
+    /// Ends one [`Deletions::disable`](crate::shared::deletions::Deletions::disable). Ending the last one deletes
+    /// the files that are obsolete by then.
+    pub(crate) fn enable_file_deletions(&self) {
+        if self.deletions.enable() && !self.read_only && !self.background.is_closing() {
+            self.delete_obsolete_files();
+        }
+    }
+
     /// Removes archived logs that are too old or too many, unless somebody has disabled deletions.
     pub(crate) fn purge_archive(&self) {
-        let disabled = self
-            .no_deletions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if *disabled == 0 {
-            self.wal.directory.purge(&self.info_log);
+        if let Some(_held) = self.deletions.begin() {
+            self.wal.directory.purge(&self.info.log);
         }
     }
 
@@ -167,20 +167,21 @@ impl Shared {
             Ok(()) => "OK".to_owned(),
             Err(e) => e.to_string(),
         };
-        self.info_log.event(
+        self.info.log.event(
             &Event::new("table_file_deletion")
                 .number("job", job)
                 .number("file_number", number.0)
                 .text("status", &status),
         );
-        if !self.env().listeners.is_empty() {
+        if !self.info.listeners().is_empty() {
             let info = TableFileDeletionInfo {
                 db_name: self.dir.clone(),
                 file_path: path.to_path_buf(),
                 job_id: job,
                 status: removed.clone(),
             };
-            self.tell_later(move |l| l.on_table_file_deleted(&info));
+            self.info
+                .tell_later(move |l| l.on_table_file_deleted(&info));
         }
     }
 
@@ -193,14 +194,16 @@ impl Shared {
         let path = self.wal.directory.path(number);
         match self.wal.directory.obsolete(number, discard) {
             Ok(Fate::Gone) => self
-                .info_log
+                .info
+                .log
                 .info(format_args!("Delete {}", path.display())),
             Ok(Fate::Archived) => self
-                .info_log
+                .info
+                .log
                 .info(format_args!("Archive {}", path.display())),
             Err(e) if e.is_not_found() => {}
             Err(e) => {
-                self.info_log.warn(format_args!("cannot remove a log: {e}"));
+                self.info.log.warn(format_args!("cannot remove a log: {e}"));
                 return false;
             }
         }

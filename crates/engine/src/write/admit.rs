@@ -145,7 +145,8 @@ fn rotate_what_is_due<'a>(
         }
         // Only idle families were chosen: there is room for writes all the same, and the next new log
         // asks again.
-        db.info_log
+        db.info
+            .log
             .warn(format_args!("idle families keep their logs: {e}"));
         return db.check_writable();
     }
@@ -220,7 +221,7 @@ fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
 #[cold]
 fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
     check_patience(db, plan)?;
-    db.leave_letters(); // that writers are held back, for one
+    db.info.leave_letters(); // that writers are held back, for one
     // A stop may begin at any moment. A leader that waits for its end first tells the writers behind it;
     // a leader that must not wait never waits here.
     if plan.patience.bears_stalls()
@@ -294,13 +295,13 @@ fn hold_back(db: &Shared, time: Duration, ticker: Ticker) {
     if ticker == Ticker::StallMicros {
         stalled(db, waited);
     } else {
-        db.count(ticker, waited);
+        db.info.count(ticker, waited);
     }
 }
 
 fn stalled(db: &Shared, micros: u64) {
-    db.count(Ticker::StallMicros, micros);
-    db.record(HistogramKind::WriteStall, micros);
+    db.info.count(Ticker::StallMicros, micros);
+    db.info.record(HistogramKind::WriteStall, micros);
 }
 
 /// How full the active memtable is: 0 to 1.
@@ -323,7 +324,7 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
         return Ok(());
     }
     db.writes.stall.memory_stops.fetch_add(1, Ordering::Relaxed);
-    db.info_log.warn(format_args!(
+    db.info.log.warn(format_args!(
         "Stopping writes because memtables use {} of {} bytes (write buffer manager); option \
          db_write_buffer_size, or the manager's buffer_size, allows more",
         memory.used(),
@@ -343,7 +344,7 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
             break;
         }
         // A listener that hears of the stall may be what makes room.
-        db.leave_letters();
+        db.info.leave_letters();
         memory.wait(&**clock, LOOK);
     }
     stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
@@ -486,16 +487,17 @@ fn tell(db: &Shared, family: &Family, change: Change, debt: &Debt) {
     let option = cause.map_or("", |c| c.option(cur));
     if let Some(cause) = cause {
         let value = base::options::OptionTable::get(&family.options().cf, option);
-        db.info_log.warn(format_args!(
+        db.info.log.warn(format_args!(
             "[{name}] {}; option {option} = {} allows more",
             describe(db, family, cur, cause, debt),
             value.unwrap_or_default()
         ));
     } else {
-        db.info_log
+        db.info
+            .log
             .info(format_args!("[{name}] writes are free again"));
     }
-    db.info_log.event(
+    db.info.log.event(
         &Event::new("write_stall")
             .text("cf_name", name)
             .text("condition", cur.name())
@@ -510,7 +512,8 @@ fn tell(db: &Shared, family: &Family, change: Change, debt: &Debt) {
         cause,
         option,
     };
-    db.tell_later(move |l| l.on_stall_conditions_changed(&info));
+    db.info
+        .tell_later(move |l| l.on_stall_conditions_changed(&info));
 }
 
 /// Describes a stall in RocksDB's words.

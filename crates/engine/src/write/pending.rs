@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use base::{Error, ErrorKind, Result};
 
+use super::resume::AfterFullDevice;
 use super::{pipeline, submit};
 use crate::batch::WriteBatch;
 use crate::commit::plan::Plan;
 use crate::shared::Shared;
-use crate::shared::resume::AfterFullDevice;
 use crate::watermark::Watermark;
 use options::WriteOptions;
 use options::hooks::listener;

@@ -57,15 +57,16 @@ pub(crate) fn write_planned(
         give_way(db, &plan, batch.data().len())?;
     }
     check_patience(db, &plan)?;
-    let began = db.timer();
-    db.record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
+    let began = db.info.timer();
+    db.info
+        .record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
     let request = Request {
         batch,
         plan,
         checked,
     };
     let written = db.writes.commit(db, request);
-    db.timed(HistogramKind::DbWrite, began);
+    db.info.timed(HistogramKind::DbWrite, began);
     written
 }
 
@@ -99,7 +100,7 @@ impl CommitEnv for Shared {
 
     #[inline]
     fn count(&self, ticker: Ticker, n: u64) {
-        Shared::count(self, ticker, n);
+        self.info.count(ticker, n);
     }
 
     #[inline]

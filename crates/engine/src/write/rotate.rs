@@ -225,7 +225,7 @@ impl Shared {
         }
         drop(state);
         for info in sealed {
-            self.tell_later(move |l| l.on_memtable_sealed(&info));
+            self.info.tell_later(move |l| l.on_memtable_sealed(&info));
         }
         admit::debt_changed(self);
     }
@@ -270,7 +270,7 @@ impl Shared {
             self.note_new_log(old, number);
             // An idle family may keep the old log alive.
             self.writes.attention.raise();
-            self.info_log.info(format_args!("log {number}: {how}"));
+            self.info.log.info(format_args!("log {number}: {how}"));
             return Ok(number);
         }
     }

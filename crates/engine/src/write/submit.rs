@@ -86,8 +86,8 @@ pub(crate) fn log_group<'a>(
             Err(e) if e.kind() == ErrorKind::NoSpace && !db.background.is_closing() => {
                 let now = clock.monotonic_nanos();
                 let since = *began.get_or_insert_with(|| {
-                    db.count(Ticker::WalNoSpace, 1);
-                    db.info_log.warn(format_args!(
+                    db.info.count(Ticker::WalNoSpace, 1);
+                    db.info.log.warn(format_args!(
                         "Stalling writes: the log has no space: {e}; they go on when there is some"
                     ));
                     now
@@ -104,13 +104,13 @@ pub(crate) fn log_group<'a>(
     drop(held);
     if let Some(since) = began {
         let micros = (clock.monotonic_nanos() - since) / 1000;
-        db.count(Ticker::StallMicros, micros);
-        db.info_log.info(format_args!("the log has space again"));
+        db.info.count(Ticker::StallMicros, micros);
+        db.info.log.info(format_args!("the log has space again"));
     }
-    db.count(Ticker::WalFileBytes, bytes);
+    db.info.count(Ticker::WalFileBytes, bytes);
     perf::count(PerfCounter::IoBytesWritten, bytes);
-    db.count(Ticker::BytesWritten, bytes);
-    db.count(Ticker::WriteWithWal, 1);
+    db.info.count(Ticker::BytesWritten, bytes);
+    db.info.count(Ticker::WriteWithWal, 1);
     db.wal.add_bytes(bytes);
     Ok(logged)
 }
@@ -272,7 +272,7 @@ fn run(db: &Shared, flight: &LogFlight) -> Result<()> {
     perf::stop(what, &**clock, timer);
     db.wal.device.landed();
     if flight.synced {
-        db.count(Ticker::WalFileSynced, 1);
+        db.info.count(Ticker::WalFileSynced, 1);
         if let Some(s) = &db.env().statistics {
             s.record_time(HistogramKind::WalFileSyncMicros, nanos / 1000);
         }
@@ -338,18 +338,19 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
     match Mending::during(db, &error, || transfer(db, log)) {
         Ok(()) => {
             let sequence = log.last_sequence();
-            db.info_log.warn(format_args!(
+            db.info.log.warn(format_args!(
                 "log {old}: {error}; what was not durable went to log {}",
                 log.number
             ));
-            db.count(Ticker::WalRelogged, 1);
+            db.info.count(Ticker::WalRelogged, 1);
             db.is_durable_through(sequence);
             db.wal.tell_landed(&guard);
             Ok(())
         }
         Err(e) => {
             db.fail("log write", &error);
-            db.info_log
+            db.info
+                .log
                 .error(format_args!("log {old} cannot be replaced: {e}"));
             db.wal.tell_landed(&guard);
             Err(error)
@@ -493,12 +494,12 @@ impl Shared {
         if !self.wal.device.is_to_be_told(nanos, limit) {
             return;
         }
-        self.info_log.warn(format_args!(
+        self.info.log.warn(format_args!(
             "slow device: a log write takes {} ms so far (wal_slow_io_ms = {limit}); writers wait, \
              nothing is lost",
             nanos / 1_000_000
         ));
         // Not before: whoever sees the count finds the line in LOG.
-        self.count(Ticker::WalSlowIo, 1);
+        self.info.count(Ticker::WalSlowIo, 1);
     }
 }

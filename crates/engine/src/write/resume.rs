@@ -11,6 +11,7 @@ use base::stats::Ticker;
 use base::sync::thread_local;
 use base::{Error, ErrorKind, FileNumber, Result};
 
+use crate::background::Background;
 use crate::catalog::family::Family;
 use crate::shared::{MENDING, Shared};
 use crate::wal::log_files::LogKind;
@@ -58,24 +59,26 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
     if db.read_only || db.background.is_closing() {
         return db.check_writable();
     }
-    let Some(old_bg_error) = failure(db)? else {
+    let Some(old_bg_error) = failure(&db.background)? else {
         return Ok(());
     };
-    db.tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, &old_bg_error));
+    db.info
+        .tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, &old_bg_error));
     let result = in_turn(db, &old_bg_error);
     let info = BackgroundErrorRecoveryInfo {
         old_bg_error,
         new_bg_error: result.clone(),
     };
-    db.tell(|l| l.on_error_recovery_end(&info));
+    db.info.tell(|l| l.on_error_recovery_end(&info));
     if result.is_ok() {
-        db.count(Ticker::ErrorHandlerAutoresumeSuccessCount, 1);
+        db.info.count(Ticker::ErrorHandlerAutoresumeSuccessCount, 1);
     }
     match &result {
         Ok(()) => db
-            .info_log
+            .info
+            .log
             .info(format_args!("resumed: writes are accepted again")),
-        Err(e) => db.info_log.error(format_args!("cannot resume: {e}")),
+        Err(e) => db.info.log.error(format_args!("cannot resume: {e}")),
     }
     result
 }
@@ -84,12 +87,12 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
 fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
     // Listeners are told after the turn: they may pause background work, resume, or close the database.
     let _courier = db.courier();
-    let Some(_turn) = Turn::take(db)? else {
+    let Some(_turn) = Turn::take(&db.background)? else {
         return Ok(());
     };
     let _closed = db.writes.order.close_to_resume();
     let refused = Refused::begin(db, old_bg_error);
-    db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
+    db.info.count(Ticker::ErrorHandlerAutoresumeCount, 1);
     let (families, log) = begin_anew(db)?;
     flushed(db, &families)?;
     leave_older_logs(db, log)?;
@@ -99,19 +102,19 @@ fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
 
 /// Why writes are refused, if they are. While another thread resumes, writes are refused, although the
 /// failure is cleared already for the flushes that belong to the resume. So this waits for that thread.
-fn failure(db: &Shared) -> Result<Option<Error>> {
-    let mut state = db.background.state();
+fn failure(background: &Background) -> Result<Option<Error>> {
+    let mut state = background.state();
     while state.failure.is_none() && state.resuming {
-        check_may_wait(db)?;
-        state = db.background.wait(state);
+        check_may_wait(background)?;
+        state = background.wait(state);
     }
     Ok(state.failure.clone())
 }
 
 /// Errors: this thread must not wait. A resume waits for flushes, which wait for the MANIFEST and may
 /// wait for compactions.
-fn check_may_wait(db: &Shared) -> Result<()> {
-    db.check_may_wait("resume")
+fn check_may_wait(background: &Background) -> Result<()> {
+    background.check_may_wait("resume")
 }
 
 /// Every writer is refused at the gate until [`Refused::end`]. If the resume fails before that, the
@@ -152,19 +155,19 @@ impl Drop for Refused<'_> {
 }
 
 /// The turn to resume. One thread resumes at a time, and nobody can pause background work meanwhile.
-struct Turn<'a>(&'a Shared);
+struct Turn<'a>(&'a Background);
 
 impl<'a> Turn<'a> {
     /// Waits for its turn, and for flushes that are under way. `None` if there is no failure any more.
     ///
     /// Errors: the memtables could not be flushed, because background work is paused or was ended, or the
     /// database is being closed; or this thread must not wait.
-    fn take(db: &'a Shared) -> Result<Option<Self>> {
-        let mut state = db.background.state();
+    fn take(background: &'a Background) -> Result<Option<Self>> {
+        let mut state = background.state();
         // A flush that began before the failure relies on the logs as they were.
         while state.resuming || (state.failure.is_some() && !state.flushing.is_empty()) {
-            check_may_wait(db)?;
-            state = db.background.wait(state);
+            check_may_wait(background)?;
+            state = background.wait(state);
         }
         if state.failure.is_none() {
             return Ok(None);
@@ -177,22 +180,22 @@ impl<'a> Turn<'a> {
             let what = "resume: the database is being closed";
             return Err(Error::new(ErrorKind::ShutdownInProgress, what));
         }
-        check_not_canceled(db)?;
-        check_may_wait(db)?;
+        check_not_canceled(background)?;
+        check_may_wait(background)?;
         state.resuming = true;
-        Ok(Some(Self(db)))
+        Ok(Some(Self(background)))
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.background.state().resuming = false;
-        self.0.background.notify();
+        self.0.state().resuming = false;
+        self.0.notify();
     }
 }
 
-fn check_not_canceled(db: &Shared) -> Result<()> {
-    if db.background.is_canceled() {
+fn check_not_canceled(background: &Background) -> Result<()> {
+    if background.is_canceled() {
         return Err(Error::new(
             ErrorKind::ShutdownInProgress,
             "resume: background work was canceled",
@@ -259,7 +262,7 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
         .any(|f| !f.is_dropped() && !f.view.load().imm.is_empty())
     {
         state.check_writable()?;
-        check_not_canceled(db)?;
+        check_not_canceled(&db.background)?;
         state = db.background.wait(state);
     }
     drop(state);
@@ -307,7 +310,8 @@ impl AfterFullDevice {
             let Err(e) = resume(db) else { return };
             self.pause_nanos = (self.pause_nanos * 2).clamp(PAUSE_MIN_NANOS, PAUSE_MAX_NANOS);
             self.due_nanos = now + self.pause_nanos;
-            db.info_log
+            db.info
+                .log
                 .warn(format_args!("the device is still full: {e}"));
         }
     }
