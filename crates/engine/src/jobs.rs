@@ -15,8 +15,9 @@ use base::sync::thread::JoinHandle;
 use base::{Error, ErrorKind, Result};
 use log::Next;
 
-use crate::background::lacks_space;
 use crate::background::state::State;
+use crate::background::{Background, lacks_space};
+use crate::info::Info;
 use crate::outbox::{self, Job};
 use crate::shared::{Shared, Work, courier, persist};
 use crate::wal::log_files::LogFiles;
@@ -103,7 +104,9 @@ impl Jobs {
         }
         self.spawn("ironstone:wal", db, pending::run)?;
         if !db.env().listeners.is_empty() {
-            self.spawn("ironstone:tell", db, courier::run)?;
+            self.spawn("ironstone:tell", db, |db| {
+                courier::run(&db.background, &db.info);
+            })?;
         }
         if db.wal.directory.archives() {
             self.spawn("ironstone:purge", db, purge_archive)?;
@@ -235,7 +238,12 @@ fn give_way(db: &Shared, bytes: u64) -> bool {
 /// Deletes archived logs at regular intervals, so that this also happens when nothing else triggers it.
 fn purge_archive(db: &Arc<Shared>) {
     let period = Duration::from_secs(db.wal.directory.purge_interval_seconds());
-    every(db, || Some(period), || db.purge_archive());
+    every(
+        &db.background,
+        &db.info,
+        || Some(period),
+        || db.purge_archive(),
+    );
 }
 
 /// Writes the statistics of the column families to LOG every `stats_dump_period_sec`.
@@ -244,7 +252,7 @@ fn dump_stats(db: &Arc<Shared>) {
         let seconds = u64::from(db.live_options.get().stats_dump_period_sec);
         (seconds > 0).then(|| Duration::from_secs(seconds))
     };
-    every(db, period, || {
+    every(&db.background, &db.info, period, || {
         let text = properties::dump(db);
         db.info
             .log
@@ -253,14 +261,17 @@ fn dump_stats(db: &Arc<Shared>) {
 }
 
 /// Calls `act` once per `period` until the database closes. The period may change.
-fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
-    let clock = &db.env().clock;
+fn every(
+    background: &Background,
+    info: &Info,
+    period: impl Fn() -> Option<Duration>,
+    act: impl Fn(),
+) {
+    let clock = &info.clock;
     let mut last = clock.monotonic_nanos();
-    let mut state = db.background.state();
+    let mut state = background.state();
     while !state.closing {
-        state = db
-            .background
-            .wait_timeout(state, period().unwrap_or(LOOK_AGAIN));
+        state = background.wait_timeout(state, period().unwrap_or(LOOK_AGAIN));
         let now = clock.monotonic_nanos();
         let Some(period) = period() else {
             last = now;
@@ -270,11 +281,10 @@ fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
             last = now;
             drop(state);
             if catch_unwind(AssertUnwindSafe(&act)).is_err() {
-                db.info
-                    .log
+                info.log
                     .warn(format_args!("what is done from time to time panicked"));
             }
-            state = db.background.state();
+            state = background.state();
         }
     }
 }

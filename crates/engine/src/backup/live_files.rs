@@ -286,7 +286,7 @@ fn newest_options_file(db: &Shared) -> Result<Option<(String, FileNumber)>> {
 fn options_of_a_copy(db: &Shared) -> String {
     let mut options = DbOptions::clone(&db.live_options.get());
     options.wal_dir.clear();
-    options_text(db, &options)
+    options_text(&db.catalog, &options)
 }
 
 /// The logs from number `first` on; of the active one only the durable part.

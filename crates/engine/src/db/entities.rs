@@ -80,6 +80,11 @@ impl Db {
         let sequence = self.read_sequence(options)?;
         let tables = options.for_tables();
         let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
-        get::get_entity(&self.shared, lookup.with(&self.shared, options), sequence)
+        get::get_entity(
+            &self.shared.info,
+            &self.shared.writes,
+            lookup.with(&self.shared.writes, options),
+            sequence,
+        )
     }
 }

@@ -93,7 +93,7 @@ impl Drop for Db {
         if outbox::belongs_to(self.shared.instance) {
             std::mem::take(running).close_elsewhere(&self.shared);
         } else {
-            closing::report(&self.shared, running.close(&self.shared));
+            closing::report(&self.shared.info.log, running.close(&self.shared));
         }
     }
 }
@@ -209,7 +209,13 @@ impl Db {
         output_level: usize,
     ) -> Result<()> {
         self.shared.check_handle(&family.0)?;
-        maintenance::compact_files(&self.shared, &family.0, files, output_level, options)
+        maintenance::compact_files(
+            &self.shared.background,
+            &family.0,
+            files,
+            output_level,
+            options,
+        )
     }
 
     /// Marks the files that overlap the range from `begin` to `end`, both inclusive, for compaction in the
@@ -227,12 +233,12 @@ impl Db {
     /// Starts no flush or compaction until [`Db::continue_background_work`], and waits for those that are running.
     /// Calls nest. Meanwhile, writers wait once the memtables are full.
     pub fn pause_background_work(&self) -> Result<()> {
-        maintenance::pause_background_work(&self.shared)
+        maintenance::pause_background_work(&self.shared.background)
     }
 
     /// Ends one [`Db::pause_background_work`]. Errors: background work is not paused.
     pub fn continue_background_work(&self) -> Result<()> {
-        maintenance::continue_background_work(&self.shared)
+        maintenance::continue_background_work(&self.shared.background)
     }
 
     /// Stops flushes and compactions for good, so that closing the database is fast. With `wait`, returns when none

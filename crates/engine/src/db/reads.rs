@@ -22,7 +22,8 @@ impl Db {
             ..table::ReadOptions::default()
         };
         get::get(
-            &self.shared,
+            &self.shared.info,
+            &self.shared.writes,
             get::Lookup::new(&self.default, &options, key.as_ref()),
             None,
         )
@@ -36,7 +37,8 @@ impl Db {
             ..table::ReadOptions::default()
         };
         get::get(
-            &self.shared,
+            &self.shared.info,
+            &self.shared.writes,
             get::Lookup::new(&family.0, &options, key.as_ref()),
             None,
         )
@@ -53,7 +55,12 @@ impl Db {
         let sequence = self.read_sequence(options)?;
         let tables = options.for_tables();
         let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
-        get::get(&self.shared, lookup.with(&self.shared, options), sequence)
+        get::get(
+            &self.shared.info,
+            &self.shared.writes,
+            lookup.with(&self.shared.writes, options),
+            sequence,
+        )
     }
 
     /// An iterator over the default column family. If the options are invalid, the iterator is empty and its status
@@ -208,7 +215,9 @@ impl Db {
                 let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
                 let mut bytes = Some(options.value_size_soft_limit);
                 let db = &self.shared;
-                get::multi_get(db, &family.0, options, &keys, sequence, &mut bytes)
+                get::multi_get(
+                    &db.info, &db.writes, &family.0, options, &keys, sequence, &mut bytes,
+                )
             }
         }
     }
@@ -251,7 +260,9 @@ impl Db {
                 wanted.iter().map(|_| Err(e.clone())).collect()
             } else {
                 let (db, sequence) = (&self.shared, Some(sequence));
-                get::multi_get(db, &family.0, options, &wanted, sequence, &mut bytes)
+                get::multi_get(
+                    &db.info, &db.writes, &family.0, options, &wanted, sequence, &mut bytes,
+                )
             };
             for (place, value) in places.into_iter().zip(found) {
                 out[place] = value;
@@ -315,7 +326,12 @@ impl Db {
             ..options.for_tables()
         };
         let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
-        let found = get::exists(&self.shared, lookup.with(&self.shared, options), sequence);
+        let found = get::exists(
+            &self.shared.info,
+            &self.shared.writes,
+            lookup.with(&self.shared.writes, options),
+            sequence,
+        );
         found.unwrap_or(true) // the key may exist if the read fails or needs a file
     }
 }

@@ -20,7 +20,7 @@ use crate::catalog::family::Family;
 use crate::db::{ColumnFamily, Db};
 use crate::shared::Shared;
 use crate::shared::persist::write_options_file_held;
-use crate::write::admit;
+use crate::write::{admit, rotate};
 use options::memory::Budget;
 use options::{ColumnFamilyOptions, DbOptions, text};
 
@@ -171,7 +171,7 @@ fn set_options(db: &Shared, family: &Family, changes: &[(&str, &str)]) -> Result
     family.set_options(options);
     told.done(changeable(&family.options().cf), &no_effect);
     // With the new limits a memtable may be full, and waiting writers or jobs may go on.
-    db.note_full_memtables(&db.catalog.families.load());
+    rotate::note_full_memtables(db, &db.catalog.families.load());
     admit::debt_changed(db);
     told.persist(&held)
 }
@@ -211,7 +211,7 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
     let persisted = told.persist(&held);
     // The following steps wait for writers and call listeners, which may change options themselves.
     drop(held);
-    if shared.logs_too_large() {
+    if rotate::logs_too_large(shared) {
         // An error here also reaches the next writer, which reports it.
         admit::look_closer_soon(shared);
     }

@@ -211,6 +211,6 @@ impl Db {
 
     /// Ends one [`Db::lock_wal`]. Errors: the log is not locked.
     pub fn unlock_wal(&self) -> Result<()> {
-        maintenance::unlock_wal(&self.shared)
+        maintenance::unlock_wal(&self.shared.writes)
     }
 }

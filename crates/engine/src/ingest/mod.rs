@@ -251,7 +251,7 @@ fn flushed(db: &Shared, jobs: &[Job<'_>], wait: bool) -> Result<bool> {
         }
         let one = std::slice::from_ref(job.family);
         let flush = maintenance::begin_flush(db, one, FlushReason::ExternalFileIngestion)?;
-        if !flush.wait_unless_paused(db, WITHOUT_WRITERS_MAX)? {
+        if !flush.wait_unless_paused(&db.background, &*db.info.clock, WITHOUT_WRITERS_MAX)? {
             return Ok(false);
         }
     }

@@ -6,8 +6,8 @@
 //! Threads that flush or compact leave that to other threads, because the application's code may write,
 //! and the write may wait for them.
 
-use std::sync::Arc;
-
+use crate::background::Background;
+use crate::info::Info;
 use crate::outbox;
 use crate::shared::Shared;
 
@@ -65,10 +65,10 @@ impl Shared {
 }
 
 /// The thread that delivers the letters left by other threads.
-pub(crate) fn run(db: &Arc<Shared>) {
-    while !db.background.is_closing() {
-        for letter in db.info.outbox.wait_for_left(|| db.background.is_closing()) {
-            db.info.tell(|l| letter(l));
+pub(crate) fn run(background: &Background, info: &Info) {
+    while !background.is_closing() {
+        for letter in info.outbox.wait_for_left(|| background.is_closing()) {
+            info.tell(|l| letter(l));
         }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod courier;
 pub(crate) mod deletions;
 pub(crate) mod exclusive;
 mod failure;
+pub(crate) mod gate;
 pub(crate) mod left;
 pub(crate) mod live_options;
 pub(crate) mod obsolete;
@@ -17,7 +18,6 @@ pub(crate) mod snapshot;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::sync::atomic::Ordering;
 use base::{Error, FileNumber, Result};
@@ -55,9 +55,6 @@ pub(crate) struct Shared {
     pub(crate) wal: Wal,
     pub(crate) deletions: Deletions,
 }
-
-/// How long a thread that waits for another one to mend the log sleeps before it looks again.
-pub(crate) const MENDING: Duration = Duration::from_millis(10);
 
 /// A piece of work, which is done without the state lock.
 pub(crate) type Work = Box<dyn FnOnce(&Arc<Shared>) -> Result<()>>;

@@ -8,6 +8,7 @@
 use base::Result;
 use base::sync::MutexGuard;
 
+use crate::catalog::Catalog;
 use crate::shared::Shared;
 use files::{self, FileKind};
 use options::{ColumnFamilyOptions, DbOptions, codec};
@@ -48,7 +49,7 @@ pub(crate) fn write_if_stale(db: &Shared) {
 
 fn write(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
     let number = db.catalog.numbers.take();
-    let text = options_text(db, &db.live_options.get());
+    let text = options_text(&db.catalog, &db.live_options.get());
     let path = files::options_path(&db.dir, number);
     let temp = path.with_extension("dbtmp");
     let fs = &*db.env().fs;
@@ -81,8 +82,8 @@ fn remove_old(db: &Shared) -> Result<()> {
 }
 
 /// The text of the OPTIONS file, with these options of the whole database.
-pub(crate) fn options_text(db: &Shared, db_options: &DbOptions) -> String {
-    let families = db.catalog.families.load();
+pub(crate) fn options_text(catalog: &Catalog, db_options: &DbOptions) -> String {
+    let families = catalog.families.load();
     // With the arena block size that is in force: RocksDB's tools take the value as it stands, and 7.8.3
     // aborts if a block is larger than a write buffer.
     let in_force: Vec<_> = families

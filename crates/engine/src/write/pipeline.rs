@@ -8,6 +8,7 @@ use base::{Error, Result};
 
 use super::admit::{admit, check_patience, give_way};
 use super::apply::{self, Inserter, NewWrites};
+use super::rotate::note_full_memtables;
 use super::submit::{self, Flying};
 use crate::batch::WriteBatch;
 use crate::catalog::family::FamilySet;
@@ -54,9 +55,9 @@ pub(crate) fn write_planned(
         plan = plan.log_only();
     }
     if options.low_pri {
-        give_way(db, &plan, batch.data().len())?;
+        give_way(&db.catalog, &db.info, &plan, batch.data().len())?;
     }
-    check_patience(db, &plan)?;
+    check_patience(&db.writes, db.env(), &plan)?;
     let began = db.info.timer();
     db.info
         .record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
@@ -109,7 +110,8 @@ impl CommitEnv for Shared {
     }
 
     fn wait_for_slot(&self) -> Result<()> {
-        submit::wait_for_slot(self)
+        let interval = self.options.db.wal_min_sync_interval;
+        self.wal.wait_for_slot(interval)
     }
 
     #[inline]
@@ -143,13 +145,15 @@ impl CommitEnv for Shared {
 
     fn insert(&self, batch: &WriteBatch) -> Result<()> {
         let families = &self.catalog.families.load();
-        apply::insert(batch, &NewWrites { families, db: self })
+        let writes = &self.writes;
+        apply::insert(batch, &NewWrites { families, writes })
     }
 
     #[inline]
     fn insert_all(&self, group: &Group, few: bool) -> Result<()> {
         let families = &self.catalog.families.load();
-        let target = NewWrites { families, db: self };
+        let writes = &self.writes;
+        let target = NewWrites { families, writes };
         let mut inserter = Inserter::new(&target, few);
         inserter.add(&group.lead.batch)?;
         for follower in &group.followers {
@@ -161,7 +165,7 @@ impl CommitEnv for Shared {
 
     #[inline]
     fn inserted(&self) {
-        self.note_full_memtables(&self.catalog.families.load());
+        note_full_memtables(self, &self.catalog.families.load());
     }
 
     fn fail(&self, what: &str, error: &Error) {

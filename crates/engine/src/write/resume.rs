@@ -11,9 +11,11 @@ use base::stats::Ticker;
 use base::sync::thread_local;
 use base::{Error, ErrorKind, FileNumber, Result};
 
+use super::rotate::{install_memtables, note_new_log};
 use crate::background::Background;
 use crate::catalog::family::Family;
-use crate::shared::{MENDING, Shared};
+use crate::shared::Shared;
+use crate::wal::MENDING;
 use crate::wal::log_files::LogKind;
 use options::hooks::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
 
@@ -31,19 +33,19 @@ thread_local! {
 struct Resumed(Option<u64>);
 
 /// Whether this thread resumes the database: if it waited for a resume, it would wait for itself.
-pub(crate) fn is_mine(db: &Shared) -> bool {
-    RESUMED.with(Cell::get) == Some(db.instance)
+pub(crate) fn is_mine(instance: u64) -> bool {
+    RESUMED.with(Cell::get) == Some(instance)
 }
 
 impl Resumed {
-    fn begin(db: &Shared) -> Result<Self> {
-        if is_mine(db) {
+    fn begin(instance: u64) -> Result<Self> {
+        if is_mine(instance) {
             return Err(Error::new(
                 ErrorKind::Busy,
                 "resume was called by a listener that is told of a resume: call it later, or on another thread",
             ));
         }
-        Ok(Self(RESUMED.with(|r| r.replace(Some(db.instance)))))
+        Ok(Self(RESUMED.with(|r| r.replace(Some(instance)))))
     }
 }
 
@@ -55,7 +57,7 @@ impl Drop for Resumed {
 
 /// See [`Db::resume`](crate::Db::resume).
 pub(crate) fn resume(db: &Shared) -> Result<()> {
-    let _resumed = Resumed::begin(db)?;
+    let _resumed = Resumed::begin(db.instance)?;
     if db.read_only || db.background.is_closing() {
         return db.check_writable();
     }
@@ -235,11 +237,11 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
         guard = db.wal.lock();
     };
     drop(guard);
-    db.note_new_log(old, number);
+    note_new_log(&db.background, &db.wal, old, number);
     for family in &families {
         family.set_flush_reason(FlushReason::ErrorRecovery);
     }
-    db.install_memtables(&families, number);
+    install_memtables(db, &families, number);
     // The failure is not cleared earlier: a flush of a memtable that was immutable already would make its
     // writes durable, and the logs may lack earlier writes to other families. Both are cleared under one
     // lock, because a failure sets both under it.
