@@ -292,7 +292,7 @@ impl<'a> Job<'a> {
         let files = arg
             .external_files
             .iter()
-            .map(|path| Incoming::look(db, family, path, &arg.options))
+            .map(|path| Incoming::look(db.env(), family, path, &arg.options))
             .collect::<Result<Vec<_>>>()?;
         let mut sorted: Vec<&Incoming> = files.iter().collect();
         sorted.sort_by(|a, b| cmp.compare(a.smallest(cmp), b.smallest(cmp)));
@@ -429,7 +429,7 @@ impl<'a> Job<'a> {
         };
         for (file, at) in self.files.iter_mut().zip(assigned) {
             let seqno = if at.nth == 0 { 0 } else { last + at.nth };
-            file.assign(db, seqno, self.options.write_global_seqno)?;
+            file.assign(db.env(), seqno, self.options.write_global_seqno)?;
             let epoch = if self.options.ingest_behind {
                 EPOCH_BEHIND
             } else {

@@ -31,3 +31,24 @@ impl<D> Left<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn the_first_thread_that_ends_does_it_and_no_other() {
+        let left = Left::<AtomicU32>::default();
+        let done = AtomicU32::new(0);
+        left.finish(&done);
+        let rest = |done: &AtomicU32| {
+            done.fetch_add(1, Ordering::Relaxed);
+        };
+        left.leave(Box::new(rest));
+        assert_eq!(done.load(Ordering::Relaxed), 0);
+        left.finish(&done);
+        left.finish(&done);
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+    }
+}

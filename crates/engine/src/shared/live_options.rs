@@ -81,3 +81,21 @@ impl LiveOptions {
         self.clock.monotonic_nanos() + AGAIN.as_nanos() as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::clock::SystemClock;
+
+    #[test]
+    fn a_file_is_stale_from_a_failure_to_the_next_success() {
+        let live = LiveOptions::new(&DbOptions::default(), &SystemClock::shared());
+        assert!(!live.is_stale() && live.due_in().is_none());
+        assert!(live.tried(false), "stale from now on");
+        assert!(!live.tried(false), "it was stale already");
+        assert!(live.is_stale() && live.due_in().is_some_and(|left| left <= AGAIN));
+        assert!(!live.tried(true) && !live.is_stale());
+        live.put_off();
+        assert!(live.is_stale());
+    }
+}
