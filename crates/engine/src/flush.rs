@@ -38,6 +38,7 @@ use crate::shared::{Shared, Work};
 use crate::write::admit;
 use manifest::Version;
 use manifest::edit::{NewFile, VersionEdit};
+use manifest::version::Janitor;
 use merging::MergingIter;
 use options::InfoLogLevel;
 use options::hooks::filter::{FilterContext, TableCreationReason};
@@ -139,7 +140,8 @@ impl Drop for Registered<'_> {
 /// for a resume, even if that has ended since.
 fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
     let mut made = Made {
-        db,
+        dir: &db.dir,
+        janitor: &db.catalog.tables.janitor,
         written: Vec::with_capacity(jobs.len()),
     };
     for job in jobs {
@@ -158,14 +160,16 @@ fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
 
 /// Tables that no Change contains yet. If the flush fails, they are deleted.
 struct Made<'a> {
-    db: &'a Shared,
+    /// The directory of the database.
+    dir: &'a Path,
+    janitor: &'a Janitor,
     written: Vec<Written>,
 }
 
 impl Drop for Made<'_> {
     fn drop(&mut self) {
-        for path in tables(&self.db.dir, &self.written) {
-            self.db.catalog.tables.janitor.add(path);
+        for path in tables(self.dir, &self.written) {
+            self.janitor.add(path);
         }
     }
 }
