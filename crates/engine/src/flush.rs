@@ -14,7 +14,7 @@
 //! table of one family alone would be newer than all that recovery finds of the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::stats::{Activity, HistogramKind, Ticker};
@@ -24,18 +24,21 @@ use keyspan::stripes::{Hidden, Tombstones};
 use memtable::Memtable;
 use table::InternalIterator;
 
+use crate::background::Background;
 use crate::background::state::State;
 use crate::catalog::family::Family;
 use crate::catalog::job_stats::LevelStats;
 use crate::compaction::filter::Filter;
 use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
+use crate::info::Info;
 use crate::info::log::Event;
 use crate::shared::change::Change;
 use crate::shared::{Shared, Work};
 use crate::write::admit;
 use manifest::Version;
 use manifest::edit::{NewFile, VersionEdit};
+use manifest::version::Janitor;
 use merging::MergingIter;
 use options::InfoLogLevel;
 use options::hooks::filter::{FilterContext, TableCreationReason};
@@ -102,7 +105,10 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     state.flushing.extend(&ids);
     Some(Box::new(move |db| {
         let _memory_comes = db.writes.share_buffers().flush_begins();
-        let _registered = Registered { db, ids };
+        let _registered = Registered {
+            background: &db.background,
+            ids,
+        };
         let flushed = catch_unwind(AssertUnwindSafe(|| flush(db, jobs, resuming)))
             .unwrap_or_else(|_| Err(Error::aborted("a flush panicked")));
         // Report the failure while the flush is registered: a thread that resumes the database waits for
@@ -116,15 +122,14 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
 
 /// Registers families as having a flush under way, until this is dropped.
 struct Registered<'a> {
-    db: &'a Shared,
+    background: &'a Background,
     ids: Vec<u32>,
 }
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         let ids = &self.ids;
-        self.db
-            .background
+        self.background
             .state()
             .flushing
             .retain(|id| !ids.contains(id));
@@ -135,7 +140,8 @@ impl Drop for Registered<'_> {
 /// for a resume, even if that has ended since.
 fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
     let mut made = Made {
-        db,
+        dir: &db.dir,
+        janitor: &db.catalog.tables.janitor,
         written: Vec::with_capacity(jobs.len()),
     };
     for job in jobs {
@@ -146,7 +152,7 @@ fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
     db.wal.log_files()?.names().make_newest_durable()?;
     let done = install(db, made, resuming)?;
     for w in &done {
-        finished(db, w);
+        finished(&db.info, w);
     }
     admit::debt_changed(db);
     Ok(())
@@ -154,14 +160,16 @@ fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
 
 /// Tables that no Change contains yet. If the flush fails, they are deleted.
 struct Made<'a> {
-    db: &'a Shared,
+    /// The directory of the database.
+    dir: &'a Path,
+    janitor: &'a Janitor,
     written: Vec<Written>,
 }
 
 impl Drop for Made<'_> {
     fn drop(&mut self) {
-        for path in tables(self.db, &self.written) {
-            self.db.catalog.tables.janitor.add(path);
+        for path in tables(self.dir, &self.written) {
+            self.janitor.add(path);
         }
     }
 }
@@ -183,9 +191,9 @@ fn sync_older_logs(db: &Shared) -> Result<()> {
 }
 
 /// The paths of the tables that were written.
-fn tables<'a>(db: &'a Shared, done: &'a [Written]) -> impl Iterator<Item = PathBuf> + 'a {
+fn tables<'a>(dir: &'a Path, done: &'a [Written]) -> impl Iterator<Item = PathBuf> + 'a {
     let new = done.iter().flat_map(|w| &w.edit.new_files);
-    new.map(|new| files::table_path(&db.dir, new.meta.number))
+    new.map(|new| files::table_path(dir, new.meta.number))
 }
 
 /// Merges a job's memtables into one level 0 table, if any of their content is worth writing.
@@ -208,9 +216,9 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         triggered_writes_slowdown: db.writes.stall.writes_delayed(),
         triggered_writes_stop: db.writes.stall.writes_stopped(),
     };
-    began(db, &job, number);
+    began(&db.info, &job, number);
     let _at_work = db.background.load.flush();
-    db.tell(|l| l.on_flush_begin(&info));
+    db.info.tell(|l| l.on_flush_begin(&info));
     let build = || build_level0(&ctx, &job.memtables, &snapshots, number);
     let new = build().or_else(|e| {
         // A filter that panics must not keep data from its table: the second attempt does not call it.
@@ -218,9 +226,9 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         if e.kind() != ErrorKind::Aborted || !failed {
             return Err(e);
         }
-        db.info_log.error(format_args!("flush begun again: {e}"));
+        db.info.log.error(format_args!("flush begun again: {e}"));
         info.file_number = ctx.numbers.take();
-        started(db, &job, info.file_number);
+        started(&db.info, &job, info.file_number);
         build_level0(&ctx, &job.memtables, &snapshots, info.file_number)
     })?;
     if let Some(new) = &new {
@@ -228,7 +236,8 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         info.smallest_seqno = new.meta.smallest_seqno;
         info.largest_seqno = new.meta.largest_seqno;
     } else {
-        db.info_log
+        db.info
+            .log
             .info(format_args!("flush: nothing left to write"));
     }
     let log_number = job.memtables.last().map(|m| m.next_log_number());
@@ -247,17 +256,17 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
     })
 }
 
-fn began(db: &Shared, job: &Job, table: FileNumber) {
+fn began(info: &Info, job: &Job, table: FileNumber) {
     let (name, id) = (&job.family.name, job.id);
     for memtable in &job.memtables {
-        db.info_log.info(format_args!(
+        info.log.info(format_args!(
             "[{name}] [JOB {id}] Flushing memtable id {} with next log file: {}, marked_for_flush: 0",
             memtable.id(),
             memtable.next_log_number()
         ));
     }
-    started(db, job, table);
-    db.info_log.event(
+    started(info, job, table);
+    info.log.event(
         &Event::new("flush_started")
             .text("cf_name", &job.family.name)
             .number("job", job.id)
@@ -271,36 +280,36 @@ fn began(db: &Shared, job: &Job, table: FileNumber) {
     );
 }
 
-fn started(db: &Shared, job: &Job, table: FileNumber) {
-    db.info_log.info(format_args!(
+fn started(info: &Info, job: &Job, table: FileNumber) {
+    info.log.info(format_args!(
         "[{}] [JOB {}] Level-0 flush table #{table}: started",
         job.family.name, job.id
     ));
 }
 
 /// Reports what a flush did, once its result is part of the database.
-fn finished(db: &Shared, written: &Written) {
+fn finished(info: &Info, written: &Written) {
     let family = &written.job.family;
     let view = family.view.load_full();
     let levels = (0..view.version.num_levels()).map(|l| view.version.level(l).len() as u64);
     let options = family.options();
     let (codec, _) = options.cf.compression_of(0, 1, false);
-    let (name, id, info) = (&family.name, written.job.id, &written.info);
-    db.info_log.info(format_args!(
+    let (name, id, flushed) = (&family.name, written.job.id, &written.info);
+    info.log.info(format_args!(
         "[{name}] [JOB {id}] Level-0 flush table #{}: {} bytes OK",
-        info.file_number, info.file_size
+        flushed.file_number, flushed.file_size
     ));
-    db.info_log.info(format_args!(
+    info.log.info(format_args!(
         "[{name}] [JOB {id}] Flush lasted {} microseconds, and {} cpu microseconds.",
         written.micros, written.cpu_micros
     ));
-    if db.info_log.is_on(InfoLogLevel::Info) {
-        let now = db.info_log.now_seconds();
+    if info.log.is_on(InfoLogLevel::Info) {
+        let now = info.log.now_seconds();
         let summary = level_summary(&view.version, &options.cf, now);
-        db.info_log
+        info.log
             .info(format_args!("[{name}] Level summary: {summary}"));
     }
-    db.info_log.event(
+    info.log.event(
         &Event::new("flush_finished")
             .text("cf_name", &family.name)
             .number("job", written.job.id)
@@ -308,10 +317,10 @@ fn finished(db: &Shared, written: &Written) {
             .numbers("lsm_state", levels)
             .number("immutable_memtables", view.imm.len() as u64),
     );
-    db.tell(|l| l.on_flush_completed(&written.info));
+    info.tell(|l| l.on_flush_completed(flushed));
 }
 
-fn count(db: &Shared, written: &Written, version: &Version) {
+fn count(info: &Info, written: &Written, version: &Version) {
     let job = &written.job;
     let bytes = written.info.file_size;
     let of_table = version.level(0).iter().find(|f| {
@@ -333,16 +342,16 @@ fn count(db: &Shared, written: &Written, version: &Version) {
         records_in: job.sum(|m| m.len() as u64),
         ..LevelStats::default()
     });
-    db.count(Ticker::FlushWriteBytes, bytes);
+    info.count(Ticker::FlushWriteBytes, bytes);
     let payload = job.sum(Memtable::data_bytes);
-    db.count(Ticker::MemtablePayloadBytesAtFlush, payload);
-    db.count(
+    info.count(Ticker::MemtablePayloadBytesAtFlush, payload);
+    info.count(
         Ticker::MemtableGarbageBytesAtFlush,
         payload.saturating_sub(raw),
     );
     let memory = job.sum(|m| m.memory_usage() as u64);
-    db.record(HistogramKind::FlushMemtableMemoryBytes, memory);
-    db.record(HistogramKind::FlushMemtableTotalDataSizeBytes, payload);
+    info.record(HistogramKind::FlushMemtableMemoryBytes, memory);
+    info.record(HistogramKind::FlushMemtableTotalDataSizeBytes, payload);
     let of_reason = match job.reason {
         FlushReason::WriteBufferFull => Some((
             Ticker::FlushReasonWriteBufferFull,
@@ -355,10 +364,10 @@ fn count(db: &Shared, written: &Written, version: &Version) {
         _ => None,
     };
     if let Some((ticker, histogram)) = of_reason {
-        db.count(ticker, 1);
-        db.record(histogram, memory);
+        info.count(ticker, 1);
+        info.record(histogram, memory);
     }
-    if let Some(s) = &db.env().statistics {
+    if let Some(s) = &info.statistics {
         s.record_time(HistogramKind::FlushTime, written.micros);
     }
 }
@@ -426,8 +435,8 @@ fn install(db: &Shared, mut made: Made<'_>, resuming: bool) -> Result<Vec<Writte
     let mut done = std::mem::take(&mut made.written);
     // The MANIFEST does not know dropped families any more.
     let dropped: Vec<_> = done.extract_if(.., |w| w.job.family.is_dropped()).collect();
-    change.discard(tables(db, &dropped));
-    change.makes(tables(db, &done));
+    change.discard(tables(&db.dir, &dropped));
+    change.makes(tables(&db.dir, &done));
     if done.is_empty() {
         return Ok(done);
     }
@@ -443,7 +452,7 @@ fn install(db: &Shared, mut made: Made<'_>, resuming: bool) -> Result<Vec<Writte
     let logged = change.log()?;
     // Count before the Views change, so that a thread that waits for the flush finds it counted.
     for (w, version) in done.iter().zip(logged.versions()) {
-        count(db, w, version);
+        count(&db.info, w, version);
     }
     drop(logged.apply());
     Ok(done)

@@ -15,8 +15,9 @@ use base::sync::thread::JoinHandle;
 use base::{Error, ErrorKind, Result};
 use log::Next;
 
-use crate::background::lacks_space;
 use crate::background::state::State;
+use crate::background::{Background, lacks_space};
+use crate::info::Info;
 use crate::outbox::{self, Job};
 use crate::shared::{Shared, Work, courier, persist};
 use crate::wal::log_files::LogFiles;
@@ -103,7 +104,9 @@ impl Jobs {
         }
         self.spawn("ironstone:wal", db, pending::run)?;
         if !db.env().listeners.is_empty() {
-            self.spawn("ironstone:tell", db, courier::run)?;
+            self.spawn("ironstone:tell", db, |db| {
+                courier::run(&db.background, &db.info);
+            })?;
         }
         if db.wal.directory.archives() {
             self.spawn("ironstone:purge", db, purge_archive)?;
@@ -113,7 +116,7 @@ impl Jobs {
 
     /// Starts the threads that the options ask for and that do not run yet.
     pub(crate) fn follow_options(&mut self, db: &Arc<Shared>) -> Result<()> {
-        let options = db.db_options();
+        let options = db.live_options.get();
         let (flushers, compactors) = limits(&options);
         while self.flushers < flushers {
             let i = self.flushers;
@@ -148,9 +151,9 @@ impl Jobs {
                 name,
                 Box::new(move || {
                     outbox::belong_to(shared.instance);
-                    // `do_the_rest` must run even after a panic: nobody else runs it.
+                    // `finish` must run even after a panic: nobody else runs it.
                     let ran = catch_unwind(AssertUnwindSafe(|| run(&shared)));
-                    shared.do_the_rest();
+                    shared.left.finish(&shared);
                     ran.unwrap_or_else(|p| resume_unwind(p));
                 }),
             )
@@ -177,23 +180,6 @@ impl Jobs {
     }
 }
 
-impl Shared {
-    /// Asserts, once all threads have ended, that none is busy and no flush or compaction is registered.
-    pub(crate) fn check_idle(&self) {
-        // Not on a thread of the database: a callback there may have dropped the last handle.
-        if !base::INVARIANTS || base::sync::thread::panicking() || outbox::belongs_to(self.instance)
-        {
-            return;
-        }
-        let state = self.background.state();
-        assert_eq!(state.busy, 0, "threads have ended that are at work");
-        assert!(
-            state.flushing.is_empty() && state.compacting.is_empty(),
-            "flushes and compactions that nobody ends"
-        );
-    }
-}
-
 /// Keeps the pool of log files filled.
 fn fill_pool(db: &Arc<Shared>) {
     let Ok(files) = db.wal.log_files() else {
@@ -216,18 +202,18 @@ fn fill_pool(db: &Arc<Shared>) {
         }))
         .unwrap_or_else(|_| Err(Error::aborted("the file system panicked")));
         if let Ok(bytes) = filled {
-            db.count(Ticker::WalZeroedBytes, bytes);
+            db.info.count(Ticker::WalZeroedBytes, bytes);
         }
         state = db.background.state();
         if let Err(e) = filled {
             if tidies {
-                db.info_log.warn(format_args!(
+                db.info.log.warn(format_args!(
                     "a file of the log pool that is of no use cannot be removed, which is tried again: {e}"
                 ));
                 continue; // filling does not wait for the removal
             }
-            db.count(Ticker::WalPrecreateFailed, 1);
-            db.info_log.warn(format_args!(
+            db.info.count(Ticker::WalPrecreateFailed, 1);
+            db.info.log.warn(format_args!(
                 "cannot prepare a log file; one is kept in reserve, then logs are buffered: {e}"
             ));
             state = db.background.wait_timeout(state, POOL_RETRY);
@@ -252,31 +238,40 @@ fn give_way(db: &Shared, bytes: u64) -> bool {
 /// Deletes archived logs at regular intervals, so that this also happens when nothing else triggers it.
 fn purge_archive(db: &Arc<Shared>) {
     let period = Duration::from_secs(db.wal.directory.purge_interval_seconds());
-    every(db, || Some(period), || db.purge_archive());
+    every(
+        &db.background,
+        &db.info,
+        || Some(period),
+        || db.purge_archive(),
+    );
 }
 
 /// Writes the statistics of the column families to LOG every `stats_dump_period_sec`.
 fn dump_stats(db: &Arc<Shared>) {
     let period = || {
-        let seconds = u64::from(db.db_options().stats_dump_period_sec);
+        let seconds = u64::from(db.live_options.get().stats_dump_period_sec);
         (seconds > 0).then(|| Duration::from_secs(seconds))
     };
-    every(db, period, || {
+    every(&db.background, &db.info, period, || {
         let text = properties::dump(db);
-        db.info_log
+        db.info
+            .log
             .info(format_args!("------- DUMPING STATS -------\n{text}"));
     });
 }
 
 /// Calls `act` once per `period` until the database closes. The period may change.
-fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
-    let clock = &db.env().clock;
+fn every(
+    background: &Background,
+    info: &Info,
+    period: impl Fn() -> Option<Duration>,
+    act: impl Fn(),
+) {
+    let clock = &info.clock;
     let mut last = clock.monotonic_nanos();
-    let mut state = db.background.state();
+    let mut state = background.state();
     while !state.closing {
-        state = db
-            .background
-            .wait_timeout(state, period().unwrap_or(LOOK_AGAIN));
+        state = background.wait_timeout(state, period().unwrap_or(LOOK_AGAIN));
         let now = clock.monotonic_nanos();
         let Some(period) = period() else {
             last = now;
@@ -286,10 +281,10 @@ fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
             last = now;
             drop(state);
             if catch_unwind(AssertUnwindSafe(&act)).is_err() {
-                db.info_log
+                info.log
                     .warn(format_args!("what is done from time to time panicked"));
             }
-            state = db.background.state();
+            state = background.state();
         }
     }
 }
@@ -317,7 +312,7 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
         if state.failure.is_none()
             && state.paused == 0
             && !db.background.is_canceled()
-            && index < role.limit(&db.db_options())
+            && index < role.limit(&db.live_options.get())
         {
             // The choice calls comparators and partitioners of the application, which may panic.
             let next = catch_unwind(AssertUnwindSafe(|| role.next(db, &mut state)));
@@ -345,14 +340,15 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
         if role == Role::Flush
             && index == 0
             && state.paused == 0
-            && let Some(due) = persist::due_in(db)
+            && let Some(due) = db.live_options.due_in()
         {
             if due.is_zero() {
                 drop(state);
                 // A file system that panics must not end the thread.
                 if catch_unwind(AssertUnwindSafe(|| persist::write_if_stale(db))).is_err() {
-                    persist::put_off(db);
-                    db.info_log
+                    db.live_options.put_off();
+                    db.info
+                        .log
                         .error(format_args!("writing the OPTIONS file panicked"));
                 }
                 state = db.background.state();
@@ -372,18 +368,20 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
     let compacted = role == Role::Compact && result.is_ok();
     match result {
         Err(e) if role.reason() == BackgroundErrorReason::Compaction && lacks_space(&e) => {
-            db.info_log.warn(format_args!(
+            db.info.log.warn(format_args!(
                 "a compaction had no space and is tried again later: {e}"
             ));
             starved = Some(e.clone());
-            db.tell_later(move |l| l.on_background_error(role.reason(), &e));
+            db.info
+                .tell_later(move |l| l.on_background_error(role.reason(), &e));
         }
         Err(e) => db.fail_in(role.reason(), "background job", &e),
         Ok(()) => {}
     }
     // A panic here must not end the thread either: it still counts as busy.
     if catch_unwind(AssertUnwindSafe(|| db.delete_obsolete_files())).is_err() {
-        db.info_log
+        db.info
+            .log
             .error(format_args!("the deletion of obsolete files panicked"));
     }
     let mut state = db.background.state();

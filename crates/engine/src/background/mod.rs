@@ -20,12 +20,15 @@ use base::{Error, ErrorKind, FileNumber, Result};
 use crate::background::load::JobLoad;
 use crate::background::state::State;
 use crate::locks;
+use crate::outbox::{self, Job};
 
 /// Interval at which a call that may be canceled checks whether it was.
 const LOOK_FOR_CANCEL: Duration = Duration::from_millis(20);
 
 /// See the module.
 pub(crate) struct Background {
+    /// The number of the database.
+    instance: u64,
     state: Mutex<State>,
     changed: Condvar,
     closing: AtomicBool,
@@ -38,8 +41,13 @@ pub(crate) struct Background {
 
 impl Background {
     /// Nothing runs; these are the logs on disk.
-    pub(crate) fn new(logs: BTreeMap<FileNumber, u64>, clock: &Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        instance: u64,
+        logs: BTreeMap<FileNumber, u64>,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
         Self {
+            instance,
             state: ranked(locks::STATE, State::new(logs)),
             changed: Condvar::new(),
             closing: AtomicBool::new(false),
@@ -127,6 +135,39 @@ impl Background {
         self.canceled.store(true, Ordering::Release);
         drop(state);
         self.notify();
+    }
+
+    /// What this thread does for the database, if it flushes or compacts.
+    pub(crate) fn job_of_this_thread(&self) -> Option<Job> {
+        outbox::job_for(self.instance)
+    }
+
+    /// Errors: this thread flushes or compacts for the database and runs a listener, and `what` would
+    /// wait for a flush or a compaction. Each may wait for the other: a flush for room that a compaction
+    /// makes, a compaction's listener for a flush, and both for a thread that pauses them.
+    pub(crate) fn check_may_wait(&self, what: &str) -> Result<()> {
+        let does = match self.job_of_this_thread() {
+            None => return Ok(()),
+            Some(Job::Flush) => "flushes",
+            Some(Job::Compact) => "compacts",
+        };
+        let message = format!("{what}: it would wait for this thread, which {does}");
+        Err(Error::busy(message).hint("a listener may leave it to a thread of its own"))
+    }
+
+    /// Asserts, once all threads have ended, that none is busy and no flush or compaction is registered.
+    pub(crate) fn check_idle(&self) {
+        // Not on a thread of the database: a callback there may have dropped the last handle.
+        if !base::INVARIANTS || base::sync::thread::panicking() || outbox::belongs_to(self.instance)
+        {
+            return;
+        }
+        let state = self.state();
+        assert_eq!(state.busy, 0, "threads have ended that are at work");
+        assert!(
+            state.flushing.is_empty() && state.compacting.is_empty(),
+            "flushes and compactions that nobody ends"
+        );
     }
 
     /// The newest log on disk; `None` if another process writes the logs.

@@ -36,7 +36,7 @@ pub(crate) fn create(db: &Shared, dir: &Path, log_size_for_flush: u64) -> Result
         }
         Ok(captured.sequence)
     })?;
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "Checkpoint in {}: sequence {sequence}",
         dir.display()
     ));

@@ -89,7 +89,7 @@ pub(crate) fn export(
     for file in &mut files {
         file.directory = dir.to_path_buf();
     }
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "[{}] exported to {}: {} files",
         family.name,
         dir.display(),

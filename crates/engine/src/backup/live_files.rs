@@ -27,7 +27,7 @@ pub(crate) struct NoDeletions<'a>(&'a Shared);
 
 impl<'a> NoDeletions<'a> {
     pub(crate) fn begin(db: &'a Shared) -> Self {
-        db.disable_file_deletions();
+        db.deletions.disable();
         Self(db)
     }
 }
@@ -35,41 +35,6 @@ impl<'a> NoDeletions<'a> {
 impl Drop for NoDeletions<'_> {
     fn drop(&mut self) {
         self.0.enable_file_deletions();
-    }
-}
-
-impl Shared {
-    /// Keeps obsolete files until the matching [`Shared::enable_file_deletions`]. Waits for deletions that are
-    /// under way.
-    pub(crate) fn disable_file_deletions(&self) {
-        *self
-            .no_deletions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) += 1;
-    }
-
-    /// Whether obsolete files are deleted.
-    pub(crate) fn deletions_enabled(&self) -> bool {
-        let count = self
-            .no_deletions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *count == 0
-    }
-
-    /// Ends one [`Shared::disable_file_deletions`]. Ending the last one deletes the files that are obsolete by
-    /// then.
-    pub(crate) fn enable_file_deletions(&self) {
-        let mut count = self
-            .no_deletions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *count = count.saturating_sub(1);
-        let last = *count == 0;
-        drop(count);
-        if last && !self.read_only && !self.background.is_closing() {
-            self.delete_obsolete_files();
-        }
     }
 }
 
@@ -138,7 +103,7 @@ impl Db {
     /// Meanwhile, no log files are prepared in advance: once the existing ones are used up, synced writes cost
     /// more.
     pub fn disable_file_deletions(&self) {
-        self.shared.disable_file_deletions();
+        self.shared.deletions.disable();
         if let Ok(files) = self.shared.wal.log_files() {
             files.hold_pool();
         }
@@ -319,9 +284,9 @@ fn newest_options_file(db: &Shared) -> Result<Option<(String, FileNumber)>> {
 
 /// The OPTIONS file of a copy, without `wal_dir`: a copy keeps its logs next to its other files.
 fn options_of_a_copy(db: &Shared) -> String {
-    let mut options = DbOptions::clone(&db.db_options());
+    let mut options = DbOptions::clone(&db.live_options.get());
     options.wal_dir.clear();
-    options_text(db, &options)
+    options_text(&db.catalog, &options)
 }
 
 /// The logs from number `first` on; of the active one only the durable part.

@@ -29,7 +29,7 @@ pub(crate) mod split;
 pub(crate) mod touch;
 
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::stats::{Activity, Ticker};
@@ -37,9 +37,10 @@ use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
 use table::{CompressionSettings, CompressionType};
 
-use crate::background::lacks_space;
 use crate::background::state::{ManualCompaction, State, check_not_canceled};
+use crate::background::{Background, lacks_space};
 use crate::catalog::family::Family;
+use crate::info::Info;
 use crate::shared::{Shared, Work};
 use manifest::edit::{CompactCursor, NewFile, VersionEdit};
 use manifest::{TableFile, Version};
@@ -338,7 +339,7 @@ fn launch(
     Box::new(move |db| {
         // Do this first: what follows calls the application's code, which may panic.
         let registered = Registered {
-            db,
+            background: &db.background,
             id,
             files: pick.files().map(|(_, f)| Arc::clone(f)).collect(),
             manual: manual.as_deref(),
@@ -349,10 +350,10 @@ fn launch(
         }
         let result = compact(db, &family, &pick);
         if result.as_ref().is_err_and(is_canceled) {
-            db.count(Ticker::CompactionCancelled, 1);
+            db.info.count(Ticker::CompactionCancelled, 1);
         }
         let told = result.as_ref().err().cloned();
-        let outcome = fail(db, forgive(db, result));
+        let outcome = fail(db, forgive(&db.info, result));
         if let (Some(manual), Some(e)) = (&manual, told) {
             manual.finish(Err(e));
             db.background
@@ -367,7 +368,7 @@ fn launch(
 
 /// Ends the registration of a compaction, however it ends.
 struct Registered<'a> {
-    db: &'a Shared,
+    background: &'a Background,
     id: u64,
     files: Vec<Arc<TableFile>>,
     manual: Option<&'a ManualCompaction>,
@@ -375,7 +376,7 @@ struct Registered<'a> {
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        let mut state = self.db.background.state();
+        let mut state = self.background.state();
         for f in &self.files {
             f.being_compacted.store(false, Ordering::Relaxed);
             f.set_compacted(0.0);
@@ -385,16 +386,16 @@ impl Drop for Registered<'_> {
             manual.running.store(false, Ordering::Relaxed);
         }
         drop(state);
-        self.db.background.notify();
+        self.background.notify();
     }
 }
 
 /// Forgives failures that concern only the caller: of a compaction that was cut short by its caller or by
 /// the closing of the database, or whose filter panicked. The filter is not called again.
-fn forgive(db: &Shared, result: Result<()>) -> Result<()> {
+fn forgive(info: &Info, result: Result<()>) -> Result<()> {
     result.or_else(|e| match e.kind() {
         ErrorKind::Aborted => {
-            db.info_log.error(format_args!("compaction given up: {e}"));
+            info.log.error(format_args!("compaction given up: {e}"));
             Ok(())
         }
         _ if is_canceled(&e) => Ok(()),
@@ -422,14 +423,14 @@ fn is_canceled(e: &Error) -> bool {
 
 /// Runs a compaction and makes its result part of the database.
 fn compact(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<()> {
-    let report = Report::begin(db, family, pick);
+    let report = Report::begin(&db.info, &db.snapshots, family, pick);
     let written = match pick.kind {
         Kind::Merge => run::run(db, family, pick)?,
         Kind::Move => unchanged(pick),
         Kind::Delete => Written::default(),
     };
     let installed = install(db, family, pick, &written.files)?;
-    report.end(db, family, pick, &written, installed);
+    report.end(&db.info, family, pick, &written, installed);
     Ok(())
 }
 
@@ -451,12 +452,12 @@ fn unchanged(pick: &Pick) -> Written {
 
 /// The tables that a compaction has written.
 fn made<'a>(
-    db: &'a Shared,
+    dir: &'a Path,
     pick: &'a Pick,
     new_files: &'a [NewFile],
 ) -> impl Iterator<Item = PathBuf> + 'a {
     let new = new_files.iter().filter(|_| pick.kind == Kind::Merge);
-    new.map(|new| files::table_path(&db.dir, new.meta.number))
+    new.map(|new| files::table_path(dir, new.meta.number))
 }
 
 /// Makes the result part of the database. Returns false if the family was dropped, and the result is discarded.
@@ -476,9 +477,9 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
         ..Default::default()
     };
     let mut change = db.change();
-    change.makes(made(db, pick, new_files));
+    change.makes(made(&db.dir, pick, new_files));
     if family.is_dropped() {
-        db.info_log.info(format_args!(
+        db.info.log.info(format_args!(
             "[{}] dropped: compaction discarded",
             family.name
         ));

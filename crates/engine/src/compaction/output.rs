@@ -58,7 +58,7 @@ impl<'a> OutputContext<'a> {
         job: u64,
         reason: TableCreationReason,
     ) -> Self {
-        let whole = db.db_options();
+        let whole = db.live_options.get();
         let now = db.env().clock.wall_micros() / 1_000_000;
         let limiter = db.env().rate_limiter.as_ref();
         let limiter = limiter.filter(|l| l.mode().writes());
@@ -79,7 +79,7 @@ impl<'a> OutputContext<'a> {
             compression: options.cf.compression_of(0, 1, false),
             options,
             teller: Teller {
-                info_log: &db.info_log,
+                info_log: &db.info.log,
                 listeners: &db.env().listeners,
                 db_dir: db.dir.clone(),
                 cf_name: &family.name,

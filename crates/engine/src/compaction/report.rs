@@ -8,8 +8,9 @@ use super::Pick;
 use super::run::{Written, records};
 use crate::catalog::family::Family;
 use crate::catalog::job_stats::LevelStats;
+use crate::info::Info;
 use crate::info::log::Event;
-use crate::shared::Shared;
+use crate::shared::snapshot::SnapshotList;
 use manifest::edit::NewFile;
 use manifest::{TableFile, Version};
 use options::InfoLogLevel;
@@ -24,16 +25,21 @@ pub(crate) struct Report {
 
 impl Report {
     /// Reports that the compaction begins.
-    pub(crate) fn begin(db: &Shared, family: &Family, pick: &Pick) -> Self {
+    pub(crate) fn begin(
+        info: &Info,
+        snapshots: &SnapshotList,
+        family: &Family,
+        pick: &Pick,
+    ) -> Self {
         let report = Self {
-            start_nanos: db.env().clock.monotonic_nanos(),
+            start_nanos: info.clock.monotonic_nanos(),
         };
         if pick.kind != Kind::Merge {
             return report;
         }
-        begun_lines(db, family, pick);
-        let info = job_info(family, pick, None);
-        db.tell(|l| l.on_compaction_begin(&info));
+        begun_lines(info, family, pick);
+        let told = job_info(family, pick, None);
+        info.tell(|l| l.on_compaction_begin(&told));
         let mut event = Event::new("compaction_started")
             .text("cf_name", &family.name)
             .number("job", pick.id)
@@ -42,9 +48,9 @@ impl Report {
             let numbers = files.iter().map(|f| f.number().0);
             event = event.numbers(&format!("files_L{level}"), numbers);
         }
-        let oldest = db.snapshots.oldest().map(|s| s.0);
+        let oldest = snapshots.oldest().map(|s| s.0);
         let oldest = oldest.map_or(-1, |s| i64::try_from(s).unwrap_or(i64::MAX));
-        db.info_log.event(
+        info.log.event(
             &event
                 .fraction("score", pick.score)
                 .number("input_data_size", pick.input_bytes())
@@ -57,30 +63,30 @@ impl Report {
     /// dropped.
     pub(crate) fn end(
         self,
-        db: &Shared,
+        info: &Info,
         family: &Arc<Family>,
         pick: &Pick,
         written: &Written,
         installed: bool,
     ) {
-        let now = db.env().clock.monotonic_nanos();
+        let now = info.clock.monotonic_nanos();
         let micros = now.saturating_sub(self.start_nanos) / 1000;
         match pick.kind {
             Kind::Merge => {
-                merged(db, family, pick, written, micros);
+                merged(info, family, pick, written, micros);
                 if installed {
-                    finished_lines(db, family, pick, written, micros);
+                    finished_lines(info, family, pick, written, micros);
                 }
-                let info = job_info(family, pick, Some(written));
-                db.tell(|l| l.on_compaction_completed(&info));
+                let told = job_info(family, pick, Some(written));
+                info.tell(|l| l.on_compaction_completed(&told));
             }
             Kind::Move => {
-                moved(db, family, pick);
+                moved(info, family, pick);
                 if installed {
-                    moved_lines(db, family, pick);
+                    moved_lines(info, family, pick);
                 }
             }
-            Kind::Delete => deleted(db, family, pick),
+            Kind::Delete => deleted(info, family, pick),
         }
     }
 }
@@ -101,7 +107,7 @@ fn job_info(family: &Family, pick: &Pick, written: Option<&Written>) -> Compacti
     }
 }
 
-fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: u64) {
+fn merged(info: &Info, family: &Family, pick: &Pick, written: &Written, micros: u64) {
     let version = Arc::clone(&family.view.load().version);
     let cpu_micros = written.cpu_nanos / 1000;
     let bytes: u64 = written.files.iter().map(|f| f.meta.file_size).sum();
@@ -127,17 +133,17 @@ fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: 
             records_dropped: records_in.saturating_sub(written.records),
         },
     );
-    count(db, pick.reason, read, bytes);
+    count(info, pick.reason, read, bytes);
     let inputs = pick.files().count() as u64;
-    db.record(HistogramKind::NumFilesInSingleCompaction, inputs);
+    info.record(HistogramKind::NumFilesInSingleCompaction, inputs);
     let parts = written.subcompactions as u64;
-    db.record(HistogramKind::NumSubcompactionsScheduled, parts);
-    if let Some(s) = &db.env().statistics {
+    info.record(HistogramKind::NumSubcompactionsScheduled, parts);
+    if let Some(s) = &info.statistics {
         s.record_time(HistogramKind::CompactionTime, micros);
         s.record_time(HistogramKind::CompactionCpuTime, cpu_micros);
         s.add(Ticker::CompactionCpuTotalTime, cpu_micros);
     }
-    finished_event(db, family, pick, written, (micros, cpu_micros));
+    finished_event(info, family, pick, written, (micros, cpu_micros));
 }
 
 /// The inputs by number of files and level, and where they go: `4@0 + 2@1 files to L1`.
@@ -150,7 +156,7 @@ fn route(pick: &Pick) -> String {
 }
 
 /// What people read in LOG when a merge begins, in RocksDB's words.
-fn begun_lines(db: &Shared, family: &Family, pick: &Pick) {
+fn begun_lines(info: &Info, family: &Family, pick: &Pick) {
     let name = &family.name;
     // RocksDB has no score for a compaction that was asked for.
     let score = if pick.reason == MANUAL {
@@ -158,12 +164,12 @@ fn begun_lines(db: &Shared, family: &Family, pick: &Pick) {
     } else {
         pick.score
     };
-    db.info_log.info(format_args!(
+    info.log.info(format_args!(
         "[{name}] [JOB {}] Compacting {}, score {score:.2}",
         pick.id,
         route(pick)
     ));
-    if !db.info_log.is_on(InfoLogLevel::Info) {
+    if !info.log.is_on(InfoLogLevel::Info) {
         return;
     }
     let mut inputs = String::new();
@@ -179,7 +185,7 @@ fn begun_lines(db: &Shared, family: &Family, pick: &Pick) {
         }
         inputs += "]";
     }
-    db.info_log.info(format_args!(
+    info.log.info(format_args!(
         "[{name}]: Compaction start summary: Base version {} Base level {}, inputs: {inputs}",
         family.view.versions(),
         pick.start_level(),
@@ -200,14 +206,14 @@ fn human(bytes: u64) -> String {
 }
 
 /// What people read in LOG when the result of a merge is part of the database, in RocksDB's words.
-fn finished_lines(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: u64) {
-    if !db.info_log.is_on(InfoLogLevel::Info) {
+fn finished_lines(info: &Info, family: &Family, pick: &Pick, written: &Written, micros: u64) {
+    if !info.log.is_on(InfoLogLevel::Info) {
         return;
     }
     let (name, id) = (&family.name, pick.id);
     let version = Arc::clone(&family.view.load().version);
     for (_, f) in version.files().filter(|(_, f)| is_new(written, f)) {
-        db.info_log.info(format_args!(
+        info.log.info(format_args!(
             "[{name}] [JOB {id}] Generated table #{}: {} keys, {} bytes, temperature: kUnknown",
             f.number(),
             f.properties.num_entries,
@@ -215,7 +221,7 @@ fn finished_lines(db: &Shared, family: &Family, pick: &Pick, written: &Written, 
         ));
     }
     let out: u64 = written.files.iter().map(|f| f.meta.file_size).sum();
-    db.info_log.info(format_args!(
+    info.log.info(format_args!(
         "[{name}] [JOB {id}] Compacted {} => {out} bytes",
         route(pick)
     ));
@@ -226,8 +232,8 @@ fn finished_lines(db: &Shared, family: &Family, pick: &Pick, written: &Written, 
     let read = bytes_in + bytes_at_output;
     let records = records(pick);
     let (codec, _) = pick.compression();
-    let summary = level_summary(&version, &pick.options.cf, db.info_log.now_seconds());
-    db.info_log.info(format_args!(
+    let summary = level_summary(&version, &pick.options.cf, info.log.now_seconds());
+    info.log.info(format_args!(
         "[{name}] compacted to: {summary}, MB/sec: {:.1} rd, {:.1} wr, level {}, \
          files in({files_in}, {files_at_output}) filtered(0, 0) out({} +0 blob) \
          MB in({:.1}, {:.1} +0.0 blob) filtered(0.0, 0.0) out({:.1} +0.0 blob), \
@@ -275,7 +281,7 @@ fn uncompressed(version: &Version, written: &Written) -> u64 {
 }
 
 fn finished_event(
-    db: &Shared,
+    info: &Info,
     family: &Family,
     pick: &Pick,
     written: &Written,
@@ -284,7 +290,7 @@ fn finished_event(
     let bytes: u64 = written.files.iter().map(|f| f.meta.file_size).sum();
     let (codec, _) = pick.compression();
     let version = Arc::clone(&family.view.load().version);
-    db.info_log.event(
+    info.log.event(
         &Event::new("compaction_finished")
             .text("cf_name", &family.name)
             .number("job", pick.id)
@@ -303,7 +309,7 @@ fn finished_event(
     );
 }
 
-fn moved(db: &Shared, family: &Family, pick: &Pick) {
+fn moved(info: &Info, family: &Family, pick: &Pick) {
     let bytes = pick.input_bytes();
     let files = pick.files().count() as u64;
     family.compactions.add(
@@ -313,7 +319,7 @@ fn moved(db: &Shared, family: &Family, pick: &Pick) {
             ..LevelStats::default()
         },
     );
-    db.info_log.event(
+    info.log.event(
         &Event::new("trivial_move")
             .text("cf_name", &family.name)
             .number("job", pick.id)
@@ -325,37 +331,37 @@ fn moved(db: &Shared, family: &Family, pick: &Pick) {
 }
 
 /// What people read in LOG of files that go to another level as they are, in RocksDB's words.
-fn moved_lines(db: &Shared, family: &Family, pick: &Pick) {
-    if !db.info_log.is_on(InfoLogLevel::Info) {
+fn moved_lines(info: &Info, family: &Family, pick: &Pick) {
+    if !info.log.is_on(InfoLogLevel::Info) {
         return;
     }
     let (files, bytes) = (pick.files().count(), pick.input_bytes());
     let version = Arc::clone(&family.view.load().version);
-    let summary = level_summary(&version, &pick.options.cf, db.info_log.now_seconds());
+    let summary = level_summary(&version, &pick.options.cf, info.log.now_seconds());
     let (name, level) = (&family.name, pick.output_level);
-    db.info_log.info(format_args!(
+    info.log.info(format_args!(
         "[{name}] Moving {files} files to level-{level}"
     ));
     for (_, f) in pick.files() {
-        db.info_log.info(format_args!(
+        info.log.info(format_args!(
             "[{name}] Moved #{} to level-{level} {} bytes",
             f.number(),
             f.meta.file_size
         ));
     }
-    db.info_log.info(format_args!(
+    info.log.info(format_args!(
         "[{name}] Moved #{files} files to level-{level} {bytes} bytes OK: {summary}"
     ));
 }
 
-fn deleted(db: &Shared, family: &Family, pick: &Pick) {
+fn deleted(info: &Info, family: &Family, pick: &Pick) {
     let ticker = match pick.reason {
         "FIFOTtl" => Ticker::FifoTtlCompactions,
         _ => Ticker::FifoMaxSizeCompactions,
     };
-    db.count(ticker, 1);
+    info.count(ticker, 1);
     for (_, f) in pick.files() {
-        db.info_log.info(format_args!(
+        info.log.info(format_args!(
             "[{}] [JOB {}] {}: table file {} of {} bytes is deleted",
             family.name,
             pick.id,
@@ -366,9 +372,9 @@ fn deleted(db: &Shared, family: &Family, pick: &Pick) {
     }
 }
 
-fn count(db: &Shared, reason: &str, read: u64, written: u64) {
-    db.count(Ticker::CompactReadBytes, read);
-    db.count(Ticker::CompactWriteBytes, written);
+fn count(info: &Info, reason: &str, read: u64, written: u64) {
+    info.count(Ticker::CompactReadBytes, read);
+    info.count(Ticker::CompactWriteBytes, written);
     let own = match reason {
         "FilesMarkedForCompaction" => (
             Ticker::CompactReadBytesMarked,
@@ -381,8 +387,8 @@ fn count(db: &Shared, reason: &str, read: u64, written: u64) {
         "Ttl" => (Ticker::CompactReadBytesTtl, Ticker::CompactWriteBytesTtl),
         _ => return,
     };
-    db.count(own.0, read);
-    db.count(own.1, written);
+    info.count(own.0, read);
+    info.count(own.1, written);
 }
 
 /// The number of files on each level.

@@ -171,7 +171,7 @@ impl Job<'_> {
 
     fn parts(&self) -> Vec<Part> {
         let set = match self.pick.max_subcompactions {
-            0 => self.db.db_options().max_subcompactions,
+            0 => self.db.live_options.get().max_subcompactions,
             n => n,
         };
         // Level 0 in level style may get only one file: its files are sorted by age.
@@ -209,14 +209,14 @@ impl Job<'_> {
             compaction_reason: self.pick.reason,
         });
         if let Some(info) = &info {
-            self.db.tell(|l| l.on_subcompaction_begin(info));
+            self.db.info.tell(|l| l.on_subcompaction_begin(info));
         }
         let at_work = self.db.background.load.compaction();
         let mut written = self.part(part)?;
         drop(at_work);
         written.cpu_nanos = clock.thread_cpu_nanos().saturating_sub(cpu);
         if let Some(info) = &info {
-            self.db.tell(|l| l.on_subcompaction_completed(info));
+            self.db.info.tell(|l| l.on_subcompaction_completed(info));
         }
         Ok(written)
     }
@@ -276,6 +276,7 @@ impl Job<'_> {
         if let Some(t) = tombstones {
             output.add_tombstones(t.between(from.as_deref(), part.to.as_deref()))?;
             self.db
+                .info
                 .count(Ticker::CompactionKeyDropRangeDel, merge.num_hidden());
         }
         done.extend(output.finish()?);

@@ -21,6 +21,7 @@ use base::{Error, ErrorKind, Result};
 use io::FileLock;
 
 use crate::db::maintenance;
+use crate::info::log::InfoLog;
 use crate::jobs::Jobs;
 use crate::locks;
 use crate::shared::Shared;
@@ -56,7 +57,7 @@ impl Running {
         let (to_close, of) = (Arc::clone(&running), Arc::clone(shared));
         let close = move || {
             if let Some(mut running) = take(&to_close) {
-                report(&of, running.close(&of));
+                report(&of.info.log, running.close(&of));
             }
         };
         let threads = &shared.env().threads;
@@ -64,22 +65,24 @@ impl Running {
             return;
         }
         if let Some(mut running) = take(&running) {
-            report(shared, before(shared));
-            shared.leave(Box::new(move |shared| running.end(shared)));
+            report(&shared.info.log, before(shared));
+            shared
+                .left
+                .leave(Box::new(move |shared| running.end(shared)));
         }
     }
 
     /// Joins the threads and does the rest.
     fn end(&mut self, shared: &Shared) {
         self.jobs.join();
-        shared.check_idle();
+        shared.background.check_idle();
         shared.catalog.tables.compressors.end();
         let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
         shared.wal.durable.fail(&closed);
         // A panic of the file system must not keep the remaining letters from the listeners.
         let delete = AssertUnwindSafe(|| shared.delete_obsolete_files());
         if !shared.read_only && catch_unwind(delete).is_err() {
-            shared.info_log.error(format_args!(
+            shared.info.log.error(format_args!(
                 "closing: the deletion of obsolete files panicked"
             ));
         }
@@ -97,9 +100,9 @@ fn before(shared: &Shared) -> Result<()> {
 }
 
 /// Reports a failed close in LOG: no caller gets the error.
-pub(crate) fn report(shared: &Shared, result: Result<()>) {
+pub(crate) fn report(log: &InfoLog, result: Result<()>) {
     if let Err(e) = result {
-        shared.info_log.error(format_args!("closing: {e}"));
+        log.error(format_args!("closing: {e}"));
     }
 }
 

@@ -34,7 +34,13 @@ impl Cf<'_> {
         let sequence = read_sequence(self.shared, &options)?;
         let tables = options.for_tables();
         let lookup = get::Lookup::new(self.family, &tables, key.as_ref());
-        get::get_entity(self.shared, lookup.with(self.shared, &options), sequence)
+        let db = self.shared;
+        get::get_entity(
+            &db.info,
+            &db.writes,
+            lookup.with(&db.writes, &options),
+            sequence,
+        )
     }
 }
 

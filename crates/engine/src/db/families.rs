@@ -82,9 +82,9 @@ pub(crate) fn created(
     replaced: &[String],
 ) {
     let others = db.catalog.families.load().iter().count() - 1;
-    dump::family(&db.info_log, others, &family.name, options);
-    dump::replaced(&db.info_log, &family.name, replaced, options);
-    db.info_log.info(format_args!(
+    dump::family(&db.info.log, others, &family.name, options);
+    dump::replaced(&db.info.log, &family.name, replaced, options);
+    db.info.log.info(format_args!(
         "Created column family [{}] (ID {})",
         family.name, family.id
     ));
@@ -111,7 +111,7 @@ pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
         change.log_and_apply()
     })?;
     admit::debt_changed(db);
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "Dropped column family [{}] (ID {})",
         family.name, family.id
     ));

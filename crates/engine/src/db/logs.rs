@@ -10,7 +10,7 @@ impl Db {
     /// The logs that contain at least one batch, archived ones first, in the order in which they were written. A
     /// log that is damaged at its start counts as empty. Errors: a directory or a log cannot be read.
     pub fn get_sorted_wal_files(&self) -> Result<Vec<WalFile>> {
-        updates::sorted(&self.shared)
+        updates::sorted(&self.shared.wal)
     }
 
     /// The log that currently receives writes; its `start_sequence` is 0. Errors: the database is open read-only.

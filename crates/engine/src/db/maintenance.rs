@@ -3,18 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::clock::Clock;
 use base::sync::PoisonError;
 use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, FileNumber, Result};
 use log::LogEnd;
 use memtable::Memtable;
 
+use crate::background::Background;
 use crate::background::state::{ManualCompaction, check_not_canceled};
+use crate::catalog::Catalog;
 use crate::catalog::family::Family;
+use crate::commit::Writes;
 use crate::compaction::{self, touch};
 use crate::outbox;
-use crate::shared::{Shared, persist, resume};
-use crate::write::{admit, submit};
+use crate::shared::gate::patience;
+use crate::shared::{Shared, persist};
+use crate::wal::Wal;
+use crate::write::{admit, resume, rotate, submit};
 use options::hooks::listener::FlushReason;
 use options::{BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions};
 use picking::manual::Request;
@@ -34,13 +40,13 @@ pub(crate) fn flush_because(
 ) -> Result<()> {
     db.check_writable()?;
     if options.wait {
-        db.check_may_wait("flush")?;
+        db.background.check_may_wait("flush")?;
     }
     let due: Vec<_> = families.iter().filter_map(Active::of).collect();
     // A thread that flushes or compacts would wait for itself.
     if !options.allow_write_stall && outbox::job_for(db.instance).is_none() {
         for active in &due {
-            admit::wait_for_room(db, active.family, canceled)?;
+            admit::wait_for_room(&db.background, &db.info, active.family, canceled)?;
         }
     }
     // A memtable that another thread has made immutable meanwhile is being flushed. Its successor stays
@@ -54,7 +60,7 @@ pub(crate) fn flush_because(
         begin_flush_of(db, families, reason, &rotated)
     })?;
     if options.wait {
-        begun.wait(db, canceled)
+        begun.wait(&db.background, canceled)
     } else {
         Ok(())
     }
@@ -107,7 +113,7 @@ fn begin_flush_of(
         family.set_flush_reason(reason);
     }
     if !rotated.is_empty() {
-        db.rotate(rotated)?;
+        rotate::rotate(db, rotated)?;
     }
     for family in families {
         family.want_flush();
@@ -133,34 +139,40 @@ impl BegunFlush {
     }
 
     /// Waits until all of it is in tables, or until it is canceled.
-    pub(crate) fn wait(&self, db: &Shared, canceled: Option<&Arc<AtomicBool>>) -> Result<()> {
-        let mut state = db.background.state();
+    pub(crate) fn wait(
+        &self,
+        background: &Background,
+        canceled: Option<&Arc<AtomicBool>>,
+    ) -> Result<()> {
+        let mut state = background.state();
         while !self.is_done() {
             state.check_writable()?;
-            db.background.check()?;
+            background.check()?;
             check_not_canceled(canceled)?;
-            state = db.background.wait_or_cancel(state, canceled);
+            state = background.wait_or_cancel(state, canceled);
         }
         Ok(())
     }
 
     /// [`BegunFlush::wait`] for at most `at_most`. While background work is paused, waits only for
     /// flushes that run already. Returns whether all of it is in tables.
-    pub(crate) fn wait_unless_paused(&self, db: &Shared, at_most: Duration) -> Result<bool> {
-        let clock = &db.env().clock;
+    pub(crate) fn wait_unless_paused(
+        &self,
+        background: &Background,
+        clock: &dyn Clock,
+        at_most: Duration,
+    ) -> Result<bool> {
         let until = clock.monotonic_nanos() + at_most.as_nanos() as u64;
-        let mut state = db.background.state();
+        let mut state = background.state();
         while !self.is_done() {
             state.check_writable()?;
-            db.background.check()?;
+            background.check()?;
             let left = until.saturating_sub(clock.monotonic_nanos());
             let under_way = self.0.iter().any(|(f, _)| state.flushing.contains(&f.id));
             if left == 0 || (state.paused > 0 && !under_way) {
                 return Ok(false);
             }
-            state = db
-                .background
-                .wait_timeout(state, Duration::from_nanos(left));
+            state = background.wait_timeout(state, Duration::from_nanos(left));
         }
         Ok(true)
     }
@@ -201,12 +213,12 @@ pub(crate) fn compact_range(
     manual.exclusive = options.exclusive_manual_compaction;
     manual.max_subcompactions = options.max_subcompactions;
     manual.canceled.clone_from(&options.canceled);
-    wait_for_manual(db, manual)
+    wait_for_manual(&db.background, manual)
 }
 
 /// Compacts these table files, with those that must go along, and waits for it.
 pub(crate) fn compact_files(
-    db: &Shared,
+    background: &Background,
     family: &Arc<Family>,
     files: &[u64],
     output_level: usize,
@@ -220,15 +232,15 @@ pub(crate) fn compact_files(
     let mut manual = ManualCompaction::new(family.id, request);
     manual.max_subcompactions = options.max_subcompactions;
     manual.canceled.clone_from(&options.canceled);
-    wait_for_manual(db, manual)
+    wait_for_manual(background, manual)
 }
 
-fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
-    db.check_may_wait("a compaction by call")?;
+fn wait_for_manual(background: &Background, manual: ManualCompaction) -> Result<()> {
+    background.check_may_wait("a compaction by call")?;
     let manual = Arc::new(manual);
-    let mut state = db.background.state();
+    let mut state = background.state();
     state.manual.push(Arc::clone(&manual));
-    db.background.notify();
+    background.notify();
     loop {
         if let Some(result) = manual.take_result() {
             return result;
@@ -236,16 +248,14 @@ fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
         let running = manual.running.load(Ordering::Relaxed);
         let given_up = state
             .check_writable()
-            .and_then(|()| db.background.check())
+            .and_then(|()| background.check())
             .and_then(|()| check_not_canceled(manual.canceled.as_ref()));
         // A compaction that runs ends by itself, and then has a result.
         if let (Err(e), false) = (given_up, running) {
             state.manual.retain(|m| !Arc::ptr_eq(m, &manual));
             return Err(e);
         }
-        state = db
-            .background
-            .wait_or_cancel(state, manual.canceled.as_ref());
+        state = background.wait_or_cancel(state, manual.canceled.as_ref());
     }
 }
 
@@ -269,26 +279,26 @@ pub(crate) fn suggest_compact_range(
 }
 
 /// Lets no flush and no compaction begin, and waits for those that run.
-pub(crate) fn pause_background_work(db: &Shared) -> Result<()> {
-    db.check_may_wait("pause_background_work")?;
-    let mut state = db.background.state();
+pub(crate) fn pause_background_work(background: &Background) -> Result<()> {
+    background.check_may_wait("pause_background_work")?;
+    let mut state = background.state();
     state.check_writable()?;
     // A thread that resumes waits for flushes while nobody can write.
     while state.resuming {
-        state = db.background.wait(state);
+        state = background.wait(state);
         state.check_writable()?;
     }
     state.paused += 1;
-    db.background.notify(); // an ingestion may be waiting for a flush
+    background.notify(); // an ingestion may be waiting for a flush
     while state.busy > 0 {
-        state = db.background.wait(state);
+        state = background.wait(state);
     }
     Ok(())
 }
 
 /// Takes one pause back.
-pub(crate) fn continue_background_work(db: &Shared) -> Result<()> {
-    let mut state = db.background.state();
+pub(crate) fn continue_background_work(background: &Background) -> Result<()> {
+    let mut state = background.state();
     if state.paused == 0 {
         return Err(Error::invalid_argument(
             "continue_background_work: background work is not paused",
@@ -296,7 +306,7 @@ pub(crate) fn continue_background_work(db: &Shared) -> Result<()> {
     }
     state.paused -= 1;
     drop(state);
-    db.background.notify();
+    background.notify();
     Ok(())
 }
 
@@ -307,10 +317,10 @@ const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 /// itself.
 fn flush_unlogged(db: &Shared) -> Result<()> {
     db.check_writable()?;
-    db.check_may_wait("cancel_all_background_work")?;
+    db.background.check_may_wait("cancel_all_background_work")?;
     let all: Vec<_> = db.catalog.families.load().iter().cloned().collect();
     let begun = db.alone(|| begin_flush(db, &all, FlushReason::ManualFlush))?;
-    if begun.wait_unless_paused(db, NO_LIMIT)? {
+    if begun.wait_unless_paused(&db.background, &*db.info.clock, NO_LIMIT)? {
         return Ok(());
     }
     Err(Error::aborted(
@@ -320,9 +330,10 @@ fn flush_unlogged(db: &Shared) -> Result<()> {
 
 /// Ends background work for good; with `wait`, returns when none runs any more.
 pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
-    let unlogged = db.writes.has_unlogged() && !db.db_options().avoid_flush_during_shutdown;
+    let unlogged = db.writes.has_unlogged() && !db.live_options.get().avoid_flush_during_shutdown;
     if unlogged && let Err(e) = flush_unlogged(db) {
-        db.info_log
+        db.info
+            .log
             .warn(format_args!("before background work ends: {e}"));
     }
     db.background.cancel();
@@ -336,7 +347,7 @@ pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
 /// Waits until no flush and no compaction is running or due, and the files that they made obsolete are
 /// deleted.
 pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
-    db.check_may_wait("wait_for_compact")?;
+    db.background.check_may_wait("wait_for_compact")?;
     let mut state = db.background.state();
     // What failed before this call may have space by now: it is tried again first.
     let before = state.starvations;
@@ -388,7 +399,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     let mut state = db.background.state();
     state.paused = 0;
     // The running resume decides whether there is a failure to report.
-    let waits = outbox::job_for(db.instance).is_none() && !resume::is_mine(db);
+    let waits = outbox::job_for(db.instance).is_none() && !resume::is_mine(db.instance);
     while state.resuming && waits {
         state = db.background.wait(state);
     }
@@ -407,10 +418,10 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
             !view.mem.is_empty() || !view.imm.is_empty()
         };
         let lost = db.writes.has_unlogged() && db.catalog.families.load().iter().any(in_memory);
-        let rest = submit::hand_over_the_rest(db, e.clone());
+        let rest = db.wal.hand_over_the_rest(e.clone());
         return if lost { Err(e) } else { rest };
     }
-    let result = if db.writes.has_unlogged() && !db.db_options().avoid_flush_during_shutdown {
+    let result = if db.writes.has_unlogged() && !db.live_options.get().avoid_flush_during_shutdown {
         let all: Vec<_> = db.catalog.families.load().iter().cloned().collect();
         flush_because(
             db,
@@ -422,7 +433,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
         Ok(())
     };
     let wanted = *db.wal.lock_wanted() > db.wal.durable.get();
-    let log = needed_end(db).and_then(|end| {
+    let log = needed_end(&db.catalog, &db.wal).and_then(|end| {
         if wanted || end.is_some() {
             submit::sync_unasked(db)?;
         } else {
@@ -433,7 +444,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     // A failure in the meantime is treated like one from before.
     let log = log.or_else(|e| {
         if db.background.state().failure.is_some() {
-            submit::hand_over_the_rest(db, e)
+            db.wal.hand_over_the_rest(e)
         } else {
             Err(e)
         }
@@ -447,9 +458,9 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
 }
 
 /// The end of the last log, if it is needed.
-fn needed_end(db: &Shared) -> Result<Option<LogEnd>> {
-    let needed = db.catalog.lock_versions().min_log_number_to_keep;
-    let last = db.wal.with(|log| Ok(log.last_end()))?;
+fn needed_end(catalog: &Catalog, wal: &Wal) -> Result<Option<LogEnd>> {
+    let needed = catalog.lock_versions().min_log_number_to_keep;
+    let last = wal.with(|log| Ok(log.last_end()))?;
     Ok((!last.is_empty() && last.number.0 >= needed).then_some(last))
 }
 
@@ -457,7 +468,7 @@ fn needed_end(db: &Shared) -> Result<Option<LogEnd>> {
 /// whether something is missing there.
 fn mark_end(db: &Shared) -> Result<()> {
     // Asked only now: a log may be padded when it is made durable, and then ends later than before.
-    let Some(end) = needed_end(db)? else {
+    let Some(end) = needed_end(&db.catalog, &db.wal)? else {
         return Ok(());
     };
     if !db
@@ -468,7 +479,7 @@ fn mark_end(db: &Shared) -> Result<()> {
     }
     if let Err(e) = db.manifest().mark_log_end(end) {
         // The log has everything, and the next open demands no more of it than of a log after a crash.
-        db.info_log.warn(format_args!(
+        db.info.log.warn(format_args!(
             "the end of log {} is not in the MANIFEST: {e}",
             end.number
         ));
@@ -486,7 +497,7 @@ pub(crate) fn lock_wal(db: &Shared) -> Result<()> {
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     if *locks == 0 {
-        let closed = db.writes.order.close(db.patience())?;
+        let closed = db.writes.order.close(patience(&db.background))?;
         submit::flush_wal(db, false)?;
         closed.keep();
     }
@@ -495,15 +506,14 @@ pub(crate) fn lock_wal(db: &Shared) -> Result<()> {
 }
 
 /// See [`Db::unlock_wal`](crate::Db::unlock_wal).
-pub(crate) fn unlock_wal(db: &Shared) -> Result<()> {
-    let mut locks = db
-        .writes
+pub(crate) fn unlock_wal(writes: &Writes) -> Result<()> {
+    let mut locks = writes
         .wal_locks
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     match *locks {
         0 => return Err(Error::aborted("unlock_wal: the WAL is not locked")),
-        1 => db.writes.order.open(),
+        1 => writes.order.open(),
         _ => {}
     }
     *locks -= 1;

@@ -58,9 +58,15 @@ impl Cf<'_> {
         let sequence = read_sequence(self.shared, &options)?;
         let tables = options.for_tables();
         let lookup = get::Lookup::new(self.family, &tables, key.as_ref());
-        let lookup = lookup.with(self.shared, &options);
+        let lookup = lookup.with(&self.shared.writes, &options);
         let goes_on = how.continue_cb.map(|ask| ask as ContinueCallback<'_>);
-        let found = get::merge_operands(self.shared, lookup, sequence, goes_on)?;
+        let found = get::merge_operands(
+            &self.shared.info,
+            &self.shared.writes,
+            lookup,
+            sequence,
+            goes_on,
+        )?;
         let max = how.expected_max_number_of_operands;
         if found.len() > max {
             let message = format!(

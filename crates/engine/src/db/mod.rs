@@ -57,7 +57,7 @@ impl Db {
     /// Errors: also `Busy` if a listener calls this on a flush or compaction thread. Another thread then closes the
     /// database after that thread has finished its job.
     pub fn close(mut self) -> Result<()> {
-        self.shared.check_may_wait("close")?; // on error this drops the database
+        self.shared.background.check_may_wait("close")?; // on error this drops the database
         let running = self.running.get_mut();
         // No lock is held: a listener that is told of the end may use other databases.
         let running = running.unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +75,7 @@ impl Db {
         };
         if !db.shared.read_only {
             let started = db.lock_running().jobs.start(&db.shared);
-            started.inspect_err(|e| db.shared.info_log.error(format_args!("open failed: {e}")))?;
+            started.inspect_err(|e| db.shared.info.log.error(format_args!("open failed: {e}")))?;
         }
         Ok(db)
     }
@@ -95,7 +95,7 @@ impl Drop for Db {
         if outbox::belongs_to(self.shared.instance) {
             std::mem::take(running).close_elsewhere(&self.shared);
         } else {
-            closing::report(&self.shared, running.close(&self.shared));
+            closing::report(&self.shared.info.log, running.close(&self.shared));
         }
     }
 }
@@ -175,7 +175,13 @@ impl Cf<'_> {
         self.check()?;
         let default = CompactionOptions::default();
         let options = self.compact_files.unwrap_or(&default);
-        maintenance::compact_files(self.shared, self.family, files, output_level, options)
+        maintenance::compact_files(
+            &self.shared.background,
+            self.family,
+            files,
+            output_level,
+            options,
+        )
     }
 
     /// Marks the files that overlap the range from `begin` to `end`, both inclusive, for compaction in the
@@ -229,12 +235,12 @@ impl Db {
     /// Starts no flush or compaction until [`Db::continue_background_work`], and waits for those that are running.
     /// Calls nest. Meanwhile, writers wait once the memtables are full.
     pub fn pause_background_work(&self) -> Result<()> {
-        maintenance::pause_background_work(&self.shared)
+        maintenance::pause_background_work(&self.shared.background)
     }
 
     /// Ends one [`Db::pause_background_work`]. Errors: background work is not paused.
     pub fn continue_background_work(&self) -> Result<()> {
-        maintenance::continue_background_work(&self.shared)
+        maintenance::continue_background_work(&self.shared.background)
     }
 
     /// Stops flushes and compactions for good, so that closing the database is fast. With `wait`, returns when none

@@ -29,12 +29,18 @@ impl Cf<'_> {
                 ..table::ReadOptions::default()
             };
             let lookup = get::Lookup::new(self.family, &tables, key.as_ref());
-            return get::get(self.shared, lookup, None);
+            return get::get(&self.shared.info, &self.shared.writes, lookup, None);
         };
         let sequence = read_sequence(self.shared, &options)?;
         let tables = options.for_tables();
         let lookup = get::Lookup::new(self.family, &tables, key.as_ref());
-        get::get(self.shared, lookup.with(self.shared, &options), sequence)
+        let db = self.shared;
+        get::get(
+            &db.info,
+            &db.writes,
+            lookup.with(&db.writes, &options),
+            sequence,
+        )
     }
 
     /// A cursor over the family. Errors: as [`Cf::get`].
@@ -69,7 +75,8 @@ impl Cf<'_> {
                 let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
                 let mut bytes = Some(options.value_size_soft_limit);
                 get::multi_get(
-                    self.shared,
+                    &self.shared.info,
+                    &self.shared.writes,
                     self.family,
                     &options,
                     &keys,
@@ -117,7 +124,13 @@ impl Cf<'_> {
             ..options.for_tables()
         };
         let lookup = get::Lookup::new(self.family, &tables, key.as_ref());
-        let found = get::exists(self.shared, lookup.with(self.shared, &options), sequence);
+        let db = self.shared;
+        let found = get::exists(
+            &db.info,
+            &db.writes,
+            lookup.with(&db.writes, &options),
+            sequence,
+        );
         found.unwrap_or(true) // the key may exist if the read fails or needs a file
     }
 }
@@ -172,7 +185,15 @@ fn multi_get_families<K: AsRef<[u8]>>(
         let found = if let Err(e) = db.check_handle(&family.0) {
             wanted.iter().map(|_| Err(e.clone())).collect()
         } else {
-            get::multi_get(db, &family.0, options, &wanted, Some(sequence), &mut bytes)
+            get::multi_get(
+                &db.info,
+                &db.writes,
+                &family.0,
+                options,
+                &wanted,
+                Some(sequence),
+                &mut bytes,
+            )
         };
         for (place, value) in places.into_iter().zip(found) {
             out[place] = value;

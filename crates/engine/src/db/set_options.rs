@@ -20,8 +20,8 @@ use crate::catalog::family::Family;
 use crate::db::Db;
 use crate::db::cf::Cf;
 use crate::shared::Shared;
-use crate::shared::persist::{self, write_options_file_held};
-use crate::write::admit;
+use crate::shared::persist::write_options_file_held;
+use crate::write::{admit, rotate};
 use options::memory::Budget;
 use options::{ColumnFamilyOptions, DbOptions, text};
 
@@ -90,7 +90,7 @@ impl Db {
 
     /// The current options of the whole database.
     pub fn db_options(&self) -> DbOptions {
-        DbOptions::clone(&self.shared.db_options())
+        DbOptions::clone(&self.shared.live_options.get())
     }
 }
 
@@ -106,7 +106,7 @@ struct Told<'a> {
 impl Told<'_> {
     /// Logs the call. Errors: the list of changes is empty; the database is open read-only.
     fn begin(&self, changes: &[(&str, &str)]) -> Result<()> {
-        let (log, what) = (&self.db.info_log, &self.what);
+        let (log, what) = (&self.db.info.log, &self.what);
         if self.db.read_only {
             return Err(crate::wal::read_only());
         }
@@ -123,11 +123,11 @@ impl Told<'_> {
 
     fn failed(&self, e: &Error) {
         let failed = self.failed;
-        self.db.info_log.warn(format_args!("{failed} failed: {e}"));
+        self.db.info.log.warn(format_args!("{failed} failed: {e}"));
     }
 
     fn done<'v>(&self, values: impl Iterator<Item = (&'v str, String)>, no_effect: &[String]) {
-        let (log, what) = (&self.db.info_log, &self.what);
+        let (log, what) = (&self.db.info.log, &self.what);
         log.info(format_args!("{what} succeeded"));
         for (name, value) in values {
             log.info(format_args!("Options.{name}: {value}"));
@@ -141,7 +141,7 @@ impl Told<'_> {
     fn start_threads(&self, db: &Db) -> Result<()> {
         let started = db.lock_running().jobs.follow_options(&db.shared);
         started.map_err(|e| {
-            let (log, failed) = (&self.db.info_log, self.failed);
+            let (log, failed) = (&self.db.info.log, self.failed);
             log.warn(format_args!("{failed}: fewer threads than asked for: {e}"));
             e.hint(
                 "the options are in force, but fewer threads work than they ask for; the same call \
@@ -153,7 +153,7 @@ impl Told<'_> {
     /// Writes the OPTIONS file. The change is in force even if this fails, and the file is written again later.
     fn persist(&self, held: &MutexGuard<'_, ()>) -> Result<()> {
         write_options_file_held(self.db, held).map_err(|e| {
-            let log = &self.db.info_log;
+            let log = &self.db.info.log;
             log.warn(format_args!("Unable to persist options -- {e}"));
             e.hint("the options are in force, but the OPTIONS file could not be written")
         })
@@ -174,17 +174,17 @@ fn set_options(db: &Shared, family: &Family, changes: &[(&str, &str)]) -> Result
         failed: "SetOptions()",
     };
     if !changes.is_empty() && !db.read_only {
-        let log = &db.info_log;
+        let log = &db.info.log;
         log.info(format_args!("SetOptions() on [1] column families, inputs:"));
     }
     told.begin(changes)?;
-    let held = db.lock_options();
-    let changed = text::change_family(&family.options(), &db.db_options(), changes);
+    let held = db.live_options.lock();
+    let changed = text::change_family(&family.options(), &db.live_options.get(), changes);
     let (options, no_effect) = changed.inspect_err(|e| told.failed(e))?;
     family.set_options(options);
     told.done(changeable(&family.options().cf), &no_effect);
     // With the new limits a memtable may be full, and waiting writers or jobs may go on.
-    db.note_full_memtables(&db.catalog.families.load());
+    rotate::note_full_memtables(db, &db.catalog.families.load());
     admit::debt_changed(db);
     told.persist(&held)
 }
@@ -197,19 +197,19 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
         failed: "SetDBOptions",
     };
     told.begin(changes)?;
-    let held = shared.lock_options();
-    let now = shared.db_options();
+    let held = shared.live_options.lock();
+    let now = shared.live_options.get();
     let rate = shared.env().background_rate();
     let changed = text::change_db(&now, rate, changes)
         .and_then(|changed| check_memory(&now, &changed.0).map(|()| changed));
     let (options, no_effect) = changed.inspect_err(|e| told.failed(e))?;
     if options == **now {
-        shared.info_log.info(format_args!(
+        shared.info.log.info(format_args!(
             "SetDBOptions(), input option value is not changed, skipping updating."
         ));
         // Try again what an earlier call could not do.
         let started = told.start_threads(db);
-        let persisted = if persist::is_stale(shared) {
+        let persisted = if shared.live_options.is_stale() {
             told.persist(&held)
         } else {
             Ok(())
@@ -217,14 +217,14 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
         return started.and(persisted);
     }
     drop(now);
-    shared.set_db_options(options);
-    told.done(changeable(&**shared.db_options()), &no_effect);
+    shared.live_options.set(options, &shared.writes);
+    told.done(changeable(&**shared.live_options.get()), &no_effect);
     follow(shared)?;
     let started = told.start_threads(db);
     let persisted = told.persist(&held);
     // The following steps wait for writers and call listeners, which may change options themselves.
     drop(held);
-    if shared.logs_too_large() {
+    if rotate::logs_too_large(shared) {
         // An error here also reaches the next writer, which reports it.
         admit::look_closer_soon(shared);
     }
@@ -245,7 +245,7 @@ fn check_memory(old: &DbOptions, new: &DbOptions) -> Result<()> {
 
 /// Updates the components that keep a copy of an option.
 fn follow(shared: &Shared) -> Result<()> {
-    let options = Arc::clone(&shared.db_options());
+    let options = Arc::clone(&shared.live_options.get());
     shared.catalog.lock_versions().max_manifest_file_size = options.max_manifest_file_size;
     shared
         .wal

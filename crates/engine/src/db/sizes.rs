@@ -172,7 +172,7 @@ pub(crate) fn delete_files(
     db.check_writable()?;
     // Listeners are told only when the family is free again: they may want to compact it.
     let _courier = db.courier();
-    let _exclusive = Exclusive::take(db, family)?;
+    let _exclusive = Exclusive::take(&db.background, family)?;
     let mut change = db.change().refuse_writes_if_it_fails();
     change.families().require(family.id)?;
     let version = Arc::clone(&family.view.load().version);
@@ -193,7 +193,7 @@ pub(crate) fn delete_files(
     change.files(family, edit, Activity::Unknown)?;
     change.log_and_apply()?;
     drop(version);
-    db.info_log.info(format_args!(
+    db.info.log.info(format_args!(
         "[{}] DeleteFilesInRanges: {count} files",
         family.name
     ));

@@ -5,8 +5,8 @@ use base::Result;
 use super::cf::Cf;
 use super::{Db, maintenance};
 use crate::batch::WriteBatch;
-use crate::shared::resume;
 use crate::write::pending::{self, PendingWrite};
+use crate::write::resume;
 use crate::write::{pipeline, submit};
 
 /// Writing. Without [`WriteOptions`](crate::WriteOptions), a write survives the end of the process, but not a power cut:
@@ -160,6 +160,6 @@ impl Db {
 
     /// Ends one [`Db::lock_wal`]. Errors: the log is not locked.
     pub fn unlock_wal(&self) -> Result<()> {
-        maintenance::unlock_wal(&self.shared)
+        maintenance::unlock_wal(&self.shared.writes)
     }
 }

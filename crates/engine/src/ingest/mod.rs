@@ -175,7 +175,7 @@ impl Db {
 pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> {
     db.check_writable()?;
     check(db, args)?;
-    let preparing = db.timer();
+    let preparing = db.info.timer();
     let mut jobs = Vec::with_capacity(args.len());
     for arg in args {
         jobs.push(Job::look(db, arg)?);
@@ -188,7 +188,8 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
         }
     }
     names.sync(&*db.env().fs, &db.dir)?;
-    db.timed(HistogramKind::IngestExternalFilePrepareMicros, preparing);
+    db.info
+        .timed(HistogramKind::IngestExternalFilePrepareMicros, preparing);
     let mut tries = 0;
     let (began, done) = loop {
         // Most flushing and syncing is done before writers have to wait.
@@ -202,7 +203,7 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
         let _courier = db.courier();
         let exclusives = exclusives(db, &jobs)?;
         submit::flush_wal(db, true)?;
-        let began = db.timer();
+        let began = db.info.timer();
         let done = db.alone_unless_kept(|| {
             if !flushed(db, &jobs, tries >= TRIES_BESIDE_WRITERS)? {
                 return Ok(None);
@@ -220,7 +221,8 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
             }
         }
     };
-    db.timed(HistogramKind::IngestExternalFileRunTime, began);
+    db.info
+        .timed(HistogramKind::IngestExternalFileRunTime, began);
     tell(db, &jobs, &done);
     db.writes.attention.raise();
     admit::debt_changed(db);
@@ -254,7 +256,7 @@ fn flushed(db: &Shared, jobs: &[Job<'_>], wait: bool) -> Result<bool> {
         }
         let one = std::slice::from_ref(job.family);
         let flush = maintenance::begin_flush(db, one, FlushReason::ExternalFileIngestion)?;
-        if !flush.wait_unless_paused(db, WITHOUT_WRITERS_MAX)? {
+        if !flush.wait_unless_paused(&db.background, &*db.info.clock, WITHOUT_WRITERS_MAX)? {
             return Ok(false);
         }
     }
@@ -295,7 +297,7 @@ impl<'a> Job<'a> {
         let files = arg
             .external_files
             .iter()
-            .map(|path| Incoming::look(db, family, path, &arg.options))
+            .map(|path| Incoming::look(db.env(), family, path, &arg.options))
             .collect::<Result<Vec<_>>>()?;
         let mut sorted: Vec<&Incoming> = files.iter().collect();
         sorted.sort_by(|a, b| cmp.compare(a.smallest(cmp), b.smallest(cmp)));
@@ -341,9 +343,9 @@ impl<'a> Job<'a> {
         let o = self.options;
         let must = o.ingest_behind || !o.allow_global_seqno || o.fail_if_not_bottommost_level;
         if must {
-            Exclusive::take(db, self.family).map(Some)
+            Exclusive::take(&db.background, self.family).map(Some)
         } else {
-            Ok(Exclusive::try_take(db, self.family))
+            Ok(Exclusive::try_take(&db.background, self.family))
         }
     }
 
@@ -432,7 +434,7 @@ impl<'a> Job<'a> {
         };
         for (file, at) in self.files.iter_mut().zip(assigned) {
             let seqno = if at.nth == 0 { 0 } else { last + at.nth };
-            file.assign(db, seqno, self.options.write_global_seqno)?;
+            file.assign(db.env(), seqno, self.options.write_global_seqno)?;
             let epoch = if self.options.ingest_behind {
                 EPOCH_BEHIND
             } else {
@@ -512,7 +514,7 @@ fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
     for (job, assigned) in jobs.iter().zip(&done.assigned) {
         let version = Arc::clone(&job.family.view.load().version);
         let files = job.files.iter().zip(assigned);
-        db.info_log.event(
+        db.info.log.event(
             &Event::new("ingest_finished")
                 .text("cf_name", &job.family.name)
                 .files(
@@ -544,14 +546,14 @@ fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
                 added_keys: info.table_properties.num_entries,
                 ..Added::default()
             });
-            db.info_log.info(format_args!(
+            db.info.log.info(format_args!(
                 "[AddFile] External SST file {} was ingested in L{} with path {} (global_seqno={})",
                 info.external_file_path.display(),
                 at.level,
                 info.internal_file_path.display(),
                 info.global_seqno
             ));
-            db.tell(|l| l.on_external_file_ingested(&info));
+            db.info.tell(|l| l.on_external_file_ingested(&info));
         }
     }
 }
@@ -567,14 +569,16 @@ fn remove_moved(db: &Shared, jobs: &[Job<'_>]) {
                     dirs.insert(parent(&file.external));
                 }
                 Err(e) => db
-                    .info_log
+                    .info
+                    .log
                     .warn(format_args!("an ingested file keeps its old name: {e}")),
             }
         }
     }
     for dir in dirs {
         if let Err(e) = fs.sync_dir(dir) {
-            db.info_log
+            db.info
+                .log
                 .warn(format_args!("an ingested file's old name: {e}"));
         }
     }

@@ -16,6 +16,7 @@ use crate::shared::Shared;
 use files::copies::{self, Made};
 use files::{self};
 use manifest::edit::FileMetaData;
+use options::Env;
 
 /// The first or last entry of a file: user key and type.
 type Point = (Vec<u8>, u8);
@@ -49,24 +50,24 @@ impl Incoming {
     /// Opens and checks a file. Errors: `Corruption` if it is damaged or was not made by an `SstFileWriter`;
     /// `InvalidArgument` if it is empty, or was written with another comparator or for another column family.
     pub(super) fn look(
-        db: &Shared,
+        env: &Env,
         family: &Family,
         path: &Path,
         options: &IngestExternalFileOptions,
     ) -> Result<Self> {
-        Self::look_inside(db, family, path, options).map_err(|e| {
+        Self::look_inside(env, family, path, options).map_err(|e| {
             e.or_file(path)
                 .hint("nothing was ingested; the database is as it was")
         })
     }
 
     fn look_inside(
-        db: &Shared,
+        env: &Env,
         family: &Family,
         path: &Path,
         options: &IngestExternalFileOptions,
     ) -> Result<Self> {
-        let file = db.env().fs.open(path, OpenHow::READ)?;
+        let file = env.fs.open(path, OpenHow::READ)?;
         let size = file.len()?;
         let reader = Reader::open(
             file,
@@ -154,7 +155,7 @@ impl Incoming {
 
     /// Gives all entries the sequence number `seqno`. With `write`, the number is also written into the file.
     /// Without it, a different number in the file is replaced by 0. Errors: the file has no place for the number.
-    pub(super) fn assign(&mut self, db: &Shared, seqno: u64, write: bool) -> Result<()> {
+    pub(super) fn assign(&mut self, env: &Env, seqno: u64, write: bool) -> Result<()> {
         let Some((at, old)) = self.seqno else {
             return if seqno == 0 {
                 Ok(())
@@ -169,7 +170,7 @@ impl Incoming {
         if old == seqno || (old == 0 && !write) {
             return Ok(());
         }
-        let file = db.env().fs.open(&self.path, OpenHow::UPDATE)?;
+        let file = env.fs.open(&self.path, OpenHow::UPDATE)?;
         let bytes = if write { seqno } else { 0 }.to_le_bytes();
         io::write_all_at(&*file, &bytes, at, WriteSync::None)?;
         file.sync(SyncKind::Data)

@@ -21,6 +21,7 @@ use crate::compaction::output::OutputContext;
 use crate::flush;
 use crate::info::events::Teller;
 use crate::info::log::Event;
+use crate::shared::obsolete::obsolete_log;
 use crate::shared::{Parts, Shared, persist};
 use crate::wal::active::ActiveLog;
 use crate::wal::directory::Directory;
@@ -109,7 +110,7 @@ impl Opening {
             persist::write_options_file(&shared)?;
             remove_leftovers(&shared)?;
             admit::debt_changed(&shared);
-            shared.info_log.info(format_args!(
+            shared.info.log.info(format_args!(
                 "{}: last sequence {}, {} column families",
                 if exists { "opened" } else { "created" },
                 shared.writes.visible(),
@@ -479,7 +480,8 @@ fn remove_leftovers(db: &Shared) -> Result<()> {
     for (number, kind) in db.wal.directory.numbers()? {
         if kind == WalFileKind::Alive && number < oldest_log {
             let path = db.wal.directory.path(number);
-            if !db.obsolete_log(number, || db.env().fs.remove(&path)) {
+            let remove = || db.env().fs.remove(&path);
+            if !obsolete_log(&db.wal.directory, &db.info.log, number, remove) {
                 db.background.state().undeleted.insert(number, 0);
             }
         }

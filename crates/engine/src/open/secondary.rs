@@ -15,6 +15,7 @@ use std::sync::Arc;
 use base::{Error, ErrorKind, FileNumber, Result};
 
 use super::{Opening, Wanted, look};
+use crate::catalog::Catalog;
 use crate::catalog::family::FamilySet;
 use crate::db::Db;
 use crate::info::log::{InfoLog, Rolling};
@@ -71,8 +72,8 @@ pub(crate) fn catch_up(db: &Shared) -> Result<()> {
     // This order matters, because a reader first loads the tables, then the sequence number. With new tables and an
     // old number it would miss keys whose older versions are gone.
     db.writes.order.visible.raise(last);
-    install(db, &families);
-    db.info_log.info(format_args!(
+    install(&db.catalog, &families);
+    db.info.log.info(format_args!(
         "caught up: last sequence {}",
         db.writes.visible()
     ));
@@ -96,8 +97,8 @@ fn read(db: &Shared, options: &Options) -> Result<(FamilySet, u64)> {
 }
 
 /// Makes the families visible to readers. Families that already exist keep their handles.
-fn install(db: &Shared, new: &FamilySet) {
-    let old = db.catalog.families.load();
+fn install(catalog: &Catalog, new: &FamilySet) {
+    let old = catalog.families.load();
     let mut set = FamilySet::default();
     for family in new.iter() {
         match old.get(family.id) {
@@ -111,7 +112,7 @@ fn install(db: &Shared, new: &FamilySet) {
     for family in old.iter().filter(|f| new.get(f.id).is_none()) {
         family.mark_dropped();
     }
-    db.catalog.families.store(Arc::new(set));
+    catalog.families.store(Arc::new(set));
 }
 
 /// The state of the primary that must not change while its files are read.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::text;
+use crate::catalog::Catalog;
 use crate::catalog::family::Family;
-use crate::shared::Shared;
 
 /// The roles of entries under RocksDB's names, in RocksDB's order.
 const ROLES: [(&str, &str); 14] = [
@@ -36,8 +36,8 @@ const DATA_BLOCK: usize = 0;
 const TABLE_READER: usize = 9;
 
 /// The number of entries and their bytes, by role.
-fn entries(db: &Shared) -> [(u64, u64); 14] {
-    let cache = &db.catalog.tables.cache;
+fn entries(catalog: &Catalog) -> [(u64, u64); 14] {
+    let cache = &catalog.tables.cache;
     let charged = cache.reserved() as u64;
     let mut out = [(0, 0); 14];
     let blocks = (cache.usage() as u64).saturating_sub(charged);
@@ -55,19 +55,19 @@ fn portion(bytes: u64, of: usize) -> f64 {
 }
 
 /// A name that is unique among the caches of this process.
-fn id(db: &Shared) -> String {
-    let cache = &db.catalog.tables.cache;
+fn id(catalog: &Catalog) -> String {
+    let cache = &catalog.tables.cache;
     format!("ClockCache@{:p}#{}", Arc::as_ptr(cache), std::process::id())
 }
 
 /// The text of the property; empty if the family uses no block cache.
-pub(super) fn text(db: &Shared, family: &Family) -> String {
+pub(super) fn text(catalog: &Catalog, family: &Family) -> String {
     if family.options().table.no_block_cache {
         return String::new();
     }
-    let cache = &db.catalog.tables.cache;
+    let cache = &catalog.tables.cache;
     let mut roles = String::new();
-    for ((name, _), (count, bytes)) in ROLES.iter().zip(entries(db)) {
+    for ((name, _), (count, bytes)) in ROLES.iter().zip(entries(catalog)) {
         if count > 0 {
             let share = portion(bytes, cache.capacity());
             roles += &format!(" {name}({count},{},{share:.6}%)", text::bytes(bytes));
@@ -77,7 +77,7 @@ pub(super) fn text(db: &Shared, family: &Family) -> String {
         "Block cache {} capacity: {} seed: 0 usage: {} table_size: {} occupancy: {} \
          collections: 1 last_copies: 0 last_secs: 0 secs_since: 0\n\
          Block cache entry stats(count,size,portion):{roles}\n",
-        id(db),
+        id(catalog),
         text::bytes(cache.capacity() as u64),
         text::bytes(cache.usage() as u64),
         cache.len(),
@@ -86,18 +86,18 @@ pub(super) fn text(db: &Shared, family: &Family) -> String {
 }
 
 /// The map property; `None` if the family uses no block cache.
-pub(super) fn map(db: &Shared, family: &Family) -> Option<BTreeMap<String, String>> {
+pub(super) fn map(catalog: &Catalog, family: &Family) -> Option<BTreeMap<String, String>> {
     if family.options().table.no_block_cache {
         return None;
     }
-    let capacity = db.catalog.tables.cache.capacity();
+    let capacity = catalog.tables.cache.capacity();
     let mut out = BTreeMap::from([
-        ("id".to_owned(), id(db)),
+        ("id".to_owned(), id(catalog)),
         ("capacity".to_owned(), capacity.to_string()),
         ("secs_for_last_collection".to_owned(), "0.000000".to_owned()),
         ("secs_since_last_collection".to_owned(), "0".to_owned()),
     ]);
-    for ((_, role), (count, bytes)) in ROLES.iter().zip(entries(db)) {
+    for ((_, role), (count, bytes)) in ROLES.iter().zip(entries(catalog)) {
         out.insert(format!("count.{role}"), count.to_string());
         out.insert(format!("bytes.{role}"), bytes.to_string());
         let share = format!("{:.6}", portion(bytes, capacity));

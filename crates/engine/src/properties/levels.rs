@@ -10,6 +10,8 @@ use super::text::{self, GB, MB, count, rate, seconds};
 use super::{cache, stalls};
 use crate::catalog::family::Family;
 use crate::catalog::job_stats::{LevelStats, Told};
+use crate::commit::stall::Stall;
+use crate::info::Info;
 use crate::shared::Shared;
 use picking::candidates;
 
@@ -151,9 +153,9 @@ fn ratio(out: u64, input: u64) -> f64 {
 }
 
 /// Collects the numbers of the table.
-fn table(db: &Shared, family: &Family) -> Table {
+fn table(info: &Info, family: &Family) -> Table {
     let version = family.view.load().version.clone();
-    let clock = &db.env().clock;
+    let clock = &info.clock;
     let scores = candidates::scores(
         &version,
         &family.options().cf,
@@ -189,7 +191,7 @@ fn table(db: &Shared, family: &Family) -> Table {
     sum.work = work.sum();
     sum.write_amplification = ratio(sum.work.bytes_written, work.incoming.bytes());
     let now = Told {
-        nanos: clock.monotonic_nanos() - db.db_stats.opened_nanos(),
+        nanos: clock.monotonic_nanos() - info.stats.opened_nanos(),
         sum: sum.work.clone(),
         incoming: work.incoming,
     };
@@ -213,7 +215,7 @@ fn table(db: &Shared, family: &Family) -> Table {
 
 /// The text of `rocksdb.cfstats-no-file-histogram`. With `periodic`, a new interval begins.
 pub(super) fn text(db: &Shared, family: &Family, periodic: bool) -> String {
-    let table = table(db, family);
+    let table = table(&db.info, family);
     if periodic {
         family.compactions.tell(table.now.clone());
     }
@@ -231,8 +233,8 @@ pub(super) fn text(db: &Shared, family: &Family, periodic: bool) -> String {
         &mut out,
         format_args!("Estimated pending compaction bytes: {pending}\n"),
     );
-    out += &text::pairs(stalls::of_family(db, family).into_iter());
-    out += &cache::text(db, family);
+    out += &text::pairs(stalls::of_family(&db.writes.stall, family).into_iter());
+    out += &cache::text(&db.catalog, family);
     out
 }
 
@@ -309,13 +311,13 @@ fn summary(out: &mut String, table: &Table) {
 }
 
 /// The map property `rocksdb.cfstats`: the table without the interval, and the counts of write stalls.
-pub(super) fn map(db: &Shared, family: &Family) -> BTreeMap<String, String> {
-    let table = table(db, family);
+pub(super) fn map(info: &Info, stall: &Stall, family: &Family) -> BTreeMap<String, String> {
+    let table = table(info, family);
     let mut out = BTreeMap::new();
     for row in table.levels.iter().chain([&table.sum]) {
         row.entries(&mut out);
     }
-    for (name, n) in stalls::of_family(db, family) {
+    for (name, n) in stalls::of_family(stall, family) {
         out.insert(name, n.to_string());
     }
     out

@@ -3,10 +3,12 @@
 //! Metrics of a family have the label `cf`; those of a level also have `level`; those of the whole database have no
 //! labels. Names are RocksDB's, with underscores.
 
+use base::clock::Clock;
 use base::metrics::{Kind, Metrics};
 
 use super::numbers::{self, Ask, Number, Scope};
 use super::writes;
+use crate::catalog::Catalog;
 use crate::catalog::family::Family;
 use crate::catalog::job_stats::LevelStats;
 use crate::shared::Shared;
@@ -91,8 +93,8 @@ pub(crate) fn metrics_text(db: &Shared) -> String {
     for number in numbers::ALL {
         write_number(&mut m, db, number);
     }
-    write_levels(&mut m, db);
-    for (name, value) in writes::map(db) {
+    write_levels(&mut m, &db.catalog, &*db.info.clock);
+    for (name, value) in writes::map(&db.info, &db.writes.stall) {
         let kind = if name == "db.uptime" {
             Kind::Gauge
         } else {
@@ -104,8 +106,8 @@ pub(crate) fn metrics_text(db: &Shared) -> String {
     }
     let lost = "Lines of LOG that could not be written, and old files of it that could not be moved or deleted";
     m.family("ironstone.info_log_lost", Kind::Counter, lost);
-    m.sample(&[], db.info_log.lost());
-    if let Some(statistics) = &db.env().statistics {
+    m.sample(&[], db.info.log.lost());
+    if let Some(statistics) = &db.info.statistics {
         statistics.metrics(&mut m);
     }
     m.text()
@@ -131,9 +133,9 @@ fn write_number(m: &mut Metrics, db: &Shared, number: &Number) {
     }
 }
 
-fn levels(db: &Shared, family: &Family) -> Vec<Level> {
+fn levels(clock: &dyn Clock, family: &Family) -> Vec<Level> {
     let version = family.view.load().version.clone();
-    let now = db.env().clock.wall_micros() / 1_000_000;
+    let now = clock.wall_micros() / 1_000_000;
     let scores = candidates::scores(&version, &family.options().cf, now);
     let mut work = family.compactions.work().levels;
     work.resize_with(version.num_levels().max(work.len()), LevelStats::default);
@@ -148,11 +150,11 @@ fn levels(db: &Shared, family: &Family) -> Vec<Level> {
         .collect()
 }
 
-fn write_levels(m: &mut Metrics, db: &Shared) {
-    let families = db.catalog.families.load();
+fn write_levels(m: &mut Metrics, catalog: &Catalog, clock: &dyn Clock) {
+    let families = catalog.families.load();
     let all: Vec<(&str, Vec<Level>)> = families
         .iter()
-        .map(|f| (f.name.as_str(), levels(db, f)))
+        .map(|f| (f.name.as_str(), levels(clock, f)))
         .collect();
     for (name, kind, help, get) in OF_LEVEL {
         m.family(&format!("rocksdb.{name}"), *kind, help);

@@ -26,6 +26,7 @@ mod writes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::catalog::Catalog;
 use crate::catalog::family::Family;
 use crate::shared::Shared;
 use manifest::Version;
@@ -43,20 +44,22 @@ pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
     let version = || Arc::clone(&family.view.load().version);
     Some(match plain {
         "stats" => stats(db, family),
-        "cfstats" => levels::text(db, family, false) + &read_latency(db, family),
+        "cfstats" => levels::text(db, family, false) + &read_latency(&db.catalog, family),
         "cfstats-no-file-histogram" => levels::text(db, family, false),
-        "cf-file-histogram" => read_latency(db, family),
-        "cf-write-stall-stats" => text::pairs(stalls::of_family(db, family).into_iter()),
-        "dbstats" => writes::text(db),
-        "db-write-stall-stats" => text::pairs(stalls::of_db(db).into_iter()),
+        "cf-file-histogram" => read_latency(&db.catalog, family),
+        "cf-write-stall-stats" => {
+            text::pairs(stalls::of_family(&db.writes.stall, family).into_iter())
+        }
+        "dbstats" => writes::text(&db.info, &db.writes.stall),
+        "db-write-stall-stats" => text::pairs(stalls::of_db(&db.writes.stall).into_iter()),
         "levelstats" => tables::levelstats(&version()),
         "sstables" => tables::sstables(&version(), family.view.versions()),
         "block-cache-entry-stats" | "fast-block-cache-entry-stats" => {
-            Some(cache::text(db, family)).filter(|t| !t.is_empty())?
+            Some(cache::text(&db.catalog, family)).filter(|t| !t.is_empty())?
         }
         "aggregated-table-properties" => Sums::of(&version(), None).text(),
         "options-statistics" => {
-            let statistics = db.env().statistics.as_ref();
+            let statistics = db.info.statistics.as_ref();
             statistics.map_or_else(String::new, |s| s.to_string())
         }
         "blob-stats" => "Number of blob files: 0\nTotal size of blob files: 0\nTotal size of \
@@ -127,11 +130,13 @@ pub(crate) fn get_map(
     };
     let version = || Arc::clone(&family.view.load().version);
     Some(match name.strip_prefix("rocksdb.")? {
-        "cfstats" => levels::map(db, family),
-        "dbstats" => writes::map(db),
-        "cf-write-stall-stats" => strings(stalls::of_family(db, family)),
-        "db-write-stall-stats" => strings(stalls::of_db(db)),
-        "block-cache-entry-stats" | "fast-block-cache-entry-stats" => cache::map(db, family)?,
+        "cfstats" => levels::map(&db.info, &db.writes.stall, family),
+        "dbstats" => writes::map(&db.info, &db.writes.stall),
+        "cf-write-stall-stats" => strings(stalls::of_family(&db.writes.stall, family)),
+        "db-write-stall-stats" => strings(stalls::of_db(&db.writes.stall)),
+        "block-cache-entry-stats" | "fast-block-cache-entry-stats" => {
+            cache::map(&db.catalog, family)?
+        }
         "aggregated-table-properties" => Sums::of(&version(), None).map(),
         other => {
             let level = other.strip_prefix("aggregated-table-properties-at-level")?;
@@ -147,26 +152,28 @@ pub(crate) fn get_map(
 
 /// The text of `rocksdb.stats`.
 fn stats(db: &Shared, family: &Family) -> String {
-    levels::text(db, family, false) + &read_latency(db, family) + &writes::text(db)
+    levels::text(db, family, false)
+        + &read_latency(&db.catalog, family)
+        + &writes::text(&db.info, &db.writes.stall)
 }
 
 /// The statistics that are written to LOG periodically.
 pub(crate) fn dump(db: &Shared) -> String {
-    let mut out = writes::text(db);
+    let mut out = writes::text(&db.info, &db.writes.stall);
     for family in db.catalog.families.load().iter() {
         out += &levels::text(db, family, true);
-        out += &read_latency(db, family);
+        out += &read_latency(&db.catalog, family);
     }
     out
 }
 
 /// The text of `rocksdb.cf-file-histogram`: the latency of file reads, by level. Counted only with statistics.
-fn read_latency(db: &Shared, family: &Family) -> String {
+fn read_latency(catalog: &Catalog, family: &Family) -> String {
     let mut out = format!(
         "\n** File Read Latency Histogram By Level [{}] **\n",
         family.name
     );
-    for (level, histogram) in db.catalog.tables.read_latencies(family.id) {
+    for (level, histogram) in catalog.tables.read_latencies(family.id) {
         out += &format!("** Level {level} read latency histogram (micros):\n{histogram}\n");
     }
     out

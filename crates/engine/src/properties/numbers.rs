@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::tables;
+use crate::background::Background;
+use crate::catalog::Catalog;
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
 use crate::shared::Shared;
@@ -99,7 +101,7 @@ pub(super) const ALL: &[Number] = &[
         Some(a.db.background.state().compacting.len() as u64)
     }),
     db("num-running-compaction-sorted-runs", |a| {
-        Some(running_sorted_runs(a.db))
+        Some(running_sorted_runs(&a.db.background, &a.db.catalog))
     }),
     db("compaction-abort-count", |a| {
         Some(u64::from(a.db.background.is_canceled()))
@@ -133,7 +135,7 @@ pub(super) const ALL: &[Number] = &[
         Some(open.map(|r| r.metadata_memory() as u64).sum())
     }),
     db("is-file-deletions-enabled", |a| {
-        Some(u64::from(a.db.deletions_enabled()))
+        Some(u64::from(a.db.deletions.are_enabled()))
     }),
     db("num-snapshots", |a| Some(a.db.snapshots.count())),
     db("oldest-snapshot-time", |a| {
@@ -236,9 +238,9 @@ fn estimate_num_keys(view: &View) -> u64 {
 }
 
 /// The number of sorted runs that compactions are reading: each file of level 0, and each other level.
-fn running_sorted_runs(db: &Shared) -> u64 {
-    let families = db.catalog.families.load();
-    let state = db.background.state();
+fn running_sorted_runs(background: &Background, catalog: &Catalog) -> u64 {
+    let families = catalog.families.load();
+    let state = background.state();
     let mut runs = 0;
     for job in &state.compacting {
         let Some(family) = families.get(job.family) else {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::catalog::family::Family;
-use crate::shared::Shared;
+use crate::commit::stall::Stall;
 
 /// The counts of a family: `rocksdb.cf-write-stall-stats`.
-pub(super) fn of_family(db: &Shared, family: &Family) -> BTreeMap<String, u64> {
-    let counts = db.writes.stall.counts(family.id);
+pub(super) fn of_family(stall: &Stall, family: &Family) -> BTreeMap<String, u64> {
+    let counts = stall.counts(family.id);
     let mut out = BTreeMap::new();
     for (cause, pair) in [
         ("memtable-limit", counts.memtable),
@@ -26,7 +26,7 @@ pub(super) fn of_family(db: &Shared, family: &Family) -> BTreeMap<String, u64> {
 }
 
 /// The counts of the whole database: `rocksdb.db-write-stall-stats`.
-pub(super) fn of_db(db: &Shared) -> BTreeMap<String, u64> {
+pub(super) fn of_db(stall: &Stall) -> BTreeMap<String, u64> {
     let name = "write-buffer-manager-limit-stops".to_owned();
-    BTreeMap::from([(name, db.writes.stall.memory_stops())])
+    BTreeMap::from([(name, stall.memory_stops())])
 }

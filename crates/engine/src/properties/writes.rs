@@ -4,20 +4,21 @@ use std::collections::BTreeMap;
 
 use super::stalls;
 use super::text::{self, GB, MB, count, rate, seconds};
+use crate::commit::stall::Stall;
+use crate::info::Info;
 use crate::info::stats::Counts;
-use crate::shared::Shared;
 
 /// The text of the property. The interval begins at the previous call.
-pub(super) fn text(db: &Shared) -> String {
-    let now = db.db_stats.get(db.env().clock.monotonic_nanos());
-    let recent = now.since(&db.db_stats.interval(now));
+pub(super) fn text(info: &Info, stall: &Stall) -> String {
+    let now = info.stats.get(info.clock.monotonic_nanos());
+    let recent = now.since(&info.stats.interval(now));
     format!(
         "\n** DB Stats **\nUptime(secs): {:.1} total, {:.1} interval\n{}{}{}",
         seconds(now.nanos),
         seconds(recent.nanos),
         lines("Cumulative", &now, GB, "GB"),
         lines("Interval", &recent, MB, "MB"),
-        text::pairs(stalls::of_db(db).into_iter()),
+        text::pairs(stalls::of_db(stall).into_iter()),
     )
 }
 
@@ -47,8 +48,8 @@ fn lines(what: &str, c: &Counts, unit: f64, unit_name: &str) -> String {
 }
 
 /// The map property.
-pub(super) fn map(db: &Shared) -> BTreeMap<String, String> {
-    let c = db.db_stats.get(db.env().clock.monotonic_nanos());
+pub(super) fn map(info: &Info, stall: &Stall) -> BTreeMap<String, String> {
+    let c = info.stats.get(info.clock.monotonic_nanos());
     let numbers = [
         ("db.wal_bytes_written", c.wal_bytes),
         ("db.wal_syncs", c.wal_syncs),
@@ -64,7 +65,7 @@ pub(super) fn map(db: &Shared) -> BTreeMap<String, String> {
         .map(|(name, n)| (name.to_owned(), n.to_string()))
         .collect();
     out.insert("db.uptime".to_owned(), format!("{:.6}", seconds(c.nanos)));
-    for (name, n) in stalls::of_db(db) {
+    for (name, n) in stalls::of_db(stall) {
         out.insert(name, n.to_string());
     }
     out

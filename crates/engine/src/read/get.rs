@@ -23,8 +23,9 @@ use base::{Error, Result, SequenceNumber, ValueType, key};
 
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
+use crate::commit::Writes;
+use crate::info::Info;
 use crate::read::options::{ContinueCallback, ReadOptions, ReadTier};
-use crate::shared::Shared;
 use base::values::entity::WideColumns;
 use base::values::{self, Base, Stored, no_operator, visible_value};
 use manifest::{TableFile, Version};
@@ -62,10 +63,10 @@ impl<'a> Lookup<'a> {
     }
 
     /// Applies those read options that `table::ReadOptions` does not have.
-    pub(crate) fn with(self, db: &Shared, options: &ReadOptions) -> Self {
+    pub(crate) fn with(self, writes: &Writes, options: &ReadOptions) -> Self {
         Self {
             range_deletions: !options.ignore_range_deletions,
-            memtables: options.read_tier != ReadTier::Persisted || !db.writes.has_unlogged(),
+            memtables: options.read_tier != ReadTier::Persisted || !writes.has_unlogged(),
             ..self
         }
     }
@@ -73,41 +74,43 @@ impl<'a> Lookup<'a> {
 
 /// The value of the key as of `sequence`; the default column of an entity.
 pub(crate) fn get(
-    db: &Shared,
+    info: &Info,
+    writes: &Writes,
     lookup: Lookup<'_>,
     sequence: Option<SequenceNumber>,
 ) -> Result<Option<Vec<u8>>> {
-    let began = db.timer();
+    let began = info.timer();
     let mut search = Search::new(lookup, Want::Plain);
-    search_view(db, &mut search, sequence)?;
-    let clock = &*db.env().clock;
+    search_view(info, writes, &mut search, sequence)?;
+    let clock = &*info.clock;
     let found = perf::start(clock);
-    let value = search.into_stored(db)?.map(|s| s.bytes);
-    count_read(db, value.as_ref().map_or(0, Vec::len));
+    let value = search.into_stored(info)?.map(|s| s.bytes);
+    count_read(info, value.as_ref().map_or(0, Vec::len));
     perf::stop(PerfCounter::GetPostProcessTime, clock, found);
-    db.timed(HistogramKind::DbGet, began);
+    info.timed(HistogramKind::DbGet, began);
     Ok(value)
 }
 
 /// The columns of the key as of `sequence`; a plain value is the default column.
 pub(crate) fn get_entity(
-    db: &Shared,
+    info: &Info,
+    writes: &Writes,
     lookup: Lookup<'_>,
     sequence: Option<SequenceNumber>,
 ) -> Result<Option<WideColumns>> {
     let mut search = Search::new(lookup, Want::Entity);
-    search_view(db, &mut search, sequence)?;
-    let stored = search.into_stored(db)?;
-    count_read(db, stored.as_ref().map_or(0, |s| s.bytes.len()));
+    search_view(info, writes, &mut search, sequence)?;
+    let stored = search.into_stored(info)?;
+    count_read(info, stored.as_ref().map_or(0, |s| s.bytes.len()));
     stored.map(|s| s.columns()).transpose()
 }
 
 /// Counts a lookup that found `bytes` bytes.
 #[inline]
-fn count_read(db: &Shared, bytes: usize) {
+fn count_read(info: &Info, bytes: usize) {
     let bytes = bytes as u64;
     perf::count(PerfCounter::GetReadBytes, bytes);
-    if let Some(s) = &db.env().statistics {
+    if let Some(s) = &info.statistics {
         s.add(Ticker::NumberKeysRead, 1);
         s.add(Ticker::BytesRead, bytes);
         s.record(HistogramKind::BytesPerRead, bytes);
@@ -117,14 +120,15 @@ fn count_read(db: &Shared, bytes: usize) {
 /// The operands of the key as of `sequence`, oldest first, preceded by the plain value under them; empty if
 /// there is neither. After each operand, newest first, `goes_on` is asked whether older ones are wanted.
 pub(crate) fn merge_operands<'a>(
-    db: &Shared,
+    info: &Info,
+    writes: &Writes,
     lookup: Lookup<'a>,
     sequence: Option<SequenceNumber>,
     goes_on: Option<ContinueCallback<'a>>,
 ) -> Result<Vec<Vec<u8>>> {
     let mut search = Search::new(lookup, Want::Operands);
     search.goes_on = goes_on;
-    search_view(db, &mut search, sequence)?;
+    search_view(info, writes, &mut search, sequence)?;
     let mut operands = search.operands;
     if search.state == State::Found {
         operands.extend(search.has_base.then_some(search.base));
@@ -137,7 +141,8 @@ pub(crate) fn merge_operands<'a>(
 /// family's order. `bytes_left` is the number of value bytes that may still be returned. Once they are
 /// exceeded, it is `None`, and the remaining keys get an error.
 pub(crate) fn multi_get(
-    db: &Shared,
+    info: &Info,
+    writes: &Writes,
     family: &Family,
     options: &ReadOptions,
     keys: &[&[u8]],
@@ -146,8 +151,8 @@ pub(crate) fn multi_get(
 ) -> Vec<Result<Option<Vec<u8>>>> {
     // Load the View first: see `search_view`.
     let view = family.view.load();
-    let sequence = sequence.unwrap_or_else(|| db.writes.visible());
-    let began = db.timer();
+    let sequence = sequence.unwrap_or_else(|| writes.visible());
+    let began = info.timer();
     let tables = table::ReadOptions {
         activity: Activity::MultiGet,
         ..options.for_tables()
@@ -161,11 +166,11 @@ pub(crate) fn multi_get(
             out[i] = Err(Error::aborted("value_size_soft_limit is reached"));
             continue;
         };
-        let lookup = Lookup::new(family, &tables, keys[i]).with(db, options);
+        let lookup = Lookup::new(family, &tables, keys[i]).with(writes, options);
         let mut search = Search::new(lookup, Want::Plain);
-        let found = search_at(db, &view, &mut search, sequence);
+        let found = search_at(info, &view, &mut search, sequence);
         out[i] = found
-            .and_then(|()| search.into_stored(db))
+            .and_then(|()| search.into_stored(info))
             .map(|stored| stored.map(|s| s.bytes));
         if let Ok(Some(value)) = &out[i] {
             found_keys += 1;
@@ -173,42 +178,44 @@ pub(crate) fn multi_get(
             *bytes_left = left.checked_sub(value.len() as u64);
         }
     }
-    db.count(Ticker::NumberMultigetCalls, 1);
-    db.count(Ticker::NumberMultigetKeysRead, keys.len() as u64);
-    db.count(Ticker::NumberMultigetKeysFound, found_keys);
-    db.count(Ticker::NumberMultigetBytesRead, bytes);
+    info.count(Ticker::NumberMultigetCalls, 1);
+    info.count(Ticker::NumberMultigetKeysRead, keys.len() as u64);
+    info.count(Ticker::NumberMultigetKeysFound, found_keys);
+    info.count(Ticker::NumberMultigetBytesRead, bytes);
     perf::count(PerfCounter::MultigetReadBytes, bytes);
-    db.record(HistogramKind::BytesPerMultiget, bytes);
-    db.timed(HistogramKind::DbMultiget, began);
+    info.record(HistogramKind::BytesPerMultiget, bytes);
+    info.timed(HistogramKind::DbMultiget, began);
     out
 }
 
 /// Whether the key exists, as far as this can be told without its value: a merge operand counts.
 pub(crate) fn exists(
-    db: &Shared,
+    info: &Info,
+    writes: &Writes,
     lookup: Lookup<'_>,
     sequence: Option<SequenceNumber>,
 ) -> Result<bool> {
     let mut search = Search::new(lookup, Want::Existence);
-    search_view(db, &mut search, sequence)?;
+    search_view(info, writes, &mut search, sequence)?;
     Ok(search.state == State::Found)
 }
 
 fn search_view(
-    db: &Shared,
+    info: &Info,
+    writes: &Writes,
     search: &mut Search<'_>,
     sequence: Option<SequenceNumber>,
 ) -> Result<()> {
     // Load the View before the sequence number. Any version that compactions have dropped from this View is
     // then hidden by a newer one that is visible at this sequence number.
     let view = search.lookup.family.view.load();
-    let sequence = sequence.unwrap_or_else(|| db.writes.visible());
-    search_at(db, &view, search, sequence)
+    let sequence = sequence.unwrap_or_else(|| writes.visible());
+    search_at(info, &view, search, sequence)
 }
 
 #[inline]
 fn search_at(
-    db: &Shared,
+    info: &Info,
     view: &View,
     search: &mut Search<'_>,
     sequence: SequenceNumber,
@@ -220,31 +227,31 @@ fn search_at(
         let n = user_key.len();
         stack[..n].copy_from_slice(user_key);
         stack[n..n + key::TRAILER_LEN].copy_from_slice(&trailer);
-        search_sources(db, view, search, &stack[..n + key::TRAILER_LEN])?;
+        search_sources(info, view, search, &stack[..n + key::TRAILER_LEN])?;
     } else {
-        search_sources(db, view, search, &[user_key, &trailer].concat())?;
+        search_sources(info, view, search, &[user_key, &trailer].concat())?;
     }
     Ok(())
 }
 
 /// Searches one source after the other until the search has seen enough.
 fn search_sources(
-    db: &Shared,
+    info: &Info,
     view: &View,
     search: &mut Search<'_>,
     seek_key: &[u8],
 ) -> Result<()> {
-    let clock = &*db.env().clock;
+    let clock = &*info.clock;
     let began = perf::start(clock);
     let over = search_memtables(view, search, seek_key);
     perf::stop(PerfCounter::GetFromMemtableTime, clock, began);
     if over {
-        db.count(Ticker::MemtableHit, 1);
+        info.count(Ticker::MemtableHit, 1);
         return search.check();
     }
-    db.count(Ticker::MemtableMiss, 1);
+    info.count(Ticker::MemtableMiss, 1);
     let began = perf::start(clock);
-    let result = search_tables(db, &view.version, search, seek_key);
+    let result = search_tables(info, &view.version, search, seek_key);
     perf::stop(PerfCounter::GetFromOutputFilesTime, clock, began);
     result
 }
@@ -266,7 +273,7 @@ fn search_memtables(view: &View, search: &mut Search<'_>, seek_key: &[u8]) -> bo
 }
 
 fn search_tables(
-    db: &Shared,
+    info: &Info,
     version: &Version,
     search: &mut Search<'_>,
     seek_key: &[u8],
@@ -278,7 +285,7 @@ fn search_tables(
         search.cover(file.covering_tombstone(&version.comparator, seek_key));
         search.table(file, seek_key)?;
         if search.is_over() {
-            db.count(Ticker::GetHitL0, 1);
+            info.count(Ticker::GetHitL0, 1);
             return search.check();
         }
     }
@@ -298,7 +305,7 @@ fn search_tables(
             } else {
                 Ticker::GetHitL2AndUp
             };
-            db.count(t, 1);
+            info.count(t, 1);
             return search.check();
         }
     }
@@ -479,19 +486,19 @@ impl<'a> Search<'a> {
 
     /// The result of the search, `None` if the key does not exist.
     #[inline]
-    fn into_stored(self, db: &Shared) -> Result<Option<Stored>> {
+    fn into_stored(self, info: &Info) -> Result<Option<Stored>> {
         let found = if self.operands.is_empty() {
             (self.state == State::Found).then_some(Stored {
                 bytes: self.base,
                 is_entity: self.base_is_entity,
             })
         } else {
-            Some(self.merged(db)?)
+            Some(self.merged(info)?)
         };
         Ok(found)
     }
 
-    fn merged(self, db: &Shared) -> Result<Stored> {
+    fn merged(self, info: &Info) -> Result<Stored> {
         let base = match self.state {
             State::Found if self.base_is_entity => Base::Entity(&self.base),
             State::Found => Base::Value(&self.base),
@@ -501,12 +508,12 @@ impl<'a> Search<'a> {
         let family = self.lookup.family;
         let operator = family.merge_operator.as_deref();
         let operator = operator.ok_or_else(|| no_operator(&family.name))?;
-        let statistics = db.env().statistics.as_deref();
+        let statistics = info.statistics.as_deref();
         if let Some(s) = statistics {
             s.record(HistogramKind::ReadNumMergeOperands, operands.len() as u64);
         }
         let user_key = self.lookup.user_key;
-        let clock = &*db.env().clock;
+        let clock = &*info.clock;
         let began = perf::start(clock);
         let stored = values::apply(operator, statistics, user_key, base, &operands)?;
         perf::stop(PerfCounter::MergeOperatorTimeNanos, clock, began);

@@ -20,11 +20,12 @@ use base::stats::Ticker;
 use base::{Error, FileNumber, Result};
 use log::{End, Fence};
 
+use crate::background::Background;
 use crate::batch::{HEADER_LEN, Record, WriteBatch};
 use crate::shared::Shared;
-use crate::wal::WalFile;
 use crate::wal::archive::plain_reader;
 use crate::wal::directory::Pinned;
+use crate::wal::{Wal, WalFile};
 
 /// Goes through batches in the order of their sequence numbers; made by
 /// [`Db::get_updates_since`](crate::Db::get_updates_since).
@@ -71,14 +72,14 @@ impl std::fmt::Debug for UpdatesIterator {
 
 /// The iterator from the batch that contains `from` on; see `Db::get_updates_since`.
 pub(crate) fn since(db: &Arc<Shared>, from: u64) -> Result<UpdatesIterator> {
-    db.count(Ticker::GetUpdatesSinceCalls, 1);
+    db.info.count(Ticker::GetUpdatesSinceCalls, 1);
     let visible = db.writes.visible().0;
     if from > visible {
         return Err(Error::not_found(format!(
             "sequence {from} is not written yet: the last one is {visible}"
         )));
     }
-    let files = sorted(db)?;
+    let files = sorted(&db.wal)?;
     // If there is none, start with the first log: a log that begins with damage may have held the batch.
     let first = files.iter().rfind(|f| f.start_sequence() <= from);
     let mut it = UpdatesIterator {
@@ -97,8 +98,16 @@ pub(crate) fn since(db: &Arc<Shared>, from: u64) -> Result<UpdatesIterator> {
 }
 
 /// Every log that holds a batch, archived ones first.
-pub(crate) fn sorted(db: &Shared) -> Result<Vec<WalFile>> {
-    db.wal.directory.sorted()
+pub(crate) fn sorted(wal: &Wal) -> Result<Vec<WalFile>> {
+    wal.directory.sorted()
+}
+
+/// Whether nothing more is written to the log, because there is a newer one.
+fn is_whole(background: &Background, wal: &Wal, number: FileNumber) -> Result<bool> {
+    match background.newest_log() {
+        Some(newest) => Ok(number < newest),
+        None => Ok(wal.directory.numbers()?.keys().any(|n| *n > number)),
+    }
 }
 
 impl UpdatesIterator {
@@ -254,7 +263,7 @@ impl UpdatesIterator {
                 return Ok(None);
             };
             // Both are asked before reading: the file then holds at least that much.
-            let whole = self.db.is_whole(log.number)?;
+            let whole = is_whole(&self.db.background, &self.db.wal, log.number)?;
             let submitted = if log.suspect {
                 self.db.wal.submitted(log.number)
             } else {

@@ -123,6 +123,19 @@ impl Shared {
         versions.start_anew(self.contents(&families, 0))
     }
 
+    /// Records in the MANIFEST which closed logs have become durable, if
+    /// `track_and_verify_wals_in_manifest` is set. Locks `versions` and `log_file`.
+    pub(crate) fn track_closed_logs(&self) -> Result<()> {
+        if !self.options.db.track_and_verify_wals_in_manifest {
+            return Ok(());
+        }
+        let closed = self.wal.with(|log| Ok(log.take_closed()))?;
+        if closed.is_empty() {
+            return Ok(());
+        }
+        self.manifest().track_logs(closed)
+    }
+
     fn contents<'a>(&'a self, families: &'a FamilySet, last_sequence: u64) -> Contents<'a> {
         Contents {
             tables: &self.catalog.tables,

@@ -3,51 +3,47 @@
 
 use base::Result;
 
+use crate::background::Background;
 use crate::background::state::State;
 use crate::catalog::family::Family;
-use crate::shared::Shared;
 
 /// While this lives, no compaction of the family runs or is picked.
 pub(crate) struct Exclusive<'a> {
-    db: &'a Shared,
+    background: &'a Background,
     family: u32,
 }
 
 impl<'a> Exclusive<'a> {
     /// `None` if a compaction is running.
-    pub(crate) fn try_take(db: &'a Shared, family: &Family) -> Option<Self> {
-        Self::hold(db, &mut db.background.state(), family.id)
+    pub(crate) fn try_take(background: &'a Background, family: &Family) -> Option<Self> {
+        Self::hold(background, &mut background.state(), family.id)
     }
 
     /// Waits for compactions that are running. Errors: the database fails or closes.
-    pub(crate) fn take(db: &'a Shared, family: &Family) -> Result<Self> {
-        let mut state = db.background.state();
+    pub(crate) fn take(background: &'a Background, family: &Family) -> Result<Self> {
+        let mut state = background.state();
         loop {
-            if let Some(held) = Self::hold(db, &mut state, family.id) {
+            if let Some(held) = Self::hold(background, &mut state, family.id) {
                 return Ok(held);
             }
             state.check_writable()?;
-            db.check_may_wait("this call")?;
-            state = db.background.wait(state);
+            background.check_may_wait("this call")?;
+            state = background.wait(state);
         }
     }
 
-    fn hold(db: &'a Shared, state: &mut State, family: u32) -> Option<Self> {
+    fn hold(background: &'a Background, state: &mut State, family: u32) -> Option<Self> {
         if state.held.contains(&family) || state.compacting.iter().any(|r| r.family == family) {
             return None;
         }
         state.held.push(family);
-        Some(Self { db, family })
+        Some(Self { background, family })
     }
 }
 
 impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
-        self.db
-            .background
-            .state()
-            .held
-            .retain(|&id| id != self.family);
-        self.db.background.notify();
+        self.background.state().held.retain(|&id| id != self.family);
+        self.background.notify();
     }
 }

@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::stats::Ticker;
-use base::sync::PoisonError;
 use base::{Error, FileNumber, Result};
 
-use crate::info::log::Event;
+use crate::catalog::Catalog;
+use crate::info::Info;
+use crate::info::log::{Event, InfoLog};
 use crate::shared::Shared;
 use crate::wal::Fate;
+use crate::wal::directory::Directory;
 use files::{self, FileKind};
 use manifest::version::Janitor;
 use options::hooks::listener::TableFileDeletionInfo;
@@ -57,7 +59,8 @@ impl Shared {
         match change.log_and_apply() {
             Ok(()) => needed,
             Err(e) => {
-                self.info_log
+                self.info
+                    .log
                     .warn(format_args!("logs cannot be deleted: {e}"));
                 declared
             }
@@ -68,18 +71,14 @@ impl Shared {
     /// archived logs that are too old or too many; and files that the janitor collected.
     pub(crate) fn delete_obsolete_files(&self) {
         let _courier = self.courier();
-        let disabled = self
-            .no_deletions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if *disabled > 0 {
+        let Some(_held) = self.deletions.begin() else {
             return;
-        }
+        };
         let needed = self.declare_obsolete_logs();
         let told = |name: &dyn Display, result: Result<()>| match result {
-            Ok(()) => self.info_log.info(format_args!("Delete {name}")),
+            Ok(()) => self.info.log.info(format_args!("Delete {name}")),
             Err(e) if e.is_not_found() => {}
-            Err(e) => self.info_log.warn(format_args!("cannot delete: {e}")),
+            Err(e) => self.info.log.warn(format_args!("cannot delete: {e}")),
         };
         let logs = {
             let mut state = self.background.state();
@@ -93,16 +92,17 @@ impl Shared {
         let unneeded = self.wal.lock().as_mut().map(|l| l.take_unneeded(needed));
         drop(unneeded);
         for &number in &logs {
-            if self.obsolete_log(number, || self.wal.log_files()?.discard(number)) {
+            let discard = || self.wal.log_files()?.discard(number);
+            if obsolete_log(&self.wal.directory, &self.info.log, number, discard) {
                 self.background.state().undeleted.remove(&number);
             }
         }
-        self.wal.directory.purge(&self.info_log);
+        self.wal.directory.purge(&self.info.log);
         let mut rest = Rest {
             janitor: &self.catalog.tables.janitor,
             paths: self.catalog.tables.janitor.take().into(),
         };
-        self.check_unused(rest.paths.make_contiguous());
+        check_unused(&self.catalog, rest.paths.make_contiguous());
         let job = (!rest.paths.is_empty()).then(|| self.background.state().next_job());
         while let Some(path) = rest.paths.front() {
             let removed = self.env().fs.remove(path);
@@ -110,9 +110,9 @@ impl Shared {
                 break;
             };
             if removed.is_ok() {
-                self.count(Ticker::FilesDeletedImmediately, 1);
+                self.info.count(Ticker::FilesDeletedImmediately, 1);
             }
-            self.table_deleted(&path, job.unwrap_or(0), &removed);
+            table_deleted(&self.info, &self.dir, &path, job.unwrap_or(0), &removed);
             let again = removed.as_ref().is_err_and(|e| !e.is_not_found());
             told(&path.display(), removed);
             if again {
@@ -124,86 +124,86 @@ impl Shared {
         }
     }
 
+    /// Ends one [`Deletions::disable`](crate::shared::deletions::Deletions::disable). Ending the last one deletes
+    /// the files that are obsolete by then.
+    pub(crate) fn enable_file_deletions(&self) {
+        if self.deletions.enable() && !self.read_only && !self.background.is_closing() {
+            self.delete_obsolete_files();
+        }
+    }
+
     /// Removes archived logs that are too old or too many, unless somebody has disabled deletions.
     pub(crate) fn purge_archive(&self) {
-        let disabled = self
-            .no_deletions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if *disabled == 0 {
-            self.wal.directory.purge(&self.info_log);
+        if let Some(_held) = self.deletions.begin() {
+            self.wal.directory.purge(&self.info.log);
         }
     }
+}
 
-    /// Checks that no family still has one of these tables.
-    fn check_unused(&self, obsolete: &[PathBuf]) {
-        if !base::INVARIANTS || obsolete.is_empty() {
-            return;
-        }
-        let families = self.catalog.families.load();
-        for path in obsolete {
-            let Some((FileKind::Table, number)) = path.file_name().and_then(files::parse_name)
-            else {
-                continue;
-            };
-            for family in families.iter() {
-                let version = Arc::clone(&family.view.load().version);
-                let used = version.files().any(|(_, f)| f.number() == number);
-                assert!(!used, "table {number} goes, and {} has it", family.name);
-            }
-        }
+/// Checks that no family still has one of these tables.
+fn check_unused(catalog: &Catalog, obsolete: &[PathBuf]) {
+    if !base::INVARIANTS || obsolete.is_empty() {
+        return;
     }
-
-    /// Reports the deletion of a file, if it is a table.
-    fn table_deleted(&self, path: &Path, job: u64, removed: &Result<()>) {
-        let parsed = path.file_name().and_then(files::parse_name);
-        let Some((FileKind::Table, number)) = parsed else {
-            return;
+    let families = catalog.families.load();
+    for path in obsolete {
+        let Some((FileKind::Table, number)) = path.file_name().and_then(files::parse_name) else {
+            continue;
         };
-        if removed.as_ref().is_err_and(Error::is_not_found) {
-            return; // the database never had it
-        }
-        let status = match removed {
-            Ok(()) => "OK".to_owned(),
-            Err(e) => e.to_string(),
-        };
-        self.info_log.event(
-            &Event::new("table_file_deletion")
-                .number("job", job)
-                .number("file_number", number.0)
-                .text("status", &status),
-        );
-        if !self.env().listeners.is_empty() {
-            let info = TableFileDeletionInfo {
-                db_name: self.dir.clone(),
-                file_path: path.to_path_buf(),
-                job_id: job,
-                status: removed.clone(),
-            };
-            self.tell_later(move |l| l.on_table_file_deleted(&info));
+        for family in families.iter() {
+            let version = Arc::clone(&family.view.load().version);
+            let used = version.files().any(|(_, f)| f.number() == number);
+            assert!(!used, "table {number} goes, and {} has it", family.name);
         }
     }
+}
 
-    /// Archives a log that is not needed any more, or gets rid of it. Returns false if it is still there.
-    pub(crate) fn obsolete_log(
-        &self,
-        number: FileNumber,
-        discard: impl FnOnce() -> Result<()>,
-    ) -> bool {
-        let path = self.wal.directory.path(number);
-        match self.wal.directory.obsolete(number, discard) {
-            Ok(Fate::Gone) => self
-                .info_log
-                .info(format_args!("Delete {}", path.display())),
-            Ok(Fate::Archived) => self
-                .info_log
-                .info(format_args!("Archive {}", path.display())),
-            Err(e) if e.is_not_found() => {}
-            Err(e) => {
-                self.info_log.warn(format_args!("cannot remove a log: {e}"));
-                return false;
-            }
-        }
-        true
+/// Reports the deletion of a file, if it is a table.
+fn table_deleted(info: &Info, dir: &Path, path: &Path, job: u64, removed: &Result<()>) {
+    let parsed = path.file_name().and_then(files::parse_name);
+    let Some((FileKind::Table, number)) = parsed else {
+        return;
+    };
+    if removed.as_ref().is_err_and(Error::is_not_found) {
+        return; // the database never had it
     }
+    let status = match removed {
+        Ok(()) => "OK".to_owned(),
+        Err(e) => e.to_string(),
+    };
+    info.log.event(
+        &Event::new("table_file_deletion")
+            .number("job", job)
+            .number("file_number", number.0)
+            .text("status", &status),
+    );
+    if !info.listeners().is_empty() {
+        let deleted = TableFileDeletionInfo {
+            db_name: dir.to_path_buf(),
+            file_path: path.to_path_buf(),
+            job_id: job,
+            status: removed.clone(),
+        };
+        info.tell_later(move |l| l.on_table_file_deleted(&deleted));
+    }
+}
+
+/// Archives a log that is not needed any more, or gets rid of it. Returns false if it is still there.
+pub(crate) fn obsolete_log(
+    directory: &Directory,
+    log: &InfoLog,
+    number: FileNumber,
+    discard: impl FnOnce() -> Result<()>,
+) -> bool {
+    let path = directory.path(number);
+    match directory.obsolete(number, discard) {
+        Ok(Fate::Gone) => log.info(format_args!("Delete {}", path.display())),
+        Ok(Fate::Archived) => log.info(format_args!("Archive {}", path.display())),
+        Err(e) if e.is_not_found() => {}
+        Err(e) => {
+            log.warn(format_args!("cannot remove a log: {e}"));
+            return false;
+        }
+    }
+    true
 }

@@ -5,35 +5,26 @@
 //! in force all the same, and the file is *stale*. That is reported in LOG, and the file is written again
 //! at the next change, from time to time by a thread of the database, and at close.
 
-use std::time::Duration;
-
 use base::Result;
-use base::sync::atomic::Ordering;
-use base::sync::{MutexGuard, PoisonError};
+use base::sync::MutexGuard;
 
+use crate::catalog::Catalog;
 use crate::shared::Shared;
 use files::{self, FileKind};
 use options::{ColumnFamilyOptions, DbOptions, codec};
 
 /// OPTIONS files that are kept, the newest included.
 const KEPT: usize = 2;
-/// How long a stale file stays so before it is written again.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// Writes the OPTIONS file; older ones but one are deleted.
 pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
-    write_options_file_held(db, &db.lock_options())
+    write_options_file_held(db, &db.live_options.lock())
 }
 
-/// [`write_options_file`] for a caller that holds [`Shared::lock_options`] already.
+/// [`write_options_file`] for a caller that holds [`LiveOptions::lock`](crate::shared::live_options::LiveOptions::lock) already.
 pub(crate) fn write_options_file_held(db: &Shared, held: &MutexGuard<'_, ()>) -> Result<()> {
     let written = write(db, held);
-    let due = match &written {
-        Ok(()) => 0,
-        Err(_) => db.env().clock.monotonic_nanos() + AGAIN.as_nanos() as u64,
-    };
-    let before = db.options_due.swap(due, Ordering::AcqRel);
-    if before == 0 && due > 0 {
+    if db.live_options.tried(written.is_ok()) {
         db.background.wake(); // threads that sleep until something is due
     }
     written
@@ -43,47 +34,30 @@ pub(crate) fn write_options_file_held(db: &Shared, held: &MutexGuard<'_, ()>) ->
 /// later.
 pub(crate) fn follow_change(db: &Shared) {
     if let Err(e) = write_options_file(db) {
-        db.info_log.warn(format_args!(
+        db.info.log.warn(format_args!(
             "Unable to persist options -- {e}; the OPTIONS file is written again later"
         ));
     }
 }
 
-/// Whether the newest OPTIONS file lacks something that is in force.
-pub(crate) fn is_stale(db: &Shared) -> bool {
-    db.options_due.load(Ordering::Acquire) > 0
-}
-
-/// How long to wait before a stale OPTIONS file is written again; `None` if it is not stale.
-pub(crate) fn due_in(db: &Shared) -> Option<Duration> {
-    let due = db.options_due.load(Ordering::Acquire);
-    let left = || due.saturating_sub(db.env().clock.monotonic_nanos());
-    (due > 0).then(|| Duration::from_nanos(left()))
-}
-
-/// Called after an attempt to write the file did not complete: it is made again later.
-pub(crate) fn put_off(db: &Shared) {
-    let due = db.env().clock.monotonic_nanos() + AGAIN.as_nanos() as u64;
-    db.options_due.store(due, Ordering::Release);
-}
-
 /// Writes the OPTIONS file if it is stale. No lock is held.
 pub(crate) fn write_if_stale(db: &Shared) {
-    if is_stale(db) {
+    if db.live_options.is_stale() {
         follow_change(db);
     }
 }
 
 fn write(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
     let number = db.catalog.numbers.take();
-    let text = options_text(db, &db.db_options());
+    let text = options_text(&db.catalog, &db.live_options.get());
     let path = files::options_path(&db.dir, number);
     let temp = path.with_extension("dbtmp");
     let fs = &*db.env().fs;
     io::replace_file(fs, &path, &temp, text.as_bytes()).inspect_err(|_| drop(fs.remove(&temp)))?;
     if let Err(e) = remove_old(db) {
         // The next write of the file deletes them too.
-        db.info_log
+        db.info
+            .log
             .warn(format_args!("old OPTIONS files are still there: {e}"));
     }
     Ok(())
@@ -93,11 +67,9 @@ fn remove_old(db: &Shared) -> Result<()> {
     let fs = &*db.env().fs;
     // Locked until they are gone: a thread that disables deletions must find no file that is about to be
     // deleted.
-    let disabled = db.no_deletions.lock();
-    let disabled = disabled.unwrap_or_else(PoisonError::into_inner);
-    if *disabled > 0 {
+    let Some(_held) = db.deletions.begin() else {
         return Ok(()); // somebody copies the files that are there
-    }
+    };
     let mut old: Vec<_> = files::list(fs, &db.dir)?
         .into_iter()
         .filter(|e| e.kind == FileKind::Options)
@@ -110,8 +82,8 @@ fn remove_old(db: &Shared) -> Result<()> {
 }
 
 /// The text of the OPTIONS file, with these options of the whole database.
-pub(crate) fn options_text(db: &Shared, db_options: &DbOptions) -> String {
-    let families = db.catalog.families.load();
+pub(crate) fn options_text(catalog: &Catalog, db_options: &DbOptions) -> String {
+    let families = catalog.families.load();
     // With the arena block size that is in force: RocksDB's tools take the value as it stands, and 7.8.3
     // aborts if a block is larger than a write buffer.
     let in_force: Vec<_> = families

@@ -1,7 +1,10 @@
 //! Notices a device that does not answer. A log write that takes longer than `wal_slow_io_ms` is reported
 //! while it lasts; it is no failure.
 
+use base::stats::Ticker;
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::info::Info;
 
 /// The write that the device has now.
 #[derive(Default)]
@@ -22,16 +25,31 @@ impl Device {
     }
 
     /// How long the write that is under way has taken, in nanoseconds; 0 if there is none.
-    pub(crate) fn lasts(&self, now: u64) -> u64 {
+    fn lasts(&self, now: u64) -> u64 {
         match self.since.load(Ordering::Relaxed) {
             0 => 0,
             since => now.saturating_sub(since),
         }
     }
 
-    /// Whether a write that has taken `nanos` is to be reported: it has taken `limit_ms`, and was not reported yet. 0 is no
-    /// limit.
-    pub(crate) fn is_to_be_told(&self, nanos: u64, limit_ms: u64) -> bool {
-        limit_ms > 0 && nanos >= limit_ms * 1_000_000 && !self.told.swap(true, Ordering::Relaxed)
+    /// Reports the write that is under way, if it takes too long: see [`Device::report`].
+    pub(crate) fn look(&self, info: &Info, limit_ms: u64) {
+        let now = info.clock.monotonic_nanos();
+        self.report(info, self.lasts(now), limit_ms);
+    }
+
+    /// Reports a write that has taken `nanos`, if that is `limit_ms` or more and was not reported yet. 0 is no limit.
+    pub(crate) fn report(&self, info: &Info, nanos: u64, limit_ms: u64) {
+        let is_slow = limit_ms > 0 && nanos >= limit_ms * 1_000_000;
+        if !is_slow || self.told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        info.log.warn(format_args!(
+            "slow device: a log write takes {} ms so far (wal_slow_io_ms = {limit_ms}); writers wait, \
+             nothing is lost",
+            nanos / 1_000_000
+        ));
+        // Not before: whoever sees the count finds the line in LOG.
+        info.count(Ticker::WalSlowIo, 1);
     }
 }

@@ -38,6 +38,9 @@ pub(crate) use directory::Fate;
 pub use directory::{WalFile, WalFileKind};
 use log_files::LogFiles;
 
+/// How long a thread that waits for another one to mend the log sleeps before it looks again.
+pub(crate) const MENDING: Duration = Duration::from_millis(10);
+
 /// See the module.
 pub(crate) struct Wal {
     /// The logs as files.
@@ -144,7 +147,7 @@ impl Wal {
     }
 
     /// Waits until `interval_micros` have passed since the last synced group began.
-    pub(crate) fn keep_apart(&self, interval_micros: u64) {
+    fn keep_apart(&self, interval_micros: u64) {
         let interval = interval_micros * 1000;
         if interval == 0 {
             return;
@@ -156,6 +159,39 @@ impl Wal {
         }
         let now = self.clock.monotonic_nanos();
         self.last_sync_nanos.store(now, Ordering::Relaxed);
+    }
+
+    /// Waits until the log has a slot for a synced group, and until `min_interval_micros` have passed since the last one.
+    pub(crate) fn wait_for_slot(&self, min_interval_micros: u64) -> Result<()> {
+        self.keep_apart(min_interval_micros);
+        let mut guard = self.lock();
+        while !guard
+            .as_mut()
+            .ok_or_else(read_only)?
+            .has_slot(LogStep::Sync)
+        {
+            guard = self.wait_for_landing(guard, None);
+        }
+        Ok(())
+    }
+
+    /// For a close after the failure `e`: hands what the process still has of the log to the operating
+    /// system, because some of it may be acknowledged. Errors: it cannot be handed over, and is lost.
+    pub(crate) fn hand_over_the_rest(&self, e: Error) -> Result<()> {
+        let mut guard = self.lock();
+        loop {
+            let Some(log) = guard.as_mut() else {
+                return Ok(());
+            };
+            if log.failure().is_some() {
+                let handed_over = log.submitted() == log.end().0;
+                return if handed_over { Ok(()) } else { Err(e) };
+            }
+            if log.all_landed() {
+                return log.submit_all();
+            }
+            guard = self.wait_for_landing(guard, Some(MENDING));
+        }
     }
 
     /// Asks for everything up to `seq` to be made durable.

@@ -18,15 +18,23 @@ use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
 use memtable::WriteBuffers;
 
+use super::rotate::{idle_log_holders, logs_too_large, oldest_log_holders, rotate};
+use crate::background::Background;
 use crate::background::state::check_not_canceled;
+use crate::catalog::Catalog;
 use crate::catalog::family::{Family, FamilySet};
+use crate::commit::Writes;
 use crate::commit::order::Closed;
 use crate::commit::pipeline::at_the_gate;
 use crate::commit::plan::{Patience, Plan};
 use crate::commit::queue::Lead;
+use crate::commit::stall::Attention;
 use crate::commit::write_controller::{self, Change, Debt, Limits};
+use crate::info::Info;
 use crate::info::log::Event;
 use crate::shared::Shared;
+use crate::shared::gate::patience;
+use options::Env;
 use options::hooks::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
 use picking::candidates::pending_compaction_bytes;
 
@@ -45,18 +53,18 @@ pub(crate) fn admit(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> 
 
 /// Fails a write that would have to wait but must not, before it queues behind one that waits.
 #[inline]
-pub(crate) fn check_patience(db: &Shared, plan: &Plan) -> Result<()> {
+pub(crate) fn check_patience(writes: &Writes, env: &Env, plan: &Plan) -> Result<()> {
     if !plan.patience.bears_stalls()
-        && (!db.writes.stall.is_normal() || db.writes.buffers().should_stall())
+        && (!writes.stall.is_normal() || writes.buffers().should_stall())
     {
-        return Err(impatient(db));
+        return Err(impatient(writes, env));
     }
     Ok(())
 }
 
 #[cold]
-fn impatient(db: &Shared) -> Error {
-    let (condition, cause) = db.writes.stall.lock().worst();
+fn impatient(writes: &Writes, env: &Env) -> Error {
+    let (condition, cause) = writes.stall.lock().worst();
     let cause = cause.map_or(WriteStallCause::WriteBufferManagerLimit, |(c, _)| c);
     Error::new(
         ErrorKind::Incomplete,
@@ -65,7 +73,7 @@ fn impatient(db: &Shared) -> Error {
     .hint(format!(
         "raise {}, or write with no_slowdown = false",
         match cause {
-            WriteStallCause::WriteBufferManagerLimit if db.env().write_buffer_manager.is_some() => {
+            WriteStallCause::WriteBufferManagerLimit if env.write_buffer_manager.is_some() => {
                 "buffer_size of the WriteBufferManager"
             }
             _ => cause.option(condition),
@@ -76,7 +84,7 @@ fn impatient(db: &Shared) -> Error {
 /// Rotates the memtables that are to become immutable. Errors: what makes the database refuse writes.
 #[cold]
 pub(crate) fn look_closer(db: &Shared) -> Result<()> {
-    look_closer_by(db, || db.writes.order.close(db.patience()))
+    look_closer_by(db, || db.writes.order.close(patience(&db.background)))
 }
 
 /// [`look_closer`] for a thread that does not write. If the gate is kept closed, maybe by this thread,
@@ -90,19 +98,19 @@ pub(crate) fn look_closer_soon(db: &Shared) {
 fn look_closer_by<'a>(db: &'a Shared, close: impl FnOnce() -> Result<Closed<'a>>) -> Result<()> {
     db.writes.attention.clear();
     // What cannot be done now is still due: the next group must not skip it.
-    let mut due = StillDue(Some(db));
+    let mut due = StillDue(Some(&db.writes.attention));
     rotate_what_is_due(db, close)?;
     due.0 = None;
     Ok(())
 }
 
 /// When dropped, raises the attention of the next group, unless it is empty.
-struct StillDue<'a>(Option<&'a Shared>);
+struct StillDue<'a>(Option<&'a Attention>);
 
 impl Drop for StillDue<'_> {
     fn drop(&mut self) {
-        if let Some(db) = self.0 {
-            db.writes.attention.raise();
+        if let Some(attention) = self.0 {
+            attention.raise();
         }
     }
 }
@@ -136,16 +144,17 @@ fn rotate_what_is_due<'a>(
     let rotated = if to_seal.is_empty() {
         Ok(())
     } else {
-        db.rotate(&to_seal).inspect_err(|_| db.background.wake())
+        rotate(db, &to_seal).inspect_err(|_| db.background.wake())
     };
     if let Err(e) = rotated {
-        let must = |reason: &FlushReason| *reason != FlushReason::WalFull || db.logs_too_large();
+        let must = |reason: &FlushReason| *reason != FlushReason::WalFull || logs_too_large(db);
         if chosen.iter().any(|(_, reason)| must(reason)) {
             return Err(e);
         }
         // Only idle families were chosen: there is room for writes all the same, and the next new log
         // asks again.
-        db.info_log
+        db.info
+            .log
             .warn(format_args!("idle families keep their logs: {e}"));
         return db.check_writable();
     }
@@ -175,13 +184,16 @@ fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
             choose(f, FlushReason::WriteBufferFull);
         }
     }
-    if db.logs_too_large() {
-        for f in db.oldest_log_holders(&families) {
+    if logs_too_large(db) {
+        for f in oldest_log_holders(&db.background, &families) {
             choose(&f, FlushReason::WalFull);
         }
     }
-    for f in db.idle_log_holders(&families) {
-        choose(&f, FlushReason::WalFull);
+    let limited = db.writes.max_total_wal_size.load(Ordering::Relaxed) > 0;
+    if !limited && !db.options.db.atomic_flush {
+        for f in idle_log_holders(&db.background, &families) {
+            choose(&f, FlushReason::WalFull);
+        }
     }
     if db.writes.buffers().should_flush()
         && let Some(f) = oldest_memtable(&families)
@@ -219,17 +231,19 @@ fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
 /// Holds a group of `bytes` back for as long as the debt requires.
 #[cold]
 fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
-    check_patience(db, plan)?;
-    db.leave_letters(); // that writers are held back, for one
+    check_patience(&db.writes, db.env(), plan)?;
+    db.info.leave_letters(); // that writers are held back, for one
     // A stop may begin at any moment. A leader that waits for its end first tells the writers behind it;
     // a leader that must not wait never waits here.
     if plan.patience.bears_stalls()
         && (db.writes.stall.is_stopped() || db.writes.buffers().should_stall())
     {
-        let _held = lead.hold(&impatient(db), Patience::Job);
+        let _held = lead.hold(&impatient(&db.writes, db.env()), Patience::Job);
         wait_for_memory(db)?;
         if db.writes.stall.is_stopped() {
-            wait_until(db, None, || !db.writes.stall.is_stopped())?;
+            wait_until(&db.background, &db.info, None, || {
+                !db.writes.stall.is_stopped()
+            })?;
         }
     }
     let bytes = bytes as u64;
@@ -249,9 +263,9 @@ fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
         } else {
             Ticker::StallMicros
         };
-        let _held =
-            (!db.writes.stall.is_normal()).then(|| lead.hold(&impatient(db), Patience::Job));
-        hold_back(db, Duration::from_nanos(nanos), ticker);
+        let _held = (!db.writes.stall.is_normal())
+            .then(|| lead.hold(&impatient(&db.writes, db.env()), Patience::Job));
+        hold_back(&db.info, Duration::from_nanos(nanos), ticker);
     }
     Ok(())
 }
@@ -286,21 +300,21 @@ fn ask(db: &Shared, bytes: u64) -> u64 {
     nanos
 }
 
-fn hold_back(db: &Shared, time: Duration, ticker: Ticker) {
-    let clock = &db.env().clock;
+fn hold_back(info: &Info, time: Duration, ticker: Ticker) {
+    let clock = &info.clock;
     let start = clock.monotonic_nanos();
     clock.sleep(time);
     let waited = clock.monotonic_nanos().saturating_sub(start) / 1000;
     if ticker == Ticker::StallMicros {
-        stalled(db, waited);
+        stalled(info, waited);
     } else {
-        db.count(ticker, waited);
+        info.count(ticker, waited);
     }
 }
 
-fn stalled(db: &Shared, micros: u64) {
-    db.count(Ticker::StallMicros, micros);
-    db.record(HistogramKind::WriteStall, micros);
+fn stalled(info: &Info, micros: u64) {
+    info.count(Ticker::StallMicros, micros);
+    info.record(HistogramKind::WriteStall, micros);
 }
 
 /// How full the active memtable is: 0 to 1.
@@ -323,13 +337,13 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
         return Ok(());
     }
     db.writes.stall.memory_stops.fetch_add(1, Ordering::Relaxed);
-    db.info_log.warn(format_args!(
+    db.info.log.warn(format_args!(
         "Stopping writes because memtables use {} of {} bytes (write buffer manager); option \
          db_write_buffer_size, or the manager's buffer_size, allows more",
         memory.used(),
         memory.limit()
     ));
-    let clock = &db.env().clock;
+    let clock = &db.info.clock;
     let start = clock.monotonic_nanos();
     let mut hope = Hope::default();
     while memory.should_stall() {
@@ -337,16 +351,19 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
         db.background.check()?;
         // This database has to flush its own memtables; other databases flush theirs.
         look_closer(db)?;
-        if is_flushing(db) {
+        if is_flushing(&db.background, &db.catalog) {
             hope.still_since = None;
         } else if !hope.is_left(memory, clock.monotonic_nanos()) {
             break;
         }
         // A listener that hears of the stall may be what makes room.
-        db.leave_letters();
+        db.info.leave_letters();
         memory.wait(&**clock, LOOK);
     }
-    stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
+    stalled(
+        &db.info,
+        clock.monotonic_nanos().saturating_sub(start) / 1000,
+    );
     Ok(())
 }
 
@@ -388,36 +405,38 @@ impl Hope {
 }
 
 /// Whether memtables of this database are being written to tables, or about to be.
-fn is_flushing(db: &Shared) -> bool {
+fn is_flushing(background: &Background, catalog: &Catalog) -> bool {
     let due = |f: &Arc<Family>| f.flush_due() && !f.is_dropped();
-    !db.background.state().flushing.is_empty() || db.catalog.families.load().iter().any(due)
+    !background.state().flushing.is_empty() || catalog.families.load().iter().any(due)
 }
 
 /// Waits until `ready` or until it is canceled. Only operations that end with [`debt_changed`] can make
 /// `ready` true.
 fn wait_until(
-    db: &Shared,
+    background: &Background,
+    info: &Info,
     canceled: Option<&Arc<AtomicBool>>,
     ready: impl Fn() -> bool,
 ) -> Result<()> {
-    let clock = &db.env().clock;
+    let clock = &info.clock;
     let start = clock.monotonic_nanos();
-    let mut state = db.background.state();
+    let mut state = background.state();
     while !ready() {
         state.check_writable()?;
-        db.background.check()?;
+        background.check()?;
         check_not_canceled(canceled)?;
-        state = db.background.wait_or_cancel(state, canceled);
+        state = background.wait_or_cancel(state, canceled);
     }
     drop(state);
-    stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
+    stalled(info, clock.monotonic_nanos().saturating_sub(start) / 1000);
     Ok(())
 }
 
 /// Waits until one more immutable memtable of the family and one more file in level 0 would hold no
 /// writer back. A manual flush does so before it makes them.
 pub(crate) fn wait_for_room(
-    db: &Shared,
+    background: &Background,
+    info: &Info,
     family: &Arc<Family>,
     canceled: Option<&Arc<AtomicBool>>,
 ) -> Result<()> {
@@ -425,8 +444,8 @@ pub(crate) fn wait_for_room(
         return Ok(());
     }
     family.want_flush();
-    db.background.wake();
-    wait_until(db, canceled, || has_room(family))
+    background.wake();
+    wait_until(background, info, canceled, || has_room(family))
 }
 
 /// See [`wait_for_room`].
@@ -486,16 +505,17 @@ fn tell(db: &Shared, family: &Family, change: Change, debt: &Debt) {
     let option = cause.map_or("", |c| c.option(cur));
     if let Some(cause) = cause {
         let value = base::options::OptionTable::get(&family.options().cf, option);
-        db.info_log.warn(format_args!(
+        db.info.log.warn(format_args!(
             "[{name}] {}; option {option} = {} allows more",
             describe(db, family, cur, cause, debt),
             value.unwrap_or_default()
         ));
     } else {
-        db.info_log
+        db.info
+            .log
             .info(format_args!("[{name}] writes are free again"));
     }
-    db.info_log.event(
+    db.info.log.event(
         &Event::new("write_stall")
             .text("cf_name", name)
             .text("condition", cur.name())
@@ -510,7 +530,8 @@ fn tell(db: &Shared, family: &Family, change: Change, debt: &Debt) {
         cause,
         option,
     };
-    db.tell_later(move |l| l.on_stall_conditions_changed(&info));
+    db.info
+        .tell_later(move |l| l.on_stall_conditions_changed(&info));
 }
 
 /// Describes a stall in RocksDB's words.
@@ -548,9 +569,9 @@ fn describe(
 }
 
 /// Holds a `low_pri` write of `bytes` back while compactions are due: RocksDB's 1 MiB a second.
-pub(crate) fn give_way(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
+pub(crate) fn give_way(catalog: &Catalog, info: &Info, plan: &Plan, bytes: usize) -> Result<()> {
     const LOW_PRI_BYTES_PER_SECOND: u64 = 1 << 20;
-    let behind = db.catalog.families.load().iter().any(|f| {
+    let behind = catalog.families.load().iter().any(|f| {
         let options = f.options();
         let options = &options.cf;
         let files = f.view.load().version.level(0).len();
@@ -568,7 +589,7 @@ pub(crate) fn give_way(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
     }
     let micros = (bytes as u64).saturating_mul(1_000_000) / LOW_PRI_BYTES_PER_SECOND;
     let time = Duration::from_micros(micros.clamp(1, 1_000_000));
-    hold_back(db, time, Ticker::StallMicros);
+    hold_back(info, time, Ticker::StallMicros);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use memtable::{self, Prepared};
 use crate::batch::{Record, WriteBatch};
 use crate::catalog::family::{Family, FamilySet};
 use crate::catalog::view::View;
-use crate::shared::Shared;
+use crate::commit::Writes;
 use base::values::{self, Base, Stored, entity};
 use manifest::Version;
 
@@ -25,7 +25,7 @@ pub(crate) trait Target {
 /// New writes: every family must exist.
 pub(crate) struct NewWrites<'a> {
     pub(crate) families: &'a FamilySet,
-    pub(crate) db: &'a Shared,
+    pub(crate) writes: &'a Writes,
 }
 
 impl Target for NewWrites<'_> {
@@ -34,7 +34,7 @@ impl Target for NewWrites<'_> {
     }
 
     fn settled(&self) -> SequenceNumber {
-        self.db.writes.visible()
+        self.writes.visible()
     }
 }
 

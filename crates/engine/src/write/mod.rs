@@ -4,5 +4,6 @@ pub(crate) mod admit;
 pub(crate) mod apply;
 pub(crate) mod pending;
 pub(crate) mod pipeline;
+pub(crate) mod resume;
 pub(crate) mod rotate;
 pub(crate) mod submit;

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use base::{Error, ErrorKind, Result};
 
+use super::resume::AfterFullDevice;
 use super::{pipeline, submit};
 use crate::batch::WriteBatch;
 use crate::commit::plan::Plan;
 use crate::shared::Shared;
-use crate::shared::resume::AfterFullDevice;
 use crate::watermark::Watermark;
 use options::WriteOptions;
 use options::hooks::listener;
@@ -210,7 +210,7 @@ pub(crate) fn run(db: &Arc<Shared>) {
         if target <= db.wal.durable.get() || db.background.state().failure.is_some() {
             drop(db.wal.sleep_until_wanted(wanted, LOOK));
             outlive(db, || {
-                db.look_at_device();
+                db.wal.device.look(&db.info, db.options.db.wal_slow_io_ms);
                 resumer.look(db);
             });
         } else {

@@ -8,6 +8,7 @@ use base::{Error, Result};
 
 use super::admit::{admit, check_patience, give_way};
 use super::apply::{self, Inserter, NewWrites};
+use super::rotate::note_full_memtables;
 use super::submit::{self, Flying};
 use crate::batch::WriteBatch;
 use crate::catalog::family::FamilySet;
@@ -54,11 +55,12 @@ pub(crate) fn write_planned(
         plan = plan.log_only();
     }
     if options.low_pri {
-        give_way(db, &plan, batch.data().len())?;
+        give_way(&db.catalog, &db.info, &plan, batch.data().len())?;
     }
-    check_patience(db, &plan)?;
-    let began = db.timer();
-    db.record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
+    check_patience(&db.writes, db.env(), &plan)?;
+    let began = db.info.timer();
+    db.info
+        .record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
     let request = Request {
         batch: std::mem::take(batch),
         plan,
@@ -68,7 +70,7 @@ pub(crate) fn write_planned(
     if let Some(request) = request {
         *batch = request.batch;
     }
-    db.timed(HistogramKind::DbWrite, began);
+    db.info.timed(HistogramKind::DbWrite, began);
     written
 }
 
@@ -102,7 +104,7 @@ impl CommitEnv for Shared {
 
     #[inline]
     fn count(&self, ticker: Ticker, n: u64) {
-        Shared::count(self, ticker, n);
+        self.info.count(ticker, n);
     }
 
     #[inline]
@@ -111,7 +113,8 @@ impl CommitEnv for Shared {
     }
 
     fn wait_for_slot(&self) -> Result<()> {
-        submit::wait_for_slot(self)
+        let interval = self.options.db.wal_min_sync_interval;
+        self.wal.wait_for_slot(interval)
     }
 
     #[inline]
@@ -145,13 +148,15 @@ impl CommitEnv for Shared {
 
     fn insert(&self, batch: &WriteBatch) -> Result<()> {
         let families = &self.catalog.families.load();
-        apply::insert(batch, &NewWrites { families, db: self })
+        let writes = &self.writes;
+        apply::insert(batch, &NewWrites { families, writes })
     }
 
     #[inline]
     fn insert_all(&self, group: &Group, few: bool) -> Result<()> {
         let families = &self.catalog.families.load();
-        let target = NewWrites { families, db: self };
+        let writes = &self.writes;
+        let target = NewWrites { families, writes };
         let mut inserter = Inserter::new(&target, few);
         inserter.add(&group.lead.batch)?;
         for follower in group.followers.iter() {
@@ -163,7 +168,7 @@ impl CommitEnv for Shared {
 
     #[inline]
     fn inserted(&self) {
-        self.note_full_memtables(&self.catalog.families.load());
+        note_full_memtables(self, &self.catalog.families.load());
     }
 
     fn fail(&self, what: &str, error: &Error) {

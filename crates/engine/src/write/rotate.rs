@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use base::sync::atomic::Ordering;
-use base::{ErrorKind, FileNumber, Result};
+use base::{FileNumber, Result};
 use memtable::Memtable;
 
 use super::admit;
+use crate::background::Background;
 use crate::catalog::family::{Family, FamilySet};
 use crate::catalog::view::View;
-use crate::commit::plan::Patience;
-use crate::outbox;
-use crate::shared::{MENDING, Shared};
+use crate::shared::Shared;
 use crate::wal::active::{ActiveLog, Guard};
 use crate::wal::log_files::LogKind;
-use crate::wal::read_only;
+use crate::wal::{MENDING, Wal, read_only};
 use options::hooks::listener::MemTableInfo;
 
 /// A family is idle if its active memtable has less than 1/`IDLE_PART` of its write buffer and nothing of
@@ -34,265 +33,224 @@ const IDLE_LOGS_EACH: u64 = 16 << 20;
 /// wait behind them.
 const IDLE_MAX: usize = 8;
 
-impl Shared {
-    /// After a group was inserted: asks for a rotation of memtables that are full.
-    #[inline]
-    pub(crate) fn note_full_memtables(&self, families: &FamilySet) {
-        for family in families.iter() {
-            let view = family.view.load();
-            if family.is_full(&view.mem) && !family.flush_wanted.swap(true, Ordering::Relaxed) {
-                self.writes.attention.raise();
-            }
-        }
-        if self.logs_too_large() || self.writes.buffers().should_flush() {
-            self.writes.attention.raise();
+/// After a group was inserted: asks for a rotation of memtables that are full.
+#[inline]
+pub(crate) fn note_full_memtables(db: &Shared, families: &FamilySet) {
+    for family in families.iter() {
+        let view = family.view.load();
+        if family.is_full(&view.mem) && !family.flush_wanted.swap(true, Ordering::Relaxed) {
+            db.writes.attention.raise();
         }
     }
+    if logs_too_large(db) || db.writes.buffers().should_flush() {
+        db.writes.attention.raise();
+    }
+}
 
-    /// Whether the logs together exceed `max_total_wal_size` (0: four times all write buffers).
-    pub(crate) fn logs_too_large(&self) -> bool {
-        let active = self.wal.bytes();
-        let set = self.writes.max_total_wal_size.load(Ordering::Relaxed);
-        let families = self.catalog.families.load();
-        if set == 0 && families.iter().nth(1).is_none() {
-            return false; // one family: its own write buffer bounds the log
-        }
-        let limit = if set > 0 {
-            set
+/// Whether the logs together exceed `max_total_wal_size` (0: four times all write buffers).
+pub(crate) fn logs_too_large(db: &Shared) -> bool {
+    let active = db.wal.bytes();
+    let set = db.writes.max_total_wal_size.load(Ordering::Relaxed);
+    let families = db.catalog.families.load();
+    if set == 0 && families.iter().nth(1).is_none() {
+        return false; // one family: its own write buffer bounds the log
+    }
+    let limit = if set > 0 {
+        set
+    } else {
+        default_total_wal_size(&families)
+    };
+    if active * 2 < limit && active < limit {
+        let older: u64 = db.background.state().logs.values().sum();
+        return active + older > limit;
+    }
+    true
+}
+
+/// The families with data in the oldest log that is not being flushed.
+pub(super) fn oldest_log_holders(
+    background: &Background,
+    families: &FamilySet,
+) -> Vec<Arc<Family>> {
+    let Some(oldest) = background.state().logs.keys().next().copied() else {
+        return Vec::new();
+    };
+    families
+        .iter()
+        .filter(|f| {
+            let view = f.view.load();
+            let keeps = |mem: &Memtable| !mem.is_empty() && mem.log_number() <= oldest;
+            !f.is_being_flushed(&view) && keeps(view.imm.last().unwrap_or(&view.mem))
+        })
+        .cloned()
+        .collect()
+}
+
+/// Families that have little in memory, and by it keep many logs alive that no other family needs. To
+/// flush them costs little, and the next open need not read those logs.
+pub(super) fn idle_log_holders(background: &Background, families: &FamilySet) -> Vec<Arc<Family>> {
+    let mut largest = 0;
+    let mut needed = None; // the oldest log needed by a family that is not idle
+    let mut idle = Vec::new();
+    for family in families.iter() {
+        let view = family.view.load();
+        let oldest = view.imm.last().unwrap_or(&view.mem);
+        let (number, active) = (oldest.log_number(), view.mem.data_bytes());
+        largest = largest.max(family.write_buffer_size());
+        let is_idle = active < family.write_buffer_size() / IDLE_PART;
+        if is_idle && !family.is_being_flushed(&view) {
+            if !oldest.is_empty() {
+                let sealed: u64 = view.imm.iter().map(|m| m.data_bytes()).sum();
+                idle.push((number, active + sealed, family));
+            }
         } else {
-            default_total_wal_size(&families)
-        };
-        if active * 2 < limit && active < limit {
-            let older: u64 = self.background.state().logs.values().sum();
-            return active + older > limit;
+            needed = Some(needed.map_or(number, |needed: FileNumber| needed.min(number)));
         }
-        true
     }
-
-    /// The families with data in the oldest log that is not being flushed.
-    pub(crate) fn oldest_log_holders(&self, families: &FamilySet) -> Vec<Arc<Family>> {
-        let Some(oldest) = self.background.state().logs.keys().next().copied() else {
+    let kept: u64 = {
+        let state = background.state();
+        let active = state.logs.keys().next_back().copied();
+        let needed = needed.or(active).unwrap_or_default();
+        idle.retain(|(number, ..)| *number < needed);
+        let oldest = idle.iter().map(|(number, ..)| *number).min();
+        let Some(oldest) = oldest else {
             return Vec::new();
         };
-        families
-            .iter()
-            .filter(|f| {
-                let view = f.view.load();
-                let keeps = |mem: &Memtable| !mem.is_empty() && mem.log_number() <= oldest;
-                !f.is_being_flushed(&view) && keeps(view.imm.last().unwrap_or(&view.mem))
-            })
-            .cloned()
-            .collect()
+        state
+            .logs
+            .range(oldest..needed)
+            .map(|(_, bytes)| bytes)
+            .sum()
+    };
+    let in_memory: u64 = idle.iter().map(|(_, bytes, _)| bytes).sum();
+    let worth = [
+        IDLE_LOGS_MIN,
+        largest.saturating_mul(IDLE_LOGS),
+        in_memory.saturating_mul(IDLE_PART),
+        IDLE_LOGS_EACH * idle.len() as u64,
+    ];
+    if worth.iter().any(|worth| kept < *worth) {
+        return Vec::new();
     }
+    idle.sort_unstable_by_key(|(number, ..)| *number);
+    let first = idle.into_iter().take(IDLE_MAX);
+    first.map(|(_, _, family)| Arc::clone(family)).collect()
+}
 
-    /// Families that have little in memory, and by it keep many logs alive that no other family needs. To
-    /// flush them costs little, and the next open need not read those logs. None if `max_total_wal_size`
-    /// limits the logs, or with `atomic_flush`.
-    pub(crate) fn idle_log_holders(&self, families: &FamilySet) -> Vec<Arc<Family>> {
-        let set = self.writes.max_total_wal_size.load(Ordering::Relaxed);
-        if set > 0 || self.options.db.atomic_flush {
-            return Vec::new();
-        }
-        let mut largest = 0;
-        let mut needed = None; // the oldest log needed by a family that is not idle
-        let mut idle = Vec::new();
-        for family in families.iter() {
-            let view = family.view.load();
-            let oldest = view.imm.last().unwrap_or(&view.mem);
-            let (number, active) = (oldest.log_number(), view.mem.data_bytes());
-            largest = largest.max(family.write_buffer_size());
-            let is_idle = active < family.write_buffer_size() / IDLE_PART;
-            if is_idle && !family.is_being_flushed(&view) {
-                if !oldest.is_empty() {
-                    let sealed: u64 = view.imm.iter().map(|m| m.data_bytes()).sum();
-                    idle.push((number, active + sealed, family));
-                }
-            } else {
-                needed = Some(needed.map_or(number, |needed: FileNumber| needed.min(number)));
+/// Starts a new log and gives each of `families` a new active memtable. The gate of the order of
+/// writes is closed.
+pub(crate) fn rotate(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
+    let kind = db.wal.with(|log| Ok(log.kind()))?;
+    let number = next_log(db, None, kind)?;
+    db.wal.log_files()?.note_sealed();
+    install_memtables(db, families, number);
+    db.background.wake(); // the pool may have little time for the next file
+    Ok(())
+}
+
+/// Gives each of `families` a new active memtable, whose data is in the log `number` and later ones.
+/// The gate of the order of writes is closed.
+pub(super) fn install_memtables(db: &Shared, families: &[Arc<Family>], number: FileNumber) {
+    let all = db.catalog.families.load();
+    let mut sealed = Vec::new();
+    let state = db.background.state();
+    for family in all.iter() {
+        let view = family.view.load_full();
+        let rotate = families.iter().any(|f| f.id == family.id) && !view.mem.is_empty();
+        if rotate {
+            family.seal(&view.mem, number);
+            sealed.push(MemTableInfo {
+                cf_name: family.name.clone(),
+                num_entries: view.mem.len() as u64,
+                num_deletes: view.mem.num_deletes(),
+            });
+            family
+                .view
+                .store(Arc::new(view.rotated(family.new_memtable(number))));
+        } else if view.mem.is_empty() {
+            // Later writes are in no older log. Without immutable memtables, the family needs no
+            // older log.
+            family.view.store(Arc::new(View {
+                mem: family.new_memtable(number),
+                imm: view.imm.clone(),
+                version: Arc::clone(&view.version),
+            }));
+            if view.imm.is_empty() {
+                family.skip_logs(number);
             }
         }
-        let kept: u64 = {
-            let state = self.background.state();
-            let active = state.logs.keys().next_back().copied();
-            let needed = needed.or(active).unwrap_or_default();
-            idle.retain(|(number, ..)| *number < needed);
-            let oldest = idle.iter().map(|(number, ..)| *number).min();
-            let Some(oldest) = oldest else {
-                return Vec::new();
-            };
-            state
-                .logs
-                .range(oldest..needed)
-                .map(|(_, bytes)| bytes)
-                .sum()
-        };
-        let in_memory: u64 = idle.iter().map(|(_, bytes, _)| bytes).sum();
-        let worth = [
-            IDLE_LOGS_MIN,
-            largest.saturating_mul(IDLE_LOGS),
-            in_memory.saturating_mul(IDLE_PART),
-            IDLE_LOGS_EACH * idle.len() as u64,
-        ];
-        if worth.iter().any(|worth| kept < *worth) {
-            return Vec::new();
-        }
-        idle.sort_unstable_by_key(|(number, ..)| *number);
-        let first = idle.into_iter().take(IDLE_MAX);
-        first.map(|(_, _, family)| Arc::clone(family)).collect()
-    }
-
-    /// Starts a new log and gives each of `families` a new active memtable. The gate of the order of
-    /// writes is closed.
-    pub(crate) fn rotate(&self, families: &[Arc<Family>]) -> Result<()> {
-        let kind = self.wal.with(|log| Ok(log.kind()))?;
-        let number = self.next_log(None, kind)?;
-        self.wal.log_files()?.note_sealed();
-        self.install_memtables(families, number);
-        self.background.wake(); // the pool may have little time for the next file
-        Ok(())
-    }
-
-    /// Runs `f` while the gate of the order of writes is closed, for rotations and changes of the set of
-    /// families. Listeners are told afterwards. Errors: also if another thread keeps the gate closed, and
-    /// this thread must not wait for it.
-    pub(crate) fn alone<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        let _courier = self.courier();
-        let _closed = self.writes.order.close(self.patience())?;
-        f()
-    }
-
-    /// [`Shared::alone`] for a caller that holds something which the thread that keeps the gate closed
-    /// may wait for. If the gate is kept closed, returns `None` and does not run `f`. See
-    /// [`Shared::wait_for_gate`].
-    pub(crate) fn alone_unless_kept<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
-        let _courier = self.courier();
-        let _closed = match self.writes.order.close(Patience::Job) {
-            Err(e) if e.kind() == ErrorKind::Incomplete && self.patience() > Patience::Job => {
-                return Ok(None);
-            }
-            closed => closed?,
-        };
-        f().map(Some)
-    }
-
-    /// Waits until nobody keeps the gate closed, if this thread may wait for that.
-    pub(crate) fn wait_for_gate(&self) -> Result<()> {
-        self.writes.order.close(self.patience()).map(drop)
-    }
-
-    /// What this thread may wait for at the gate.
-    pub(crate) fn patience(&self) -> Patience {
-        match outbox::job_for(self.instance) {
-            Some(_) => Patience::Job,
-            None => Patience::All,
+        if rotate || view.mem.is_empty() {
+            family.flush_wanted.store(false, Ordering::Relaxed);
         }
     }
+    drop(state);
+    for info in sealed {
+        db.info.tell_later(move |l| l.on_memtable_sealed(&info));
+    }
+    admit::debt_changed(db);
+}
 
-    /// Gives each of `families` a new active memtable, whose data is in the log `number` and later ones.
-    /// The gate of the order of writes is closed.
-    pub(crate) fn install_memtables(&self, families: &[Arc<Family>], number: FileNumber) {
-        let all = self.catalog.families.load();
-        let mut sealed = Vec::new();
-        let state = self.background.state();
-        for family in all.iter() {
-            let view = family.view.load_full();
-            let rotate = families.iter().any(|f| f.id == family.id) && !view.mem.is_empty();
-            if rotate {
-                family.seal(&view.mem, number);
-                sealed.push(MemTableInfo {
-                    cf_name: family.name.clone(),
-                    num_entries: view.mem.len() as u64,
-                    num_deletes: view.mem.num_deletes(),
-                });
-                family
-                    .view
-                    .store(Arc::new(view.rotated(family.new_memtable(number))));
-            } else if view.mem.is_empty() {
-                // Later writes are in no older log. Without immutable memtables, the family needs no
-                // older log.
-                family.view.store(Arc::new(View {
-                    mem: family.new_memtable(number),
-                    imm: view.imm.clone(),
-                    version: Arc::clone(&view.version),
-                }));
-                if view.imm.is_empty() {
-                    family.skip_logs(number);
-                }
-            }
-            if rotate || view.mem.is_empty() {
-                family.flush_wanted.store(false, Ordering::Relaxed);
-            }
+/// Makes a new file the active log, if `from` is still the active one. Returns the active log's
+/// number.
+pub(super) fn switch_log(db: &Shared, from: FileNumber, kind: LogKind) -> Result<FileNumber> {
+    next_log(db, Some(from), kind)
+}
+
+/// Makes a new, empty file the active log; with `only_from`, only if that is still the active log.
+/// Returns the active log's number.
+fn next_log(db: &Shared, only_from: Option<FileNumber>, kind: LogKind) -> Result<FileNumber> {
+    let _one_at_a_time = db.wal.lock_switch();
+    let files = db.wal.log_files()?;
+    loop {
+        let active = db.wal.number()?;
+        if only_from.is_some_and(|from| from != active) {
+            return Ok(active);
         }
-        drop(state);
-        for info in sealed {
-            self.tell_later(move |l| l.on_memtable_sealed(&info));
+        let number = db.catalog.numbers.take();
+        let new = files.create(number, kind)?;
+        let how = new.describe(kind);
+        let mut guard = lock_when_landed(&db.background, &db.wal)
+            .inspect_err(|_| files.discard_unused(number))?;
+        let log = guard.as_mut().ok_or_else(read_only)?;
+        let old = log.number;
+        if old != active {
+            // A failed log was replaced meanwhile by one with a higher number, which has what could
+            // not be written to the failed one.
+            drop(guard);
+            files.discard_unused(number);
+            continue;
         }
-        admit::debt_changed(self);
-    }
-
-    /// Makes a new file the active log, if `from` is still the active one. Returns the active log's
-    /// number.
-    pub(crate) fn switch_log(&self, from: FileNumber, kind: LogKind) -> Result<FileNumber> {
-        self.next_log(Some(from), kind)
-    }
-
-    /// Makes a new, empty file the active log; with `only_from`, only if that is still the active log.
-    /// Returns the active log's number.
-    fn next_log(&self, only_from: Option<FileNumber>, kind: LogKind) -> Result<FileNumber> {
-        let _one_at_a_time = self.wal.lock_switch();
-        let files = self.wal.log_files()?;
-        loop {
-            let active = self.wal.number()?;
-            if only_from.is_some_and(|from| from != active) {
-                return Ok(active);
-            }
-            let number = self.catalog.numbers.take();
-            let new = files.create(number, kind)?;
-            let how = new.describe(kind);
-            let mut guard = self
-                .lock_when_landed()
-                .inspect_err(|_| files.discard_unused(number))?;
-            let log = guard.as_mut().ok_or_else(read_only)?;
-            let old = log.number;
-            if old != active {
-                // A failed log was replaced meanwhile by one with a higher number, which has what could
-                // not be written to the failed one.
-                drop(guard);
-                files.discard_unused(number);
-                continue;
-            }
-            if let Err(e) = log.switch(new) {
-                self.fail("log switch", &e);
-                drop(guard);
-                files.discard_unused(number);
-                return Err(e);
-            }
-            self.note_new_log(old, number);
-            // An idle family may keep the old log alive.
-            self.writes.attention.raise();
-            self.info_log.info(format_args!("log {number}: {how}"));
-            return Ok(number);
+        if let Err(e) = log.switch(new) {
+            db.fail("log switch", &e);
+            drop(guard);
+            files.discard_unused(number);
+            return Err(e);
         }
+        note_new_log(&db.background, &db.wal, old, number);
+        // An idle family may keep the old log alive.
+        db.writes.attention.raise();
+        db.info.log.info(format_args!("log {number}: {how}"));
+        return Ok(number);
     }
+}
 
-    /// `new` is the active log, and `old` is not any more.
-    pub(crate) fn note_new_log(&self, old: FileNumber, new: FileNumber) {
-        let bytes = self.wal.begin_bytes();
-        let mut state = self.background.state();
-        state.logs.insert(old, bytes);
-        state.logs.insert(new, 0);
-    }
+/// `new` is the active log, and `old` is not any more.
+pub(super) fn note_new_log(background: &Background, wal: &Wal, old: FileNumber, new: FileNumber) {
+    let bytes = wal.begin_bytes();
+    let mut state = background.state();
+    state.logs.insert(old, bytes);
+    state.logs.insert(new, 0);
+}
 
-    /// Locks the log once no flight of it is under way. Errors: the database has failed.
-    fn lock_when_landed(&self) -> Result<Guard<'_>> {
-        let mut guard = self.wal.lock();
-        while guard.as_ref().is_some_and(ActiveLog::is_flying) {
-            guard = self.wal.wait_for_landing(guard, Some(MENDING));
-            // If a flight failed, the thread that began it mends the log or makes the database fail.
-            self.background.state().check_not_failed()?;
-        }
-        Ok(guard)
+/// Locks the log once no flight of it is under way. Errors: the database has failed.
+fn lock_when_landed<'a>(background: &Background, wal: &'a Wal) -> Result<Guard<'a>> {
+    let mut guard = wal.lock();
+    while guard.as_ref().is_some_and(ActiveLog::is_flying) {
+        guard = wal.wait_for_landing(guard, Some(MENDING));
+        // If a flight failed, the thread that began it mends the log or makes the database fail.
+        background.state().check_not_failed()?;
     }
+    Ok(guard)
 }
 
 fn default_total_wal_size(families: &FamilySet) -> u64 {

@@ -15,14 +15,16 @@ use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, Result};
 use io::SyncKind;
 
+use super::rotate::{note_new_log, switch_log};
+use crate::background::Background;
 use crate::commit::group::Group;
 use crate::commit::order::Ticket;
 use crate::commit::pipeline::{InFlight, Logged};
 use crate::commit::plan::Patience;
 use crate::commit::queue::Lead;
-use crate::shared::{MENDING, Shared};
+use crate::shared::Shared;
 use crate::wal::active::{ActiveLog, Guard, LogFlight};
-use crate::wal::{LogStep, read_only};
+use crate::wal::{LogStep, MENDING, Wal, read_only};
 
 /// How long a group waits before it tries again on a full device.
 const NO_SPACE_RETRY: Duration = Duration::from_millis(50);
@@ -47,17 +49,6 @@ impl Drop for Flying<'_> {
             self.db.fail("log write", &error);
         }
     }
-}
-
-/// Waits until the log has a slot for a synced group, and until `wal_min_sync_interval` has passed since
-/// the last one.
-pub(crate) fn wait_for_slot(db: &Shared) -> Result<()> {
-    db.wal.keep_apart(db.options.db.wal_min_sync_interval);
-    let mut guard = db.wal.lock();
-    while !active(&mut guard)?.has_slot(LogStep::Sync) {
-        guard = db.wal.wait_for_landing(guard, None);
-    }
-    Ok(())
 }
 
 fn active<'a>(guard: &'a mut Guard<'_>) -> Result<&'a mut ActiveLog> {
@@ -86,8 +77,8 @@ pub(crate) fn log_group<'a>(
             Err(e) if e.kind() == ErrorKind::NoSpace && !db.background.is_closing() => {
                 let now = clock.monotonic_nanos();
                 let since = *began.get_or_insert_with(|| {
-                    db.count(Ticker::WalNoSpace, 1);
-                    db.info_log.warn(format_args!(
+                    db.info.count(Ticker::WalNoSpace, 1);
+                    db.info.log.warn(format_args!(
                         "Stalling writes: the log has no space: {e}; they go on when there is some"
                     ));
                     now
@@ -104,13 +95,13 @@ pub(crate) fn log_group<'a>(
     drop(held);
     if let Some(since) = began {
         let micros = (clock.monotonic_nanos() - since) / 1000;
-        db.count(Ticker::StallMicros, micros);
-        db.info_log.info(format_args!("the log has space again"));
+        db.info.count(Ticker::StallMicros, micros);
+        db.info.log.info(format_args!("the log has space again"));
     }
-    db.count(Ticker::WalFileBytes, bytes);
+    db.info.count(Ticker::WalFileBytes, bytes);
     perf::count(PerfCounter::IoBytesWritten, bytes);
-    db.count(Ticker::BytesWritten, bytes);
-    db.count(Ticker::WriteWithWal, 1);
+    db.info.count(Ticker::BytesWritten, bytes);
+    db.info.count(Ticker::WriteWithWal, 1);
     db.wal.add_bytes(bytes);
     Ok(logged)
 }
@@ -182,13 +173,13 @@ fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogSte
     loop {
         let log = active(&mut guard)?;
         if log.failure().is_some() {
-            guard = wait_for_mending(db, guard)?;
+            guard = wait_for_mending(&db.background, &db.wal, guard)?;
             continue;
         }
         let number = log.number;
         if let Some(kind) = log.successor(files, bytes) {
             drop(guard);
-            db.switch_log(number, kind)?;
+            switch_log(db, number, kind)?;
             guard = db.wal.lock();
             continue;
         }
@@ -202,9 +193,13 @@ fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogSte
 
 /// Waits for a moment for another thread to mend the log, which has failed; the caller then looks again.
 /// Errors: the database refuses writes.
-fn wait_for_mending<'a>(db: &'a Shared, guard: Guard<'a>) -> Result<Guard<'a>> {
-    db.background.state().check_writable()?;
-    Ok(db.wal.wait_for_landing(guard, Some(MENDING)))
+fn wait_for_mending<'a>(
+    background: &Background,
+    wal: &'a Wal,
+    guard: Guard<'a>,
+) -> Result<Guard<'a>> {
+    background.state().check_writable()?;
+    Ok(wal.wait_for_landing(guard, Some(MENDING)))
 }
 
 impl InFlight for Flying<'_> {
@@ -272,12 +267,13 @@ fn run(db: &Shared, flight: &LogFlight) -> Result<()> {
     perf::stop(what, &**clock, timer);
     db.wal.device.landed();
     if flight.synced {
-        db.count(Ticker::WalFileSynced, 1);
+        db.info.count(Ticker::WalFileSynced, 1);
         if let Some(s) = &db.env().statistics {
             s.record_time(HistogramKind::WalFileSyncMicros, nanos / 1000);
         }
     }
-    db.note_slow(nanos);
+    let limit_ms = db.options.db.wal_slow_io_ms;
+    db.wal.device.report(&db.info, nanos, limit_ms);
     outcome
 }
 
@@ -338,18 +334,19 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
     match Mending::during(db, &error, || transfer(db, log)) {
         Ok(()) => {
             let sequence = log.last_sequence();
-            db.info_log.warn(format_args!(
+            db.info.log.warn(format_args!(
                 "log {old}: {error}; what was not durable went to log {}",
                 log.number
             ));
-            db.count(Ticker::WalRelogged, 1);
+            db.info.count(Ticker::WalRelogged, 1);
             db.is_durable_through(sequence);
             db.wal.tell_landed(&guard);
             Ok(())
         }
         Err(e) => {
             db.fail("log write", &error);
-            db.info_log
+            db.info
+                .log
                 .error(format_args!("log {old} cannot be replaced: {e}"));
             db.wal.tell_landed(&guard);
             Err(error)
@@ -404,7 +401,7 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
         log.append(record, false)?;
     }
     log.sync_all()?;
-    db.note_new_log(old, number);
+    note_new_log(&db.background, &db.wal, old, number);
     Ok(())
 }
 
@@ -417,25 +414,6 @@ pub(crate) fn flush_wal(db: &Shared, sync: bool) -> Result<()> {
 /// synced write, for which log files would be made ahead.
 pub(crate) fn sync_unasked(db: &Shared) -> Result<()> {
     bring_along(db, true, false)
-}
-
-/// For a close after the failure `e`: hands what the process still has of the log to the operating
-/// system, because some of it may be acknowledged. Errors: it cannot be handed over, and is lost.
-pub(crate) fn hand_over_the_rest(db: &Shared, e: Error) -> Result<()> {
-    let mut guard = db.wal.lock();
-    loop {
-        let Some(log) = guard.as_mut() else {
-            return Ok(());
-        };
-        if log.failure().is_some() {
-            let handed_over = log.submitted() == log.end().0;
-            return if handed_over { Ok(()) } else { Err(e) };
-        }
-        if log.all_landed() {
-            return log.submit_all();
-        }
-        guard = db.wal.wait_for_landing(guard, Some(MENDING));
-    }
 }
 
 /// Brings the log to the device if `sync`, else to the operating system. `by_writer`: it counts as a
@@ -452,7 +430,7 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
     loop {
         let log = active(&mut guard)?;
         if log.failure().is_some() {
-            guard = wait_for_mending(db, guard)?;
+            guard = wait_for_mending(&db.background, &db.wal, guard)?;
         } else if log.can_begin(step) {
             break;
         } else {
@@ -478,27 +456,4 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
         db.is_durable_through(last);
     }
     Ok(())
-}
-
-impl Shared {
-    /// Reports the log write that is under way, if it takes too long.
-    pub(crate) fn look_at_device(&self) {
-        let now = self.env().clock.monotonic_nanos();
-        self.note_slow(self.wal.device.lasts(now));
-    }
-
-    /// Reports a log write that has taken `nanos`, if that is too long and was not reported yet.
-    fn note_slow(&self, nanos: u64) {
-        let limit = self.options.db.wal_slow_io_ms;
-        if !self.wal.device.is_to_be_told(nanos, limit) {
-            return;
-        }
-        self.info_log.warn(format_args!(
-            "slow device: a log write takes {} ms so far (wal_slow_io_ms = {limit}); writers wait, \
-             nothing is lost",
-            nanos / 1_000_000
-        ));
-        // Not before: whoever sees the count finds the line in LOG.
-        self.count(Ticker::WalSlowIo, 1);
-    }
 }

@@ -11,8 +11,11 @@ use base::stats::Ticker;
 use base::sync::thread_local;
 use base::{Error, ErrorKind, FileNumber, Result};
 
+use super::rotate::{install_memtables, note_new_log};
+use crate::background::Background;
 use crate::catalog::family::Family;
-use crate::shared::{MENDING, Shared};
+use crate::shared::Shared;
+use crate::wal::MENDING;
 use crate::wal::log_files::LogKind;
 use options::hooks::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
 
@@ -30,19 +33,19 @@ thread_local! {
 struct Resumed(Option<u64>);
 
 /// Whether this thread resumes the database: if it waited for a resume, it would wait for itself.
-pub(crate) fn is_mine(db: &Shared) -> bool {
-    RESUMED.with(Cell::get) == Some(db.instance)
+pub(crate) fn is_mine(instance: u64) -> bool {
+    RESUMED.with(Cell::get) == Some(instance)
 }
 
 impl Resumed {
-    fn begin(db: &Shared) -> Result<Self> {
-        if is_mine(db) {
+    fn begin(instance: u64) -> Result<Self> {
+        if is_mine(instance) {
             return Err(Error::new(
                 ErrorKind::Busy,
                 "resume was called by a listener that is told of a resume: call it later, or on another thread",
             ));
         }
-        Ok(Self(RESUMED.with(|r| r.replace(Some(db.instance)))))
+        Ok(Self(RESUMED.with(|r| r.replace(Some(instance)))))
     }
 }
 
@@ -54,28 +57,30 @@ impl Drop for Resumed {
 
 /// See [`Db::resume`](crate::Db::resume).
 pub(crate) fn resume(db: &Shared) -> Result<()> {
-    let _resumed = Resumed::begin(db)?;
+    let _resumed = Resumed::begin(db.instance)?;
     if db.read_only || db.background.is_closing() {
         return db.check_writable();
     }
-    let Some(old_bg_error) = failure(db)? else {
+    let Some(old_bg_error) = failure(&db.background)? else {
         return Ok(());
     };
-    db.tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, &old_bg_error));
+    db.info
+        .tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, &old_bg_error));
     let result = in_turn(db, &old_bg_error);
     let info = BackgroundErrorRecoveryInfo {
         old_bg_error,
         new_bg_error: result.clone(),
     };
-    db.tell(|l| l.on_error_recovery_end(&info));
+    db.info.tell(|l| l.on_error_recovery_end(&info));
     if result.is_ok() {
-        db.count(Ticker::ErrorHandlerAutoresumeSuccessCount, 1);
+        db.info.count(Ticker::ErrorHandlerAutoresumeSuccessCount, 1);
     }
     match &result {
         Ok(()) => db
-            .info_log
+            .info
+            .log
             .info(format_args!("resumed: writes are accepted again")),
-        Err(e) => db.info_log.error(format_args!("cannot resume: {e}")),
+        Err(e) => db.info.log.error(format_args!("cannot resume: {e}")),
     }
     result
 }
@@ -84,12 +89,12 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
 fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
     // Listeners are told after the turn: they may pause background work, resume, or close the database.
     let _courier = db.courier();
-    let Some(_turn) = Turn::take(db)? else {
+    let Some(_turn) = Turn::take(&db.background)? else {
         return Ok(());
     };
     let _closed = db.writes.order.close_to_resume();
     let refused = Refused::begin(db, old_bg_error);
-    db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
+    db.info.count(Ticker::ErrorHandlerAutoresumeCount, 1);
     let (families, log) = begin_anew(db)?;
     flushed(db, &families)?;
     leave_older_logs(db, log)?;
@@ -99,19 +104,19 @@ fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
 
 /// Why writes are refused, if they are. While another thread resumes, writes are refused, although the
 /// failure is cleared already for the flushes that belong to the resume. So this waits for that thread.
-fn failure(db: &Shared) -> Result<Option<Error>> {
-    let mut state = db.background.state();
+fn failure(background: &Background) -> Result<Option<Error>> {
+    let mut state = background.state();
     while state.failure.is_none() && state.resuming {
-        check_may_wait(db)?;
-        state = db.background.wait(state);
+        check_may_wait(background)?;
+        state = background.wait(state);
     }
     Ok(state.failure.clone())
 }
 
 /// Errors: this thread must not wait. A resume waits for flushes, which wait for the MANIFEST and may
 /// wait for compactions.
-fn check_may_wait(db: &Shared) -> Result<()> {
-    db.check_may_wait("resume")
+fn check_may_wait(background: &Background) -> Result<()> {
+    background.check_may_wait("resume")
 }
 
 /// Every writer is refused at the gate until [`Refused::end`]. If the resume fails before that, the
@@ -152,19 +157,19 @@ impl Drop for Refused<'_> {
 }
 
 /// The turn to resume. One thread resumes at a time, and nobody can pause background work meanwhile.
-struct Turn<'a>(&'a Shared);
+struct Turn<'a>(&'a Background);
 
 impl<'a> Turn<'a> {
     /// Waits for its turn, and for flushes that are under way. `None` if there is no failure any more.
     ///
     /// Errors: the memtables could not be flushed, because background work is paused or was ended, or the
     /// database is being closed; or this thread must not wait.
-    fn take(db: &'a Shared) -> Result<Option<Self>> {
-        let mut state = db.background.state();
+    fn take(background: &'a Background) -> Result<Option<Self>> {
+        let mut state = background.state();
         // A flush that began before the failure relies on the logs as they were.
         while state.resuming || (state.failure.is_some() && !state.flushing.is_empty()) {
-            check_may_wait(db)?;
-            state = db.background.wait(state);
+            check_may_wait(background)?;
+            state = background.wait(state);
         }
         if state.failure.is_none() {
             return Ok(None);
@@ -177,22 +182,22 @@ impl<'a> Turn<'a> {
             let what = "resume: the database is being closed";
             return Err(Error::new(ErrorKind::ShutdownInProgress, what));
         }
-        check_not_canceled(db)?;
-        check_may_wait(db)?;
+        check_not_canceled(background)?;
+        check_may_wait(background)?;
         state.resuming = true;
-        Ok(Some(Self(db)))
+        Ok(Some(Self(background)))
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.background.state().resuming = false;
-        self.0.background.notify();
+        self.0.state().resuming = false;
+        self.0.notify();
     }
 }
 
-fn check_not_canceled(db: &Shared) -> Result<()> {
-    if db.background.is_canceled() {
+fn check_not_canceled(background: &Background) -> Result<()> {
+    if background.is_canceled() {
         return Err(Error::new(
             ErrorKind::ShutdownInProgress,
             "resume: background work was canceled",
@@ -232,11 +237,11 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
         guard = db.wal.lock();
     };
     drop(guard);
-    db.note_new_log(old, number);
+    note_new_log(&db.background, &db.wal, old, number);
     for family in &families {
         family.set_flush_reason(FlushReason::ErrorRecovery);
     }
-    db.install_memtables(&families, number);
+    install_memtables(db, &families, number);
     // The failure is not cleared earlier: a flush of a memtable that was immutable already would make its
     // writes durable, and the logs may lack earlier writes to other families. Both are cleared under one
     // lock, because a failure sets both under it.
@@ -259,7 +264,7 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
         .any(|f| !f.is_dropped() && !f.view.load().imm.is_empty())
     {
         state.check_writable()?;
-        check_not_canceled(db)?;
+        check_not_canceled(&db.background)?;
         state = db.background.wait(state);
     }
     drop(state);
@@ -307,7 +312,8 @@ impl AfterFullDevice {
             let Err(e) = resume(db) else { return };
             self.pause_nanos = (self.pause_nanos * 2).clamp(PAUSE_MIN_NANOS, PAUSE_MAX_NANOS);
             self.due_nanos = now + self.pause_nanos;
-            db.info_log
+            db.info
+                .log
                 .warn(format_args!("the device is still full: {e}"));
         }
     }
