@@ -13,6 +13,7 @@ pub(crate) mod map;
 mod modules;
 mod words;
 
+use crate::source;
 use crate::tree::Tree;
 
 #[derive(clap::Args)]
@@ -94,12 +95,13 @@ fn check(tree: &Tree) -> Findings {
             map::Map::default()
         }
     };
-    files::check(tree, &map, &mut out);
-    words::check(tree, &mut out);
-    modules::check(tree, &mut out);
+    let sources = source::read(tree.texts("", ".rs"));
+    files::check(tree, &sources, &map, &mut out);
+    words::check(tree, &sources, &mut out);
+    modules::check(&sources, &mut out);
     crates::check(tree, &map, &mut out);
     changelog::check(tree, &mut out);
     links::check(tree, &mut out);
-    locks::check(tree, &mut out);
+    locks::check(&sources, &mut out);
     out
 }
