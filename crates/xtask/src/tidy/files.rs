@@ -133,7 +133,8 @@ mod tests {
             ),
             (
                 "crates/io/src/threads.rs",
-                "//! T.\nuse std::{fs, sync::{Arc, Mutex, RwLock}};\nuse std::sync::Condvar;\nuse std::sync::OnceLock;\n\
+                "//! T.\nuse std::{fs, sync::{Arc, Mutex, RwLock}};\n\
+                 use std::sync::Condvar;\nuse std::sync::OnceLock;\n\
                  fn f() { std::thread::spawn(g); base::sync::thread::sleep(t); }\n",
             ),
             (
