@@ -173,11 +173,6 @@ fn first(tokens: TokenStream, word: &str) -> Option<usize> {
     })
 }
 
-/// The line at which something begins.
-fn line(at: &impl syn::spanned::Spanned) -> usize {
-    at.span().start().line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

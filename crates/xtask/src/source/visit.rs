@@ -6,7 +6,7 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Meta, Token, UseTree};
 
-use super::{Member, Method, Path, Source, Type, line};
+use super::{Member, Method, Path, Source, Type};
 
 /// What a file has, without what is under `#[cfg(test)]`.
 pub(super) fn visit(file: &syn::File) -> Source {
@@ -189,7 +189,7 @@ impl<'ast> Visit<'ast> for Visitor {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         if let Some(inside) = &mut self.inside {
             let names = path.segments.iter().map(|s| &s.ident);
-            inside.extend(names.map(|n| (line(n), n.unraw().to_string())));
+            inside.extend(names.map(|n| (n.span().start().line, n.unraw().to_string())));
         }
         if let Some(first) = path.segments.first()
             && path.segments.len() > 1
@@ -233,7 +233,7 @@ impl Visitor {
 
     fn member(&mut self, name: &syn::Ident, is_called: bool) {
         self.found.members.push(Member {
-            line: line(name),
+            line: name.span().start().line,
             name: name.unraw().to_string(),
             is_called,
         });
@@ -246,7 +246,7 @@ impl Visitor {
             syn::Lit::CStr(text) => text.value().to_string_lossy().into_owned(),
             _ => return,
         };
-        self.found.texts.push((line(literal), text));
+        self.found.texts.push((literal.span().start().line, text));
     }
 
     /// A struct or enum; `fields` visits it.
@@ -261,7 +261,7 @@ impl Visitor {
         fields(self);
         let inside = std::mem::replace(&mut self.inside, around).unwrap_or_default();
         self.found.types.push(Type {
-            line: line(name),
+            line: name.span().start().line,
             name: name.unraw().to_string(),
             is_public: matches!(visibility, syn::Visibility::Public(_)),
             derives_default: derives_default(attributes),
