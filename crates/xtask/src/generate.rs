@@ -14,7 +14,7 @@ use ironstone::options::rocksdb;
 use ironstone::{CfOptions, DbOptions, TableOptions};
 
 use crate::lock_table;
-use crate::source::{Kind, tokens, without_tests};
+use crate::source::{self, Sources};
 use crate::tree::Tree;
 
 const OPTIONS: &str = "docs/options.md";
@@ -57,14 +57,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 
 /// All generated documents, complete.
 fn documents(tree: &Tree) -> Result<Vec<(&'static str, String)>, String> {
-    let used = used_fields(tree);
+    let product = |(path, _): &(&str, &str)| {
+        PRODUCT.iter().any(|src| path.starts_with(src)) && !path.contains("tests")
+    };
+    let sources = source::read(tree.texts("crates/", ".rs").filter(product));
+    let used = used_fields(&sources);
     let part = |path: &'static str, part: &str| {
         let text = tree.text(path).ok_or(format!("{path} is missing"))?;
         Ok::<_, String>((path, between_marks(path, text, part)?))
     };
     Ok(vec![
         (OPTIONS, options_page(&used)),
-        (STATISTICS, statistics_page(tree)),
+        (STATISTICS, statistics_page(&sources)),
         part(COMPAT, &compat_part(&used))?,
         part(ARCHITECTURE, &lock_table::table(tree)?)?,
     ])
@@ -100,29 +104,20 @@ const PRODUCT: &[&str] = &[
 
 /// Where options are declared, written and read as text: that a field is named there is no effect.
 const DECLARATIONS: &[&str] = &[
+    "crates/options/src/cf.rs",
     "crates/options/src/codec.rs",
     "crates/options/src/db.rs",
     "crates/options/src/rocksdb.rs",
     "crates/table/src/options.rs",
 ];
 
-fn is_product(path: &str) -> bool {
-    PRODUCT.iter().any(|p| path.starts_with(p))
-}
-
 /// The names that product code outside the option modules accesses as fields.
-fn used_fields(tree: &Tree) -> BTreeSet<String> {
+fn used_fields(sources: &Sources<'_>) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
-    for (path, text) in tree.texts("crates/", ".rs") {
-        if !is_product(path) || DECLARATIONS.contains(&path) || path.contains("tests") {
-            continue;
+    for (path, source) in sources {
+        if !DECLARATIONS.contains(&&**path) {
+            out.extend(source.members.iter().map(|m| m.name.clone()));
         }
-        let tokens = without_tests(&tokens(text));
-        let fields = tokens.windows(2).filter(|w| {
-            // In cf.rs, `self.name` may be a rule between options, which does not count.
-            w[0].is(".") && w[1].kind == Kind::Word && path != "crates/options/src/cf.rs"
-        });
-        out.extend(fields.map(|w| w[1].text.to_owned()));
     }
     // These are read through functions of the option modules.
     for (function, options) in [
@@ -147,24 +142,16 @@ fn has_effect(name: &str, used: &BTreeSet<String>) -> bool {
 }
 
 /// The variants of `family` (`Ticker`, `HistogramKind`) that product code uses.
-fn counted(tree: &Tree, family: &str) -> BTreeSet<String> {
-    let mut out = BTreeSet::new();
-    for (path, text) in tree.texts("crates/", ".rs") {
-        if !is_product(path) || path.contains("tests") {
-            continue;
-        }
-        let tokens = without_tests(&tokens(text));
-        let words: Vec<_> = tokens
-            .iter()
-            .filter(|t| !t.is(":") && !t.is("::"))
-            .collect();
-        let named = words.windows(2).filter(|w| w[0].is(family));
-        out.extend(named.map(|w| w[1].text.to_owned()));
-    }
-    out
+fn counted(sources: &Sources<'_>, family: &str) -> BTreeSet<String> {
+    let paths = sources.values().flat_map(|source| &source.paths);
+    let pairs = paths.flat_map(|path| path.names.windows(2));
+    pairs
+        .filter(|pair| pair[0] == family)
+        .map(|pair| pair[1].clone())
+        .collect()
 }
 
-fn statistics_page(tree: &Tree) -> String {
+fn statistics_page(sources: &Sources<'_>) -> String {
     let mut out = String::from(
         "# Statistics\n\n\
          Generated from the code by `cargo xtask gen`; do not edit.\n\n\
@@ -184,7 +171,7 @@ fn statistics_page(tree: &Tree) -> String {
         ("Tickers", "Ticker", tickers),
         ("Histograms", "HistogramKind", histograms),
     ] {
-        let counted = counted(tree, family);
+        let counted = counted(sources, family);
         let (yes, no): (Vec<_>, Vec<_>) = rows
             .into_iter()
             .partition(|(variant, _)| counted.contains(variant));
@@ -352,7 +339,7 @@ mod tests {
                 "//! B.\n#[cfg(test)]\nmod tests { fn f(o: &O) { o.block_size; } }\n",
             ),
         ]);
-        let used = used_fields(&tree);
+        let used = used_fields(&source::read(tree.texts("", ".rs")));
         assert!(used.contains("write_buffer_size"));
         for name in ["max_open_files", "use_direct_reads", "block_size"] {
             assert!(!used.contains(name), "{name}");

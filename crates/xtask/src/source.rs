@@ -1,298 +1,323 @@
-//! Splits Rust source into tokens: identifiers, literals and punctuation, without comments. This is
-//! enough to find `mod`, `unsafe` and paths without being misled by strings and comments.
+//! What the checks ask of Rust files, as plain data: a file is parsed once, by `syn`, and all checks share what was
+//! found.
+//!
+//! What macros are called with, or are made of, is no syntax tree but tokens: paths, members and literals are looked
+//! for among them, too. Plain comments are in neither; whoever asks for them reads the text.
 
-/// A token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Token<'a> {
-    /// The line, from 1.
+mod visit;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::ext::IdentExt as _;
+
+/// Files by their paths.
+pub(crate) type Sources<'t> = BTreeMap<&'t str, Source>;
+
+/// What is in a file. All but the first three are without what is under `#[cfg(test)]`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// Line and reason, if it is no Rust.
+    pub(crate) wrong: Option<(usize, String)>,
+    /// The modules in files of their own that it declares.
+    pub(crate) modules: Vec<Module>,
+    /// The line of the first `unsafe`.
+    pub(crate) first_unsafe: Option<usize>,
+    /// Paths of two names or more, in order; each of a `use` by itself.
+    pub(crate) paths: Vec<Path>,
+    /// Fields and methods that follow a dot.
+    pub(crate) members: Vec<Member>,
+    /// The values of string literals, with their lines.
+    pub(crate) texts: Vec<(usize, String)>,
+    /// Structs and enums.
+    pub(crate) types: Vec<Type>,
+    /// Functions of `impl` blocks and traits.
+    pub(crate) methods: Vec<Method>,
+}
+
+/// A module in a file of its own.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Module {
+    /// The modules in braces around it, and its own.
+    pub(crate) names: Vec<String>,
+    /// What `#[path]` names.
+    pub(crate) file: Option<String>,
+}
+
+/// `a::b::C`, or `a::*`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Path {
+    /// Of its beginning, or, in braces, of that of its part there.
     pub(crate) line: usize,
-    pub(crate) kind: Kind,
-    pub(crate) text: &'a str,
+    column: usize,
+    pub(crate) names: Vec<String>,
+    /// Whether it is in a static.
+    pub(crate) in_static: bool,
 }
 
-/// The kind of a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Word,
-    Literal,
-    /// One character of punctuation, or `::`.
-    Mark,
+/// A field or a method that follows a dot.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) line: usize,
+    pub(crate) name: String,
+    pub(crate) is_called: bool,
 }
 
-impl Token<'_> {
-    pub(crate) fn is(&self, text: &str) -> bool {
-        self.kind != Kind::Literal && self.text == text
-    }
+/// A struct or an enum.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Type {
+    pub(crate) line: usize,
+    pub(crate) name: String,
+    /// Whether it is `pub` without a limit.
+    pub(crate) is_public: bool,
+    pub(crate) derives_default: bool,
+    /// The names in the types of its fields, with their lines.
+    pub(crate) inside: Vec<(usize, String)>,
 }
 
-/// Splits source into tokens.
-pub(crate) fn tokens(source: &str) -> Vec<Token<'_>> {
-    let mut lexer = Lexer {
-        source,
-        at: 0,
-        line: 1,
-    };
-    let mut out = Vec::new();
-    while let Some((kind, start, line)) = lexer.next() {
-        if let Some(kind) = kind {
-            out.push(Token {
-                line,
-                kind,
-                text: &source[start..lexer.at],
+/// A function of an `impl` block or a trait.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Method {
+    pub(crate) name: String,
+    /// The type, if the block is for no trait.
+    pub(crate) of: Option<String>,
+}
+
+/// Parses files, as many at a time as there are processors.
+pub(crate) fn read<'t>(files: impl Iterator<Item = (&'t str, &'t str)>) -> Sources<'t> {
+    let files: Vec<_> = files.collect();
+    let next = AtomicUsize::new(0);
+    let (send, found) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            let (files, next, send) = (&files, &next, send.clone());
+            scope.spawn(move || {
+                while let Some((path, text)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let sent = send.send((*path, Source::of(text)));
+                    proc_macro2::extra::invalidate_current_thread_spans(); // they would keep every text
+                    if sent.is_err() {
+                        break;
+                    }
+                }
             });
         }
+    });
+    drop(send);
+    found.into_iter().collect()
+}
+
+impl Source {
+    /// Parses one file.
+    fn of(text: &str) -> Self {
+        Self::parse(text).unwrap_or_else(|e| Self {
+            wrong: Some((e.span().start().line, e.to_string())),
+            ..Self::default()
+        })
     }
-    out
+
+    fn parse(text: &str) -> syn::Result<Self> {
+        let file = syn::parse_file(text)?;
+        let mut source = visit::visit(&file);
+        source.paths.sort_by_key(|p| (p.line, p.column));
+        declared(&file.items, &mut Vec::new(), &mut source.modules);
+        if text.contains("unsafe") {
+            source.first_unsafe = first(text.parse::<TokenStream>()?, "unsafe");
+        }
+        Ok(source)
+    }
 }
 
-struct Lexer<'a> {
-    source: &'a str,
-    at: usize,
-    line: usize,
-}
-
-impl Lexer<'_> {
-    /// Kind (`None` for a comment or space), start and line of the next piece.
-    fn next(&mut self) -> Option<(Option<Kind>, usize, usize)> {
-        let (start, line) = (self.at, self.line);
-        let rest = &self.source[start..];
-        let first = rest.chars().next()?;
-        let (len, kind) = if first.is_whitespace() {
-            (first.len_utf8(), None)
-        } else if rest.starts_with("//") {
-            (rest.find('\n').unwrap_or(rest.len()), None)
-        } else if rest.starts_with("/*") {
-            (block_comment(rest), None)
-        } else if let Some(len) = string(rest) {
-            (len, Some(Kind::Literal))
-        } else if first == '\'' {
-            quote(rest)
-        } else if is_word(first) {
-            let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
-            (end, Some(Kind::Word))
-        } else if rest.starts_with("::") {
-            (2, Some(Kind::Mark))
-        } else {
-            (first.len_utf8(), Some(Kind::Mark))
+/// Collects the modules in files of their own, after those in braces around them.
+fn declared(items: &[syn::Item], around: &mut Vec<String>, out: &mut Vec<Module>) {
+    for item in items {
+        let syn::Item::Mod(module) = item else {
+            continue;
         };
-        self.at += len;
-        self.line += rest[..len].matches('\n').count();
-        Some((kind, start, line))
-    }
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-/// Length of a nested block comment.
-fn block_comment(text: &str) -> usize {
-    let (mut depth, mut at) = (0usize, 0);
-    while at < text.len() {
-        let rest = &text.as_bytes()[at..];
-        if rest.starts_with(b"/*") {
-            depth += 1;
-            at += 2;
-        } else if rest.starts_with(b"*/") {
-            depth -= 1;
-            at += 2;
-            if depth == 0 {
-                return at;
-            }
+        around.push(module.ident.unraw().to_string());
+        if let Some((_, items)) = &module.content {
+            declared(items, around, out);
         } else {
-            at += 1;
+            let file = module.attrs.iter().find_map(custom_path);
+            out.push(Module {
+                names: around.clone(),
+                file,
+            });
         }
+        around.pop();
     }
-    text.len()
 }
 
-/// Length of a string literal of any kind at the start of `text`.
-fn string(text: &str) -> Option<usize> {
-    let prefix = ["br", "cr", "r", "b", "c", ""]
-        .into_iter()
-        .find(|p| text.starts_with(p) && text[p.len()..].starts_with(['"', '#']))?;
-    let rest = &text[prefix.len()..];
-    let raw = prefix.contains('r');
-    let hashes = rest.len() - rest.trim_start_matches('#').len();
-    if !rest[hashes..].starts_with('"') || (hashes > 0 && !raw) {
+/// What `#[path = "…"]` names.
+fn custom_path(attribute: &syn::Attribute) -> Option<String> {
+    let syn::Meta::NameValue(pair) = &attribute.meta else {
         return None;
-    }
-    let body = prefix.len() + hashes + 1;
-    if raw {
-        let end = format!("\"{}", "#".repeat(hashes));
-        let found = text[body..].find(&end).map(|i| body + i + end.len());
-        return Some(found.unwrap_or(text.len()));
-    }
-    Some(body + escaped(&text[body..], b'"'))
-}
-
-/// Length up to and including the closing `end`, past escapes.
-fn escaped(text: &str, end: u8) -> usize {
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'\\' => at += 2,
-            b if b == end => return at + 1,
-            _ => at += 1,
-        }
-    }
-    text.len()
-}
-
-/// A character literal, or a lifetime.
-fn quote(text: &str) -> (usize, Option<Kind>) {
-    let mut chars = text[1..].chars();
-    let (first, second) = (chars.next(), chars.next());
-    if first == Some('\\') || second == Some('\'') {
-        (1 + escaped(&text[1..], b'\''), Some(Kind::Literal))
-    } else {
-        (1, Some(Kind::Mark))
-    }
-}
-
-/// The tokens without items under `#[cfg(test)]`.
-pub(crate) fn without_tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
-    let mut out = Vec::with_capacity(tokens.len());
-    let mut at = 0;
-    while at < tokens.len() {
-        if is_cfg_test(&tokens[at..]) {
-            at = item_end(tokens, at);
-        } else {
-            out.push(tokens[at].clone());
-            at += 1;
-        }
-    }
-    out
-}
-
-fn is_cfg_test(tokens: &[Token<'_>]) -> bool {
-    let starts = |words: &[&str]| {
-        tokens.len() >= words.len() && words.iter().zip(tokens).all(|(w, t)| t.is(w))
     };
-    starts(&["#", "[", "cfg", "(", "test", ")"])
-        || starts(&["#", "[", "cfg", "(", "all", "(", "test"])
+    match &pair.value {
+        syn::Expr::Lit(syn::ExprLit {
+            lit: syn::Lit::Str(file),
+            ..
+        }) if pair.path.is_ident("path") => Some(file.value()),
+        _ => None,
+    }
 }
 
-/// The index after the item that begins with attributes at `at`: after its `;` or its closing
-/// brace.
-fn item_end(tokens: &[Token<'_>], mut at: usize) -> usize {
-    let mut depth = 0usize;
-    while at < tokens.len() {
-        let t = &tokens[at];
-        at += 1;
-        if t.is("{") || t.is("[") || t.is("(") {
-            depth += 1;
-        } else if t.is("}") || t.is("]") || t.is(")") {
-            depth = depth.saturating_sub(1);
-            if depth == 0 && t.is("}") {
-                break;
-            }
-        } else if depth == 0 && t.is(";") {
-            break;
-        }
-    }
-    at
-}
-
-/// The paths that begin with `crate`, `self` or `super`, each as its segments with its line; a
-/// group in braces gives one path per entry.
-pub(crate) fn paths<'a>(tokens: &[Token<'a>]) -> Vec<(usize, Vec<&'a str>)> {
-    let mut out = Vec::new();
-    let mut at = 0;
-    while at < tokens.len() {
-        let start = ["crate", "self", "super"].iter().any(|w| tokens[at].is(w));
-        if start && tokens.get(at + 1).is_some_and(|t| t.is("::")) {
-            at = path(tokens, at, &mut Vec::new(), &mut out);
-        } else {
-            at += 1;
-        }
-    }
-    out
-}
-
-/// Collects the path, or group of paths, at `at`, after the segments `before`.
-fn path<'a>(
-    tokens: &[Token<'a>],
-    mut at: usize,
-    before: &mut Vec<&'a str>,
-    out: &mut Vec<(usize, Vec<&'a str>)>,
-) -> usize {
-    let depth = before.len();
-    let line = tokens.get(at).map_or(0, |t| t.line);
-    while let Some(t) = tokens.get(at) {
-        if t.kind == Kind::Word {
-            before.push(t.text);
-            at += 1;
-            if tokens.get(at).is_some_and(|t| t.is("::")) {
-                at += 1;
-                continue;
-            }
-        } else if t.is("{") && depth < before.len() {
-            at += 1;
-            while tokens.get(at).is_some_and(|t| !t.is("}")) {
-                if tokens[at].kind == Kind::Word {
-                    at = path(tokens, at, before, out);
-                } else {
-                    at += 1;
-                }
-            }
-            before.truncate(depth);
-            return at + 1;
-        }
-        break;
-    }
-    out.push((line, before.clone()));
-    before.truncate(depth);
-    at
+/// The line of the first such word.
+fn first(tokens: TokenStream, word: &str) -> Option<usize> {
+    tokens.into_iter().find_map(|tree| match tree {
+        TokenTree::Ident(name) if name == word => Some(name.span().start().line),
+        TokenTree::Group(group) => first(group.stream(), word),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words(source: &str) -> Vec<&str> {
-        tokens(source).iter().map(|t| t.text).collect()
+    fn paths(text: &str) -> Vec<String> {
+        let source = Source::parse(text).unwrap();
+        source.paths.iter().map(|p| p.names.join("::")).collect()
     }
 
     #[test]
     fn comments_and_strings_hide_words() {
-        let source = "a /* unsafe /* x */ */ \"unsafe\" r#\"un\"safe\"# 'u' 'a b'\\'' // c\nd";
-        let words = words(source);
-        assert!(!words.contains(&"unsafe"), "{words:?}");
-        assert_eq!(words.first(), Some(&"a"));
-        assert_eq!(words.last(), Some(&"d"));
-        assert_eq!(tokens(source).last().unwrap().line, 2);
-    }
-
-    #[test]
-    fn lifetimes_are_not_characters() {
-        let found = words("fn f<'a>(x: &'a u8, c: char) { c == '\\n' }");
-        assert_eq!(found[3..5], ["'", "a"]);
-        assert_eq!(found[found.len() - 2..], ["'\\n'", "}"]);
-    }
-
-    #[test]
-    fn items_for_tests_are_left_out() {
-        let all = tokens(
-            "fn a() {} #[cfg(test)] mod tests { fn b() { [1; 2]; } } #[cfg(test)] use x::y; fn c() {}",
+        let source = Source::parse(
+            "/* unsafe /* x */ */ fn f<'unsafe_>() { a(\"unsafe\", r#\"un\"safe\"#, 'u', '\\''); } // unsafe\n\
+             /// unsafe\nfn g() { m!(\"unsafe\", /* unsafe */ { b }) }",
         );
-        let left: Vec<_> = without_tests(&all).iter().map(|t| t.text).collect();
-        assert_eq!(left.join(" "), "fn a ( ) { } fn c ( ) { }");
+        assert_eq!(source.unwrap().first_unsafe, None);
+        for sharp in [
+            "fn f() {\n unsafe { g() } }",
+            "fn f() {\n m!({ unsafe { g() } }) }",
+            "#[cfg(test)] mod tests {\n unsafe fn f() {} }",
+            "\n unsafe extern \"C\" { fn f(); }",
+            "\n #[unsafe(no_mangle)] fn f() {}",
+            "macro_rules! m { () => {\n unsafe { g() } } }",
+        ] {
+            assert_eq!(Source::of(sharp).first_unsafe, Some(2), "{sharp}");
+        }
+    }
+
+    #[test]
+    fn what_is_for_tests_is_left_out() {
+        let text = "fn a() { b::a(); } #[cfg(test)] mod tests { fn b() { b::b([1; 2]); } }\n\
+                    #[cfg(test)] use x::y; #[cfg(all(test, unix))] mod more { use x::z; }\n\
+                    impl A { #[cfg(test)] fn c() { b::c(); } fn d() { b::d(); #[cfg(test)] use x::v; } }\n\
+                    struct S { #[cfg(test)] e: b::E, f: b::F } trait T { #[cfg(test)] fn g() { b::g(); } }\n\
+                    #[cfg(not(test))] use b::h;";
+        assert_eq!(paths(text), ["b::a", "b::d", "b::F", "b::h"]);
     }
 
     #[test]
     fn groups_give_one_path_each() {
-        let all = tokens("use crate::{a::B, c::{d::E, F}}; fn f() { super::super::g::h(); }");
-        let found: Vec<_> = paths(&all).into_iter().map(|(_, p)| p.join("::")).collect();
+        let text =
+            "use crate::{a::B, c::{d::E, F as G, self, g::*}}; fn f() { super::super::g::h(); }";
         assert_eq!(
-            found,
+            paths(text),
             [
                 "crate::a::B",
                 "crate::c::d::E",
                 "crate::c::F",
+                "crate::c::self",
+                "crate::c::g::*",
                 "super::super::g::h"
             ]
         );
+        let source = Source::parse("use crate::{\n a::B,\n c::\nD};").unwrap();
+        let lines: Vec<_> = source.paths.iter().map(|p| p.line).collect();
+        assert_eq!(lines, [2, 3]);
+    }
+
+    #[test]
+    fn paths_are_found_wherever_they_are() {
+        let text = "fn f<T: a::T<a::U>>(x: &mut a::V) -> <a::W as a::X>::Y where T: a::Z { x }\n\
+                    fn g() { let b::A { .. } = (b::B { c: b::C }) else { b::d!() }; matches!(x, b::D | b::E(_)); }\n\
+                    macro_rules! m { () => { use $crate::c::{A, b::B as C, d::*}; $crate::c::f(c::g()) } }\n\
+                    #[d::a(d::B)] #[derive(d::C)] pub(in crate::d) struct S;\n\
+                    fn h() { format!(\"{}\", self::e::f(x.y, [e::g::<e::T>(1)])) }";
+        assert_eq!(
+            paths(text),
+            [
+                "a::T",
+                "a::U",
+                "a::V",
+                "a::W",
+                "a::X::Y",
+                "a::Z",
+                "b::A",
+                "b::B",
+                "b::C",
+                "b::d",
+                "b::D",
+                "b::E",
+                "crate::c::A",
+                "crate::c::b::B",
+                "crate::c::d::*",
+                "crate::c::f",
+                "c::g",
+                "d::a",
+                "d::B",
+                "d::C",
+                "crate::d",
+                "self::e::f",
+                "e::g",
+                "e::T"
+            ]
+        );
+    }
+
+    #[test]
+    fn members_and_literals_are_found_in_macros_too() {
+        let text = "fn f() { x.a.b(1.0); m!(x.c, y.d(\"s\"), z.e::<T>(), ..g, 0..h); }\n\
+                    /// not this\nfn g() { s(\"t\", b\"u\"); m! { /** nor this */ v } }";
+        let source = Source::parse(text).unwrap();
+        let members: Vec<_> = source
+            .members
+            .iter()
+            .map(|m| (m.name.as_str(), m.is_called))
+            .collect();
+        let mut sorted = members.clone();
+        sorted.sort_unstable();
+        assert_eq!(
+            sorted,
+            [
+                ("a", false),
+                ("b", true),
+                ("c", false),
+                ("d", true),
+                ("e", true)
+            ]
+        );
+        let texts: Vec<_> = source.texts.iter().map(|(_, t)| t.as_str()).collect();
+        assert_eq!(texts, ["s", "t", "u"]);
+    }
+
+    #[test]
+    fn modules_in_files_are_found() {
+        let source = Source::parse(
+            "mod a;\n#[cfg(test)]\n#[path = \"odd.rs\"]\npub(crate) mod b;\nmod c { mod d; mod r#e; mod f {} }",
+        );
+        let found = source.unwrap().modules;
+        let found: Vec<_> = found
+            .iter()
+            .map(|m| (m.names.join("/"), m.file.as_deref()))
+            .collect();
+        let own = |names: &str| (names.to_owned(), None);
+        let expected = [
+            own("a"),
+            ("b".to_owned(), Some("odd.rs")),
+            own("c/d"),
+            own("c/e"),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_is_no_rust_is_said() {
+        let source = Source::of("fn f() {}\nfn g( {}\n");
+        assert_eq!(source.wrong.map(|w| w.0), Some(2));
     }
 }

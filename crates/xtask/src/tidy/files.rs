@@ -3,7 +3,7 @@
 
 use super::Findings;
 use super::map::Map;
-use crate::source::{Kind, Token, tokens, without_tests};
+use crate::source::{Source, Sources};
 use crate::tree::Tree;
 
 const LINES_WARN: usize = 600;
@@ -28,8 +28,9 @@ const LOCK_FILE: &str = "crates/io/src/posix/lock.rs";
 /// The names that these crates must take from `base::sync`.
 const SYNC: &[&str] = &["Mutex", "Condvar", "RwLock", "Barrier", "Once"];
 
-pub(super) fn check(tree: &Tree, map: &Map, out: &mut Findings) {
-    for (path, text) in tree.texts("", ".rs") {
+pub(super) fn check(tree: &Tree, sources: &Sources<'_>, map: &Map, out: &mut Findings) {
+    for (&path, source) in sources {
+        let text = tree.text(path).unwrap_or_default();
         if !text.starts_with("//!") {
             out.error(
                 path,
@@ -47,21 +48,22 @@ pub(super) fn check(tree: &Tree, map: &Map, out: &mut Findings) {
                 format!("{lines} lines; more than {LINES_WARN} are hard to read"),
             );
         }
-        let tokens = tokens(text);
+        if let Some((line, reason)) = &source.wrong {
+            out.error(path, *line, format!("this is no Rust: {reason}"));
+        }
         if !map.is_island(path)
-            && let Some(t) = tokens.iter().find(|t| t.is("unsafe"))
+            && let Some(line) = source.first_unsafe
         {
             out.error(
                 path,
-                t.line,
+                line,
                 "unsafe outside the islands that ARCHITECTURE.md lists",
             );
         }
         if path.starts_with("crates/") && path.contains("/src/") {
-            let tokens = without_tests(&tokens);
-            error_types(path, &tokens, out);
+            error_types(path, source, out);
             if SCHEDULED.iter().any(|c| path.starts_with(c)) && path != LOCK_FILE {
-                scheduled(path, &tokens, out);
+                scheduled(path, source, out);
             }
         }
     }
@@ -77,51 +79,36 @@ pub(super) fn check(tree: &Tree, map: &Map, out: &mut Findings) {
 }
 
 /// One error type for the whole project: `base::Error`.
-fn error_types(path: &str, tokens: &[Token<'_>], out: &mut Findings) {
+fn error_types(path: &str, source: &Source, out: &mut Findings) {
     if path == "crates/base/src/error.rs" {
         return;
     }
-    for pair in tokens.windows(3) {
-        let [visible, what, name] = pair else {
-            continue;
-        };
-        if visible.is("pub")
-            && (what.is("struct") || what.is("enum"))
-            && name.kind == Kind::Word
-            && name.text.ends_with("Error")
-        {
-            let text = format!("{}: public errors are base::Error", name.text);
-            out.error(path, name.line, text);
+    for found in &source.types {
+        if found.is_public && found.name.ends_with("Error") {
+            let text = format!("{}: public errors are base::Error", found.name);
+            out.error(path, found.line, text);
         }
     }
 }
 
 /// Locks and threads must come from `base::sync`, and sleeps must use the clock.
-fn scheduled(path: &str, tokens: &[Token<'_>], out: &mut Findings) {
-    let is = |at: usize, text: &str| tokens.get(at).is_some_and(|t| t.is(text));
-    for (i, token) in tokens.iter().enumerate() {
-        if token.is("thread") && is(i + 1, "::") && is(i + 2, "sleep") {
-            out.error(path, token.line, "sleeps go through base::clock::Clock");
-        }
-        if !token.is("std") || !is(i + 1, "::") {
-            continue;
-        }
-        if is(i + 2, "thread") && !is(i + 4, "available_parallelism") {
-            out.error(path, token.line, "threads come from base::sync::thread");
-        }
-        if !is(i + 2, "sync") {
-            continue;
-        }
-        let end = if is(i + 4, "{") { "}" } else { ";" };
-        let used = tokens[i + 3..].iter().take_while(|t| !t.is(end));
-        let used = if is(i + 4, "{") {
-            used.take(100)
-        } else {
-            used.take(2)
-        };
-        if let Some(lock) = used.into_iter().find(|t| SYNC.iter().any(|s| t.is(s))) {
-            let text = format!("{} comes from base::sync", lock.text);
-            out.error(path, lock.line, text);
+fn scheduled(path: &str, source: &Source, out: &mut Findings) {
+    for found in &source.paths {
+        let names: Vec<&str> = found.names.iter().map(String::as_str).collect();
+        for at in 0..names.len() {
+            match &names[at..] {
+                ["thread", "sleep", ..] => {
+                    out.error(path, found.line, "sleeps go through base::clock::Clock");
+                }
+                ["std", "thread", "available_parallelism", ..] => {}
+                ["std", "thread", ..] => {
+                    out.error(path, found.line, "threads come from base::sync::thread");
+                }
+                ["std", "sync", lock, ..] if SYNC.contains(lock) => {
+                    out.error(path, found.line, format!("{lock} comes from base::sync"));
+                }
+                _ => {}
+            }
         }
     }
 }
@@ -129,6 +116,7 @@ fn scheduled(path: &str, tokens: &[Token<'_>], out: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::read;
 
     #[test]
     fn each_rule_finds_its_case() {
@@ -150,28 +138,32 @@ mod tests {
             ),
             (
                 "crates/io/src/threads.rs",
-                "//! T.\nuse std::sync::{Arc, Mutex};\nuse std::sync::Condvar;\nuse std::sync::OnceLock;\n\
+                "//! T.\nuse std::{fs, sync::{Arc, Mutex, RwLock}};\n\
+                 use std::sync::Condvar;\nuse std::sync::OnceLock;\n\
                  fn f() { std::thread::spawn(g); base::sync::thread::sleep(t); }\n",
             ),
             (
                 "crates/a/src/e.rs",
                 "//! E.\npub struct OtherError;\nstruct OwnError;\n",
             ),
+            ("crates/a/src/odd.rs", "//! O.\nfn f( {}\n"),
         ]);
         let map = Map {
             islands: vec!["crates/a/src/island.rs".to_owned(), "gone/".to_owned()],
             ..Map::default()
         };
         let mut out = Findings::default();
-        check(&tree, &map, &mut out);
+        check(&tree, &read(tree.texts("", ".rs")), &map, &mut out);
         assert_eq!(
             out.texts(),
             [
                 "error: crates/a/src/e.rs:2: OtherError: public errors are base::Error",
                 "error: crates/a/src/long.rs: 701 lines; 700 at most",
                 "error: crates/a/src/no_doc.rs:1: a file opens with //!: what it is, and why this way",
+                "error: crates/a/src/odd.rs:2: this is no Rust: cannot parse string into token stream",
                 "error: crates/a/src/sharp.rs:2: unsafe outside the islands that ARCHITECTURE.md lists",
                 "error: crates/io/src/threads.rs:2: Mutex comes from base::sync",
+                "error: crates/io/src/threads.rs:2: RwLock comes from base::sync",
                 "error: crates/io/src/threads.rs:3: Condvar comes from base::sync",
                 "error: crates/io/src/threads.rs:5: threads come from base::sync::thread",
                 "error: crates/io/src/threads.rs:5: sleeps go through base::clock::Clock",

@@ -11,12 +11,18 @@ mod links;
 mod locks;
 pub(crate) mod map;
 mod modules;
+mod upward;
 mod words;
 
+use crate::source;
 use crate::tree::Tree;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {}
+pub(crate) struct Arguments {
+    /// List what is otherwise only counted
+    #[arg(long, short)]
+    verbose: bool,
+}
 
 /// Something that a rule has to say.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,9 +75,9 @@ impl std::fmt::Display for Finding {
     }
 }
 
-pub(crate) fn run(_: &Arguments) -> Result<(), String> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let tree = Tree::load(&xtask::root())?;
-    let findings = check(&tree);
+    let findings = check(&tree, arguments.verbose);
     for f in &findings.0 {
         println!("{f}");
     }
@@ -85,7 +91,7 @@ pub(crate) fn run(_: &Arguments) -> Result<(), String> {
 }
 
 /// Applies every rule.
-fn check(tree: &Tree) -> Findings {
+fn check(tree: &Tree, is_verbose: bool) -> Findings {
     let mut out = Findings::default();
     let map = match map::read(tree) {
         Ok(map) => map,
@@ -94,12 +100,14 @@ fn check(tree: &Tree) -> Findings {
             map::Map::default()
         }
     };
-    files::check(tree, &map, &mut out);
-    words::check(tree, &mut out);
-    modules::check(tree, &mut out);
+    let sources = source::read(tree.texts("", ".rs"));
+    files::check(tree, &sources, &map, &mut out);
+    words::check(tree, &sources, &mut out);
+    modules::check(&sources, &mut out);
+    upward::check(&sources, is_verbose, &mut out);
     crates::check(tree, &map, &mut out);
     changelog::check(tree, &mut out);
     links::check(tree, &mut out);
-    locks::check(tree, &mut out);
+    locks::check(&sources, &mut out);
     out
 }

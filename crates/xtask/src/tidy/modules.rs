@@ -5,28 +5,32 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Findings;
 use super::words::is_test;
-use crate::source::{Kind, Token, paths, tokens, without_tests};
-use crate::tree::Tree;
+use crate::source::{Source, Sources};
 
-pub(super) fn check(tree: &Tree, out: &mut Findings) {
-    dead_files(tree, out);
-    let crates: BTreeSet<&str> = tree
-        .texts("crates/", ".rs")
-        .filter_map(|(path, _)| path.find("/src/").map(|i| &path[..i + 4]))
+pub(super) fn check(sources: &Sources<'_>, out: &mut Findings) {
+    dead_files(sources, out);
+    let crates: BTreeSet<&str> = in_crates(sources)
+        .filter_map(|path| path.find("/src/").map(|i| &path[..i + 4]))
         .collect();
     for src in crates {
-        circles(tree, src, out);
+        circles(sources, src, out);
     }
 }
 
+fn in_crates<'a>(sources: &'a Sources<'_>) -> impl Iterator<Item = &'a str> {
+    let all = sources.keys().copied();
+    all.filter(|path| path.starts_with("crates/"))
+}
+
 /// Reports files that no `mod` declares, and which the compiler therefore ignores.
-fn dead_files(tree: &Tree, out: &mut Findings) {
+fn dead_files(sources: &Sources<'_>, out: &mut Findings) {
     let mut declared = BTreeSet::new();
-    for (path, text) in tree.texts("crates/", ".rs") {
+    for path in in_crates(sources) {
         let folder = child_folder(path);
         let beside = &path[..path.rfind('/').map_or(0, |i| i + 1)];
-        for (name, custom) in declarations(&tokens(text)) {
-            match custom {
+        for module in &sources[path].modules {
+            let name = module.names.join("/");
+            match &module.file {
                 Some(file) => declared.extend([format!("{beside}{file}")]),
                 None => declared.extend([
                     format!("{folder}{name}.rs"),
@@ -35,7 +39,7 @@ fn dead_files(tree: &Tree, out: &mut Findings) {
             }
         }
     }
-    for (path, _) in tree.texts("crates/", ".rs") {
+    for path in in_crates(sources) {
         if !is_root(path) && !declared.contains(path) {
             out.error(path, None, "no mod declares this file");
         }
@@ -64,43 +68,13 @@ fn is_root(path: &str) -> bool {
             && folder.split('/').count() <= 4
 }
 
-/// The modules that a file declares, with the file named by `#[path]`, if any.
-fn declarations<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, Option<&'a str>)> {
-    let mut out = Vec::new();
-    for (i, window) in tokens.windows(3).enumerate() {
-        let [keyword, name, end] = window else {
-            continue;
-        };
-        if keyword.is("mod") && name.kind == Kind::Word && end.is(";") {
-            let custom = custom_path(&tokens[..i]);
-            out.push((name.text, custom));
-        }
-    }
-    out
-}
-
-/// The file named by a `#[path = "…"]` among the attributes at the end of `before`.
-fn custom_path<'a>(mut before: &[Token<'a>]) -> Option<&'a str> {
-    while let Some((last, rest)) = before.split_last() {
-        if last.is("]") {
-            let open = rest.iter().rposition(|t| t.is("["))?;
-            if let [key, mark, file] = &rest[open + 1..]
-                && key.is("path")
-                && mark.is("=")
-            {
-                return Some(file.text.trim_matches('"'));
-            }
-            before = &rest[..open];
-        } else if ["#", "pub", "(", "crate", "super", ")"]
-            .iter()
-            .any(|w| last.is(w))
-        {
-            before = rest; // visibility, or the `#` of an attribute
-        } else {
-            break;
-        }
-    }
-    None
+/// The files under `src` that are no tests.
+pub(super) fn product<'a>(
+    sources: &'a Sources<'_>,
+    src: &str,
+) -> impl Iterator<Item = (&'a str, &'a Source)> {
+    let all = sources.iter().map(|(path, source)| (*path, source));
+    all.filter(move |(path, _)| path.starts_with(src) && !is_test_module(path))
 }
 
 fn is_test_module(path: &str) -> bool {
@@ -108,11 +82,11 @@ fn is_test_module(path: &str) -> bool {
 }
 
 /// A use of one module by another: the file, its line, and the file that is used.
-type Use<'a> = (&'a str, usize, &'a str);
+pub(super) type Use<'a> = (&'a str, usize, &'a str);
 
 /// Reports circles among the entries of each folder: files and folders that lie side by side.
-fn circles(tree: &Tree, src: &str, out: &mut Findings) {
-    for (folder, uses) in uses(tree, src) {
+fn circles(sources: &Sources<'_>, src: &str, out: &mut Findings) {
+    for (folder, uses) in uses(sources, src) {
         let mut places: BTreeMap<&str, BTreeMap<&str, Use<'_>>> = BTreeMap::new();
         for (from, to, place) in uses {
             places.entry(from).or_default().entry(to).or_insert(place);
@@ -135,23 +109,24 @@ fn circles(tree: &Tree, src: &str, out: &mut Findings) {
 /// The uses of one entry of a folder by another, by folder: the names of both, and where it is.
 ///
 /// A module and those inside it are one entry: a face may use what it is the face of, and the other way round.
-fn uses<'a>(tree: &'a Tree, src: &'a str) -> BTreeMap<String, Vec<(&'a str, &'a str, Use<'a>)>> {
-    let files = tree.texts(src, ".rs").map(|(path, _)| path);
-    let files: Vec<&str> = files.filter(|path| !is_test_module(path)).collect();
+pub(super) fn uses<'a>(
+    sources: &'a Sources<'_>,
+    src: &'a str,
+) -> BTreeMap<String, Vec<(&'a str, &'a str, Use<'a>)>> {
+    let files: Vec<&str> = product(sources, src).map(|(path, _)| path).collect();
     let modules: BTreeMap<Vec<&str>, &str> = files.iter().map(|f| (module(src, f), *f)).collect();
     let mut found: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for &file in &files {
         let here = module(src, file);
-        let text = tree.text(file).unwrap_or_default();
-        for (line, path) in paths(&without_tests(&tokens(text))) {
-            let Some(target) = resolve(&modules, &here, &path) else {
+        for path in &sources[file].paths {
+            let Some(target) = resolve(&modules, &here, &path.names) else {
                 continue;
             };
             let there = module(src, target);
             let common = here.iter().zip(&there).take_while(|(a, b)| a == b).count();
             if let (Some(from), Some(to)) = (here.get(common), there.get(common)) {
                 let folder = [&[src], &here[..common]].concat().join("/");
-                let use_of = (*from, *to, (file, line, target));
+                let use_of = (*from, *to, (file, path.line, target));
                 found.entry(folder).or_default().push(use_of);
             }
         }
@@ -187,7 +162,7 @@ fn circle<'a, T>(edges: &BTreeMap<&'a str, BTreeMap<&'a str, T>>) -> Option<Vec<
 }
 
 /// The module path of a file.
-fn module<'a>(src: &str, file: &'a str) -> Vec<&'a str> {
+pub(super) fn module<'a>(src: &str, file: &'a str) -> Vec<&'a str> {
     let mut names: Vec<&str> = file[src.len() + 1..]
         .trim_end_matches(".rs")
         .split('/')
@@ -202,16 +177,17 @@ fn module<'a>(src: &str, file: &'a str) -> Vec<&'a str> {
 fn resolve<'a>(
     modules: &BTreeMap<Vec<&'a str>, &'a str>,
     here: &[&'a str],
-    path: &[&'a str],
+    path: &'a [String],
 ) -> Option<&'a str> {
     let (first, rest) = path.split_first()?;
-    let mut at: Vec<&str> = match *first {
+    let mut at: Vec<&str> = match first.as_str() {
         "crate" => Vec::new(),
         "self" => here.to_vec(),
-        _ => here[..here.len().saturating_sub(1)].to_vec(),
+        "super" => here[..here.len().saturating_sub(1)].to_vec(),
+        _ => return None,
     };
     for segment in rest {
-        if *segment == "super" {
+        if segment == "super" {
             at.pop();
             continue;
         }
@@ -230,6 +206,8 @@ fn resolve<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::read;
+    use crate::tree::Tree;
 
     fn tree() -> Tree {
         Tree::of(&[
@@ -269,7 +247,8 @@ mod tests {
     #[test]
     fn files_are_declared_and_stand_in_no_circle() {
         let mut out = Findings::default();
-        check(&tree(), &mut out);
+        let tree = tree();
+        check(&read(tree.texts("", ".rs")), &mut out);
         assert_eq!(
             out.texts(),
             [
@@ -299,7 +278,7 @@ mod tests {
             ("crates/a/src/wide/inner.rs", "//! I.\nuse super::W;\n"),
         ]);
         let mut out = Findings::default();
-        check(&tree, &mut out);
+        check(&read(tree.texts("", ".rs")), &mut out);
         assert_eq!(out.texts(), [""; 0]);
     }
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::Findings;
-use crate::source::{Kind, tokens, without_tests};
+use crate::source::Sources;
 use crate::tree::Tree;
 
 /// Notes of unfinished work, spelled in pieces, so that this file does not contain them.
@@ -22,7 +22,7 @@ const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 /// A folder beside the repository, which only tests may use.
 const BESIDE: &str = concat!("../", "shared");
 
-pub(super) fn check(tree: &Tree, out: &mut Findings) {
+pub(super) fn check(tree: &Tree, sources: &Sources<'_>, out: &mut Findings) {
     for (path, text) in tree.texts("", "") {
         for (i, line) in text.lines().enumerate() {
             for note in NOTES.iter().filter(|n| has_word(line, n)) {
@@ -36,12 +36,9 @@ pub(super) fn check(tree: &Tree, out: &mut Findings) {
                 out.error(path, i + 1, format!("{BESIDE}: only tests may look there"));
             }
         }
-        if is_rust(path) && !is_test(path) {
-            let product = without_tests(&tokens(text));
-            for t in product.iter().filter(|t| t.kind == Kind::Literal) {
-                if t.text.contains(BESIDE) {
-                    out.error(path, t.line, format!("{BESIDE}: only tests may look there"));
-                }
+        if let Some(source) = sources.get(path).filter(|_| !is_test(path)) {
+            for (line, _) in source.texts.iter().filter(|(_, t)| t.contains(BESIDE)) {
+                out.error(path, *line, format!("{BESIDE}: only tests may look there"));
             }
         }
     }
@@ -73,6 +70,7 @@ fn has_word(line: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::read;
 
     #[test]
     fn notes_and_foreign_paths_are_found() {
@@ -92,7 +90,7 @@ mod tests {
             ("docs/g.md", BESIDE),
         ]);
         let mut out = Findings::default();
-        check(&tree, &mut out);
+        check(&tree, &read(tree.texts("", ".rs")), &mut out);
         let found: Vec<_> = out.0.iter().map(|f| (f.file.as_str(), f.line)).collect();
         assert_eq!(
             found,
