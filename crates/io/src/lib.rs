@@ -26,6 +26,8 @@ mod locks;
 pub mod memory;
 pub mod posix;
 pub mod queue;
+#[doc(hidden)]
+pub mod testing;
 mod wrapper;
 
 use std::ffi::OsString;

@@ -7,6 +7,9 @@
 //! [`File::write_vectored_at`] calls its [`File::write_at`], so that no write bypasses it. And a wrapper has
 //! no [`File::descriptor`]. A new method of the traits belongs in the lists, even if it has a default, unless
 //! the default calls methods that are there.
+//!
+//! The methods have the names of those that they stand for. Where both traits are imported, a call on a wrapper's own
+//! type is ambiguous: a module that makes such calls writes `impl io::FileWrapper for`, and imports `File` alone.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
