@@ -65,7 +65,7 @@ fn batch_read(operations: u64) -> Result<()> {
 /// Records of the size of a small put, handed to the file in groups.
 fn log_append(operations: u64) -> Result<()> {
     let record = inputs::bytes(140);
-    let file = inputs::Memory::zeros(operations * 160);
+    let file = inputs::zeros(operations * 160);
     let mut writer = log::Writer::new(file, log::LogOptions::default());
     writer.append(&record)?;
     writer.submit()?;
@@ -82,7 +82,7 @@ fn log_append(operations: u64) -> Result<()> {
 
 fn log_read(operations: u64) -> Result<()> {
     let record = inputs::bytes(140);
-    let file = inputs::Memory::new();
+    let file = inputs::file();
     let mut writer = log::Writer::new(file.clone(), log::LogOptions::default());
     for _ in 0..operations {
         writer.append(&record)?;

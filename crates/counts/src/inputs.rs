@@ -1,11 +1,10 @@
-//! Inputs of the kernels: the same bytes in every run, and a file in memory.
+//! Inputs of the kernels: the same bytes in every run, and files in memory.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base::rng::Rng;
-use base::{Result, SequenceNumber, ValueType, key};
-use io::{Advice, File, SyncKind, WriteSync};
+use base::{SequenceNumber, ValueType, key};
+use io::testing::Memory;
 
 /// Bytes of a value.
 const VALUE_LEN: usize = 100;
@@ -49,75 +48,12 @@ pub(crate) fn value() -> Vec<u8> {
     bytes(VALUE_LEN)
 }
 
-/// A file in memory, so that only our own code is counted, not the system's.
-#[derive(Debug, Default)]
-pub(crate) struct Memory(Mutex<Vec<u8>>);
-
-impl Memory {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::default()
-    }
-
-    /// A file with as many zeros as the later writes need, so that it does not grow while they are counted.
-    pub(crate) fn zeros(len: u64) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(vec![0; len as usize])))
-    }
-
-    fn with<T>(&self, use_it: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
+/// An empty file in memory, so that only our own code is counted, not the system's.
+pub(crate) fn file() -> Arc<Memory> {
+    zeros(0)
 }
 
-impl File for Memory {
-    fn path(&self) -> &Path {
-        Path::new("memory")
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.with(|all| {
-            let rest = all.get(offset as usize..).unwrap_or_default();
-            let n = rest.len().min(buf.len());
-            buf[..n].copy_from_slice(&rest[..n]);
-            Ok(n)
-        })
-    }
-
-    fn write_at(&self, data: &[u8], offset: u64, _sync: WriteSync) -> Result<usize> {
-        let end = offset as usize + data.len();
-        self.with(|all| {
-            if all.len() < end {
-                all.resize(end, 0);
-            }
-            all[offset as usize..end].copy_from_slice(data);
-        });
-        Ok(data.len())
-    }
-
-    fn sync(&self, _kind: SyncKind) -> Result<()> {
-        Ok(())
-    }
-
-    fn start_writeback(&self, _offset: u64, _len: u64) -> Result<()> {
-        Ok(())
-    }
-
-    fn truncate(&self, len: u64) -> Result<()> {
-        self.with(|all| all.resize(len as usize, 0));
-        Ok(())
-    }
-
-    fn allocate(&self, _offset: u64, _len: u64, _keep_size: bool) -> Result<()> {
-        Ok(())
-    }
-
-    fn zero(&self, offset: u64, len: u64) -> Result<()> {
-        self.write_at(&vec![0; len as usize], offset, WriteSync::None)
-            .map(|_| ())
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.with(|all| Ok(all.len() as u64))
-    }
-
-    fn advise(&self, _advice: Advice) {}
+/// A file with as many zeros as the later writes need, so that it does not grow while they are counted.
+pub(crate) fn zeros(len: u64) -> Arc<Memory> {
+    Memory::new("memory", vec![0; len as usize])
 }

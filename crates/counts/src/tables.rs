@@ -128,7 +128,7 @@ fn cache_hit(operations: u64) -> Result<()> {
 }
 
 /// Writes a table of these keys, without compression and with a Bloom filter.
-fn build(keys: &[Vec<u8>], value: &[u8], file: Arc<inputs::Memory>) -> Result<u64> {
+fn build(keys: &[Vec<u8>], value: &[u8], file: Arc<io::testing::Memory>) -> Result<u64> {
     let options = BuilderOptions {
         table: TableOptions {
             filter_policy: FilterPolicy::Bloom {
@@ -148,14 +148,14 @@ fn build(keys: &[Vec<u8>], value: &[u8], file: Arc<inputs::Memory>) -> Result<u6
 
 fn table_build(operations: u64) -> Result<()> {
     let keys: Vec<_> = (0..operations).map(inputs::internal_key).collect();
-    let (value, file) = (inputs::value(), inputs::Memory::zeros(operations * 160));
+    let (value, file) = (inputs::value(), inputs::zeros(operations * 160));
     measured(&mut || build(&keys, &value, file.clone()).map(|_| ()))
 }
 
 /// A table of this many keys, all of it in the block cache.
 fn warm_table(entries: u64) -> Result<Arc<Reader>> {
     let keys: Vec<_> = (0..entries).map(inputs::internal_key).collect();
-    let file = inputs::Memory::new();
+    let file = inputs::file();
     let size = build(&keys, &inputs::value(), file.clone())?;
     let options = ReaderOptions {
         block_cache: Some(Arc::new(BlockCache::new(64 << 20))),

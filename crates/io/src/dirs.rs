@@ -10,7 +10,6 @@
 //! held directories are counted, whoever called them, and [`NewNames`] counts a name as durable only if
 //! no sync has failed since before it was made.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use base::sync::{Mutex, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 
 use crate::locks;
-use crate::{File, FileLock, FileSystem, Metadata, OpenHow, Probe};
+use crate::{FileSystem, FileSystemWrapper};
 
 /// The parent directory of `path`; `.` instead of an empty path.
 fn parent(path: &Path) -> &Path {
@@ -117,37 +116,9 @@ struct Dir {
     failed: AtomicU64,
 }
 
-impl FileSystem for Held {
-    fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
-        self.inner.open(path, how)
-    }
-
-    fn metadata(&self, path: &Path) -> Result<Metadata> {
-        self.inner.metadata(path)
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
-        self.inner.list(dir)
-    }
-
-    fn create_dir(&self, dir: &Path) -> Result<()> {
-        self.inner.create_dir(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.inner.remove(path)
-    }
-
-    fn remove_dir(&self, dir: &Path) -> Result<()> {
-        self.inner.remove_dir(dir)
-    }
-
-    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        self.inner.hard_link(from, to)
+impl FileSystemWrapper for Held {
+    fn inner(&self) -> &dyn FileSystem {
+        &*self.inner
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
@@ -164,30 +135,12 @@ impl FileSystem for Held {
         })
     }
 
-    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        self.inner.lock(path)
-    }
-
-    fn probe(&self, dir: &Path) -> Result<Probe> {
-        self.inner.probe(dir)
-    }
-
-    fn same_file(&self, a: &Path, b: &Path) -> Result<bool> {
-        self.inner.same_file(a, b)
-    }
-
     fn hold(&self, dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> {
-        let Some(inner) = self.inner.hold(dir)? else {
-            return Ok(None);
-        };
-        Ok(Some(Arc::new(Self {
-            inner,
-            dir: Arc::clone(&self.dir),
-        })))
-    }
-
-    fn check_held(&self) -> Result<()> {
-        self.inner.check_held()
+        let held = self.inner.hold(dir)?.map(|inner| {
+            let dir = Arc::clone(&self.dir);
+            Arc::new(Self { inner, dir }) as _
+        });
+        Ok(held)
     }
 
     fn failed_syncs(&self, dir: &Path) -> u64 {

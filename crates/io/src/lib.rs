@@ -14,7 +14,8 @@
 //!       └── probe  ──> Probe         what this file system and device can do
 //! ```
 //!
-//! [`posix::Posix`] is the real file system. Positions and lengths are bytes.
+//! [`posix::Posix`] is the real file system. [`FileWrapper`] and [`FileSystemWrapper`] are for those that change
+//! a few methods of another one. Positions and lengths are bytes.
 
 pub mod buffer;
 mod dirs;
@@ -25,6 +26,9 @@ mod locks;
 pub mod memory;
 pub mod posix;
 pub mod queue;
+#[doc(hidden)]
+pub mod testing;
+mod wrapper;
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -43,6 +47,7 @@ pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};
 pub use posix::probe::{self, Probe};
 pub use queue::{Queue, QueueKind};
+pub use wrapper::{FileSystemWrapper, FileWrapper};
 
 /// What a write guarantees when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use base::rng::Rng;
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 
 use crate::locks;
-use crate::{Advice, File, SyncKind, WriteSync};
+use crate::{File, FileWrapper, WriteSync};
 
 /// How urgent a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -351,9 +350,9 @@ struct Limited {
     priority: IoPriority,
 }
 
-impl File for Limited {
-    fn path(&self) -> &Path {
-        self.file.path()
+impl FileWrapper for Limited {
+    fn inner(&self) -> &dyn File {
+        &*self.file
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
@@ -368,38 +367,6 @@ impl File for Limited {
             self.limiter.request(data.len() as u64, self.priority);
         }
         self.file.write_at(data, offset, sync)
-    }
-
-    fn sync(&self, kind: SyncKind) -> Result<()> {
-        self.file.sync(kind)
-    }
-
-    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
-        self.file.start_writeback(offset, len)
-    }
-
-    fn write_back(&self, offset: u64, len: u64) -> Result<()> {
-        self.file.write_back(offset, len)
-    }
-
-    fn truncate(&self, len: u64) -> Result<()> {
-        self.file.truncate(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-        self.file.allocate(offset, len, keep_size)
-    }
-
-    fn zero(&self, offset: u64, len: u64) -> Result<()> {
-        self.file.zero(offset, len)
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.file.len()
-    }
-
-    fn advise(&self, advice: Advice) {
-        self.file.advise(advice);
     }
 }
 

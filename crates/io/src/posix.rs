@@ -16,7 +16,6 @@ mod lock;
 mod place;
 pub mod probe;
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,8 +23,8 @@ use base::{Error, Result};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
-use crate::{File, FileLock, FileSystem, Metadata, OpenHow, Probe};
-use place::Place;
+use crate::{FileSystem, FileSystemWrapper};
+use held::HeldDirs;
 
 pub(crate) use file::{atomic_write_unit, direct_align};
 
@@ -50,57 +49,16 @@ fn os_error(what: &str, path: &Path, errno: Errno) -> Error {
     Error::io(what, path, errno.into())
 }
 
-impl FileSystem for Posix {
-    fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
-        Place::named(path).open(how)
-    }
+/// The file system that holds no directory.
+static NONE_HELD: HeldDirs = HeldDirs::none();
 
-    fn metadata(&self, path: &Path) -> Result<Metadata> {
-        Place::named(path).metadata()
-    }
-
-    fn same_file(&self, a: &Path, b: &Path) -> Result<bool> {
-        Place::named(a).is_same(Place::named(b))
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
-        Place::named(dir).list()
-    }
-
-    fn create_dir(&self, dir: &Path) -> Result<()> {
-        Place::named(dir).create_dir()
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        Place::named(from).rename(Place::named(to))
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        Place::named(path).remove()
-    }
-
-    fn remove_dir(&self, dir: &Path) -> Result<()> {
-        Place::named(dir).remove_dir()
-    }
-
-    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        Place::named(from).hard_link(Place::named(to))
-    }
-
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        Place::named(dir).sync_dir()
-    }
-
-    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        Ok(Box::new(lock::PosixLock::take(Place::named(path))?))
-    }
-
-    fn probe(&self, dir: &Path) -> Result<Probe> {
-        probe::probe(dir)
+impl FileSystemWrapper for Posix {
+    fn inner(&self) -> &dyn FileSystem {
+        &NONE_HELD
     }
 
     fn hold(&self, dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> {
-        held::HeldDirs::default().with(dir).map(Some)
+        NONE_HELD.hold(dir)
     }
 }
 

@@ -11,7 +11,10 @@ use std::sync::Arc;
 
 use base::sync::{PoisonError, RwLock, RwLockReadGuard};
 use base::{Error, Result};
-use io::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync};
+use io::{
+    File, FileLock, FileSystem, FileSystemWrapper, FileWrapper, Metadata, OpenHow, Probe, SyncKind,
+    WriteSync,
+};
 
 /// An operation of a file or a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,7 +166,11 @@ impl HookedFs {
     }
 }
 
-impl FileSystem for HookedFs {
+impl FileSystemWrapper for HookedFs {
+    fn inner(&self) -> &dyn FileSystem {
+        &*self.inner
+    }
+
     fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
         let op = if how.write { Op::OpenWrite } else { Op::Open };
         let _moving = self.gate.pass(op, path)?;
@@ -232,21 +239,11 @@ impl FileSystem for HookedFs {
 
     fn hold(&self, dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> {
         let _moving = self.gate.pass(Op::Look, dir)?;
-        let Some(inner) = self.inner.hold(dir)? else {
-            return Ok(None);
-        };
-        Ok(Some(Arc::new(Self {
-            inner,
-            gate: Arc::clone(&self.gate),
-        })))
-    }
-
-    fn check_held(&self) -> Result<()> {
-        self.inner.check_held()
-    }
-
-    fn failed_syncs(&self, dir: &Path) -> u64 {
-        self.inner.failed_syncs(dir)
+        let held = self.inner.hold(dir)?.map(|inner| {
+            let gate = Arc::clone(&self.gate);
+            Arc::new(Self { inner, gate }) as _
+        });
+        Ok(held)
     }
 }
 
@@ -273,7 +270,11 @@ impl HookedFile {
     }
 }
 
-impl File for HookedFile {
+impl FileWrapper for HookedFile {
+    fn inner(&self) -> &dyn File {
+        &*self.inner
+    }
+
     fn path(&self) -> &Path {
         &self.path
     }
@@ -334,9 +335,5 @@ impl File for HookedFile {
     fn len(&self) -> Result<u64> {
         let _moving = self.gate.pass(Op::Look, &self.path)?;
         self.inner.len()
-    }
-
-    fn advise(&self, advice: Advice) {
-        self.inner.advise(advice);
     }
 }

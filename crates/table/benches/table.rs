@@ -110,7 +110,7 @@ fn builds() {
                     compression,
                     ..BuilderOptions::default()
                 };
-                let file = util::MemFile::new("000001.sst", Vec::new());
+                let file = io::testing::Memory::new("000001.sst", Vec::new());
                 let mut b = Builder::new(file, options).unwrap();
                 for i in 0..ENTRIES {
                     b.add(&util::ikey(&user_key(i), i), &value).unwrap();

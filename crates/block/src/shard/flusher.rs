@@ -212,55 +212,13 @@ impl Pace<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use base::clock::SystemClock;
     use base::threads::SystemThreads;
     use io::posix::Posix;
-    use io::{Advice, File, FileSystem as _, OpenHow, SyncKind, WriteSync};
+    use io::testing::{ALL, Faulty, What};
+    use io::{FileSystem as _, OpenHow};
 
     use super::*;
-
-    /// An empty data file whose sync panics once it is broken.
-    #[derive(Debug)]
-    struct Breaks {
-        file: Arc<dyn File>,
-        is_broken: AtomicBool,
-    }
-
-    impl File for Breaks {
-        fn path(&self) -> &Path {
-            self.file.path()
-        }
-        fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-            self.file.read_at(buf, offset)
-        }
-        fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
-            self.file.write_at(data, offset, sync)
-        }
-        fn sync(&self, kind: SyncKind) -> Result<()> {
-            assert!(!self.is_broken.load(Ordering::SeqCst), "a part of the test");
-            self.file.sync(kind)
-        }
-        fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
-            self.file.start_writeback(offset, len)
-        }
-        fn truncate(&self, len: u64) -> Result<()> {
-            self.file.truncate(len)
-        }
-        fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-            self.file.allocate(offset, len, keep_size)
-        }
-        fn zero(&self, offset: u64, len: u64) -> Result<()> {
-            self.file.zero(offset, len)
-        }
-        fn len(&self) -> Result<u64> {
-            self.file.len()
-        }
-        fn advise(&self, advice: Advice) {
-            self.file.advise(advice);
-        }
-    }
 
     fn answer(flusher: &Flusher) -> Event {
         let clock = SystemClock::shared();
@@ -280,11 +238,15 @@ mod tests {
     fn whatever_happens_it_answers() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
-        let file = Arc::new(Breaks {
-            file: Posix.open(&path, OpenHow::CREATE_NEW).unwrap(),
-            is_broken: AtomicBool::new(false),
+        let syncs_panic = Arc::new(AtomicBool::new(false));
+        let panics = Arc::clone(&syncs_panic);
+        let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
+        let file = Faulty::new(file, move |call| {
+            let panics = call.what == What::Sync && panics.load(Ordering::SeqCst);
+            assert!(!panics, "a part of the test");
+            Ok(ALL)
         });
-        let data = Data::open(Arc::clone(&file) as _, 0).unwrap();
+        let data = Data::open(file, 0).unwrap();
         let written = Arc::new(Counter::default());
         let flusher = Flusher::start(data, SystemClock::shared(), &SystemThreads, written).unwrap();
         for speed in [Speed::Full, Speed::Paced(1)] {
@@ -296,7 +258,7 @@ mod tests {
             );
         }
         for is_broken in [true, false] {
-            file.is_broken.store(is_broken, Ordering::SeqCst);
+            syncs_panic.store(is_broken, Ordering::SeqCst);
             flusher.begin(Vec::new(), Speed::Paced(1));
             let failed = answer(&flusher);
             assert!(matches!(failed, Event::NotSynced(_)), "{failed:?}");

@@ -1,15 +1,15 @@
 //! Tests from applying to the ticket, on a real file. The states after crashes are tested in the simulator.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use base::Result;
 use base::checksum::crc32c;
 use base::rng::Rng;
-use base::{Error, Result};
 use bytes::Bytes;
 use io::posix::Posix;
-use io::{Advice, AlignedBuf, File, FileSystem, OpenHow, SyncKind, WriteSync, buffer::PAGE};
+use io::testing::{ALL, Faulty, What};
+use io::{AlignedBuf, File, FileSystem, OpenHow, WriteSync, buffer::PAGE};
 
 use super::data::{ChunkKey, Data, Held, SLOT_BYTES};
 use super::dirty::{Content, Dirty, Key};
@@ -65,81 +65,58 @@ fn in_one_buffer(blocks: &[(Key, Content)]) -> (Vec<(Key, Content)>, Weak<Aligne
 }
 
 /// A data file whose writes or syncs fail while the test says so.
-#[derive(Debug)]
 struct Disk {
     file: Arc<dyn File>,
-    writes_fail: AtomicBool,
-    syncs_fail: AtomicBool,
+    faulty: Arc<Faulty>,
+    fails: Arc<Fails>,
     _dir: tempfile::TempDir,
 }
 
-fn eio(what: &str, path: &Path) -> Error {
-    Error::io(what, path, std::io::Error::from_raw_os_error(5))
+#[derive(Default)]
+struct Fails {
+    writes: AtomicBool,
+    syncs: AtomicBool,
 }
 
 impl Disk {
-    fn new(slots: u32) -> Arc<Self> {
+    fn new(slots: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
         let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
         file.truncate(u64::from(slots) * SLOT_BYTES).unwrap();
-        Arc::new(Self {
+        let fails = Arc::new(Fails::default());
+        let (inner, when) = (Arc::clone(&file), Arc::clone(&fails));
+        let faulty = Faulty::new(Arc::clone(&file), move |call| match call.what {
+            // Pages fail, after their blocks were written.
+            What::Write
+                if when.writes.load(Ordering::Relaxed) && Page::decode(call.data).is_ok() =>
+            {
+                inner.write_at(&call.data[..100], call.offset, WriteSync::None)?;
+                Err(call.error())
+            }
+            What::Sync if when.syncs.load(Ordering::Relaxed) => Err(call.error()),
+            _ => Ok(ALL),
+        });
+        Self {
             file,
-            writes_fail: AtomicBool::new(false),
-            syncs_fail: AtomicBool::new(false),
+            faulty,
+            fails,
             _dir: dir,
-        })
+        }
     }
 
-    fn open(self: &Arc<Self>, slots: u32) -> Data {
-        Data::open(Arc::clone(self) as _, slots).unwrap()
+    fn try_open(&self, slots: u32) -> Result<Data> {
+        Data::open(Arc::clone(&self.faulty) as _, slots)
+    }
+
+    fn open(&self, slots: u32) -> Data {
+        self.try_open(slots).unwrap()
     }
 
     fn block(&self, offset: u64) -> Vec<u8> {
         let mut block = vec![0; BLOCK];
         io::read_exact_at(&*self.file, &mut block, offset).unwrap();
         block
-    }
-}
-
-impl File for Disk {
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.file.read_at(buf, offset)
-    }
-    fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
-        // Pages fail, after their blocks were written.
-        if self.writes_fail.load(Ordering::Relaxed) && Page::decode(data).is_ok() {
-            self.file.write_at(&data[..100], offset, sync)?;
-            return Err(eio("write", self.path()));
-        }
-        self.file.write_at(data, offset, sync)
-    }
-    fn sync(&self, kind: SyncKind) -> Result<()> {
-        if self.syncs_fail.load(Ordering::Relaxed) {
-            return Err(eio("sync", self.path()));
-        }
-        self.file.sync(kind)
-    }
-    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
-        self.file.start_writeback(offset, len)
-    }
-    fn truncate(&self, len: u64) -> Result<()> {
-        self.file.truncate(len)
-    }
-    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-        self.file.allocate(offset, len, keep_size)
-    }
-    fn zero(&self, offset: u64, len: u64) -> Result<()> {
-        self.file.zero(offset, len)
-    }
-    fn len(&self) -> Result<u64> {
-        self.file.len()
-    }
-    fn advise(&self, advice: Advice) {
-        self.file.advise(advice);
     }
 }
 
@@ -392,7 +369,7 @@ fn what_could_not_be_written_is_tried_again() {
         TERM,
         [(key(0, 1), content(2)), (key(0, 5), Content::Zero)],
     );
-    disk.writes_fail.store(true, Ordering::Relaxed);
+    disk.fails.writes.store(true, Ordering::Relaxed);
     for later in [3, 4] {
         let marked = dirty.mark(u64::MAX).unwrap();
         dirty.apply(Index(later), TERM, [(key(0, 1), content(later as u8))]);
@@ -413,7 +390,7 @@ fn what_could_not_be_written_is_tried_again() {
         );
         assert_eq!(crashed.reader().last_indices().get(&GROUP), Some(&Index(1)));
     }
-    disk.writes_fail.store(false, Ordering::Relaxed);
+    disk.fails.writes.store(false, Ordering::Relaxed);
     assert_eq!(write_back(&mut data, &mut dirty), Index(4));
     assert!(dirty.is_empty());
     let again = disk.open(1);
@@ -429,13 +406,13 @@ fn a_failed_sync_spoils_the_file() {
     let mut data = disk.open(1);
     let mut dirty = Dirty::after(GROUP, Index(0));
     dirty.apply(Index(1), TERM, [(key(0, 1), content(1))]);
-    disk.syncs_fail.store(true, Ordering::Relaxed);
+    disk.fails.syncs.store(true, Ordering::Relaxed);
     let marked = dirty.mark(u64::MAX).unwrap();
     data.write_back(vec![marked], &mut |_| ())
         .unwrap()
         .sync()
         .unwrap_err();
-    disk.syncs_fail.store(false, Ordering::Relaxed);
+    disk.fails.syncs.store(false, Ordering::Relaxed);
     assert!(dirty.mark(u64::MAX).is_none(), "the slot went with it");
     assert_eq!(dirty.synced(), Index(0));
     assert!(dirty.get(&key(0, 1)).is_some(), "it is readable still");
@@ -465,9 +442,7 @@ fn a_full_or_wrong_file_is_named() {
         .write_back(vec![dirty.mark(u64::MAX).unwrap()], &mut |_| ())
         .unwrap_err();
     assert_eq!(failed.error.kind(), base::ErrorKind::NoSpace);
-    let e = Data::open(Arc::clone(&disk) as _, 2)
-        .unwrap_err()
-        .to_string();
+    let e = disk.try_open(2).unwrap_err().to_string();
     assert!(
         e.contains("2 slots take") && e.contains("own data file"),
         "{e}"
@@ -493,9 +468,7 @@ fn a_full_or_wrong_file_is_named() {
     let mut pages = vec![0; 2 * BLOCK];
     io::read_exact_at(&*disk.file, &mut pages, 0).unwrap();
     io::write_all_at(&*disk.file, &pages, SLOT_BYTES, WriteSync::None).unwrap();
-    let e = Data::open(Arc::clone(&disk) as _, 2)
-        .unwrap_err()
-        .to_string();
+    let e = disk.try_open(2).unwrap_err().to_string();
     assert!(
         e.contains("extent 0 of slot 1 has the page of") && e.contains("own data file"),
         "{e}"
@@ -590,8 +563,8 @@ fn the_durable_page_stays_until_the_next_is_durable() {
 #[test]
 fn an_opening_makes_durable_what_it_believes() {
     let disk = Disk::new(1);
-    disk.syncs_fail.store(true, Ordering::Relaxed);
-    let e = Data::open(Arc::clone(&disk) as _, 1).unwrap_err();
+    disk.fails.syncs.store(true, Ordering::Relaxed);
+    let e = disk.try_open(1).unwrap_err();
     assert!(e.to_string().contains("sync"), "{e}");
 }
 

@@ -13,11 +13,11 @@ use rustix::io::Errno;
 
 use super::lock::PosixLock;
 use super::place::{self, Identity, Place, identity};
-use super::{Posix, os_error};
+use super::{os_error, probe};
 use crate::{File, FileLock, FileSystem, Metadata, OpenHow, Probe};
 
 /// The file system of this machine, with held directories.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct HeldDirs {
     dirs: Vec<Arc<HeldDir>>,
 }
@@ -35,6 +35,11 @@ struct HeldDir {
 }
 
 impl HeldDirs {
+    /// The file system without held directories.
+    pub(super) const fn none() -> Self {
+        Self { dirs: Vec::new() }
+    }
+
     /// The same file system with one more held directory.
     pub(super) fn with(&self, dir: &Path) -> Result<Arc<dyn FileSystem>> {
         let here = dir.as_os_str().is_empty();
@@ -152,7 +157,7 @@ impl FileSystem for HeldDirs {
     }
 
     fn probe(&self, dir: &Path) -> Result<Probe> {
-        Posix.probe(dir)
+        probe::probe(dir)
     }
 
     fn hold(&self, dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> {

@@ -9,3 +9,4 @@ mod files;
 mod held;
 mod lock;
 mod queue;
+mod wrapper;

@@ -1,17 +1,17 @@
 //! Requests on their way: io_uring and threads do the same.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use base::rng::Rng;
 use base::sync::thread::JoinHandle;
 use base::threads::{Run, SystemThreads, Threads};
-use base::{Error, ErrorKind, Result};
+use base::{Error, ErrorKind};
 use bytes::Bytes;
 use io::posix::Posix;
 use io::queue::{Act, DEPTH_MAX, Done, Request};
-use io::{Advice, AlignedBuf, File, FileSystem, OpenHow, Queue, QueueKind, SyncKind, WriteSync};
+use io::testing::{Faulty, What};
+use io::{AlignedBuf, File, FileSystem, OpenHow, Queue, QueueKind, SyncKind, WriteSync};
 
 /// A queue of each kind that the system has.
 fn queues(depth: u32) -> Vec<Queue> {
@@ -243,50 +243,19 @@ fn direct_files_want_their_alignment() {
     }
 }
 
-/// A file that is not the system's: its own methods are asked, once each.
-#[derive(Debug)]
-struct Own(Arc<dyn File>);
-
-impl File for Own {
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-    fn read_at(&self, _: &mut [u8], offset: u64) -> Result<usize> {
-        assert_ne!(offset, 13, "as planned");
-        Err(Error::aborted("read by the file's own method"))
-    }
-    fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
-        self.0.write_at(&data[..data.len().min(10)], offset, sync)
-    }
-    fn sync(&self, kind: SyncKind) -> Result<()> {
-        self.0.sync(kind)
-    }
-    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
-        self.0.start_writeback(offset, len)
-    }
-    fn truncate(&self, len: u64) -> Result<()> {
-        self.0.truncate(len)
-    }
-    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-        self.0.allocate(offset, len, keep_size)
-    }
-    fn zero(&self, offset: u64, len: u64) -> Result<()> {
-        self.0.zero(offset, len)
-    }
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-    fn advise(&self, advice: Advice) {
-        self.0.advise(advice);
-    }
-}
-
+/// Its own methods are asked, once each.
 #[test]
 fn files_that_are_not_the_systems_do_it_themselves() {
     let dir = tempfile::tempdir().unwrap();
     for mut queue in queues(1) {
         let f = file(&dir, "f");
-        let own: Arc<dyn File> = Arc::new(Own(Arc::clone(&f)));
+        let own: Arc<dyn File> = Faulty::new(Arc::clone(&f), |call| {
+            if call.what == What::Write {
+                return Ok(10);
+            }
+            assert_ne!(call.offset, 13, "as planned");
+            Err(Error::aborted("read by the file's own method"))
+        });
         queue.push(request(1, &own, 0, read(512))).unwrap();
         queue.push(request(2, &own, 13, read(512))).unwrap();
         queue.push(request(3, &own, 0, write(&[8; 95]))).unwrap();

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use io::{AlignedBuf, File};
+use io::AlignedBuf;
 use log::{Batches, Flight};
 
 use crate::helpers::{Files, content};
-use crate::write_errors::Faulty;
+use crate::write_errors::short;
 
 const UNIT: u32 = 512;
 
@@ -66,8 +66,7 @@ fn a_batch_is_its_head_in_whole_units_and_its_payloads() {
 fn short_writes_are_gone_on_with() {
     let files = Files::new();
     let file = files.create("log");
-    let short: Arc<dyn File> = Arc::new(Faulty::short(Arc::clone(&file), 700));
-    let mut log = Batches::at(short, 0, UNIT, 1).unwrap();
+    let mut log = Batches::at(short(&file, 700), 0, UNIT, 1).unwrap();
     let payloads = [payload(3, 7), payload(1, 8), payload(2, 9)];
     append(&mut log, b"head", &payloads).unwrap();
     log.sync().unwrap();

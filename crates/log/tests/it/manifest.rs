@@ -1,10 +1,9 @@
 //! The strict rules for a MANIFEST: a torn tail is ignored, any other change is refused.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use base::Result;
-use io::{Advice, File, SyncKind, WriteSync};
+use io::WriteSync;
+use io::testing::{Faulty, What};
 use log::{End, LogOptions, Reader, Writer};
 
 use crate::helpers::{Files, content, read_all, recyclable, write};
@@ -267,49 +266,6 @@ fn a_header_becomes_valid_in_one_write_within_a_sector() {
     }
 }
 
-/// Notes what the file has after each write, which takes half of what it is given, or as much as a header has.
-#[derive(Debug)]
-struct InPieces {
-    inner: Arc<dyn File>,
-    states: Mutex<Vec<Vec<u8>>>,
-}
-
-impl File for InPieces {
-    fn path(&self) -> &Path {
-        self.inner.path()
-    }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.inner.read_at(buf, offset)
-    }
-    fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
-        let n = (data.len() / 2).max(7).min(data.len());
-        io::write_all_at(&*self.inner, &data[..n], offset, sync)?;
-        self.states.lock().unwrap().push(content(&self.inner));
-        Ok(n)
-    }
-    fn sync(&self, kind: SyncKind) -> Result<()> {
-        self.inner.sync(kind)
-    }
-    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.start_writeback(offset, len)
-    }
-    fn truncate(&self, len: u64) -> Result<()> {
-        self.inner.truncate(len)
-    }
-    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-        self.inner.allocate(offset, len, keep_size)
-    }
-    fn zero(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.zero(offset, len)
-    }
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-    fn advise(&self, advice: Advice) {
-        self.inner.advise(advice);
-    }
-}
-
 /// The system took an edit in pieces, and the power went: the first pieces were on the device, zeros behind
 /// them up to the file's new length. The database refused to open: drawn by the schedules.
 #[test]
@@ -320,20 +276,26 @@ fn an_edit_that_was_written_in_pieces_is_there_or_not() {
         ..LogOptions::default()
     };
     for (before, payload) in [(250, 47), (250, 200), (505, 30), (400, 105), (480, 1400)] {
-        let pieces = Arc::new(InPieces {
-            inner: files.create("m"),
-            states: Mutex::default(),
+        let file = files.create("m");
+        let states: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+        // Notes what the file has before each write, which takes half of it, or as much as a header has.
+        let (inner, seen) = (Arc::clone(&file), Arc::clone(&states));
+        let pieces = Faulty::new(Arc::clone(&file), move |call| {
+            if call.what == What::Write {
+                seen.lock().unwrap().push(content(&inner));
+            }
+            Ok((call.data.len() / 2).max(7))
         });
-        let file: Arc<dyn File> = Arc::clone(&pieces) as _;
-        let mut w = Writer::new(file, options);
+        let mut w = Writer::new(pieces, options);
         let edits = [vec![7; before], vec![9; payload]];
         w.append(&edits[0]).unwrap();
         w.sync().unwrap();
-        pieces.states.lock().unwrap().clear();
+        states.lock().unwrap().clear();
         w.append(&edits[1]).unwrap();
         w.sync().unwrap();
-        let states = std::mem::take(&mut *pieces.states.lock().unwrap());
-        assert!(states.len() > 3);
+        let mut states = std::mem::take(&mut *states.lock().unwrap());
+        states.push(content(&file));
+        assert!(states.len() > 4);
         for mut state in states {
             state.resize(w.size() as usize, 0);
             let (found, end) = read(&files, &state);

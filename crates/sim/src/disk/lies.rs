@@ -3,7 +3,6 @@
 //! [`Lying`] is a layer between the code under test and a correct disk. It does one thing wrong, as if the
 //! code above it had that bug.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use base::sync::{Mutex, MutexGuard, PoisonError};
 use log::format::{LEGACY_HEADER, RecordType};
 use manifest::edit::VersionEdit;
 
-use io::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync};
+use io::{File, FileSystem, FileSystemWrapper, FileWrapper, OpenHow, SyncKind, WriteSync};
 
 /// The kinds of wrong behavior.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +136,11 @@ impl Lying {
     }
 }
 
-impl FileSystem for Lying {
+impl FileSystemWrapper for Lying {
+    fn inner(&self) -> &dyn FileSystem {
+        &*self.inner
+    }
+
     fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
         if how.create == io::Create::New {
             self.begin_log(path)?;
@@ -155,29 +158,9 @@ impl FileSystem for Lying {
         }))
     }
 
-    fn metadata(&self, path: &Path) -> Result<Metadata> {
-        self.inner.metadata(path)
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
-        self.inner.list(dir)
-    }
-
-    fn create_dir(&self, dir: &Path) -> Result<()> {
-        self.inner.create_dir(dir)
-    }
-
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.begin_log(to)?;
         self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.inner.remove(path)
-    }
-
-    fn remove_dir(&self, dir: &Path) -> Result<()> {
-        self.inner.remove_dir(dir)
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
@@ -194,14 +177,6 @@ impl FileSystem for Lying {
             Lie::SkipDirSync => Ok(()),
             _ => self.inner.sync_dir(dir),
         }
-    }
-
-    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        self.inner.lock(path)
-    }
-
-    fn probe(&self, dir: &Path) -> Result<Probe> {
-        self.inner.probe(dir)
     }
 }
 
@@ -361,13 +336,9 @@ impl LyingFile {
     }
 }
 
-impl File for LyingFile {
-    fn path(&self) -> &Path {
-        self.inner.path()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.inner.read_at(buf, offset)
+impl FileWrapper for LyingFile {
+    fn inner(&self) -> &dyn File {
+        &*self.inner
     }
 
     fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
@@ -419,33 +390,5 @@ impl File for LyingFile {
             self.shift.fetch_add(pad, Ordering::Relaxed);
         }
         self.inner.sync(kind)
-    }
-
-    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.start_writeback(offset, len)
-    }
-
-    fn write_back(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.write_back(offset, len)
-    }
-
-    fn truncate(&self, len: u64) -> Result<()> {
-        self.inner.truncate(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-        self.inner.allocate(offset, len, keep_size)
-    }
-
-    fn zero(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.zero(offset, len)
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-
-    fn advise(&self, advice: Advice) {
-        self.inner.advise(advice);
     }
 }

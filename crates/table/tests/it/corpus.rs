@@ -8,7 +8,7 @@ use base::comparator::UserComparator;
 use base::{Comparator, ErrorKind, key};
 use table::{Reader, ReaderOptions};
 
-use crate::util::{Entries, MemFile, get_all, scan, scan_back, shared};
+use crate::util::{Entries, get_all, load, scan, scan_back, shared};
 
 /// Bytewise, with an 8-byte timestamp at the end of the key, newest first.
 struct Timestamped;
@@ -50,8 +50,8 @@ fn open(path: &Path) -> base::Result<Reader> {
         Comparator::reverse_bytewise(),
         Comparator::user(Arc::new(Timestamped)),
     ] {
-        let file = MemFile::load(path);
-        let n = file.contents().len() as u64;
+        let file = load(path);
+        let n = file.content().len() as u64;
         let options = ReaderOptions {
             comparator,
             largest_seqno: u64::MAX,

@@ -233,7 +233,7 @@ fn an_empty_table_and_one_of_tombstones_only() {
     assert!(!reader.has_range_tombstones());
     assert_eq!(reader.approximate_offset_of(&ikey(b"k", 1)), 0);
 
-    let file = crate::util::MemFile::new("000008.sst", Vec::new());
+    let file = io::testing::Memory::new("000008.sst", Vec::new());
     let mut b = table::Builder::new(file.clone(), BuilderOptions::default()).unwrap();
     let t = base::ValueType::RangeDeletion;
     let start = |s: &[u8], n| key::encode(s, base::SequenceNumber(n), t);
@@ -242,7 +242,7 @@ fn an_empty_table_and_one_of_tombstones_only() {
     assert!(b.add_range_tombstone(&ikey(b"a", 9), b"c").is_err());
     let done = b.finish().unwrap();
     assert_eq!(done.properties.num_range_deletions, 2);
-    let reader = open(file.contents(), ReaderOptions::default()).unwrap();
+    let reader = open(file.content(), ReaderOptions::default()).unwrap();
     assert!(reader.has_range_tombstones());
     let all = reader.range_tombstones().unwrap();
     assert_eq!(all.len(), 2);
@@ -255,7 +255,7 @@ fn an_empty_table_and_one_of_tombstones_only() {
 
 #[test]
 fn keys_out_of_order_are_refused() {
-    let file = crate::util::MemFile::new("000009.sst", Vec::new());
+    let file = io::testing::Memory::new("000009.sst", Vec::new());
     let mut b = table::Builder::new(file, BuilderOptions::default()).unwrap();
     b.add(&ikey(b"b", 5), b"").unwrap();
     let e = b.add(&ikey(b"b", 5), b"").unwrap_err().to_string();

@@ -11,7 +11,7 @@ use table::compress::CompressionType;
 use table::filter::FilterPolicy;
 use table::{Builder, BuilderOptions, Reader, ReaderOptions, TableOptions};
 
-use crate::util::{MemFile, ikey};
+use crate::util::{ikey, load};
 
 fn sst_dump(command: &str, file: &Path) -> Option<(bool, String)> {
     let out = Command::new("sst_dump")
@@ -67,7 +67,7 @@ fn accepted(file: &Path, options: BuilderOptions, what: &str) -> Option<String> 
     let rows = rows.lines().filter(|l| l.contains("' seq:")).count();
     assert_eq!(rows as u64, entries - 1, "{what}");
     // And so do we.
-    let mem = MemFile::load(file);
+    let mem = load(file);
     let reader = Reader::open(mem, done.file_size, ReaderOptions::default()).unwrap();
     reader.verify_checksums().unwrap();
     Some(text)

@@ -1,87 +1,17 @@
-//! What the tests share: a file in memory, and tables out of entries.
+//! What the tests share: files in memory, and tables out of entries.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base::{Comparator, Result, SequenceNumber, ValueType, key};
-use io::{Advice, File, SyncKind, WriteSync};
+use io::testing::Memory;
 use table::{
     Builder, BuilderOptions, Finished, InternalIterator, ReadOptions, Reader, ReaderOptions,
 };
 
-/// A file in memory.
-#[derive(Debug)]
-pub(crate) struct MemFile {
-    path: PathBuf,
-    pub(crate) bytes: Mutex<Vec<u8>>,
-}
-
-impl MemFile {
-    pub(crate) fn new(path: &str, bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self {
-            path: path.into(),
-            bytes: Mutex::new(bytes),
-        })
-    }
-
-    pub(crate) fn load(path: &Path) -> Arc<Self> {
-        Self::new(&path.display().to_string(), std::fs::read(path).unwrap())
-    }
-
-    pub(crate) fn contents(&self) -> Vec<u8> {
-        self.bytes.lock().unwrap().clone()
-    }
-}
-
-impl File for MemFile {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        let bytes = self.bytes.lock().unwrap();
-        let from = (offset as usize).min(bytes.len());
-        let n = buf.len().min(bytes.len() - from);
-        buf[..n].copy_from_slice(&bytes[from..from + n]);
-        Ok(n)
-    }
-
-    fn write_at(&self, data: &[u8], offset: u64, _sync: WriteSync) -> Result<usize> {
-        let mut bytes = self.bytes.lock().unwrap();
-        let end = offset as usize + data.len();
-        if bytes.len() < end {
-            bytes.resize(end, 0);
-        }
-        bytes[offset as usize..end].copy_from_slice(data);
-        Ok(data.len())
-    }
-
-    fn sync(&self, _kind: SyncKind) -> Result<()> {
-        Ok(())
-    }
-
-    fn start_writeback(&self, _offset: u64, _len: u64) -> Result<()> {
-        Ok(())
-    }
-
-    fn truncate(&self, len: u64) -> Result<()> {
-        self.bytes.lock().unwrap().resize(len as usize, 0);
-        Ok(())
-    }
-
-    fn allocate(&self, _offset: u64, _len: u64, _keep_size: bool) -> Result<()> {
-        Ok(())
-    }
-
-    fn zero(&self, _offset: u64, _len: u64) -> Result<()> {
-        Ok(())
-    }
-
-    fn len(&self) -> Result<u64> {
-        Ok(self.bytes.lock().unwrap().len() as u64)
-    }
-
-    fn advise(&self, _advice: Advice) {}
+/// A copy of a file.
+pub(crate) fn load(path: &Path) -> Arc<Memory> {
+    Memory::new(path, std::fs::read(path).unwrap())
 }
 
 /// Internal keys and values.
@@ -97,20 +27,20 @@ pub(crate) fn seek_key(user: &[u8], sequence: u64) -> Vec<u8> {
 
 /// Writes a table.
 pub(crate) fn build(entries: &Entries, options: BuilderOptions) -> (Vec<u8>, Finished) {
-    let file = MemFile::new("000007.sst", Vec::new());
+    let file = Memory::new("000007.sst", Vec::new());
     let mut b = Builder::new(file.clone(), options).unwrap();
     for (k, v) in entries {
         b.add(k, v).unwrap();
     }
     let done = b.finish().unwrap();
-    let bytes = file.contents();
+    let bytes = file.content();
     assert_eq!(bytes.len() as u64, done.file_size);
     (bytes, done)
 }
 
 pub(crate) fn open(bytes: Vec<u8>, options: ReaderOptions) -> Result<Arc<Reader>> {
     let n = bytes.len() as u64;
-    Reader::open(MemFile::new("000007.sst", bytes), n, options).map(Arc::new)
+    Reader::open(Memory::new("000007.sst", bytes), n, options).map(Arc::new)
 }
 
 /// Everything, forwards.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use table::{InternalIterator, ReadOptions, ReaderOptions};
 
-use crate::util::{MemFile, get_all, ikey, scan, scan_back, seek_key};
+use crate::util::{get_all, ikey, load, scan, scan_back, seek_key};
 
 fn open(name: &str) -> std::sync::Arc<table::Reader> {
     open_with(name, ReaderOptions::default()).unwrap()
@@ -14,8 +14,8 @@ fn open_with(name: &str, options: ReaderOptions) -> base::Result<std::sync::Arc<
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data")
         .join(name);
-    let file = MemFile::load(&path);
-    let n = file.contents().len() as u64;
+    let file = load(&path);
+    let n = file.content().len() as u64;
     table::Reader::open(file, n, options).map(std::sync::Arc::new)
 }
 

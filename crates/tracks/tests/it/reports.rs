@@ -130,7 +130,7 @@ fn names_with_one_hash_are_different_entities() {
         let key = EntityKey { fleet, entity }.to_bytes();
         batch
             .cf_id(store.id(Family::Entities))
-            .put(&key, bytes.as_bytes())
+            .put(key, bytes.as_bytes())
             .unwrap();
     }
     store.write(batch, None).unwrap();

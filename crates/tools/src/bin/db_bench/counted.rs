@@ -1,13 +1,12 @@
 //! `--report_file_operations`: a file system that counts what is done through it, and tells it in the
 //! lines of RocksDB's db_bench.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Result;
-use io::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync};
+use io::{File, FileSystem, FileSystemWrapper, FileWrapper, OpenHow, SyncKind, WriteSync};
 
 /// What was done since it was told last.
 #[derive(Debug, Default)]
@@ -77,21 +76,15 @@ impl CountedFiles {
     }
 }
 
-impl FileSystem for CountedFiles {
+impl FileSystemWrapper for CountedFiles {
+    fn inner(&self) -> &dyn FileSystem {
+        &*self.inner
+    }
     fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
         let inner = self.inner.open(path, how)?;
         add(&self.counts.opens, 1);
         let counts = Arc::clone(&self.counts);
         Ok(Arc::new(CountedFile { inner, counts }))
-    }
-    fn metadata(&self, path: &Path) -> Result<Metadata> {
-        self.inner.metadata(path)
-    }
-    fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
-        self.inner.list(dir)
-    }
-    fn create_dir(&self, dir: &Path) -> Result<()> {
-        self.inner.create_dir(dir)
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         add(&self.counts.renames, 1);
@@ -101,37 +94,13 @@ impl FileSystem for CountedFiles {
         add(&self.counts.deletes, 1);
         self.inner.remove(path)
     }
-    fn remove_dir(&self, dir: &Path) -> Result<()> {
-        self.inner.remove_dir(dir)
-    }
-    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        self.inner.hard_link(from, to)
-    }
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         add(&self.counts.dir_syncs, 1);
         self.inner.sync_dir(dir)
     }
-    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        self.inner.lock(path)
-    }
-    fn probe(&self, dir: &Path) -> Result<Probe> {
-        self.inner.probe(dir)
-    }
-    fn same_file(&self, a: &Path, b: &Path) -> Result<bool> {
-        self.inner.same_file(a, b)
-    }
     fn hold(&self, dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> {
-        let Some(inner) = self.inner.hold(dir)? else {
-            return Ok(None);
-        };
-        let counts = Arc::clone(&self.counts);
-        Ok(Some(Arc::new(Self { inner, counts })))
-    }
-    fn check_held(&self) -> Result<()> {
-        self.inner.check_held()
-    }
-    fn failed_syncs(&self, dir: &Path) -> u64 {
-        self.inner.failed_syncs(dir)
+        let held = self.inner.hold(dir)?;
+        Ok(held.map(|inner| Self::over(inner, Arc::clone(&self.counts))))
     }
 }
 
@@ -147,9 +116,9 @@ impl Drop for CountedFile {
     }
 }
 
-impl File for CountedFile {
-    fn path(&self) -> &Path {
-        self.inner.path()
+impl FileWrapper for CountedFile {
+    fn inner(&self) -> &dyn File {
+        &*self.inner
     }
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let len = self.inner.read_at(buf, offset)?;
@@ -169,27 +138,5 @@ impl File for CountedFile {
     fn sync(&self, kind: SyncKind) -> Result<()> {
         self.counts.synced(kind);
         self.inner.sync(kind)
-    }
-    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.start_writeback(offset, len)
-    }
-
-    fn write_back(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.write_back(offset, len)
-    }
-    fn truncate(&self, len: u64) -> Result<()> {
-        self.inner.truncate(len)
-    }
-    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-        self.inner.allocate(offset, len, keep_size)
-    }
-    fn zero(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.zero(offset, len)
-    }
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-    fn advise(&self, advice: Advice) {
-        self.inner.advise(advice);
     }
 }

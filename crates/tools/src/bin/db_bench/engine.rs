@@ -233,6 +233,51 @@ pub(crate) trait Cursor {
     fn status(&self) -> Result<()>;
 }
 
+/// Makes an iterator a [`Cursor`]: the engines' own have the same methods.
+macro_rules! cursor {
+    ($iterator:ty) => {
+        impl crate::engine::Cursor for $iterator {
+            fn seek_to_first(&mut self) {
+                <$iterator>::seek_to_first(self);
+            }
+            fn seek_to_last(&mut self) {
+                <$iterator>::seek_to_last(self);
+            }
+            #[inline]
+            fn seek(&mut self, key: &[u8]) {
+                <$iterator>::seek(self, key);
+            }
+            fn seek_for_prev(&mut self, key: &[u8]) {
+                <$iterator>::seek_for_prev(self, key);
+            }
+            #[inline]
+            fn next(&mut self) {
+                <$iterator>::next(self);
+            }
+            #[inline]
+            fn prev(&mut self) {
+                <$iterator>::prev(self);
+            }
+            #[inline]
+            fn valid(&self) -> bool {
+                <$iterator>::valid(self)
+            }
+            #[inline]
+            fn key(&self) -> &[u8] {
+                <$iterator>::key(self)
+            }
+            #[inline]
+            fn value(&self) -> &[u8] {
+                <$iterator>::value(self)
+            }
+            fn status(&self) -> base::Result<()> {
+                <$iterator>::status(self)
+            }
+        }
+    };
+}
+pub(crate) use cursor;
+
 /// The names of the families that `--num_column_families` asks for: RocksDB's db_bench's.
 pub(crate) fn families(flags: &Flags) -> Vec<String> {
     let others = 1..flags.num_column_families;

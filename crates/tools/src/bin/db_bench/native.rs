@@ -18,7 +18,7 @@ use ironstone::{
 };
 
 use crate::counted::{CountedFiles, Counts};
-use crate::engine::{self, Bounds, Cursor, Engine, TableFile};
+use crate::engine::{self, Bounds, Engine, TableFile};
 use crate::flags::{self, Flags, Place};
 
 pub(crate) struct Native {
@@ -446,11 +446,7 @@ impl Engine for Native {
         if bounds.lower.is_none() && bounds.upper.is_none() {
             return self.db.cf(&self.family).with(&self.read).iterator();
         }
-        let within = ReadOptions {
-            iterate_lower_bound: bounds.lower.map(<[u8]>::to_vec),
-            iterate_upper_bound: bounds.upper.map(<[u8]>::to_vec),
-            ..self.read.clone()
-        };
+        let within = bounded(&self.read, bounds);
         self.db.cf(&self.family).with(&within).iterator()
     }
 
@@ -459,13 +455,11 @@ impl Engine for Native {
     }
 
     fn cursor_at<'s>(&'s self, snapshot: &'s Snapshot, bounds: Bounds<'_>) -> Result<DbIterator> {
-        let within = ReadOptions {
+        let at = ReadOptions {
             snapshot: Some(snapshot.clone()),
-            iterate_lower_bound: bounds.lower.map(<[u8]>::to_vec),
-            iterate_upper_bound: bounds.upper.map(<[u8]>::to_vec),
-            ..self.read.clone()
+            ..bounded(&self.read, bounds)
         };
-        self.db.cf(&self.family).with(&within).iterator()
+        self.db.cf(&self.family).with(&at).iterator()
     }
 
     fn approximate_size(&self, begin: &[u8], end: &[u8]) -> Result<u64> {
@@ -625,44 +619,16 @@ impl Engine for Native {
     }
 }
 
-impl Cursor for DbIterator {
-    fn seek_to_first(&mut self) {
-        DbIterator::seek_to_first(self);
-    }
-    fn seek_to_last(&mut self) {
-        DbIterator::seek_to_last(self);
-    }
-    #[inline]
-    fn seek(&mut self, key: &[u8]) {
-        DbIterator::seek(self, key);
-    }
-    fn seek_for_prev(&mut self, key: &[u8]) {
-        DbIterator::seek_for_prev(self, key);
-    }
-    #[inline]
-    fn next(&mut self) {
-        DbIterator::next(self);
-    }
-    #[inline]
-    fn prev(&mut self) {
-        DbIterator::prev(self);
-    }
-    #[inline]
-    fn valid(&self) -> bool {
-        DbIterator::valid(self)
-    }
-    #[inline]
-    fn key(&self) -> &[u8] {
-        DbIterator::key(self)
-    }
-    #[inline]
-    fn value(&self) -> &[u8] {
-        DbIterator::value(self)
-    }
-    fn status(&self) -> Result<()> {
-        DbIterator::status(self)
+/// Options with the bounds of a cursor.
+fn bounded(options: &ReadOptions, bounds: Bounds<'_>) -> ReadOptions {
+    ReadOptions {
+        iterate_lower_bound: bounds.lower.map(<[u8]>::to_vec),
+        iterate_upper_bound: bounds.upper.map(<[u8]>::to_vec),
+        ..options.clone()
     }
 }
+
+engine::cursor!(DbIterator);
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use tools::librocksdb::{
     RocksWriteOptions,
 };
 
-use crate::engine::{self, Bounds, Cursor, Engine, TableFile};
+use crate::engine::{self, Bounds, Engine, TableFile};
 use crate::flags::Flags;
 
 /// What calls are missing in.
@@ -407,41 +407,4 @@ fn bounded<'a>(mut within: RocksReadOptions<'a>, bounds: Bounds<'_>) -> RocksRea
     within
 }
 
-impl Cursor for RocksIter<'_> {
-    fn seek_to_first(&mut self) {
-        RocksIter::seek_to_first(self);
-    }
-    fn seek_to_last(&mut self) {
-        RocksIter::seek_to_last(self);
-    }
-    #[inline]
-    fn seek(&mut self, key: &[u8]) {
-        RocksIter::seek(self, key);
-    }
-    fn seek_for_prev(&mut self, key: &[u8]) {
-        RocksIter::seek_for_prev(self, key);
-    }
-    #[inline]
-    fn next(&mut self) {
-        RocksIter::next(self);
-    }
-    #[inline]
-    fn prev(&mut self) {
-        RocksIter::prev(self);
-    }
-    #[inline]
-    fn valid(&self) -> bool {
-        RocksIter::valid(self)
-    }
-    #[inline]
-    fn key(&self) -> &[u8] {
-        RocksIter::key(self)
-    }
-    #[inline]
-    fn value(&self) -> &[u8] {
-        RocksIter::value(self)
-    }
-    fn status(&self) -> Result<()> {
-        RocksIter::status(self)
-    }
-}
+engine::cursor!(RocksIter<'_>);

@@ -275,7 +275,7 @@ fn rows_of_a_newer_release_are_refused() {
         let mut batch = WriteBatch::new();
         batch
             .cf_id(engine.id(Family::Meta))
-            .put(b"schema", &99_u32.to_be_bytes())
+            .put(b"schema", 99_u32.to_be_bytes())
             .unwrap();
         engine.write(batch, None).unwrap();
     }
