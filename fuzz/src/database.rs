@@ -34,7 +34,7 @@ fn make() -> ironstone::Result<Sound> {
     let mut batch = WriteBatch::new();
     batch.put("key060", "newest")?;
     batch.delete("key061")?;
-    db.write(batch)?;
+    db.write(&mut batch)?;
     db.close()?;
     let mut files = Frozen::default();
     let mut names = Vec::new();

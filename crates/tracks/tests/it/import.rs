@@ -268,10 +268,7 @@ fn names_whose_numbers_are_taken_get_the_next_ones() {
                 entity: Name::new(name).unwrap().number(turn),
             };
             let id = tracks.store().id(Family::Entities);
-            batch
-                .cf_id(id)
-                .put(key.to_bytes(), row.as_bytes())
-                .unwrap();
+            batch.cf_id(id).put(key.to_bytes(), row.as_bytes()).unwrap();
         }
         tracks.store().write(batch, None).unwrap();
     }
