@@ -66,7 +66,7 @@ enum Task {
     /// Look at the map of ironstone-tracks in headless Chromium, and compare it with what the service answers
     CheckMap(check_map::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
-    Tidy(tidy::Arguments),
+    Tidy,
     /// Print what each file is: the first sentence of its documentation
     Map(map::Arguments),
     /// Write the documents that are made from the option tables
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Web(arguments) => web::run(&arguments),
         Task::CheckMap(arguments) => check_map::run(&arguments),
-        Task::Tidy(arguments) => tidy::run(&arguments),
+        Task::Tidy => tidy::run(),
         Task::Map(arguments) => map::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),
     };

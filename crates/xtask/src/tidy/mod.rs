@@ -17,13 +17,6 @@ mod words;
 use crate::source;
 use crate::tree::Tree;
 
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// List what is otherwise only counted
-    #[arg(long, short)]
-    verbose: bool,
-}
-
 /// Something that a rule has to say.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
@@ -75,9 +68,9 @@ impl std::fmt::Display for Finding {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+pub(crate) fn run() -> Result<(), String> {
     let tree = Tree::load(&xtask::root())?;
-    let findings = check(&tree, arguments.verbose);
+    let findings = check(&tree);
     for f in &findings.0 {
         println!("{f}");
     }
@@ -91,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 /// Applies every rule.
-fn check(tree: &Tree, is_verbose: bool) -> Findings {
+fn check(tree: &Tree) -> Findings {
     let mut out = Findings::default();
     let map = match map::read(tree) {
         Ok(map) => map,
@@ -104,7 +97,7 @@ fn check(tree: &Tree, is_verbose: bool) -> Findings {
     files::check(tree, &sources, &map, &mut out);
     words::check(tree, &sources, &mut out);
     modules::check(&sources, &mut out);
-    upward::check(&sources, is_verbose, &mut out);
+    upward::check(&sources, &mut out);
     crates::check(tree, &map, &mut out);
     changelog::check(tree, &mut out);
     links::check(tree, &mut out);

@@ -12,22 +12,16 @@ use crate::source::Sources;
 /// Where it is looked for.
 const SRC: &str = "crates/engine/src";
 
-/// Warns of them: how many there are, or which.
-pub(super) fn check(sources: &Sources<'_>, is_verbose: bool, out: &mut Findings) {
+pub(super) fn check(sources: &Sources<'_>, out: &mut Findings) {
     let calls = calls(sources, SRC);
     if calls.is_empty() {
         return;
     }
-    let mut text = format!(
-        "{} calls go up through methods that a higher module adds",
-        calls.len()
+    let text = format!(
+        "calls go up through methods that a higher module adds:\n  {}",
+        calls.join("\n  ")
     );
-    if is_verbose {
-        text.extend(calls.iter().map(|call| format!("\n  {call}")));
-    } else {
-        text += "; tidy --verbose lists them";
-    }
-    out.warn(SRC, None, text);
+    out.error(SRC, None, text);
 }
 
 /// A method that is added to a type of another module.
@@ -159,13 +153,15 @@ mod tests {
             ]
         );
         let mut out = Findings::default();
-        check(&read(files.into_iter()), false, &mut out);
-        assert_eq!(
-            out.texts(),
-            [
-                "warning: crates/engine/src: 2 calls go up through methods that a higher module adds; \
-                 tidy --verbose lists them"
-            ]
+        check(&read(files.into_iter()), &mut out);
+        let texts = out.texts();
+        assert!(
+            texts[0].starts_with("error: crates/engine/src: calls go up"),
+            "{texts:?}"
+        );
+        assert!(
+            texts[0].contains(&format!("low/more.rs:2 {of}")),
+            "{texts:?}"
         );
     }
 }
