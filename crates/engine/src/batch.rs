@@ -539,6 +539,22 @@ impl WriteBatch {
         Ok(())
     }
 
+    /// Takes the batch out, to be given back; what stays in its place has no memory, and not even a header.
+    pub(crate) fn lend(&mut self) -> Self {
+        let hollow = Self {
+            data: Vec::new(),
+            save_points: Vec::new(),
+        };
+        std::mem::replace(self, hollow)
+    }
+
+    /// Makes an empty batch of one that was lent and has not come back.
+    pub(crate) fn make_whole(&mut self) {
+        if self.data.is_empty() {
+            self.clear();
+        }
+    }
+
     /// Removes all records and save points, and keeps the memory.
     pub fn clear(&mut self) {
         self.data.clear();

@@ -1,4 +1,4 @@
-//! The background threads. Only this module of the engine starts threads.
+//! The background threads. Only this module and `background/` start threads.
 //!
 //! A quarter of the `max_background_jobs` threads flush, the others compact; there is at least one of each. They
 //! look for work under the state lock, do it without the lock, and sleep when there is none. A compaction that is

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Sizes are in MiB. `pick run` starts what was picked; `end` ends the oldest that runs, with one
-//! file of all input bytes. `REWRITE=1 cargo test -p ironstone pick` writes the outputs anew.
+//! file of all input bytes. `REWRITE=1 cargo test -p ironstone-picking` writes the outputs anew.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;

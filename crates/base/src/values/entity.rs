@@ -55,6 +55,7 @@ impl WideColumns {
     }
 
     /// The one column of a plain value.
+    #[doc(hidden)]
     pub fn plain(value: &[u8]) -> Self {
         Self {
             columns: vec![(DEFAULT_COLUMN.to_vec(), value.to_vec())],
@@ -93,6 +94,7 @@ impl WideColumns {
     }
 
     /// The stored form. Errors: `InvalidArgument` if a name or value is 4 GiB or longer.
+    #[doc(hidden)]
     pub fn encode(&self) -> Result<Vec<u8>> {
         let too_long = |b: &[u8]| u32::try_from(b.len()).is_err();
         if self.iter().any(|(n, v)| too_long(n) || too_long(v)) {
@@ -115,6 +117,7 @@ impl WideColumns {
     }
 
     /// The columns in stored bytes. Errors: as [`default_column`].
+    #[doc(hidden)]
     pub fn decode(entity: &[u8]) -> Result<Self> {
         let mut columns = Vec::new();
         let mut values = values_of(entity, |name, len| columns.push((name.to_vec(), len)))?;

@@ -110,8 +110,9 @@ fn a_sleeper_is_passed_only_so_often() {
         // This thread leads again and again, before the sleeper has woken.
         let mut passed = 0;
         loop {
-            if let Some(carried) = queue.followers(&mine, 1 << 20).first() {
-                carried.finish(Ok(()));
+            let mut carried = queue.followers(&mine, 1 << 20);
+            if !carried.is_empty() {
+                carried.finish(&Ok(()));
                 break;
             }
             passed += 1;

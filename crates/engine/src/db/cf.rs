@@ -39,7 +39,7 @@ use options::{CompactRangeOptions, CompactionOptions, FlushOptions, WriteOptions
 pub struct Cf<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     pub(crate) family: &'a Arc<Family>,
-    read: Option<&'a ReadOptions>,
+    pub(super) read: Option<&'a ReadOptions>,
     snapshot: Option<&'a Snapshot>,
     pub(super) write: WriteOptions,
     pub(super) flush: FlushOptions,
@@ -127,47 +127,44 @@ impl<'a> Cf<'a> {
         self.shared.check_handle(self.family)
     }
 
-    /// The options that reads have to follow; `None` if nobody gave any, the usual case.
+    /// The options of reads, which may lack the snapshot: see [`Cf::read_sequence`].
     #[inline]
-    pub(super) fn given_read_options(&self) -> Option<Cow<'a, ReadOptions>> {
-        match (self.read, self.snapshot) {
-            (None, None) => None,
-            (Some(options), None) => Some(Cow::Borrowed(options)),
-            (options, Some(snapshot)) => Some(Cow::Owned(ReadOptions {
-                snapshot: Some(snapshot.clone()),
-                ..options.cloned().unwrap_or_default()
-            })),
-        }
-    }
-
-    /// The same, or the default ones.
     pub(super) fn read_options(&self) -> Cow<'a, ReadOptions> {
-        self.given_read_options().unwrap_or_default()
+        self.read.map_or_else(Cow::default, Cow::Borrowed)
     }
-}
 
-/// The sequence number to read at; `None` for the newest. Errors: the snapshot is of another database; an option that
-/// is not supported.
-#[inline]
-pub(super) fn read_sequence(
-    shared: &Arc<Shared>,
-    options: &ReadOptions,
-) -> Result<Option<SequenceNumber>> {
-    options.check()?;
-    snapshot_sequence(shared, options)
-}
+    /// The options of reads with the snapshot.
+    pub(super) fn options_with_snapshot(&self) -> Cow<'a, ReadOptions> {
+        let Some(snapshot) = self.snapshot else {
+            return self.read_options();
+        };
+        Cow::Owned(ReadOptions {
+            snapshot: Some(snapshot.clone()),
+            ..self.read.cloned().unwrap_or_default()
+        })
+    }
 
-/// The same without a look at the other options.
-pub(super) fn snapshot_sequence(
-    shared: &Arc<Shared>,
-    options: &ReadOptions,
-) -> Result<Option<SequenceNumber>> {
-    match &options.snapshot {
-        None => Ok(None),
-        Some(s) if s.belongs_to(&shared.snapshots) => Ok(Some(s.sequence())),
-        Some(_) => Err(Error::invalid_argument(
-            "the snapshot is of another database",
-        )),
+    /// The sequence number to read at; `None` for the newest. Errors: the snapshot is of another database; an option
+    /// that is not supported.
+    #[inline]
+    pub(super) fn read_sequence(&self) -> Result<Option<SequenceNumber>> {
+        if let Some(options) = self.read {
+            options.check()?;
+        }
+        self.snapshot_sequence()
+    }
+
+    /// The same without a look at the other options.
+    #[inline]
+    pub(super) fn snapshot_sequence(&self) -> Result<Option<SequenceNumber>> {
+        let in_options = self.read.and_then(|options| options.snapshot.as_ref());
+        match self.snapshot.or(in_options) {
+            None => Ok(None),
+            Some(s) if s.belongs_to(&self.shared.snapshots) => Ok(Some(s.sequence())),
+            Some(_) => Err(Error::invalid_argument(
+                "the snapshot is of another database",
+            )),
+        }
     }
 }
 
@@ -180,7 +177,7 @@ impl Db {
     }
 
     /// The database at its default column family, with options: `db.with(&write_options).put("k", "v")?`. See
-    /// [`Cf::with`].
+    /// [`Cf::with`]. [`Cf::flush_all`], and calls that name families themselves, such as [`Cf::write`], are about all.
     #[inline]
     pub fn with<'a>(&'a self, options: &'a impl CallOptions) -> Cf<'a> {
         self.default_cf().with(options)

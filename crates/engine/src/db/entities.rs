@@ -3,7 +3,7 @@
 use base::Result;
 
 use super::Db;
-use super::cf::{Cf, read_sequence};
+use super::cf::Cf;
 use crate::read::get;
 use base::values::entity::WideColumns;
 
@@ -31,7 +31,7 @@ impl Cf<'_> {
     pub fn get_entity(&self, key: impl AsRef<[u8]>) -> Result<Option<WideColumns>> {
         self.check()?;
         let options = self.read_options();
-        let sequence = read_sequence(self.shared, &options)?;
+        let sequence = self.read_sequence()?;
         let tables = options.for_tables();
         let lookup = get::Lookup::new(self.family, &tables, key.as_ref());
         let db = self.shared;

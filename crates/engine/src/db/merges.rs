@@ -3,7 +3,7 @@
 use base::{Error, ErrorKind, Result};
 
 use super::Db;
-use super::cf::{Cf, read_sequence};
+use super::cf::Cf;
 use crate::read::get;
 use crate::read::options::{ContinueCallback, GetMergeOperandsOptions};
 
@@ -55,7 +55,7 @@ impl Cf<'_> {
     ) -> Result<Vec<Vec<u8>>> {
         self.check()?;
         let options = self.read_options();
-        let sequence = read_sequence(self.shared, &options)?;
+        let sequence = self.read_sequence()?;
         let tables = options.for_tables();
         let lookup = get::Lookup::new(self.family, &tables, key.as_ref());
         let lookup = lookup.with(&self.shared.writes, &options);

@@ -28,7 +28,7 @@ use crate::outbox;
 use crate::shared::Shared;
 use crate::{locks, properties};
 pub use column_family::{BatchCf, ColumnFamily};
-use options::{ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, FlushOptions};
+use options::{ColumnFamilyOptions, CompactRangeOptions, CompactionOptions};
 
 use cf::Cf;
 use closing::Running;
@@ -148,10 +148,20 @@ impl Db {
 
 /// Maintenance and information of one column family.
 impl Cf<'_> {
-    /// Flushes the memtables of the family, as [`FlushOptions`](crate::FlushOptions) say. Errors: as [`Db::flush`].
+    /// Flushes the memtables of this family alone, as [`FlushOptions`](crate::FlushOptions) say. Errors: as
+    /// [`Db::flush`].
     pub fn flush(&self) -> Result<()> {
         self.check()?;
         maintenance::flush(self.shared, std::slice::from_ref(self.family), &self.flush)
+    }
+
+    /// Flushes the memtables of all families, as [`FlushOptions`](crate::FlushOptions) say. The family of `self` plays
+    /// no part. Errors: as [`Db::flush`].
+    pub fn flush_all(&self) -> Result<()> {
+        let families = self.shared.catalog.families.load();
+        let all: Vec<_> = families.iter().cloned().collect();
+        drop(families);
+        maintenance::flush(self.shared, &all, &self.flush)
     }
 
     /// Compacts everything from `begin` to `end`, both inclusive (`None` is unbounded), and waits for it. Memtables
@@ -216,15 +226,7 @@ impl Db {
     /// Errors: the flush failed, and the database refuses writes until it is resumed. After the device was full,
     /// the database resumes by itself; a call that is still waiting then may return the result of that.
     pub fn flush(&self) -> Result<()> {
-        let all: Vec<_> = self
-            .shared
-            .catalog
-            .families
-            .load()
-            .iter()
-            .cloned()
-            .collect();
-        maintenance::flush(&self.shared, &all, &FlushOptions::default())
+        self.default_cf().flush_all()
     }
 
     /// Compacts a range of the default column family: see [`Cf::compact_range`].

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use base::stats::Activity;
 use base::{Error, Result, SequenceNumber};
 
-use super::cf::{Cf, read_sequence, snapshot_sequence};
+use super::cf::Cf;
 use super::{ColumnFamily, Db};
 use crate::read::entries::{self, Entries, KeyBounds, KeyRange};
 use crate::read::get;
 use crate::read::iter::DbIterator;
 use crate::read::options::ReadOptions;
 use crate::read::sources::Origin;
-use crate::shared::Shared;
 use crate::shared::snapshot::Snapshot;
 
 /// Reading.
@@ -23,29 +22,28 @@ impl Cf<'_> {
     /// option that is not supported.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.check()?;
-        let Some(options) = self.given_read_options() else {
+        let (db, sequence) = (self.shared, self.read_sequence()?);
+        let Some(options) = self.read else {
             let tables = table::ReadOptions {
                 activity: Activity::Get,
                 ..table::ReadOptions::default()
             };
             let lookup = get::Lookup::new(self.family, &tables, key.as_ref());
-            return get::get(&self.shared.info, &self.shared.writes, lookup, None);
+            return get::get(&db.info, &db.writes, lookup, sequence);
         };
-        let sequence = read_sequence(self.shared, &options)?;
         let tables = options.for_tables();
         let lookup = get::Lookup::new(self.family, &tables, key.as_ref());
-        let db = self.shared;
         get::get(
             &db.info,
             &db.writes,
-            lookup.with(&db.writes, &options),
+            lookup.with(&db.writes, options),
             sequence,
         )
     }
 
     /// A cursor over the family. Errors: as [`Cf::get`].
     pub fn iterator(&self) -> Result<DbIterator> {
-        iterator(self, &self.read_options())
+        iterator(self, &self.options_with_snapshot())
     }
 
     /// The entries whose keys are in a range: `db.cf(&users).range("a".."b")?`, or `..` for all keys. See [`Entries`].
@@ -69,7 +67,7 @@ impl Cf<'_> {
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
         let options = self.read_options();
         let checked = self.check();
-        match checked.and_then(|()| read_sequence(self.shared, &options)) {
+        match checked.and_then(|()| self.read_sequence()) {
             Err(e) => keys.iter().map(|_| Err(e.clone())).collect(),
             Ok(sequence) => {
                 let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
@@ -99,9 +97,9 @@ impl Cf<'_> {
     /// Cursors over several column families, all as of the same moment: RocksDB's `NewIterators`. The family of `self`
     /// plays no part. Errors: as [`Cf::get`].
     pub fn iterators(&self, families: &[&ColumnFamily]) -> Result<Vec<DbIterator>> {
-        let options = self.read_options();
+        let options = self.options_with_snapshot();
         options.check_for_iterator()?;
-        let (sequence, _held) = one_moment(self.shared, &options)?;
+        let (sequence, _held) = self.one_moment()?;
         let iterator = |family: &&ColumnFamily| {
             self.shared.check_handle(&family.0)?;
             let view = family.0.view.load_full();
@@ -116,7 +114,7 @@ impl Cf<'_> {
     pub fn key_may_exist(&self, key: impl AsRef<[u8]>) -> bool {
         let options = self.read_options();
         let checked = self.check();
-        let Ok(sequence) = checked.and_then(|()| read_sequence(self.shared, &options)) else {
+        let Ok(sequence) = checked.and_then(|()| self.read_sequence()) else {
             return false;
         };
         let tables = table::ReadOptions {
@@ -139,14 +137,14 @@ impl Cf<'_> {
 fn iterator(cf: &Cf<'_>, options: &ReadOptions) -> Result<DbIterator> {
     cf.check()?;
     options.check_for_iterator()?;
-    let sequence = snapshot_sequence(cf.shared, options)?;
+    let sequence = cf.snapshot_sequence()?;
     let origin = Origin::new(cf.shared, cf.family.view.load_full(), cf.family, options);
     let sequence = sequence.unwrap_or_else(|| cf.shared.writes.visible());
     Ok(DbIterator::new(Box::new(origin), sequence))
 }
 
 fn entries(cf: &Cf<'_>, range: KeyRange) -> Result<Entries> {
-    let options = cf.read_options();
+    let options = cf.options_with_snapshot();
     if options.tailing {
         return Err(Error::invalid_argument(
             "a tailing iterator has no end: use a cursor",
@@ -170,7 +168,7 @@ fn multi_get_families<K: AsRef<[u8]>>(
 ) -> Vec<Result<Option<Vec<u8>>>> {
     let (db, options) = (cf.shared, &*cf.read_options());
     let mut out: Vec<Result<Option<Vec<u8>>>> = keys.iter().map(|_| Ok(None)).collect();
-    let (sequence, _held) = match options.check().and_then(|()| one_moment(db, options)) {
+    let (sequence, _held) = match options.check().and_then(|()| cf.one_moment()) {
         Ok(moment) => moment,
         Err(e) => return keys.iter().map(|_| Err(e.clone())).collect(),
     };
@@ -202,17 +200,16 @@ fn multi_get_families<K: AsRef<[u8]>>(
     out
 }
 
-/// The sequence number at which several families can be read, and the snapshot that protects it until their
-/// Views are loaded: every View that is loaded later contains all that is visible at that number.
-fn one_moment(
-    db: &Arc<Shared>,
-    options: &ReadOptions,
-) -> Result<(SequenceNumber, Option<Snapshot>)> {
-    if let Some(sequence) = snapshot_sequence(db, options)? {
-        return Ok((sequence, None));
+impl Cf<'_> {
+    /// The sequence number at which several families can be read, and the snapshot that protects it until their
+    /// Views are loaded: every View that is loaded later contains all that is visible at that number.
+    fn one_moment(&self) -> Result<(SequenceNumber, Option<Snapshot>)> {
+        if let Some(sequence) = self.snapshot_sequence()? {
+            return Ok((sequence, None));
+        }
+        let held = Snapshot::take(self.shared);
+        Ok((held.sequence(), Some(held)))
     }
-    let held = Snapshot::take(db);
-    Ok((held.sequence(), Some(held)))
 }
 
 /// Reading the default column family, with default options. [`Db::cf`] and [`Db::with`] read elsewhere and otherwise.
@@ -280,7 +277,8 @@ impl Db {
     }
 }
 
-/// Reading the default column family as it was. `db.cf(&users).with(&snapshot)` reads other families.
+/// Reading the default column family as it was. `db.cf(&users).with(&snapshot)` reads other families. Errors of all of
+/// these: also `ShutdownInProgress` if the database is closed.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -299,8 +297,9 @@ impl Db {
 impl Snapshot {
     /// Runs `read` on the default family at the snapshot.
     fn reading<T>(&self, read: impl FnOnce(Cf<'_>) -> Result<T>) -> Result<T> {
-        let families = self.db().catalog.families.load();
-        read(Cf::new(self.db(), families.require(0)?).with(self))
+        let db = self.db()?;
+        let families = db.catalog.families.load();
+        read(Cf::new(&db, families.require(0)?).with(self))
     }
 
     /// The value of `key`: see [`Cf::get`].

@@ -48,9 +48,12 @@ impl Cf<'_> {
     }
 
     /// Applies a batch atomically: after a crash, either all of it or none of it is there. The batch names its families
-    /// itself: that of `self` plays no part. It stays as it is, after an error too, so that it can be written again, or
-    /// [cleared](WriteBatch::clear) and filled anew without an allocation. Only a panic on the way, of a file system for
-    /// example, leaves it empty.
+    /// itself: that of `self` plays no part. It stays as it is, to be written again, or [cleared](WriteBatch::clear) and
+    /// filled anew in the same memory. Only a panic on the way, of a file system for example, leaves it empty.
+    ///
+    /// Errors: after `Incomplete` (writers would have to wait), `InvalidArgument` and `NotSupported` nothing was written.
+    /// After others the batch may be there or not, also after a restart: the database refuses writes until it is
+    /// resumed, and whoever writes the batch again then should be sure that doing it twice does no harm.
     pub fn write(&self, batch: &mut WriteBatch) -> Result<()> {
         pipeline::write(self.shared, &self.write, batch)
     }

@@ -1,7 +1,7 @@
 //! What the threads of one open database share. Its locks are in the order of [`crate::locks`].
 //!
 //! Each part owns its state and its locks. A function takes the part that it needs, and all of them only if it needs
-//! three or more. Reads take no lock: they load a family's View and the last sequence number.
+//! three or more. Reads take none of the parts' locks: they load a family's View and the last sequence number.
 
 pub(crate) mod change;
 pub(crate) mod courier;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use base::SequenceNumber;
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+use base::{Error, ErrorKind, Result, SequenceNumber};
 
 use crate::locks;
 use crate::shared::Shared;
@@ -143,11 +143,11 @@ impl Drop for Held {
 
 /// A consistent view of the whole database, all column families, as it was when
 /// [`Db::snapshot`](crate::Db::snapshot) returned. Cheap to clone; the data that it shows is kept until its
-/// last clone is dropped. Like an iterator, it can be read after the database was closed.
+/// last clone is dropped. It does not keep the database open.
 #[derive(Clone)]
 pub struct Snapshot {
     held: Arc<Held>,
-    db: Arc<Shared>,
+    db: Weak<Shared>,
 }
 
 impl Snapshot {
@@ -156,12 +156,17 @@ impl Snapshot {
         let now = db.env().clock.wall_micros() / 1_000_000;
         Self {
             held: db.snapshots.take(now, || db.writes.visible()),
-            db: Arc::clone(db),
+            db: Arc::downgrade(db),
         }
     }
 
-    pub(crate) fn db(&self) -> &Arc<Shared> {
-        &self.db
+    /// The database. Errors: it is closed.
+    pub(crate) fn db(&self) -> Result<Arc<Shared>> {
+        let db = self.db.upgrade();
+        db.filter(|db| !db.background.is_closing()).ok_or_else(|| {
+            let closed = "the database of the snapshot is closed";
+            Error::new(ErrorKind::ShutdownInProgress, closed)
+        })
     }
 
     /// The sequence number of the last write that the snapshot shows.

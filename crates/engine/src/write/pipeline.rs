@@ -61,17 +61,28 @@ pub(crate) fn write_planned(
     let began = db.info.timer();
     db.info
         .record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
+    let lent = Lent(batch);
     let request = Request {
-        batch: std::mem::take(batch),
+        batch: lent.0.lend(),
         plan,
         checked,
     };
     let (request, written) = db.writes.commit(db, request);
     if let Some(request) = request {
-        *batch = request.batch;
+        *lent.0 = request.batch;
     }
+    drop(lent);
     db.info.timed(HistogramKind::DbWrite, began);
     written
+}
+
+/// The place of a batch that is being written. If it does not come back, because of a panic, an empty one stays there.
+struct Lent<'a>(&'a mut WriteBatch);
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.0.make_whole();
+    }
 }
 
 /// Refuses a batch if one of its families was dropped since it was checked.

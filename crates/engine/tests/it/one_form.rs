@@ -2,8 +2,8 @@
 
 use ironstone::batch::Record;
 use ironstone::{
-    ColumnFamilyOptions, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, WriteBatch,
-    WriteOptions,
+    ColumnFamilyOptions, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions,
+    WriteBatch, WriteOptions,
 };
 
 fn options() -> Options {
@@ -161,15 +161,17 @@ fn what_is_of_another_database_is_refused() {
     assert!(other.cf(&users).flush().is_err());
 }
 
-/// As an iterator, a snapshot can be read when the database is closed.
+/// A snapshot does not keep the database open, and says so when it is read later.
 #[test]
-fn a_snapshot_outlives_the_database() {
+fn a_snapshot_of_a_closed_database_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(dir.path().join("db"), &options()).unwrap();
     db.put("k", "v").unwrap();
     let snapshot = db.snapshot();
     db.close().unwrap();
-    assert_eq!(snapshot.get("k").unwrap().unwrap(), b"v");
+    let e = snapshot.get("k").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::ShutdownInProgress);
+    assert!(snapshot.range(..).is_err());
     let again = Db::open(dir.path().join("db"), &options()).unwrap();
     assert_eq!(again.get("k").unwrap().unwrap(), b"v");
     assert!(again.with(&snapshot).get("k").is_err());

@@ -330,9 +330,9 @@ impl Engine for Native {
 
     #[inline]
     fn write(&self, options: &Self::Write, batch: &mut Self::Batch) -> Result<()> {
-        self.db.with(options).write(batch)?;
+        let written = self.db.with(options).write(batch);
         batch.clear();
-        Ok(())
+        written
     }
 
     #[inline]

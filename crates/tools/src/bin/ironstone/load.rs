@@ -25,8 +25,10 @@ pub(crate) fn load(global: &Global, args: &Load, out: &mut dyn Write) -> Outcome
     let read = lines::read(global, &mut std::io::stdin().lock(), &mut |key, value| {
         batch.cf_id(family.id()).put(key, value)?;
         if batch.data().len() >= BATCH_BYTES {
-            db.with(&options).write(&mut batch)?;
+            // Not again behind the loop if it fails.
+            let written = db.with(&options).write(&mut batch);
             batch.clear();
+            written?;
         }
         Ok(())
     });
