@@ -29,10 +29,10 @@ pub(crate) struct TimeRange {
     /// With --ttl: print the time of each value
     #[arg(long)]
     pub(crate) timestamp: bool,
-    /// With --ttl: only values of this time or later, in seconds since 1970
+    /// With --ttl: only values written at this time or later, in seconds since 1970
     #[arg(long = "start_time", alias = "start-time", value_name = "SECONDS")]
     start_time: Option<String>,
-    /// With --ttl: only values before this time
+    /// With --ttl: only values written before this time
     #[arg(long = "end_time", alias = "end-time", value_name = "SECONDS")]
     end_time: Option<String>,
 }
