@@ -20,10 +20,10 @@ pub(crate) struct Arguments {
     /// Pairs of each benchmark
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// RocksDB's own db_bench; the library that it is linked with is the one that ours loads
+    /// RocksDB's own db_bench; this project's db_bench loads the library that it is linked with
     #[arg(long, default_value = "/usr/bin/db_bench", value_name = "FILE")]
     theirs: PathBuf,
-    /// A db_bench of ours that is built already [default: build it]
+    /// An already built db_bench [default: build it]
     #[arg(long, value_name = "FILE")]
     driver: Option<PathBuf>,
 }

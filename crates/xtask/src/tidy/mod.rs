@@ -19,7 +19,7 @@ use crate::tree::Tree;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// List what is otherwise only counted
+    /// List findings that are otherwise only counted
     #[arg(long, short)]
     verbose: bool,
 }

@@ -423,7 +423,7 @@ macro_rules! and_engines {
         blob_compression_type: String = "none".to_owned();
         /// Move values out of old blob files.
         enable_blob_garbage_collection: bool = false, option Cf "enable_blob_garbage_collection";
-        /// The share of blob files, the oldest, that garbage collection covers.
+        /// The share of blob files that garbage collection covers, oldest first.
         blob_garbage_collection_age_cutoff: f64 = 0.25,
             option Cf "blob_garbage_collection_age_cutoff";
         /// The share of garbage that forces garbage collection.

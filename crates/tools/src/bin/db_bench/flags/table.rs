@@ -279,9 +279,9 @@ and_engines! { flags! {
         slow_usecs: u64 = 1_000_000;
         /// For a repeated benchmark, show the confidence interval after each run instead of the mean.
         confidence_interval_only: bool = false;
-        /// After every this many operations, print `paused: PID` and wait for a line on standard input, so that
-        /// another program can measure meanwhile. The wait counts in no operation. Needs one thread; 0: do not
-        /// pause.
+        /// Each time this many operations are done, print `paused: PID` and wait for a line on standard input,
+        /// so that another program can measure meanwhile. The wait counts in no operation. Needs one thread; 0:
+        /// do not pause.
         pause_every: u64 = 0;
         /// Write the rate of each interval of this many seconds to report_file; 0: do not.
         report_interval_seconds: i64 = 0;
@@ -300,9 +300,9 @@ and_engines! { flags! {
         stats_level: i32 = 3;
         /// Show the perf counters of each thread's operations: 1 nothing, 2 counts, 3 and more also times.
         perf_level: i32 = 1;
-        /// Show a line after every this many operations; 0: show progress.
+        /// Show a line each time this many operations are done; 0: show progress.
         stats_interval: i64 = 0;
-        /// Show a line every this many seconds.
+        /// Show a line each time this many seconds have passed.
         stats_interval_seconds: i64 = 0;
         /// Show rocksdb.stats with each line of stats_interval.
         stats_per_interval: i32 = 0;
