@@ -1,6 +1,6 @@
-//! The flags that are about an engine: its options, caches and files. They are rows of the table in `table.rs`.
+//! The flags for engines: options, caches and files. They are rows of the table in `table.rs`.
 
-/// Calls a macro with the rows that it is given, and those of this file behind them.
+/// Calls a macro with the given rows, followed by the rows of this file.
 macro_rules! and_engines {
     ($flags:ident! { $($rows:tt)* }) => { $flags! {
     $($rows)*

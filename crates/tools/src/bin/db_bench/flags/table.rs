@@ -1,4 +1,5 @@
-//! The table of all flags. Here are those of the benchmarks; behind them come those of the engines.
+//! The table of all flags: first the flags for benchmarks, in this file, then the flags for
+//! engines.
 
 use super::engines::and_engines;
 use super::{Flag, Place, Value};
