@@ -1,7 +1,7 @@
-//! The command line: every command and flag once, for parsing and for the help.
+//! The command line: declares every command and flag once, for parsing and for the help.
 //!
 //! Flags have `ldb`'s spelling (underscores) and may stand before or after the command. Flags of
-//! `ldb` that Ironstone has no meaning for are refused by name: [`crate::ldb_flags`].
+//! `ldb` that Ironstone does not support are refused by name: [`crate::ldb_flags`].
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Flags that every command takes, anywhere on the line.
+/// Flags that every command accepts, anywhere on the command line.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// The database's directory
@@ -131,13 +131,13 @@ impl Global {
         self.hex || self.value_hex
     }
 
-    /// The directory of the secondary instance, if the database is to be read as one.
+    /// The directory of the secondary instance, if the database is to be opened as one.
     pub(crate) fn secondary(&self) -> Option<&Path> {
         let path = self.secondary_path.as_ref();
         path.filter(|path| !path.is_empty()).map(Path::new)
     }
 
-    /// Refuses to change a database that is to be read as a secondary instance.
+    /// Refuses to change a database if it is to be opened as a secondary instance.
     pub(crate) fn refuse_secondary(&self) -> Outcome {
         match self.secondary() {
             None => Ok(()),
@@ -512,7 +512,7 @@ pub(crate) struct DumpManifest {
     pub(crate) verbose: bool,
 }
 
-/// The arguments with the command's name in front of its flags, which may stand before it too.
+/// Moves the command's name in front of its flags, which may also stand before it.
 pub(crate) fn command_first(mut args: Vec<OsString>) -> Vec<OsString> {
     let cli = Cli::command();
     let is_command = |arg: &OsString| cli.get_subcommands().any(|c| names(c).any(|n| arg == n));
@@ -540,7 +540,7 @@ fn names(command: &clap::Command) -> impl Iterator<Item = &str> {
     std::iter::once(command.get_name()).chain(command.get_all_aliases())
 }
 
-/// Whether the word behind the flag is its value.
+/// Whether the word after the flag is its value.
 fn takes_word(arg: &clap::Arg) -> bool {
     arg.get_action().takes_values() && !arg.is_require_equals_set()
 }
@@ -608,7 +608,7 @@ mod tests {
         assert!(matches!(cli.command, Command::Scan(s) if s.range.from == Some("get".into())));
     }
 
-    /// Else it could not be told which word is the command.
+    /// Otherwise it would be ambiguous which word is the command.
     #[test]
     fn a_flag_takes_a_word_in_all_commands_or_in_none() {
         let cli = Cli::command();

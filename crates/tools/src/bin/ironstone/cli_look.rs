@@ -85,7 +85,7 @@ pub(crate) enum Look {
     FileChecksumDump(FileChecksumDump),
 }
 
-/// Flags that are about blob files, which there are none of.
+/// Flags for blob files, which Ironstone does not support.
 #[derive(Debug, Args)]
 pub(crate) struct BlobFlags {
     /// Accepted for scripts: databases with blob files do not open
@@ -96,7 +96,7 @@ pub(crate) struct BlobFlags {
     pub(crate) dump_uncompressed_blobs: bool,
 }
 
-/// What dump and idump have in common.
+/// The flags that dump and idump share.
 #[derive(Debug, Args)]
 pub(crate) struct Counting {
     /// Stop after this many keys; -1 means no limit

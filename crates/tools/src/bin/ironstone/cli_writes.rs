@@ -149,7 +149,7 @@ pub(crate) enum WriteCommand {
 }
 
 impl WriteCommand {
-    /// Runs it.
+    /// Runs the command.
     pub(crate) fn run(self, global: &Global, out: &mut dyn Write) -> Outcome {
         // That one only reads the database.
         if !matches!(self, Self::WriteExternSst(_)) {

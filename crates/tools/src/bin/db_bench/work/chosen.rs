@@ -94,7 +94,7 @@ impl Overwrites {
         }
     }
 
-    /// After the last new key, all keys are written again.
+    /// After the last new key, every write is an overwrite.
     fn next(&mut self, rng: &mut Rng) -> Next {
         let old = self.window.len() as u64;
         let wanted = (rng.next_u64() as f64) < self.probability * 2f64.powi(64);

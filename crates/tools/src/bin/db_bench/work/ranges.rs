@@ -13,8 +13,8 @@ const RANGE_BYTES: u64 = 1 << 20;
 /// Maximum number of ranges that it reads at once.
 const RANGES: u64 = 64;
 
-/// Removes overlaps from ranges that are sorted by start: cuts off the part of each range that lies
-/// in an earlier one. Each range is a start and a length.
+/// Sorts ranges by start, and cuts off the part of each range that lies in an earlier one. Each
+/// range is a start and a length.
 fn without_overlaps(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut end = 0;
