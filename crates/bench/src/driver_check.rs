@@ -1,9 +1,9 @@
 //! `cargo xtask bench-driver`: whether this project's db_bench is a fair driver.
 //!
-//! It answers two questions. What does the driver itself cost: the same benchmarks on an engine
-//! that does nothing, as a share of Ironstone's time. And is RocksDB as fast in it, through the C
-//! API, as in RocksDB's own db_bench: both on the same library, Debian's, with the same options on
-//! the same database, in pairs that alternate in order.
+//! It answers two questions. The first is the cost of the driver itself: the same benchmarks on an
+//! engine that does nothing, as a share of Ironstone's time. The second is whether RocksDB is as
+//! fast in it, through the C API, as in RocksDB's own db_bench: both with the same library,
+//! Debian's, the same options and the same database, in pairs that alternate in order.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,8 @@ const COMMON: [&str; 8] = [
     "--compaction_readahead_size=0",
 ];
 
-/// A benchmark: what is run, whose last result line counts, and on which database.
+/// A benchmark: the benchmarks of db_bench to run, of which the last result line counts, and the
+/// database.
 struct Bench {
     name: &'static str,
     run: &'static str,

@@ -1,8 +1,8 @@
-//! Measurements: what `cargo xtask bench` and its like run, one module each.
+//! Measurements: the commands `cargo xtask bench` and similar, one module for each.
 //!
-//! `crates/xtask/src/measure.rs` lists the same commands, and passes all arguments on. A crate of its own, so that the
-//! checks of xtask are built without the block store, the simulator and what pages are made of.
-//! The folder `bench/` at the root is another thing: drivers of rival engines, which `suites::peers` builds.
+//! `crates/xtask/src/measure.rs` lists the same commands, and passes all arguments on. This is a separate crate, so
+//! that the checks of xtask are built without the block store, the simulator and the dependencies of pages. The folder
+//! `bench/` at the root is different: it has the drivers of rival engines, which `suites::peers` builds.
 
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
 

@@ -84,7 +84,8 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    /// Compresses with an output limit that is a tenth of the block below the expected size.
+    /// Compresses with an output limit that is a tenth of the block smaller than
+    /// `--compression_ratio` implies, so that the codec gives up.
     fn compress_reject(&mut self) -> Result<()> {
         let (block, kind) = self.block()?;
         let settings = CompressionSettings {

@@ -84,7 +84,7 @@ impl Hotness {
     }
 }
 
-/// The quantile function of a generalized Pareto distribution, for the share `u`.
+/// The value that the share `u` of the values of a generalized Pareto distribution exceeds.
 fn pareto(u: f64, location: f64, shape: f64, scale: f64) -> i64 {
     let value = if shape == 0.0 {
         location - scale * u.ln()
