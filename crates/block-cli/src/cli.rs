@@ -30,7 +30,7 @@ pub(crate) enum Command {
     Nbd(Nbd),
     /// Run a whole cluster on this machine, until Ctrl-C.
     Dev(Dev),
-    /// Look at a cluster, or into a store.
+    /// Inspect a cluster or a store.
     #[command(subcommand)]
     Ctl(Ctl),
 }
@@ -117,10 +117,10 @@ pub(crate) enum Ctl {
     Status(Status),
     /// Print the state of each process as rates, repeatedly.
     Top(Top),
-    /// Logs of stores.
+    /// Commands for the logs of stores.
     #[command(subcommand)]
     Log(Log),
-    /// Stores.
+    /// Commands for stores.
     #[command(subcommand)]
     Store(StoreCommand),
 }
