@@ -6,5 +6,5 @@ use base::sync::Rank;
 pub(crate) const DIRECTORY: Rank = Rank::new(150, "sync of a directory");
 /// `RateLimiter`: bytes that may be written.
 pub(crate) const LIMITER: Rank = Rank::new(152, "rate limiter");
-/// The threads of a queue: the requests to execute.
+/// The threads of a queue: what they are to do.
 pub(crate) const QUEUE: Rank = Rank::new(154, "queue of requests");

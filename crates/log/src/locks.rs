@@ -8,7 +8,7 @@ pub(crate) const DEVICE: Rank = Rank::new(100, "log's device");
 pub(crate) const NAMES_SYNC: Rank = Rank::new(102, "sync of names");
 /// `Names`: which names are durable.
 pub(crate) const NAMES: Rank = Rank::new(104, "names");
-/// `Pool`: the thread that fills it, and the holds that prevent this.
+/// `Pool`: who fills it, and who has stopped that.
 pub(crate) const POOL_BENCH: Rank = Rank::new(110, "filling of the pool");
 /// `Pool`: files that are ready.
 pub(crate) const POOL_READY: Rank = Rank::new(112, "ready logs");
@@ -16,5 +16,5 @@ pub(crate) const POOL_READY: Rank = Rank::new(112, "ready logs");
 pub(crate) const POOL_RETIRED: Rank = Rank::new(114, "retired logs");
 /// `Pool`: obsolete logs to be overwritten.
 pub(crate) const POOL_RECYCLED: Rank = Rank::new(116, "recycled logs");
-/// `Pool`: files of an earlier process, the reserve, files that could not be removed.
+/// `Pool`: what an earlier process has left, the reserve, what could not be removed.
 pub(crate) const POOL_FILES: Rank = Rank::new(118, "other files of the pool");

@@ -1,4 +1,4 @@
-//! Helpers of the tests: files in memory, and tables made from entries.
+//! Shared code of the tests: files in memory, and tables made from entries.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
