@@ -46,10 +46,10 @@ pub(crate) struct Arguments {
     /// --flag=--engine=librocksdb
     #[arg(long = "flag", allow_hyphen_values = true)]
     flags: Vec<String>,
-    /// Fail if a column of the report is empty that should not be
+    /// Fail if a column of the report is unexpectedly empty
     #[arg(long)]
     check: bool,
-    /// A db_bench that is built already [default: build it]
+    /// An already built db_bench [default: build it]
     #[arg(long)]
     driver: Option<PathBuf>,
 }

@@ -44,7 +44,7 @@ use plan::Task;
 use session::Session;
 use target::Kind;
 
-/// Compare the block store with its bounds and with a rival, by fio over NBD
+/// Compare the block store with its lower bounds and with a rival, with fio over NBD
 ///
 ///   cargo xtask bench-block seed --seconds 30 --size 2G     the seed's table, in all modes
 ///   cargo xtask bench-block floor --seconds 30              latency, processor time and device writes
@@ -63,18 +63,19 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// The seed's table in the three modes, beside a single copy, the protocol alone, and a quorum of qemu-nbd
+    /// Measure the seed's table in the three modes, beside a single copy, the protocol alone, and a quorum of
+    /// qemu-nbd
     Seed(Options),
-    /// What a write is made of: latency, processor time, and device operations counted on loop devices
+    /// Measure the parts of a write: latency, processor time, and device operations on loop devices
     Floor(Options),
-    /// Latency and rate through checkpoints, in the three modes
+    /// Measure latency and rate during checkpoints, in the three modes
     Modes(Options),
-    /// Make the page of a stored report again
+    /// Generate the page of a stored report again
     Page(PageArguments),
-    /// Answers messages of another process
+    /// Answer messages of another process
     #[command(hide = true)]
     Echo,
-    /// Waits for the end of a run and clears up after it
+    /// Wait for the end of a run and clean up after it
     #[command(hide = true)]
     Watch {
         /// The folder of the run
@@ -93,34 +94,34 @@ struct Options {
     /// Size of a volume
     #[arg(long, default_value = "10G", value_parser = bytes)]
     size: u64,
-    /// How much of it is filled, written and read [default: all]
+    /// How much of the volume is filled, written and read [default: all]
     #[arg(long, value_parser = bytes)]
     range: Option<u64>,
-    /// How much is written where device operations are counted
+    /// How many bytes to write when device operations are counted
     #[arg(long, default_value = "1G", value_parser = bytes)]
     count: u64,
-    /// Where the copies are [default: dir; for floor also loop-volatile,loop-protected]
+    /// The disks that hold the copies [default: dir; for floor also loop-volatile,loop-protected]
     #[arg(long, value_enum, value_delimiter = ',')]
     disks: Vec<Disks>,
-    /// What is measured, of what the task has [default: all]
+    /// The targets to measure [default: all of the task]
     #[arg(long, value_enum, value_delimiter = ',')]
     targets: Vec<Kind>,
-    /// Only jobs with so many requests on the way [default: all]
+    /// Only jobs with these queue depths [default: all]
     #[arg(long, value_delimiter = ',')]
     depths: Vec<u32>,
-    /// Size of each loop device [default: what the volumes need]
+    /// Size of each loop device in MiB [default: what the volumes need]
     #[arg(long, value_parser = clap::value_parser!(u64).range(384..))]
     image_mib: Option<u64>,
-    /// Where the copies are made, in a folder that is removed [default: target]
+    /// The directory of the copies, which are removed afterwards [default: target]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Where the report goes [default: target/bench-block-TASK]
+    /// The directory for the report [default: target/bench-block-TASK]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// An ironstone-block that is built already [default: build it]
+    /// An already built ironstone-block [default: build it]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Fail if a claim fails
+    /// Fail if a claim does not hold
     #[arg(long)]
     check: bool,
 }
@@ -129,7 +130,7 @@ struct Options {
 struct PageArguments {
     /// A stored report.json
     report: PathBuf,
-    /// Where the report goes
+    /// The directory for the report
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }

@@ -20,12 +20,12 @@ use baseline::Baseline;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Kernels by a part of their name [default: all]
+    /// Only kernels whose names contain one of these [default: all]
     names: Vec<String>,
-    /// Write what is counted to the baseline
+    /// Write the counts to the baseline
     #[arg(long, conflicts_with = "names")]
     bless: bool,
-    /// A program `counts` that is built already [default: build it]
+    /// An already built program `counts` [default: build it]
     #[arg(long)]
     program: Option<PathBuf>,
 }

@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
         default_value = "write-back,write-through"
     )]
     cache: Vec<Cache>,
-    /// Also measure on the disk that the target directory is on, beside whatever else uses it
+    /// Also measure on the disk of the target directory, which other programs may use
     #[arg(long)]
     own: bool,
     /// Also measure on a disk that is limited to 240 writes a second
@@ -81,10 +81,10 @@ pub(crate) struct Arguments {
     /// Pairs of each measurement
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Size of a memtable, so that log files are switched during a run
+    /// Size of a memtable in MiB; small, so that log files are switched during a run
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     write_buffer_mib: u32,
-    /// Size of the devices
+    /// Size of the devices in MiB
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(384..))]
     image_mib: u64,
     /// Seconds that one run may take
@@ -93,17 +93,18 @@ pub(crate) struct Arguments {
     /// Further flags of db_bench for both engines, for example --flag=--two_write_queues
     #[arg(long = "flag", allow_hyphen_values = true)]
     flags: Vec<String>,
-    /// A quick check: count operations of 2,000 puts on ext4, with both caches, measure no time
+    /// Run only a quick check: count the operations of 2,000 puts on ext4 with both caches, without
+    /// times
     #[arg(long)]
     count_only: bool,
-    /// Instead: synced and unsynced puts, buffered and direct, and logs flushed by call, on a disk limited to
-    /// 240 writes a second and on the one that the target directory is on
+    /// Instead, measure synced and unsynced puts, buffered and direct, and explicit WAL flushes, on a disk
+    /// limited to 240 writes a second and on the disk of the target directory
     #[arg(long, conflicts_with = "count_only")]
     modes: bool,
-    /// An existing db_bench instead of building one
+    /// An already built db_bench [default: build it]
     #[arg(long, value_name = "FILE")]
     driver: Option<PathBuf>,
-    /// Waits for the end of a run and clears up after it
+    /// Wait for the end of a run and clean up after it
     #[arg(long, hide = true)]
     watch: bool,
 }

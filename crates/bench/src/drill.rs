@@ -42,34 +42,34 @@ const LEASE: Duration = Duration::from_secs(1);
 /// The number of failures between two checks of the history.
 const CHECK_EVERY: u32 = 20;
 
-/// Kill and cut off processes of a cluster under load, and check what its clients were told.
+/// Kill and isolate processes of a cluster under load, and check the answers to its clients.
 ///
-/// Ends with code 1 where something does not hold, and names the seed and the operation. The network is cut
-/// with namespaces and nft, which needs root; without, that part is left out, and said so.
+/// Exits with 1 if a check fails, and names the seed and the operation. The network is cut with namespaces
+/// and nft, which needs root; without root, this part is skipped with a message.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How often the store of the leader is killed
+    /// How many times the leader's store is killed
     #[arg(long, default_value_t = 20)]
     kills: u32,
-    /// How often the leader is cut off: both ways, deaf, mute, in turn
+    /// How many times the leader is isolated: both ways, deaf, mute, in turn
     #[arg(long, default_value_t = 20)]
     partitions: u32,
-    /// How often all processes are killed at once
+    /// How many times all processes are killed at once
     #[arg(long, default_value_t = 200)]
     all: u32,
-    /// What is drawn at random: moments, blocks
+    /// The seed of the random times and blocks
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The longest gap that a kill or a cut of the leader may make, ms
+    /// The longest allowed gap after the leader was killed or isolated, in ms
     #[arg(long, default_value_t = 3000)]
     gap_ms: u32,
-    /// MiB of the volume
+    /// Size of the volume in MiB
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(16..))]
     volume_mib: u64,
-    /// The program ironstone-block; without, it is built with optimisation
+    /// The program ironstone-block; if not given, it is built with optimisation
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Where clusters are made; on a disk
+    /// The directory of the clusters, on a disk
     #[arg(long)]
     dir: Option<PathBuf>,
 }

@@ -1,9 +1,9 @@
 //! `cargo xtask bench-driver`: whether this project's db_bench is a fair driver.
 //!
-//! It answers two questions. What does the driver itself cost: the same benchmarks on an engine
-//! that does nothing, as a share of Ironstone's time. And is RocksDB as fast in it, through the C
-//! API, as in RocksDB's own db_bench: both on the same library, Debian's, with the same options on
-//! the same database, in pairs that alternate in order.
+//! It answers two questions. The first is the cost of the driver itself: the same benchmarks on an
+//! engine that does nothing, as a share of Ironstone's time. The second is whether RocksDB is as
+//! fast in it, through the C API, as in RocksDB's own db_bench: both with the same library,
+//! Debian's, the same options and the same database, in pairs that alternate in order.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ pub(crate) struct Arguments {
     /// Pairs of each benchmark
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// RocksDB's own db_bench; the library that it is linked with is the one that ours loads
+    /// RocksDB's own db_bench; this project's db_bench loads the library that it is linked with
     #[arg(long, default_value = "/usr/bin/db_bench", value_name = "FILE")]
     theirs: PathBuf,
-    /// A db_bench of ours that is built already [default: build it]
+    /// An already built db_bench [default: build it]
     #[arg(long, value_name = "FILE")]
     driver: Option<PathBuf>,
 }
@@ -40,7 +40,8 @@ const COMMON: [&str; 8] = [
     "--compaction_readahead_size=0",
 ];
 
-/// A benchmark: what is run, whose last result line counts, and on which database.
+/// A benchmark: the benchmarks of db_bench to run, of which the last result line counts, and the
+/// database.
 struct Bench {
     name: &'static str,
     run: &'static str,

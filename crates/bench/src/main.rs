@@ -1,8 +1,8 @@
-//! Measurements: what `cargo xtask bench` and its like run, one module each.
+//! Measurements: the commands `cargo xtask bench` and similar, one module for each.
 //!
-//! `crates/xtask/src/measure.rs` lists the same commands, and passes all arguments on. A crate of its own, so that the
-//! checks of xtask are built without the block store, the simulator and what pages are made of.
-//! The folder `bench/` at the root is another thing: drivers of rival engines, which `suites::peers` builds.
+//! `crates/xtask/src/measure.rs` lists the same commands, and passes all arguments on. This is a separate crate, so
+//! that the checks of xtask are built without the block store, the simulator and the dependencies of pages. The folder
+//! `bench/` at the root is different: it has the drivers of rival engines, which `suites::peers` builds.
 
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
 
@@ -39,9 +39,10 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     Bench(suites::Arguments),
-    /// Compare both engines, with defaults and tuned, on what a service writes for each request
+    /// Compare both engines, with defaults and tuned, on the writes of a service for each request
     BenchRequests(requests::Arguments),
-    /// Compare both engines in minutes of overwriting: rate, worst second, tail, amplification
+    /// Compare both engines during minutes of overwriting: rate, worst second, tail latency,
+    /// amplification
     BenchSustained(sustained::Arguments),
     /// Compare a bulk load: random keys into vector memtables, then one compaction
     BenchBulkload(bulkload::Arguments),
@@ -49,13 +50,13 @@ enum Task {
     BenchDriver(driver_check::Arguments),
     /// Run RocksDB's benchmark.sh, unmodified, on our db_bench
     BenchmarkSh(benchmark_sh::Arguments),
-    /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
+    /// Count the device operations of a synced put, beside RocksDB and the raw device; needs root
     BenchDevice(device::Arguments),
     BenchBlock(block_store::Arguments),
     BenchTracks(tracks::Arguments),
-    /// Count the instructions of the hot leaves; fails where they are more than stored
+    /// Count the instructions of hot functions; fails if a count exceeds the stored baseline
     Counts(counts::Arguments),
-    /// Run what `cargo xtask soak` has of this crate
+    /// Run this crate's tests of `cargo xtask soak`
     #[command(subcommand)]
     Soak(Soak),
 }

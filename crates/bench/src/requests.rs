@@ -26,7 +26,7 @@ const TUNED: [&str; 7] = [
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Different keys of each family
+    /// Number of distinct keys of each family
     #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     num: u64,
     /// Seconds of each run
@@ -38,16 +38,16 @@ pub(crate) struct Arguments {
     /// Column families
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     families: u32,
-    /// Rounds: each runs the four contestants one after the other
+    /// Number of rounds; each runs the four contestants one after the other
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Where the databases are made; they are removed afterwards [default: target/bench]
+    /// The directory of the databases, which are removed afterwards [default: target/bench]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Further flags of db_bench for all, for example --flag=--value_size=400
     #[arg(long = "flag", allow_hyphen_values = true)]
     flags: Vec<String>,
-    /// A db_bench that is built already [default: build it]
+    /// An already built db_bench [default: build it]
     #[arg(long)]
     driver: Option<PathBuf>,
 }

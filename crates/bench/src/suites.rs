@@ -35,9 +35,9 @@ use suite::{Bench, Suite};
 
 /// Compare Ironstone with RocksDB 11.8.1 by suites of benchmarks
 ///
-/// Both engines run the same benchmarks of db_bench in turns. What counts is the ratio within each
-/// pair; reported are the median of the pairs with the smallest and the largest. Everything is stored
-/// in target/bench-report: report.json, report.tsv, and report.html with the plots.
+/// Both engines run the same benchmarks of db_bench in turns. The result is the ratio within each
+/// pair of runs: the median of the pairs, the smallest and the largest. The reports are stored in
+/// target/bench-report: report.json, report.tsv, and report.html with the plots.
 ///
 ///   cargo xtask bench quick                              three minutes and what building takes
 ///   cargo xtask bench quick --against before.json        fails if Ironstone has become slower
@@ -65,9 +65,9 @@ enum Task {
     Full(SuiteArguments),
     /// Compare two stored reports; fails if a ratio fell by more than the noise
     Compare(compare::Arguments),
-    /// Make the page of a stored report again
+    /// Generate the page of a stored report again
     Page(PageArguments),
-    /// Look at a page in headless Chromium: light, dark, on a phone; fails on errors and overflow
+    /// Check a page in headless Chromium: light, dark, on a phone; fails on errors and overflow
     CheckPage(browser::Arguments),
 }
 
@@ -91,13 +91,13 @@ struct SuiteArguments {
     /// Further flags of db_bench for both engines, for example --flag=--block_size=16384
     #[arg(long = "flag", allow_hyphen_values = true)]
     flags: Vec<String>,
-    /// Where the databases are made; they are removed afterwards [default: target/bench]
+    /// The directory of the databases, which are removed afterwards [default: target/bench]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Where the report goes [default: target/bench-report]
+    /// The directory for the report [default: target/bench-report]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// A db_bench that is built already [default: build it]
+    /// An already built db_bench [default: build it]
     #[arg(long, value_name = "FILE")]
     driver: Option<PathBuf>,
     /// Also run fjall, redb, LMDB and surrealkv, on at most 200,000 keys; builds bench/ first
@@ -114,7 +114,7 @@ struct SuiteArguments {
 struct PageArguments {
     /// A stored report.json
     report: PathBuf,
-    /// Where the report goes [default: target/bench-report]
+    /// The directory for the report [default: target/bench-report]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -28,13 +28,13 @@ pub(crate) struct Arguments {
     /// Pairs of runs
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Where the databases are made; they are removed afterwards [default: target/bench]
+    /// The directory of the databases, which are removed afterwards [default: target/bench]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Further flags of db_bench for both, for example --flag=--value_size=400
     #[arg(long = "flag", allow_hyphen_values = true)]
     flags: Vec<String>,
-    /// A db_bench that is built already [default: build it]
+    /// An already built db_bench [default: build it]
     #[arg(long)]
     driver: Option<PathBuf>,
 }

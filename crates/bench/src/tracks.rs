@@ -15,31 +15,34 @@ mod runs;
 use crate::limit;
 use runs::Runs;
 
-/// Compare the tracking service on both engines: the rows of the settings that it was tuned with, acknowledgements, HTTP, and
-/// questions; without a task, all of them, which takes two and a half hours
+/// Compare the tracking service on both engines: settings, acknowledgements, HTTP, and queries; without a task, all of
+/// them, which takes two and a half hours
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     task: Option<Task>,
     #[command(flatten)]
     runs: runs::Arguments,
-    /// Fails where a limit does not hold; without, the tables say so
+    /// Fail if a limit does not hold; if not given, the tables only show it
     #[arg(long, global = true)]
     check: bool,
-    /// Writes what was measured to this file, tab-separated
+    /// Write the measurements to this file, tab-separated
     #[arg(long, global = true)]
     tsv: Option<PathBuf>,
 }
 
 #[derive(Clone, clap::Subcommand)]
 enum Task {
-    /// 80 threads that report, each report in another cell: requests a second with each row's settings
+    /// Measure requests a second of 80 reporting threads, each report in another cell, with each row's
+    /// settings
     Rows(rows::Arguments),
-    /// 4,096 reports on their way: acknowledged when visible, and when durable
+    /// Measure acknowledgements when visible and when durable, with 4,096 reports in flight
     Acks,
-    /// Reports over HTTP on loopback, beside the same without HTTP and beside a store that does nothing
+    /// Measure reports over HTTP on loopback, beside reports without HTTP and beside a store that does
+    /// nothing
     Http,
-    /// Questions about a million objects, quiet, compacted and beside reports; Redis beside them
+    /// Measure queries about a million objects: idle, compacted, and during reports; Redis for
+    /// comparison
     Queries(queries::Arguments),
 }
 

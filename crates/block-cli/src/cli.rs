@@ -13,8 +13,8 @@ use crate::size::Size;
 ///   ironstone-block dev --dir /var/tmp/d --size 10G
 ///   nbdinfo nbd://127.0.0.1:10809/vol0
 ///
-/// `dev` writes a cluster file, makes three stores, and runs them and an NBD server. On several machines each
-/// runs `chunk` for its stores, and `nbd` where volumes are used, all with the same cluster file.
+/// `dev` writes a cluster file, makes three stores, and runs them and an NBD server. For a cluster of several
+/// machines, run `chunk` for each store and `nbd` where volumes are used, all with the same cluster file.
 #[derive(Debug, Parser)]
 #[command(version, verbatim_doc_comment, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -30,24 +30,26 @@ pub(crate) enum Command {
     Nbd(Nbd),
     /// Run a whole cluster on this machine, until Ctrl-C.
     Dev(Dev),
-    /// Look at a cluster, or into a store.
+    /// Inspect a cluster or a store.
     #[command(subcommand)]
     Ctl(Ctl),
 }
 
-/// What processes of a cluster have in common.
+/// The arguments that all processes of a cluster have.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     /// The cluster file (TOML): its stores, groups and volumes.
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster: PathBuf,
-    /// Serve /metrics (Prometheus) and /status (JSON) here; without, what the cluster file says.
+    /// Serve /metrics (Prometheus) and /status (JSON) at this address; if not given, at the one in
+    /// the cluster file.
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
-    /// Listen on addresses that other machines reach, without TLS: everybody there reads and writes everything.
+    /// Listen on addresses that other machines can reach, without TLS. Anyone there can read and write all
+    /// data.
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// End when this process, which has started this one, is gone.
+    /// Exit when the parent process with this id is gone.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) with_parent: Option<u32>,
 }
@@ -56,11 +58,11 @@ pub(crate) struct Common {
 pub(crate) struct Chunk {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Which store of the cluster file.
+    /// The id of the store in the cluster file.
     #[arg(long, value_name = "ID")]
     pub(crate) store: u64,
-    /// Make the store if there is none in its directory: for a new cluster. The others do not listen to a store that
-    /// is made in place of one that was lost.
+    /// Make the store if its directory has none. Only for a new cluster: the other stores ignore a store that
+    /// replaces a lost one.
     #[arg(long)]
     pub(crate) make: bool,
 }
@@ -69,54 +71,56 @@ pub(crate) struct Chunk {
 pub(crate) struct Nbd {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Where clients come: a host and a port, or unix:PATH; without, what the cluster file says.
+    /// The address for NBD clients: a host and a port, or unix:PATH; if not given, the one in the
+    /// cluster file.
     #[arg(long, value_name = "ADDR|unix:PATH")]
     pub(crate) listen: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Dev {
-    /// Where the cluster is kept; made if it is not there. On a disk, with ext4 or xfs.
+    /// The directory of the cluster, created if missing. It must be on a disk with ext4 or xfs.
     #[arg(long)]
     pub(crate) dir: PathBuf,
-    /// Bytes of the volume `vol0`; each of the three stores has place for all of it.
+    /// Size of the volume `vol0`. Each of the three stores has space for the whole volume.
     #[arg(long, default_value = "10G")]
     pub(crate) size: Size,
-    /// What happens between the commit of a write and its answer: `background` (nothing; written back all the
-    /// time), `snapshot` (nothing; written back rarely and all at once), `odsync` (written in place).
+    /// How a committed write reaches the data file: `background` (after the answer; write-back runs all the
+    /// time), `snapshot` (after the answer; write-back is rare and writes everything at once), `odsync` (in
+    /// place, before the answer).
     #[arg(long, value_name = "MODE")]
     pub(crate) apply_sync: Option<String>,
-    /// How a leader knows that it leads when it serves a read: `lease` (as long as clocks run alike), `read_index` (a
-    /// round of heartbeats for each batch of reads, where clocks may stop or go back).
+    /// How a leader checks that it still leads before it serves a read: `lease` (clocks must run at the same speed),
+    /// or `read_index` (a round of heartbeats for each batch of reads; for clocks that may stop or go back).
     #[arg(long, value_name = "MODE")]
     pub(crate) read_mode: Option<String>,
-    /// The port of the NBD server; 0 is any free one.
+    /// The port of the NBD server; 0 means any free port.
     #[arg(long, default_value_t = 10809, conflicts_with = "listen")]
     pub(crate) port: u16,
-    /// Where the NBD server listens instead: a host and a port, or unix:PATH.
+    /// The address of the NBD server, instead of a port: a host and a port, or unix:PATH.
     #[arg(long, value_name = "ADDR|unix:PATH")]
     pub(crate) listen: Option<String>,
-    /// How many groups the volume's chunks are spread over, where the cluster is new.
+    /// For a new cluster: the number of groups over which the volume's chunks are spread.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) groups: u32,
-    /// Bytes of the log of each store, where the cluster is new.
+    /// For a new cluster: the size of each store's log.
     #[arg(long, default_value = "1G")]
     pub(crate) log: Size,
-    /// Listen on an address that other machines reach, without TLS.
+    /// Listen on an address that other machines can reach, without TLS.
     #[arg(long)]
     pub(crate) insecure: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ctl {
-    /// What each process says of itself now.
+    /// Print the state of each process.
     Status(Status),
-    /// The same as rates, again and again.
+    /// Print the state of each process as rates, repeatedly.
     Top(Top),
-    /// Logs of stores.
+    /// Commands for the logs of stores.
     #[command(subcommand)]
     Log(Log),
-    /// Stores.
+    /// Commands for stores.
     #[command(subcommand)]
     Store(StoreCommand),
 }
@@ -136,13 +140,13 @@ pub(crate) struct Top {
     /// The cluster file.
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster: PathBuf,
-    /// Print JSON, a line each time.
+    /// Print JSON, one line for each update.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Seconds between two looks.
+    /// Seconds between two updates.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) interval: u64,
-    /// How often; without, until Ctrl-C.
+    /// The number of updates; if not given, until Ctrl-C.
     #[arg(long)]
     pub(crate) count: Option<u64>,
 }
@@ -155,7 +159,7 @@ pub(crate) enum Log {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Read everything of a store and compare checksums. The store must not be open; nothing is changed.
+    /// Read all data of a store and verify checksums. The store must not be open; it is not changed.
     Check(Offline),
 }
 
@@ -164,7 +168,7 @@ pub(crate) struct Offline {
     /// The store's directory.
     #[arg(long)]
     pub(crate) dir: PathBuf,
-    /// Print JSON, a line for each thing.
+    /// Print JSON, one line for each item.
     #[arg(long)]
     pub(crate) json: bool,
 }

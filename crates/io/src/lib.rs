@@ -14,8 +14,8 @@
 //!       └── probe  ──> Probe         what this file system and device can do
 //! ```
 //!
-//! [`posix::Posix`] is the real file system. [`FileWrapper`] and [`FileSystemWrapper`] are for those that change
-//! a few methods of another one. Positions and lengths are bytes.
+//! [`posix::Posix`] is the real file system. [`FileWrapper`] and [`FileSystemWrapper`] are for types that change
+//! a few methods of an inner file or file system. Positions and lengths are bytes.
 
 pub mod buffer;
 mod dirs;

@@ -110,7 +110,7 @@ pub enum What {
 pub struct Call<'a> {
     /// What it does.
     pub what: What,
-    /// The how many of these it is, counted from 1.
+    /// The number of this call among the calls of its kind, from 1.
     pub number: u64,
     /// The file's path.
     pub path: &'a Path,
@@ -132,17 +132,17 @@ impl Call<'_> {
     }
 }
 
-/// Let a call do all of it: see [`Faulty::new`].
+/// Lets a call do everything: see [`Faulty::new`].
 pub const ALL: usize = usize::MAX;
 
 /// Decides about a call.
 type Decide = Box<dyn Fn(&Call<'_>) -> Result<usize> + Send + Sync>;
 
-/// A file that counts its calls and fails where it is told to.
+/// A file that counts its calls and fails as a test decides.
 pub struct Faulty {
     inner: Arc<dyn File>,
     decide: Decide,
-    /// How many calls there were, in the order of [`What`].
+    /// The number of calls of each kind, in the order of [`What`].
     calls: [AtomicU64; 3],
 }
 
@@ -160,7 +160,7 @@ impl Faulty {
         })
     }
 
-    /// How many such calls there were.
+    /// The number of calls of a kind.
     pub fn calls(&self, what: What) -> u64 {
         self.calls[what as usize].load(Ordering::Relaxed)
     }

@@ -1,15 +1,17 @@
 //! Files and file systems that wrap another one and change a few of its methods.
 //!
-//! Whatever implements [`FileWrapper`] is a [`File`], and whatever implements [`FileSystemWrapper`] is a
-//! [`FileSystem`]. They write down only what they change; the rest goes to the inner one.
+//! A type that implements [`FileWrapper`] is a [`File`], and a type that implements
+//! [`FileSystemWrapper`] is a [`FileSystem`]. It implements only the methods that it changes; the others
+//! are passed to the inner value.
 //!
-//! The methods that are not listed here are the trait's defaults, which are made of the wrapper's other methods:
-//! [`File::write_vectored_at`] calls its [`File::write_at`], so that no write bypasses it. And a wrapper has
-//! no [`File::descriptor`]. A new method of the traits belongs in the lists, even if it has a default, unless
-//! the default calls methods that are there.
+//! Methods that are not listed here keep the trait's defaults, which call the wrapper's other methods:
+//! [`File::write_vectored_at`] calls its [`File::write_at`], so that no write bypasses it. A wrapper has no
+//! [`File::descriptor`]. A new method of the traits must be added to the lists, even if it has a default,
+//! unless the default calls methods in the lists.
 //!
-//! The methods have the names of those that they stand for. Where both traits are imported, a call on a wrapper's own
-//! type is ambiguous: a module that makes such calls writes `impl io::FileWrapper for`, and imports `File` alone.
+//! The methods have the same names as those of the wrapped traits. If both traits are imported, a call on a wrapper's
+//! own type is ambiguous. So a module that makes such calls writes `impl io::FileWrapper for`, and imports `File`
+//! alone.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -20,8 +22,8 @@ use base::Result;
 
 use crate::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync};
 
-/// Declares a trait whose methods call those of the inner value, or have the body that is given. Whatever
-/// implements it implements the wrapped trait too.
+/// Declares a trait whose methods call those of the inner value, or have the given body. A type that
+/// implements it also implements the wrapped trait.
 macro_rules! wrapper {
     (
         $(#[$doc:meta])*
@@ -31,7 +33,7 @@ macro_rules! wrapper {
     ) => {
         $(#[$doc])*
         pub trait $wrapper: Send + Sync + Debug {
-            /// What it wraps.
+            /// The inner value.
             fn inner(&self) -> &dyn $wrapped;
             $(
                 #[doc = concat!("[`", stringify!($wrapped), "::", stringify!($name), "`].")]
@@ -77,8 +79,8 @@ wrapper! {
 }
 
 wrapper! {
-    /// A file system that wraps another one. It holds no directories unless it has a `hold` of its own: what the
-    /// inner one returns would not be wrapped.
+    /// A file system that wraps another one. It holds no directories unless it implements `hold` itself, because
+    /// the inner file system returns an unwrapped one.
     FileSystemWrapper of FileSystem {
         fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>>;
         fn metadata(&self, path: &Path) -> Result<Metadata>;

@@ -64,7 +64,7 @@ pub enum Trust {
     Nonce(u64),
     /// Those of the older form: the log's note is of the older form too.
     Old,
-    /// None: the log begins with a whole record that has no note, so nobody put fences into it.
+    /// None: the log begins with a whole record that has no note, so its writer wrote no fences.
     Nobody,
     /// All: the note that would tell is damaged, and nothing else has the nonce. Refusing a torn tail
     /// is better than losing durable records.

@@ -14,8 +14,8 @@ use super::{CompactionStyle, MemtableFactory, Options, WalTailPolicy};
 /// The purpose of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Small writes that must survive a power cut, even on devices that destroy a sector while it is being written:
-    /// padded logs, and logs that are verified against the MANIFEST.
+    /// Small writes that must survive a power failure, even on devices that destroy a sector while it is being
+    /// written: padded logs, and logs that are verified against the MANIFEST.
     Durable,
     /// Filling a database from one thread before it is used: [`Options::prepare_for_bulk_load`], with memtables
     /// that are sorted only once. Compact the database manually afterwards.

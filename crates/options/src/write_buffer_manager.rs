@@ -32,7 +32,7 @@ impl WriteBufferManager {
         }
     }
 
-    /// What databases count their memtables by.
+    /// The counts of memtable memory, which databases update.
     #[doc(hidden)]
     pub fn buffers(&self) -> Arc<WriteBuffers> {
         Arc::clone(&self.buffers)

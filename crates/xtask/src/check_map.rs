@@ -27,10 +27,10 @@ pub(crate) struct Arguments {
     /// Use the release profile
     #[arg(long)]
     release: bool,
-    /// An ironstone-tracks that is built already [default: build it]
+    /// An already built ironstone-tracks [default: build it]
     #[arg(long, conflicts_with = "release")]
     program: Option<PathBuf>,
-    /// Where pictures are written
+    /// The directory for the pictures
     #[arg(long, default_value = "target/map")]
     pictures: PathBuf,
 }

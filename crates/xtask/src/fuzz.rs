@@ -38,10 +38,10 @@ pub(crate) struct Arguments {
     /// How long each target runs
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// The targets to run, with commas between; all without
+    /// The targets to run, separated by commas; if not given, all
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Begin with the seeds alone, without what earlier runs found
+    /// Begin with the seeds only, without the inputs that earlier runs found
     #[arg(long)]
     fresh: bool,
 }

@@ -34,7 +34,7 @@ macro_rules! add {
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Change nothing; fail if a document is not what would be generated
+    /// Change nothing; fail if a document is out of date
     #[arg(long)]
     check: bool,
 }

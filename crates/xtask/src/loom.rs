@@ -9,7 +9,7 @@ pub(crate) struct Arguments {
     /// Only the models whose names contain this
     #[arg(long)]
     only: Option<String>,
-    /// How often threads are interrupted at most, instead of what each model says
+    /// The maximum number of preemptions, instead of the limit of each model
     #[arg(long)]
     preemptions: Option<u32>,
 }

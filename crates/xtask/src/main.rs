@@ -39,37 +39,37 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Fetch RocksDB 11.8.1, which tests and benchmarks compare with, into target/peers
+    /// Fetch RocksDB 11.8.1 for comparison in tests and benchmarks, into target/peers
     Peers {
-        /// Fetch it even if it is there
+        /// Fetch it even if it exists
         #[arg(long)]
         force: bool,
     },
     #[command(flatten)]
     Measure(measure::Task),
-    /// Plant bugs, one at a time, and see that a test finds each; takes an hour
+    /// Plant bugs, one at a time, and check that a test finds each; takes an hour
     Mutants(mutants::Arguments),
-    /// Run the long random tests: against a model, in turns with RocksDB
+    /// Run the long random tests, for example against a model or alternating with RocksDB
     Soak(soak::Arguments),
-    /// Run the tests whose threads a scheduler runs, each under many schedules
+    /// Run the tests of concurrent code under many controlled schedules
     Schedules(schedules::Arguments),
-    /// Run models of what is shared without locks in every order that memory allows
+    /// Run the loom models of lock-free code, in every order that the memory model allows
     Loom(loom::Arguments),
-    /// Interpret the tests of what handles memory by hand, and of codecs; needs a nightly toolchain
+    /// Run the tests of unsafe code and of codecs under Miri; needs a nightly toolchain
     Miri(miri::Arguments),
-    /// Run the tests in which threads meet under the thread sanitizer
+    /// Run the tests with several threads under the thread sanitizer
     Tsan(tsan::Arguments),
-    /// Feed every decoder with anything, for some seconds each
+    /// Fuzz every decoder, for some seconds each
     Fuzz(fuzz::Arguments),
-    /// Bundle the map of ironstone-tracks, which the next build embeds; needs Node and npm
+    /// Bundle the map of ironstone-tracks for the next build to embed; needs Node and npm
     Web(web::Arguments),
-    /// Look at the map of ironstone-tracks in headless Chromium, and compare it with what the service answers
+    /// Open the map of ironstone-tracks in headless Chromium, and compare it with the answers of the service
     CheckMap(check_map::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
     Tidy,
-    /// Print what each file is: the first sentence of its documentation
+    /// Print the first sentence of each file's documentation
     Map(map::Arguments),
-    /// Write the documents that are made from the option tables
+    /// Generate the documents that come from the option tables
     Gen(generate::Arguments),
 }
 
@@ -102,8 +102,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line without the program. `help bench quick` becomes `bench quick --help`, because only `bench` knows
-/// what to say of it.
+/// The command line without the program. `help bench quick` becomes `bench quick --help`, because only `bench` has
+/// this help.
 fn words(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.len() > 1 && words[0] == "help" {
         words.remove(0);

@@ -6,15 +6,16 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
 
-/// The commands of `bench`, as `--help` lists them; `crates/bench/src/main.rs` has the same. What they take, `bench`
-/// knows.
+/// The commands of `bench`, as `--help` lists them; `crates/bench/src/main.rs` has the same. Only `bench` knows
+/// their arguments.
 #[derive(clap::Subcommand)]
 pub(crate) enum Task {
     /// Compare Ironstone with RocksDB 11.8.1 by suites of benchmarks
     Bench(Passed),
-    /// Compare both engines, with defaults and tuned, on what a service writes for each request
+    /// Compare both engines, with defaults and tuned, on the writes of a service for each request
     BenchRequests(Passed),
-    /// Compare both engines in minutes of overwriting: rate, worst second, tail, amplification
+    /// Compare both engines during minutes of overwriting: rate, worst second, tail latency,
+    /// amplification
     BenchSustained(Passed),
     /// Compare a bulk load: random keys into vector memtables, then one compaction
     BenchBulkload(Passed),
@@ -22,14 +23,14 @@ pub(crate) enum Task {
     BenchDriver(Passed),
     /// Run RocksDB's benchmark.sh, unmodified, on our db_bench
     BenchmarkSh(Passed),
-    /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
+    /// Count the device operations of a synced put, beside RocksDB and the raw device; needs root
     BenchDevice(Passed),
-    /// Compare the block store with its bounds and with a rival, by fio over NBD
+    /// Compare the block store with its lower bounds and with a rival, with fio over NBD
     BenchBlock(Passed),
-    /// Compare the tracking service on both engines: the rows of the settings that it was tuned with,
-    /// acknowledgements, HTTP, and questions; without a task, all of them, which takes two and a half hours
+    /// Compare the tracking service on both engines: settings, acknowledgements, HTTP, and queries; without
+    /// a task, all of them, which takes two and a half hours
     BenchTracks(Passed),
-    /// Count the instructions of the hot leaves; fails where they are more than stored
+    /// Count the instructions of hot functions; fails if a count exceeds the stored baseline
     Counts(Passed),
 }
 

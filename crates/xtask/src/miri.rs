@@ -80,11 +80,11 @@ const PARTS: &[Part] = &[
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The parts to run, with commas between: buffers, numbers, logs, cache, tables, batches, memtable; all
-    /// without
+    /// The parts to run, separated by commas: buffers, numbers, logs, cache, tables, batches, memtable; if
+    /// not given, all
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The toolchain that has Miri
+    /// The toolchain with Miri
     #[arg(long, default_value = "nightly")]
     toolchain: String,
 }

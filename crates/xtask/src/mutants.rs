@@ -40,16 +40,17 @@ use crate::loom;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Whose mutants
+    /// The set of mutants
     #[arg(value_enum, default_value_t = Set::Engine)]
     set: Set,
-    /// Only mutants whose name contains one of these, with commas between
+    /// Only mutants whose names contain one of these, separated by commas
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Seconds after which a test counts as hanging; most do much earlier, by their usual time
+    /// Seconds after which a test counts as hanging; most tests have a much shorter limit, from
+    /// their usual time
     #[arg(long, default_value_t = 240)]
     timeout: u64,
-    /// Print the mutants, and whether each can still be planted, and end
+    /// Only print the mutants, and whether each can still be planted
     #[arg(long)]
     list: bool,
 }

@@ -10,13 +10,14 @@ use xtask::cargo;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Schedules of the commit path, over all tests; those of the small parts come on top
+    /// Number of schedules of the commit path, over all tests; the schedules of the small parts are
+    /// additional
     #[arg(long, default_value_t = 20_000)]
     iterations: u64,
     /// The number of the first schedule
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The one test to run, and as many schedules of it as iterations
+    /// The only test to run, with as many schedules as iterations
     #[arg(long)]
     only: Option<String>,
 }

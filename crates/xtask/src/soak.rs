@@ -10,7 +10,7 @@ use crate::measure;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// model, switches, ttl, chaos, block or drill, and its arguments; --help tells of them
+    /// model, switches, ttl, chaos, block or drill, and its arguments; --help explains them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     arguments: Vec<String>,
 }

@@ -14,7 +14,7 @@ const MODULES: &str = "target/web";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Fetch the packages even if they are there
+    /// Fetch the packages even if they exist
     #[arg(long)]
     force: bool,
 }

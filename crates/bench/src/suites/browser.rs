@@ -18,7 +18,7 @@ use devtools::{Browser, Page};
 pub(crate) struct Arguments {
     /// The page
     page: PathBuf,
-    /// Where the pictures go [default: target/bench-page]
+    /// The directory for the pictures [default: target/bench-page]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

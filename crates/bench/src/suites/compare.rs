@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     pub(crate) band: Band,
 }
 
-/// The noise that is tolerated.
+/// The tolerated noise.
 #[derive(clap::Args, Clone, Copy)]
 pub(crate) struct Band {
     /// How far a ratio may fall, for all benchmarks: 5% or 0.05 [default: the wider of 10% and the

@@ -11,16 +11,16 @@ const TILE38: &str = "/usr/bin/tile38-server";
 
 #[derive(Clone, clap::Args)]
 pub(super) struct Arguments {
-    /// Reports a second beside the questions
+    /// Reports a second during the queries
     #[arg(long, default_value_t = PER_SECOND)]
     reports_per_second: u64,
-    /// A redis-server that is asked the same
+    /// A redis-server to run the same queries on
     #[arg(long, default_value = REDIS)]
     redis: PathBuf,
-    /// A tile38-server that is asked the same
+    /// A tile38-server to run the same queries on
     #[arg(long, default_value = TILE38)]
     tile38: PathBuf,
-    /// Asks after an hour of movement as well: 72 reports of each object
+    /// Also query after an hour of movement: 72 reports of each object
     #[arg(long)]
     hour: bool,
 }

@@ -11,10 +11,11 @@ const UNTUNED: [&str; 3] = ["0", "6", "1-buffered"];
 
 #[derive(Clone, clap::Args)]
 pub(super) struct Arguments {
-    /// Only these rows; 1-buffered is row 1 with manual_wal_flush, so that RocksDB's log waits in the process, too
+    /// Only these rows; 1-buffered is row 1 with manual_wal_flush, so that RocksDB's WAL is buffered in the
+    /// process, too
     #[arg(long, value_delimiter = ',', default_value = ROWS)]
     rows: Vec<String>,
-    /// Writes visits as well
+    /// Write visits, too
     #[arg(long)]
     visits: bool,
 }

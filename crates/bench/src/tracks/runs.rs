@@ -12,14 +12,14 @@ use xtask::cargo;
 use crate::driver;
 use crate::limit::Claim;
 
-/// How all runs are done.
+/// The arguments of all runs.
 #[derive(clap::Args)]
 #[group(id = "runs")]
 pub(super) struct Arguments {
-    /// Where the databases are made; they are removed afterwards [default: target/bench]
+    /// The directory of the databases, which are removed afterwards [default: target/bench]
     #[arg(long, global = true)]
     dir: Option<PathBuf>,
-    /// A tracks_bench that is built already [default: build it]
+    /// An already built tracks_bench [default: build it]
     #[arg(long, global = true)]
     program: Option<PathBuf>,
     /// Objects
@@ -28,10 +28,10 @@ pub(super) struct Arguments {
     /// A file of real reports, instead of a recording of simulated ones: CSV, NDJSON, GeoJSON, GPX, GeoLife
     #[arg(long, global = true, value_name = "FILE")]
     reports: Option<PathBuf>,
-    /// The format of that file, where its name does not say it: also t-drive, porto
+    /// The format of that file, if its name does not show it: also t-drive, porto
     #[arg(long, global = true, requires = "reports")]
     format: Option<String>,
-    /// Seconds of each run [default: rows 120, acks 60, http 20, questions of a kind 10]
+    /// Seconds of each run [default: rows 120, acks 60, http 20, 10 for each kind of query]
     #[arg(long, global = true, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// Rounds, in each of which everything runs once

@@ -1,4 +1,4 @@
-//! Directories that are held while their names go to others.
+//! Directories that are held while their names are given to other directories.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use io::posix::Posix;
 use io::{FileSystem, OpenHow};
 
-/// A place, a directory in it that is held, with a file, and the file system that holds it.
+/// A parent directory, a held directory in it with a file, and the file system that holds it.
 struct Held {
     top: tempfile::TempDir,
     dir: PathBuf,
@@ -28,12 +28,12 @@ impl Held {
         self.top.path().join(name)
     }
 
-    /// What the process reads under the path.
+    /// The content that the process reads under the path.
     fn read(&self) -> Vec<u8> {
         io::read_file(&*self.fs, &self.dir.join("file"), 100).unwrap()
     }
 
-    /// Does one of each call that makes a name.
+    /// Calls each method that creates a name.
     fn work(&self) -> base::Result<()> {
         let [a, b, c, sub] = ["a", "b", "c", "sub"].map(|n| self.dir.join(n));
         self.fs.open(&a, OpenHow::CREATE_TRUNCATE)?;

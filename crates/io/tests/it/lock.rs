@@ -7,7 +7,7 @@ use base::ErrorKind;
 use io::posix::Posix;
 use io::{FileLock, FileSystem};
 
-/// Names the lock file that the child below is to hold.
+/// The environment variable with the lock file for the child process below.
 const CHILD: &str = "IRONSTONE_TEST_LOCK_CHILD";
 
 fn take(path: &Path) -> base::Result<Box<dyn FileLock>> {

@@ -1,4 +1,4 @@
-//! Requests on their way: io_uring and threads do the same.
+//! Requests in flight: io_uring and threads behave the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn write(data: &[u8]) -> Act {
     Act::Write(vec![Bytes::copy_from_slice(data)], WriteSync::None)
 }
 
-/// Everything that is on its way, by token.
+/// All requests in flight, by token.
 fn all(queue: &mut Queue) -> BTreeMap<u64, Done> {
     let mut out = Vec::new();
     while !queue.is_empty() {
@@ -138,7 +138,7 @@ fn reads_end_with_the_file_and_errors_name_it() {
     }
 }
 
-/// `wait` returns when as many are done as it was asked for, and takes all that are.
+/// `wait` returns when the requested number of requests is done, and returns all completed ones.
 #[test]
 fn waits_for_no_more_than_it_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -189,7 +189,7 @@ fn the_event_tells_that_something_is_done() {
     }
 }
 
-/// A queue that is dropped has done what it took.
+/// A dropped queue has completed the requests that it took.
 #[test]
 fn what_was_taken_is_done_before_the_queue_is_gone() {
     let dir = tempfile::tempdir().unwrap();
@@ -243,7 +243,7 @@ fn direct_files_want_their_alignment() {
     }
 }
 
-/// Its own methods are asked, once each.
+/// Its own methods are called, once each.
 #[test]
 fn files_that_are_not_the_systems_do_it_themselves() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What wrappers hand on, and what they must not.
+//! The calls that wrappers pass on, and those that they must not pass on.
 
 use std::io::IoSlice;
 
@@ -16,7 +16,7 @@ impl io::FileSystemWrapper for Same {
     }
 }
 
-/// Neither a vectored write nor a queue nor a held directory leads past the wrapper.
+/// Neither a vectored write, nor a queue, nor a held directory bypasses the wrapper.
 #[test]
 fn nothing_bypasses_a_wrapper() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! The files of the pool that are being filled: one at a time, by whoever has the right to it.
+//! The files of the pool that are being filled: one at a time, by the thread that has the right to
+//! it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub(super) struct Bench {
     pub(super) file: Option<Making>,
     /// A reserve that waits until a file is ready.
     aside: Option<Making>,
-    /// Somebody works on the files that are not ready.
+    /// A thread works on the files that are not ready.
     pub(super) busy: bool,
     /// The thread that is at work holds a file that is filled enough to become a log.
     has_enough: bool,

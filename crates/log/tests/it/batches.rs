@@ -1,4 +1,4 @@
-//! Batches that share no unit: what lies where, several on their way at once, and what is left after a
+//! Batches that share no unit: their layout, several batches in flight at once, and the result of a
 //! failure.
 
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn batches_that_overtake_each_other_count_in_order() {
     assert_eq!(log.durable(), end);
 }
 
-/// All that is not known to be durable is given back, with the payloads that were given.
+/// All batches that are not known to be durable are returned, with their original payloads.
 #[test]
 fn what_a_failed_log_gives_back_can_go_to_another() {
     let files = Files::new();
@@ -153,7 +153,7 @@ fn what_does_not_fit_is_refused_and_leaves_nothing() {
     assert_eq!(log.sync().unwrap().0, u64::from(UNIT));
 }
 
-/// The writes are a queue's; the buffers come back to the log all the same.
+/// A queue does the writes; the buffers are returned to the log nevertheless.
 #[test]
 fn a_queue_writes_what_a_flight_would() {
     let files = Files::new();
@@ -181,7 +181,7 @@ fn a_queue_writes_what_a_flight_would() {
     assert!(content(&file) == expected);
 }
 
-/// A queue's write failed: what it was to write is given back.
+/// A queue's write failed: its data is returned.
 #[test]
 fn what_a_queue_could_not_write_is_given_back() {
     let files = Files::new();

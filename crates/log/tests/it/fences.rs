@@ -1,4 +1,4 @@
-//! Which fences count, and which are only bytes of a value.
+//! Fences that count, and fences that are only bytes of a value.
 
 use std::sync::Arc;
 
@@ -82,8 +82,8 @@ fn end(file: &Arc<dyn File>, nonce: Option<u64>) -> Option<u64> {
     }
 }
 
-/// A value held fences: those of another log with the same number, of either form. The log's torn tail
-/// was taken for damage to what had been durable, and the database did not open.
+/// Regression test: a value held fences of another log with the same number, in either form. The log's
+/// torn tail was then treated as damage to durable data, and the database did not open.
 #[test]
 fn a_fence_in_a_value_proves_nothing() {
     let far = 1 << 40;
@@ -102,8 +102,8 @@ fn a_fence_in_a_value_proves_nothing() {
     assert_eq!(end(&file, None), Some(at));
 }
 
-/// Where the note itself is damaged, or torn, the MANIFEST tells which fences are the log's own. If
-/// nobody does, all count: rather a torn log is refused than something durable lost in silence.
+/// If the note itself is damaged or torn, the MANIFEST says which fences belong to the log. If it
+/// does not, all fences count: refusing a torn log is better than losing durable data silently.
 #[test]
 fn a_damaged_note_does_not_take_the_fences_along() {
     for (nonce, known, refused) in [

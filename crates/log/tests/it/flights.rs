@@ -1,4 +1,4 @@
-//! Writes on their way: padding, several at once, and what is left of them after a failure.
+//! Writes in flight: padding, several at once, and their records after a failure.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use log::{Flight, LogOptions, RecoveryMode, TailPolicy, WalSync, Writer};
 use crate::helpers::{Files, content, read_all, wal};
 
 const UNIT: u32 = 512;
-/// Header of an empty write batch, which is what pads in a database.
+/// Header of an empty write batch, which a database uses as padding.
 const PAYLOAD_MIN: u32 = 12;
 
 fn padded(depth: u32, recyclable: bool) -> LogOptions {
@@ -104,8 +104,8 @@ fn flights_that_overtake_each_other_count_in_order() {
     assert!(!w.is_flying());
 }
 
-/// Over the records of an older log a write has zeros behind it. They must not reach into a later
-/// flight that has landed before: it would be lost although it was acknowledged.
+/// When a log overwrites an older log, a write ends with zeros. They must not overwrite a later
+/// flight that landed earlier: that flight would be lost although it was acknowledged.
 #[test]
 fn over_old_records_no_flight_overwrites_a_later_one() {
     let files = Files::new();
@@ -216,7 +216,8 @@ fn what_a_failed_flight_carried_is_still_here() {
     }
 }
 
-/// The pages of a failed `fdatasync` are gone: nobody may think that they are still in the process.
+/// The pages of a failed `fdatasync` are lost: the log must not treat them as still present in the
+/// process.
 #[test]
 fn what_the_page_cache_lost_is_not_taken_for_what_the_process_has() {
     let files = Files::new();
@@ -227,7 +228,7 @@ fn what_the_page_cache_lost_is_not_taken_for_what_the_process_has() {
     assert!(w.unacknowledged().is_none());
 }
 
-/// While a flight is out its bytes are its own: appending changes none of them.
+/// While a flight is running, it owns its bytes: appends do not change them.
 #[test]
 fn a_buffer_in_flight_is_not_touched() {
     let files = Files::new();
@@ -249,7 +250,7 @@ fn a_buffer_in_flight_is_not_touched() {
     assert_eq!(read, [b"first".to_vec(), b"second".to_vec()]);
 }
 
-/// Synced logs have blocks where they grow to; what the file holds ends where it did.
+/// Blocks are allocated ahead of synced logs; the file length does not change.
 #[test]
 fn a_sync_reserves_the_blocks_of_those_to_come() {
     use std::os::unix::fs::MetadataExt;

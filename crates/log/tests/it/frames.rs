@@ -1,4 +1,4 @@
-//! What the writer writes, byte for byte, and that it is read back.
+//! The exact bytes that the writer writes, and reading them back.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ fn marks_and_sizes() {
     assert_eq!(w.durable(), Lsn(28));
 }
 
-/// Records whose sizes reach over the edges of blocks, in groups, with the options given.
+/// Records of sizes around block boundaries, in groups, with the given options.
 fn records() -> impl Strategy<Value = Vec<(usize, bool)>> {
     let size = prop_oneof![
         0usize..200,
@@ -134,8 +134,8 @@ proptest! {
         }
     }
 
-    /// Whatever bytes change, what is recovered to a point in time is a prefix, every other mode
-    /// ends, and a MANIFEST is refused or read whole.
+    /// For any changed bytes, point-in-time recovery returns a prefix, every other mode terminates,
+    /// and a MANIFEST is either refused or read completely.
     #[test]
     fn changed_bytes_never_make_up_records(
         sizes in proptest::collection::vec(0usize..20_000, 1..8),

@@ -1,4 +1,4 @@
-//! The log against real files, and against what real RocksDB makes of the same files.
+//! The log with real files, compared with the results of real RocksDB for the same files.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -35,7 +35,7 @@ fn read(files: &Files, bytes: &[u8]) -> (Vec<Vec<u8>>, base::Result<Reader>) {
 }
 
 /// RocksDB 7.8.3 opens an empty database for 10 of the 1440 flips of a small MANIFEST, because the
-/// length of a record is outside its checksum. Here every flip is found, wherever it is.
+/// length of a record is outside its checksum. Here every flip is detected.
 #[test]
 fn every_flipped_bit_is_refused() {
     let files = Files::new();
@@ -95,7 +95,7 @@ fn every_flipped_bit_is_refused_across_blocks_and_before_zeros() {
     }
 }
 
-/// Cut anywhere, the edits before the cut are read, and the end says so.
+/// After a cut anywhere, the edits before the cut are read, and the end reports the cut.
 #[test]
 fn every_cut_is_a_torn_tail() {
     let files = Files::new();
@@ -112,7 +112,7 @@ fn every_cut_is_a_torn_tail() {
     }
 }
 
-/// What a device leaves that wrote some sectors and not the ones behind them.
+/// A device wrote some sectors, but not the following ones.
 #[test]
 fn zeros_from_a_sector_on_are_a_torn_tail() {
     let files = Files::new();
@@ -182,9 +182,9 @@ fn an_error_is_returned_again() {
     assert!(record.is_empty());
 }
 
-/// A power cut during an append: the device had written the second sector of the record and not the
-/// first. The database could not be opened any more ("zeros followed by data"), although the edit
-/// was never acknowledged.
+/// Regression test: the power failed during an append, and the device had written the second sector
+/// of the record but not the first. The database could not be opened any more ("zeros followed by
+/// data"), although the edit was never acknowledged.
 #[test]
 fn a_last_record_that_lacks_sectors_is_torn() {
     let files = Files::new();
@@ -209,7 +209,7 @@ fn a_last_record_that_lacks_sectors_is_torn() {
     }
 }
 
-/// The same zeros in a record that others follow are damage.
+/// The same zeros in a record that is followed by others are damage.
 #[test]
 fn a_zeroed_sector_before_other_records_is_refused() {
     let files = Files::new();
@@ -226,10 +226,10 @@ fn a_zeroed_sector_before_other_records_is_refused() {
     }
 }
 
-/// RocksDB 7.8.3 and 11.8.1 refuse a MANIFEST of whose last record the first bytes are missing, and
-/// we one whose last record is whole but for a few bytes. So its first header is written last, all else
-/// being there: before that, or after an error that left half of it, there is a checksum at most, which
-/// every reader skips.
+/// RocksDB 7.8.3 and 11.8.1 refuse a MANIFEST if the first bytes of its last record are missing, and
+/// Ironstone refuses one if a few bytes of its last record are missing. So the first header of a record
+/// is written last, when everything else is there: before that, or after an error that left half of the
+/// header, there is at most a checksum, which every reader skips.
 #[test]
 fn a_header_becomes_valid_in_one_write_within_a_sector() {
     let files = Files::new();
@@ -266,8 +266,9 @@ fn a_header_becomes_valid_in_one_write_within_a_sector() {
     }
 }
 
-/// The system took an edit in pieces, and the power went: the first pieces were on the device, zeros behind
-/// them up to the file's new length. The database refused to open: drawn by the schedules.
+/// Regression test, found by the schedules: the system wrote an edit in pieces, and the power failed. The
+/// first pieces were on the device, with zeros after them up to the file's new length. The database refused
+/// to open.
 #[test]
 fn an_edit_that_was_written_in_pieces_is_there_or_not() {
     let files = Files::new();

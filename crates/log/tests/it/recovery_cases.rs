@@ -1,5 +1,5 @@
-//! Damaged WALs, case by case and mode by mode, against what real RocksDB recovered from the very
-//! same bytes. `tests/data/make_recovery_cases.py` made the record and says how.
+//! Damaged WALs, case by case and mode by mode, compared with the results of real RocksDB for the
+//! same bytes. `tests/data/make_recovery_cases.py` made the record and describes it.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::helpers::{Files, content, recyclable, wal};
 
 const CASES: &str = include_str!("../data/recovery_cases.json");
 
-/// Cases where we differ from a RocksDB on purpose: (part of the name, version, why). Where it
-/// hangs, that we end is enough.
+/// Intended differences from a RocksDB: (part of the name, version, reason). If RocksDB hangs, it
+/// is enough that Ironstone terminates.
 const DIFFERENT: &[(&str, &str, &str)] = &[
     (
         "record type ",
@@ -69,7 +69,7 @@ fn append(file: &Arc<dyn File>, bytes: &[u8]) {
     io::write_all_at(&**file, bytes, at, WriteSync::None).unwrap();
 }
 
-/// One physical record, framed by hand: the writer makes only what belongs in a log.
+/// One physical record, framed by hand, because the writer makes only valid records.
 fn physical(kind: u8, log_number: Option<u64>, payload: &[u8]) -> Vec<u8> {
     let mut covered = vec![kind];
     if let Some(n) = log_number {
@@ -121,7 +121,7 @@ fn step(file: &Arc<dyn File>, step: &[Value]) {
     }
 }
 
-/// What our recovery makes of the log, in the words of the record.
+/// The result of Ironstone's recovery, in the form of the record.
 fn recover(file: &Arc<dyn File>, log_number: u64, mode: RecoveryMode) -> String {
     let mut reader = wal(file, log_number, mode);
     let (mut found, mut record) = (Vec::new(), Vec::new());

@@ -19,12 +19,12 @@ fn faulty(inner: &Arc<dyn File>, fails: Option<(What, u64)>) -> Arc<Faulty> {
     })
 }
 
-/// Takes at most so many bytes a write.
+/// Writes at most this many bytes per call.
 pub(crate) fn short(inner: &Arc<dyn File>, bytes_max: usize) -> Arc<dyn File> {
     Faulty::new(Arc::clone(inner), move |_| Ok(bytes_max))
 }
 
-/// How many writes and syncs there were.
+/// The number of writes and syncs so far.
 fn calls(file: &Faulty) -> (u64, u64) {
     (file.calls(What::Write), file.calls(What::Sync))
 }
@@ -66,7 +66,7 @@ fn a_group_is_one_write_and_a_durable_group_one_call_with_dsync() {
     assert_eq!(calls(&file), (1, 1));
 }
 
-/// Through `O_DIRECT` too: the partial sector goes with the next group, not by itself.
+/// Also with `O_DIRECT`: the partial sector is written with the next group, not separately.
 #[test]
 fn a_direct_group_is_one_durable_write() {
     let files = Files::new();
@@ -155,7 +155,7 @@ fn a_failure_is_sticky_and_never_tried_again() {
     }
 }
 
-/// A failed sync by someone else ends the log for the writer too.
+/// A failed sync by another caller also ends the log for the writer.
 #[test]
 fn a_syncer_that_fails_ends_the_log() {
     let files = Files::new();

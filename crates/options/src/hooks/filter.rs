@@ -1,9 +1,9 @@
 //! Compaction filters: user code that sees every value that a compaction writes.
 //!
 //! A filter sees the newest version of each key in the compaction, if that is a value or an entity, and
-//! merge operands that no snapshot shows. It does not see deletions. **It is asked without regard to
-//! snapshots**, as RocksDB's filters are: what it removes or changes is gone for readers of a snapshot too.
-//! A filter may be called by several threads at once.
+//! merge operands that no snapshot shows. It does not see deletions. **Snapshots are ignored**, as with
+//! RocksDB's filters: a value that the filter removes or changes is also gone for readers of a snapshot. A
+//! filter may be called by several threads at once.
 //!
 //! ```
 //! use ironstone::{CompactionFilter, FilterDecision, FilterValue};
@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use base::values::entity::WideColumns;
 
-/// What a filter is shown.
+/// The entry that a filter sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterValue<'a> {
     /// A plain value.
@@ -53,9 +53,9 @@ pub enum FilterDecision {
     ChangeValue(Vec<u8>),
     /// It is replaced by this entity. Not for operands.
     ChangeWideColumnEntity(WideColumns),
-    /// It is removed, and so is everything in the compaction's input from it up to this key (exclusive). No
-    /// deletions take their place, so older versions in deeper levels may appear, and what snapshots saw
-    /// may vanish. The same as `Keep` if the key is not after the current one.
+    /// It is removed, and so are all entries of the compaction's input from here up to this key
+    /// (exclusive). No deletions take their place, so older versions in deeper levels may reappear, and
+    /// entries that snapshots saw may vanish. The same as `Keep` if the key is not after the current one.
     RemoveAndSkipUntil(Vec<u8>),
 }
 

@@ -1,11 +1,11 @@
-//! Event listeners: the application is told what the database does in the background.
+//! Event listeners: the database notifies the application of its background work.
 //!
-//! Callbacks run on the thread on which the event happened, or on one of the database's own, when that
-//! thread holds no lock of the database: they may call the database, writes included. They should be
-//! short: the thread goes on only when they return. A flush or a compaction must not wait for itself. So
-//! on a thread that flushes or compacts, a write that would have to wait for room fails with
+//! Callbacks run on the thread on which the event happened, or on a thread of the database, while this
+//! thread holds no lock of the database. So they may call the database, and also write. They should be
+//! short, because the thread continues only when they return. A flush or a compaction must not wait for
+//! itself. So on a thread that flushes or compacts, a write that would have to wait for room fails with
 //! `Incomplete`; `resume` and manual flushes and compactions fail with `Busy` if they would have to wait.
-//! A callback that panics is reported in LOG, and the database goes on.
+//! A callback that panics is reported in LOG, and the database continues.
 
 use std::cell::Cell;
 use std::fmt;
@@ -43,20 +43,20 @@ pub fn telling<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Whether the writes of a column family are held back.
+/// The write stall condition of a column family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WriteStallCondition {
-    /// They are not.
+    /// Writes are not stalled.
     #[default]
     Normal,
-    /// They are slowed down.
+    /// Writes are slowed down.
     Delayed,
-    /// They wait.
+    /// Writes are stopped.
     Stopped,
 }
 
 impl WriteStallCondition {
-    /// RocksDB's word for it.
+    /// RocksDB's name of it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Normal => "normal",
@@ -66,21 +66,21 @@ impl WriteStallCondition {
     }
 }
 
-/// Why writes are held back.
+/// The cause of a write stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WriteStallCause {
-    /// Flushes do not keep up: too many memtables.
+    /// Flushes lag behind: there are too many memtables.
     MemtableLimit,
-    /// Compaction does not keep up: too many files in level 0.
+    /// Compaction lags behind: there are too many files in level 0.
     L0FileCountLimit,
-    /// Compaction does not keep up: too many bytes must be compacted.
+    /// Compaction lags behind: there are too many pending compaction bytes.
     PendingCompactionBytes,
     /// The memtables of all databases that share a write-buffer manager are too large.
     WriteBufferManagerLimit,
 }
 
 impl WriteStallCause {
-    /// RocksDB's word for it.
+    /// RocksDB's name of it.
     pub fn name(self) -> &'static str {
         match self {
             Self::MemtableLimit => "memtable-limit",
@@ -90,8 +90,8 @@ impl WriteStallCause {
         }
     }
 
-    /// The option whose larger value clears the stall. If the application has a write-buffer manager of
-    /// its own, that manager's buffer size takes the place of `memory_limit`.
+    /// The option whose larger value clears the stall. If the application has its own write-buffer
+    /// manager, this is the manager's buffer size instead of `memory_limit`.
     pub fn option(self, condition: WriteStallCondition) -> &'static str {
         match (self, condition) {
             (Self::MemtableLimit, _) => "max_write_buffer_number",
@@ -106,31 +106,31 @@ impl WriteStallCause {
     }
 }
 
-/// Why a memtable is flushed.
+/// The reason of a flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FlushReason {
-    /// None of the others.
+    /// Another reason.
     #[default]
     Others,
     /// The database is being closed.
     ShutDown,
     /// A file is being ingested.
     ExternalFileIngestion,
-    /// A manual compaction wants everything in tables.
+    /// A manual compaction needs all data in tables.
     ManualCompaction,
     /// The memtables of all families together are too large.
     WriteBufferManager,
     /// The memtable is as large as `write_buffer_size`.
     WriteBufferFull,
-    /// The application asked for it.
+    /// The application requested the flush.
     ManualFlush,
-    /// After a failure, everything goes to tables.
+    /// The database recovers from an error by flushing all memtables.
     ErrorRecovery,
     /// The logs are larger than `max_total_wal_size`, or the family keeps many logs alive for little
     /// data.
     WalFull,
-    /// A list of the database's files is being made.
+    /// The files of the database are being listed.
     GetLiveFiles,
 }
 
@@ -155,7 +155,7 @@ impl FlushReason {
         found.unwrap_or_default()
     }
 
-    /// RocksDB's words for it, as they stand in LOG.
+    /// RocksDB's text for the reason, as in LOG.
     pub fn name(self) -> &'static str {
         match self {
             Self::Others => "Other Reasons",
@@ -172,7 +172,7 @@ impl FlushReason {
     }
 }
 
-/// What made the database refuse writes.
+/// The operation whose error made the database refuse writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BackgroundErrorReason {
     /// A flush.
@@ -198,9 +198,9 @@ pub struct FlushJobInfo {
     pub flush_reason: FlushReason,
     /// Memtables that go into it.
     pub num_memtables: usize,
-    /// Bytes of the table; 0 before it is done, or if nothing was left to write.
+    /// Size of the table in bytes; 0 before the flush is done, or if no entries were left to write.
     pub file_size: u64,
-    /// The smallest and largest sequence number in it; 0 before it is done.
+    /// The smallest and largest sequence number in the table; 0 before the flush is done.
     pub smallest_seqno: u64,
     /// See [`FlushJobInfo::smallest_seqno`].
     pub largest_seqno: u64,
@@ -217,7 +217,7 @@ pub struct CompactionJobInfo {
     pub cf_id: u32,
     /// Its name.
     pub cf_name: String,
-    /// Why: RocksDB's word.
+    /// RocksDB's name of the reason.
     pub compaction_reason: &'static str,
     /// The uppermost level that it reads.
     pub base_input_level: usize,
@@ -225,15 +225,15 @@ pub struct CompactionJobInfo {
     pub output_level: usize,
     /// The files that it reads.
     pub input_files: Vec<FileNumber>,
-    /// The files that it wrote; empty before it is done.
+    /// The files that it wrote; empty before the compaction is done.
     pub output_files: Vec<FileNumber>,
     /// Bytes that it read.
     pub total_input_bytes: u64,
-    /// Bytes that it wrote; 0 before it is done.
+    /// Bytes that it wrote; 0 before the compaction is done.
     pub total_output_bytes: u64,
 }
 
-/// A part of a compaction.
+/// A subcompaction: a part of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubcompactionJobInfo {
     /// Id of the column family.
@@ -242,17 +242,17 @@ pub struct SubcompactionJobInfo {
     pub cf_name: String,
     /// The compaction's number in LOG.
     pub job_id: u64,
-    /// The part's number, from 0, in the order of keys.
+    /// The number of the subcompaction, from 0, in key order.
     pub subcompaction_job_id: usize,
     /// The uppermost level that it reads.
     pub base_input_level: usize,
     /// The level that it writes.
     pub output_level: usize,
-    /// Why: RocksDB's word.
+    /// RocksDB's name of the reason.
     pub compaction_reason: &'static str,
 }
 
-/// A table file that is begun.
+/// The start of the creation of a table file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableFileCreationBriefInfo {
     /// The directory of the database.
@@ -267,20 +267,20 @@ pub struct TableFileCreationBriefInfo {
     pub reason: TableCreationReason,
 }
 
-/// A table file that is complete, or was given up.
+/// The end of the creation of a table file: the file is complete or was abandoned.
 #[derive(Debug)]
 pub struct TableFileCreationInfo {
-    /// What was known when it was begun.
+    /// The facts that were known at the start.
     pub brief: TableFileCreationBriefInfo,
-    /// Its bytes; 0 if it was given up.
+    /// Size of the file in bytes; 0 if it was abandoned.
     pub file_size: u64,
     /// The properties that the table stores.
     pub table_properties: Properties,
-    /// Why it was given up.
+    /// The error if the file was abandoned.
     pub status: Result<()>,
 }
 
-/// A table file that nothing needed any more.
+/// The deletion of an obsolete table file.
 #[derive(Debug)]
 pub struct TableFileDeletionInfo {
     /// The directory of the database.
@@ -289,31 +289,31 @@ pub struct TableFileDeletionInfo {
     pub file_path: PathBuf,
     /// The number of the deletion in LOG.
     pub job_id: u64,
-    /// Whether it could be deleted.
+    /// The result of the deletion.
     pub status: Result<()>,
 }
 
-/// A table file from elsewhere that became part of the database.
+/// The ingestion of a table file.
 #[derive(Clone, Debug)]
 pub struct ExternalFileIngestionInfo {
     /// The column family.
     pub cf_name: String,
-    /// Where it was made.
+    /// The original path of the file.
     pub external_file_path: PathBuf,
-    /// Where it is now.
+    /// The path of the file in the database.
     pub internal_file_path: PathBuf,
-    /// The sequence number that its entries got; 0 if none was needed.
+    /// The global sequence number of its entries; 0 if none was needed.
     pub global_seqno: u64,
     /// The properties that the table stores.
     pub table_properties: Properties,
 }
 
-/// How an attempt to accept writes again ended.
+/// The result of a recovery from a background error.
 #[derive(Debug)]
 pub struct BackgroundErrorRecoveryInfo {
-    /// Why writes were refused.
+    /// The error because of which writes were refused.
     pub old_bg_error: Error,
-    /// Why they still are; `Ok` if they are not.
+    /// The error because of which they are still refused; `Ok` if they are not.
     pub new_bg_error: Result<()>,
 }
 
@@ -322,28 +322,28 @@ pub struct BackgroundErrorRecoveryInfo {
 pub struct MemTableInfo {
     /// The column family.
     pub cf_name: String,
-    /// Its entries.
+    /// Number of its entries.
     pub num_entries: u64,
-    /// Deletions among them.
+    /// Number of deletions among these entries.
     pub num_deletes: u64,
 }
 
-/// The writes of a column family began or ceased to be held back.
+/// The write stall condition of a column family changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteStallInfo {
     /// The column family.
     pub cf_name: String,
-    /// How it is now.
+    /// The new condition.
     pub cur: WriteStallCondition,
-    /// How it was.
+    /// The previous condition.
     pub prev: WriteStallCondition,
-    /// Why; `None` when it is over.
+    /// The cause; `None` when the stall is over.
     pub cause: Option<WriteStallCause>,
-    /// The option whose larger value clears the stall; empty when it is over.
+    /// The option whose larger value clears the stall; empty when the stall is over.
     pub option: &'static str,
 }
 
-/// Is told what the database does. Every method does nothing unless it is implemented.
+/// Receives the events of a database. The default of every method does nothing.
 pub trait EventListener: Send + Sync {
     /// A flush begins.
     fn on_flush_begin(&self, _info: &FlushJobInfo) {}
@@ -353,30 +353,30 @@ pub trait EventListener: Send + Sync {
     fn on_compaction_begin(&self, _info: &CompactionJobInfo) {}
     /// A compaction is done, and its tables are part of the database.
     fn on_compaction_completed(&self, _info: &CompactionJobInfo) {}
-    /// A part of a compaction begins, on the thread that does it.
+    /// A subcompaction begins, on its own thread.
     fn on_subcompaction_begin(&self, _info: &SubcompactionJobInfo) {}
-    /// A part of a compaction is done; its tables are not part of the database yet.
+    /// A subcompaction is done; its tables are not part of the database yet.
     fn on_subcompaction_completed(&self, _info: &SubcompactionJobInfo) {}
-    /// A table file is begun.
+    /// The creation of a table file begins.
     fn on_table_file_creation_started(&self, _info: &TableFileCreationBriefInfo) {}
-    /// A table file is complete and durable, or was given up.
+    /// A table file is complete and durable, or was abandoned.
     fn on_table_file_created(&self, _info: &TableFileCreationInfo) {}
     /// A table file was deleted, or could not be.
     fn on_table_file_deleted(&self, _info: &TableFileDeletionInfo) {}
-    /// A table file from elsewhere became part of the database.
+    /// A table file was ingested.
     fn on_external_file_ingested(&self, _info: &ExternalFileIngestionInfo) {}
     /// The last handle of the column family with this name is being dropped.
     fn on_column_family_handle_deletion_started(&self, _cf_name: &str) {}
-    /// A memtable became immutable. The call comes once the thread that sealed it holds no lock: a flush
-    /// of the memtable may have begun by then, or be done.
+    /// A memtable became immutable. The callback is called once the thread that sealed the memtable
+    /// holds no lock: a flush of the memtable may have begun or even ended by then.
     fn on_memtable_sealed(&self, _info: &MemTableInfo) {}
-    /// The writes of a column family began or ceased to be held back.
+    /// The write stall condition of a column family changed.
     fn on_stall_conditions_changed(&self, _info: &WriteStallInfo) {}
     /// The database refuses writes from now on.
     fn on_background_error(&self, _reason: BackgroundErrorReason, _error: &Error) {}
-    /// The database tries to accept writes again.
+    /// The database begins to recover from a background error.
     fn on_error_recovery_begin(&self, _reason: BackgroundErrorReason, _error: &Error) {}
-    /// The attempt has ended.
+    /// The recovery has ended, successfully or not.
     fn on_error_recovery_end(&self, _info: &BackgroundErrorRecoveryInfo) {}
 }
 
@@ -390,7 +390,7 @@ impl Listeners {
         self.0.push(listener);
     }
 
-    /// True if nobody listens.
+    /// True if there are no listeners.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What applications give to the engine, which calls it when no lock is held: listeners, filters, partitioners.
+//! Code of applications that the engine calls while it holds no lock: listeners, filters, partitioners.
 
 pub mod filter;
 pub mod listener;

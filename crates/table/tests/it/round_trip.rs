@@ -1,4 +1,4 @@
-//! What the builder wrote, the reader finds: against a sorted list as the model.
+//! The reader finds the entries that the builder wrote; the model is a sorted list.
 
 use std::sync::Arc;
 
@@ -133,7 +133,7 @@ fn table_options(rng: &mut Rng) -> TableOptions {
     }
 }
 
-/// Every prefix may be there; a filter keeps out most of those that are not.
+/// Every existing prefix matches; a filter excludes most prefixes that do not exist.
 fn check_prefixes(reader: &Reader, model: &Entries, extractor: Option<&SliceTransform>) {
     assert_eq!(reader.prefix_extractor(), extractor);
     let Some(extractor) = extractor else {

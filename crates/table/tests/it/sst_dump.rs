@@ -1,4 +1,4 @@
-//! What the builder wrote, RocksDB's own `sst_dump` accepts.
+//! RocksDB's `sst_dump` accepts the tables that the builder writes.
 
 use std::path::Path;
 use std::process::Command;
@@ -50,8 +50,8 @@ fn write(file: &Path, options: BuilderOptions) -> table::Finished {
     b.finish().unwrap()
 }
 
-/// Writes a table that `sst_dump` verifies, checks and scans, and gives its output; `None` if it is
-/// not installed.
+/// Writes a table that `sst_dump` verifies, checks and scans, and returns its output; `None` if it
+/// is not installed.
 fn accepted(file: &Path, options: BuilderOptions, what: &str) -> Option<String> {
     let done = write(file, options);
     let (ok, text) = sst_dump("verify", file)?;
@@ -73,7 +73,7 @@ fn accepted(file: &Path, options: BuilderOptions, what: &str) -> Option<String> 
     Some(text)
 }
 
-/// Options of tables, and what the tool shows then.
+/// Table options, and the tool's output for them.
 const KINDS: &[(&str, &str)] = &[
     ("index_type=kTwoLevelIndexSearch", "# index partitions: "),
     (

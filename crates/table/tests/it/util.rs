@@ -1,4 +1,4 @@
-//! What the tests share: files in memory, and tables out of entries.
+//! Shared code of the tests: files in memory, and tables made from entries.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,7 +106,7 @@ pub(crate) fn sorted(mut entries: Entries, cmp: &Comparator) -> Entries {
     entries
 }
 
-/// The folder `shared` beside the repository, if it is there.
+/// The folder `shared` beside the repository, if it exists.
 pub(crate) fn shared(what: &str) -> Option<PathBuf> {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")).join(what);
     path.exists().then_some(path)

@@ -91,13 +91,14 @@ opaque! {
 
 /// Bytes that go in or out; not terminated.
 pub(super) type Bytes = *const c_char;
-/// Where a function puts its error text (`malloc`ed), or leaves null.
+/// The output of a function for its error text (`malloc`ed); null if there is none.
 pub(super) type Err = *mut *mut c_char;
 /// C's `unsigned char` used as a truth value.
 pub(super) type Bool = c_uchar;
 
-/// What RocksDB calls for each value that a compaction writes: state, level, key, value, and where
-/// a new value and whether there is one go; returns whether the value is removed.
+/// The callback of RocksDB for each value that a compaction writes. Arguments: state, level, key,
+/// value, and the outputs for a new value and for whether there is one. Returns whether the value
+/// is removed.
 pub(super) type FilterFn = unsafe extern "C" fn(
     *mut c_void,
     c_int,
@@ -110,7 +111,7 @@ pub(super) type FilterFn = unsafe extern "C" fn(
     *mut Bool,
 ) -> Bool;
 
-/// What RocksDB calls to compare two keys: state and the keys.
+/// The callback of RocksDB that compares two keys. Arguments: state and the keys.
 pub(super) type CompareFn = unsafe extern "C" fn(*mut c_void, Bytes, usize, Bytes, usize) -> c_int;
 
 /// The function of this name.
@@ -163,7 +164,7 @@ macro_rules! api {
                 Ok(Self { $($name,)* $($opt,)* })
             }
 
-            /// The names of the functions that must be there.
+            /// The names of the required functions.
             pub(super) const REQUIRED: &'static [&'static str] =
                 &[ $( concat!("rocksdb_", stringify!($name)), )* ];
         }

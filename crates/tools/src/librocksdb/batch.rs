@@ -1,11 +1,11 @@
-//! [`RocksWriteBatch`]: RocksDB's `WriteBatch`, with its bytes going in and out.
+//! [`RocksWriteBatch`]: RocksDB's `WriteBatch`, which can be made from bytes and returns its bytes.
 
 use std::sync::Arc;
 
 use super::{Cf, Library, api, bytes};
 
-/// Several writes that RocksDB applies as one. A batch names families by number, so it means the
-/// same in every database that has families of these numbers.
+/// Several writes that RocksDB applies atomically. A batch names families by number, so it means
+/// the same in every database that has families of these numbers.
 pub struct RocksWriteBatch {
     lib: Arc<Library>,
     pub(super) raw: *mut api::Batch,

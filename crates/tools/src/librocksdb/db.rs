@@ -12,7 +12,7 @@ use super::{
     bytes, c_path, c_string,
 };
 
-/// A database that RocksDB has open. All methods with `&self` may be called by several threads.
+/// A database that is open in RocksDB. All methods with `&self` may be called by several threads.
 pub struct RocksDb {
     pub(super) lib: Arc<Library>,
     pub(super) raw: *mut api::Db,
@@ -28,11 +28,11 @@ unsafe impl Send for RocksDb {}
 // SAFETY: as above.
 unsafe impl Sync for RocksDb {}
 
-/// What a database is opened for.
+/// The mode in which a database is opened.
 enum How {
     Write,
     Read,
-    /// As a secondary instance, with a directory of its own.
+    /// As a secondary instance, with a separate directory.
     Follow(CString),
 }
 
@@ -61,7 +61,7 @@ impl RocksDb {
         Self::open_cf(options, path, &families)
     }
 
-    /// Opens a database with these families, which must be all that it has.
+    /// Opens a database with these families, which must be all its families.
     pub fn open_cf(
         options: &RocksOptions,
         path: impl AsRef<Path>,
@@ -70,14 +70,14 @@ impl RocksDb {
         Self::open_as(options, path.as_ref(), families, &How::Write)
     }
 
-    /// Opens a database for reading only, with all of its families and the same options for each.
+    /// Opens a database read-only, with all its families and the same options for each.
     pub fn open_read_only(options: &RocksOptions, path: impl AsRef<Path>) -> Result<Self> {
         let names = Self::list_column_families(options, &path)?;
         let families: Vec<_> = names.iter().map(|n| (n.as_str(), options)).collect();
         Self::open_read_only_cf(options, path, &families)
     }
 
-    /// Opens a database for reading only, with these families.
+    /// Opens a database read-only, with these families.
     pub fn open_read_only_cf(
         options: &RocksOptions,
         path: impl AsRef<Path>,
@@ -199,7 +199,7 @@ impl RocksDb {
         }
     }
 
-    /// Removes a database that is not open, and its directory if nothing else is in it.
+    /// Removes a database that is not open, and its directory if it is then empty.
     pub fn destroy(options: &RocksOptions, path: impl AsRef<Path>) -> Result<()> {
         let name = c_path(path.as_ref())?;
         // SAFETY: live options, terminated name.
@@ -209,8 +209,8 @@ impl RocksDb {
         destroyed.map_err(|e| e.or_file(&path))
     }
 
-    /// Closes the database, as dropping does: waits for background work, flushes nothing that the
-    /// log covers.
+    /// Closes the database, as dropping does: waits for background work, and flushes no data that
+    /// the log has.
     pub fn close(self) {}
 
     /// The library that has the database open.
@@ -233,7 +233,7 @@ impl RocksDb {
         self.handle(self.default)
     }
 
-    /// The family at place `i` of those that were opened; `None` if there are fewer.
+    /// The family number `i` among the opened ones; `None` if there are fewer.
     #[inline]
     pub fn nth_cf(&self, i: usize) -> Option<Cf<'_>> {
         self.families.get(i).map(|(_, raw)| self.handle(*raw))
@@ -412,7 +412,7 @@ impl RocksDb {
         }
     }
 
-    /// The content as it is now.
+    /// A snapshot of the current content.
     pub fn snapshot(&self) -> RocksSnapshot<'_> {
         // SAFETY: a live database; Drop releases it.
         let raw = unsafe { (self.lib.api.create_snapshot)(self.raw) };
@@ -440,15 +440,15 @@ impl RocksDb {
         }
     }
 
-    /// Writes the log's buffer to the file, and syncs it if asked to.
+    /// Writes the log's buffer to the file, and optionally syncs it.
     pub fn flush_wal(&self, sync: bool) -> Result<()> {
         // SAFETY: a live database.
         self.lib
             .call(|api, err| unsafe { (api.flush_wal)(self.raw, u8::from(sync), err) })
     }
 
-    /// Compacts the keys between `begin` and `end`, all of them where `None`, rewriting the last
-    /// level too. The C API reports no error.
+    /// Compacts the keys between `begin` and `end`, and also rewrites the last level. `None` is
+    /// unbounded. The C API reports no error.
     pub fn compact_range(&self, cf: Cf<'_>, begin: Option<&[u8]>, end: Option<&[u8]>) {
         const FORCE_OPTIMIZED: u8 = 3;
         self.compact_range_with(cf, begin, end, FORCE_OPTIMIZED);
@@ -550,7 +550,7 @@ impl RocksDb {
     }
 }
 
-/// Calls `f` with the names and the values as arrays of terminated strings, and how many there are.
+/// Calls `f` with the names and the values as arrays of terminated strings, and their number.
 fn with_texts(
     options: &[(&str, &str)],
     f: impl FnOnce(i32, *const *const c_char, *const *const c_char) -> Result<()>,

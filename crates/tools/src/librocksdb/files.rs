@@ -93,7 +93,7 @@ impl Drop for RocksSstFileWriter {
     }
 }
 
-/// How RocksDB ingests files; its defaults but for what is set.
+/// RocksDB's options of an ingestion; options that are not set have RocksDB's defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RocksIngest {
     /// `move_files`.
@@ -103,7 +103,7 @@ pub struct RocksIngest {
     /// `write_global_seqno`, where the library has it; `None` is its default.
     pub write_global_seqno: Option<bool>,
     /// Threads that open the tables, `fill_cache` and `prefetch_lmax_index_and_filter_blocks`; `None`
-    /// leaves them as they are.
+    /// leaves them unchanged.
     pub opening: Option<(i32, bool, bool)>,
 }
 
@@ -204,7 +204,7 @@ impl RocksDb {
         })
     }
 
-    /// Creates a family out of exported files.
+    /// Creates a family from exported files.
     pub fn import(
         &mut self,
         name: &str,
@@ -238,7 +238,7 @@ impl RocksDb {
         Ok(())
     }
 
-    /// About how many bytes of a family lie between the two keys.
+    /// The approximate size in bytes of a family's data between the two keys.
     pub fn approximate_size(&self, cf: Cf<'_>, start: &[u8], limit: &[u8]) -> Result<u64> {
         let (mut size, starts, limits) = (0u64, [start.as_ptr().cast()], [limit.as_ptr().cast()]);
         let (start_len, limit_len) = (start.len(), limit.len());
@@ -259,7 +259,7 @@ impl RocksDb {
         Ok(size)
     }
 
-    /// Deletes the files that lie between the two keys, both included.
+    /// Deletes the files that lie entirely between the two keys, both included.
     pub fn delete_files_in_range(&self, cf: Cf<'_>, start: &[u8], limit: &[u8]) -> Result<()> {
         let (s, l) = (start.as_ptr().cast(), limit.as_ptr().cast());
         // SAFETY: live database and family; RocksDB does not keep the bytes.
@@ -268,7 +268,7 @@ impl RocksDb {
         })
     }
 
-    /// Opens a database of values with times.
+    /// Opens a database of `DBWithTTL`.
     pub fn open_with_ttl(options: &RocksOptions, path: impl AsRef<Path>, ttl: i32) -> Result<Self> {
         let lib = Arc::clone(&options.lib);
         let name = c_path(path.as_ref())?;
@@ -290,7 +290,7 @@ impl RocksDb {
         Ok(Self::from_raw(lib, raw, default))
     }
 
-    /// Of a secondary instance: sees what the primary has written since.
+    /// In a secondary instance: catches up with the primary.
     pub fn try_catch_up_with_primary(&self) -> Result<()> {
         // SAFETY: live database.
         self.lib
@@ -303,9 +303,9 @@ impl RocksDb {
 pub struct RocksLiveFile {
     /// Its level.
     pub level: i32,
-    /// Its name, with a slash before it.
+    /// Its name, with a leading slash.
     pub name: String,
-    /// Where it lies.
+    /// Its directory.
     pub directory: String,
     /// Bytes.
     pub size: usize,
@@ -319,14 +319,14 @@ pub struct RocksLiveFile {
     pub largest_seqno: u64,
 }
 
-/// What an export made, and an import needs.
+/// The result of an export, and the input of an import.
 pub struct RocksExport {
     lib: Arc<Library>,
     raw: *mut api::ExportMetadata,
 }
 
 impl RocksExport {
-    /// Out of files that somebody else exported.
+    /// Describes files that another program exported.
     pub fn of(lib: &Arc<Library>, comparator: &str, files: &[RocksLiveFile]) -> Result<Self> {
         let a = &lib.api;
         let create = needed(
@@ -438,7 +438,7 @@ impl Drop for RocksExport {
     }
 }
 
-/// A backup, as RocksDB tells of it.
+/// A backup, as RocksDB describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RocksBackupInfo {
     /// Its id.
@@ -477,7 +477,7 @@ impl RocksBackupEngine {
         })
     }
 
-    /// The whole backups.
+    /// The intact backups.
     pub fn info(&self) -> Vec<RocksBackupInfo> {
         let api = &self.lib.api;
         // SAFETY: live engine; the information is freed once, and indexes are below the count.

@@ -5,18 +5,18 @@ use std::panic::catch_unwind;
 
 use super::{RocksOptions, api, bytes};
 
-/// What becomes of a value.
+/// The decision about a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterVerdict {
-    /// It stays.
+    /// The value is kept.
     Keep,
-    /// It goes.
+    /// The value is removed.
     Remove,
-    /// It becomes this.
+    /// The value is replaced by this one.
     Change(&'static [u8]),
 }
 
-/// Decides about a value by the level, the key and the value. A panic keeps it.
+/// Decides about a value, given the level, the key and the value. After a panic the value is kept.
 pub type FilterFunction = fn(i32, &[u8], &[u8]) -> FilterVerdict;
 
 impl RocksOptions {

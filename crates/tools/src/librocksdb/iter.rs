@@ -8,9 +8,9 @@ use super::{Cf, RocksDb, RocksReadOptions, api, bytes};
 pub struct RocksIter<'a> {
     pub(super) db: &'a RocksDb,
     pub(super) raw: *mut api::Iterator,
-    /// Whether it is at a key, asked once after each move.
+    /// Whether it is at a key; determined once after each move.
     pub(super) valid: bool,
-    /// Options that it was given to keep. They go after the iterator, whose [`Drop`] runs first.
+    /// Options that it owns. They are dropped after the iterator, whose [`Drop`] runs first.
     pub(super) _options: Option<RocksReadOptions<'a>>,
 }
 
@@ -111,7 +111,7 @@ impl RocksIter<'_> {
         }
     }
 
-    /// What went wrong, if the iterator became invalid because of an error.
+    /// The error, if the iterator became invalid because of one.
     pub fn status(&self) -> Result<()> {
         // SAFETY: a live iterator.
         self.db
@@ -119,7 +119,7 @@ impl RocksIter<'_> {
             .call(|api, err| unsafe { (api.iter_get_error)(self.raw, err) })
     }
 
-    /// Shows the newest content from now on; the iterator is at no key then.
+    /// Refreshes the iterator to the newest content; afterwards it is at no key.
     pub fn refresh(&mut self) -> Result<()> {
         self.valid = false;
         let refresh = self

@@ -1,5 +1,5 @@
-//! Work on the files of a database as a whole: compaction of one level, checks of checksums; and what a
-//! thread's operations cost.
+//! Work on the files of a database as a whole: compaction of one level, verification of checksums; and
+//! the costs of a thread's operations.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
@@ -23,7 +23,7 @@ pub struct RocksTable {
     pub smallest: Vec<u8>,
     /// The largest user key in it.
     pub largest: Vec<u8>,
-    /// The smallest and the largest sequence number in it; 0 in libraries that do not tell them.
+    /// The smallest and the largest sequence number in it; 0 in libraries that do not report them.
     pub sequences: (u64, u64),
 }
 
@@ -45,8 +45,8 @@ unsafe fn key(
 }
 
 impl RocksDb {
-    /// The table files of the database's family of this name: level by level, those of level 0 from the
-    /// newest on.
+    /// The table files of the database's family of this name: level by level; those of level 0 newest
+    /// first.
     pub fn tables(&self, family: &str) -> Result<Vec<RocksTable>> {
         let a = &self.lib.api;
         let list = needed(a.livefiles, "livefiles")?;
@@ -82,7 +82,7 @@ impl RocksDb {
         self.compact_files_sized(cf, files, output_level, None)
     }
 
-    /// The same, into files of `file_bytes` at most.
+    /// The same, into files of at most `file_bytes`.
     pub fn compact_files_sized(
         &self,
         cf: Cf<'_>,
@@ -138,7 +138,7 @@ impl RocksDb {
         done
     }
 
-    /// Reads every block and compares its checksum.
+    /// Reads every block and verifies its checksum.
     pub fn verify_checksum(&self) -> Result<()> {
         let verify = needed(self.lib.api.verify_checksum, "verify_checksum")?;
         // SAFETY: a live database.
@@ -153,15 +153,15 @@ impl RocksDb {
     }
 }
 
-/// What the operations of the calling thread cost. RocksDB's `PerfContext`.
+/// The costs of the calling thread's operations: RocksDB's `PerfContext`.
 pub struct RocksPerf {
     lib: Arc<Library>,
     raw: *mut api::PerfContext,
 }
 
 impl RocksPerf {
-    /// Starts to count in this thread, at one of RocksDB's levels: 1 nothing, 2 counts, 3 and more
-    /// times too.
+    /// Starts to measure in this thread, at one of RocksDB's perf levels: 1 nothing, 2 counts, 3
+    /// and more times too.
     pub fn start(lib: &Arc<Library>, level: i32) -> Result<Self> {
         let create = needed(lib.api.perfcontext_create, "perfcontext_create")?;
         let reset = needed(lib.api.perfcontext_reset, "perfcontext_reset")?;

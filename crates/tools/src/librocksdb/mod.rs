@@ -1,7 +1,7 @@
 //! Real RocksDB, loaded at run time: a safe wrapper over the C API of any `librocksdb.so`.
 //!
-//! One binary can so drive Ironstone and a RocksDB that was never there when it was compiled:
-//! `db_bench` compares the two, and tests ask RocksDB what it reads in files that Ironstone wrote.
+//! So one binary can drive Ironstone and a RocksDB that was not present at compile time: `db_bench`
+//! compares the two, and tests let RocksDB read files that Ironstone wrote.
 //!
 //! ```text
 //!   Library ── options() ─> RocksOptions ── RocksDb::open ─> RocksDb ─┬─ Cf     (borrowed)
@@ -70,7 +70,7 @@ pub use shared::{KeyOrder, PoolThreads};
 /// The environment variable that names the library to use.
 pub const LIBRARY_VARIABLE: &str = "IRONSTONE_LIBROCKSDB";
 
-/// Where `cargo xtask peers` puts RocksDB 11.8.1, from the repository's root.
+/// The path of RocksDB 11.8.1 after `cargo xtask peers`, relative to the repository's root.
 pub const PEER: &str = "target/peers/librocksdb-11.8.1.so";
 
 /// Debian's RocksDB (package `librocksdb7.8`), found by the dynamic loader.
@@ -88,8 +88,8 @@ pub struct Library {
 static LOADED: Mutex<Option<Arc<Library>>> = Mutex::new(None);
 
 impl Library {
-    /// Loads the library at `path`, or finds that it is loaded already. A name without a slash is
-    /// looked for as the dynamic loader does.
+    /// Loads the library at `path`, or returns it if it is loaded already. A name without a slash
+    /// is searched by the dynamic loader.
     ///
     /// Errors: `NotFound` if it cannot be loaded, `InvalidArgument` naming the missing functions
     /// if it is not a RocksDB, `NotSupported` if this process has loaded another RocksDB.
@@ -146,8 +146,9 @@ impl Library {
         })
     }
 
-    /// Loads the library that [`LIBRARY_VARIABLE`] names; without it, [`PEER`] if it is there,
-    /// else [`DEBIAN`]. If this process has loaded one already and none is named, that one.
+    /// Loads the library that [`LIBRARY_VARIABLE`] names; without it, [`PEER`] if it is there, else
+    /// [`DEBIAN`]. If no library is named and this process has loaded one already, returns that
+    /// one.
     pub fn discover() -> Result<Arc<Self>> {
         if let Some(path) = std::env::var_os(LIBRARY_VARIABLE) {
             return Self::open(PathBuf::from(path));
@@ -167,13 +168,13 @@ impl Library {
         })
     }
 
-    /// The file, as it was found.
+    /// The path of the library.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// RocksDB's version, as it writes it into OPTIONS files: makes a small database in the
-    /// temporary directory the first time.
+    /// RocksDB's version as it is written to OPTIONS files. The first call makes a small database
+    /// in the temporary directory.
     pub fn version(self: &Arc<Self>) -> Result<String> {
         if let Some(version) = self.version.get() {
             return Ok(version.clone());
@@ -212,8 +213,8 @@ impl Library {
         RocksWriteBatch::new(self)
     }
 
-    /// An empty batch, each entry of which has a checksum of so many bytes: 0 or 8. Without effect where
-    /// the C API lacks it: [`Library::checks_batches`].
+    /// An empty batch whose entries have checksums of this many bytes: 0 or 8. Without effect where the
+    /// C API lacks it: [`Library::checks_batches`].
     pub fn batch_with_checksums(self: &Arc<Self>, bytes: usize) -> RocksWriteBatch {
         RocksWriteBatch::with_checksums(self, bytes)
     }
@@ -223,7 +224,7 @@ impl Library {
         self.api.writebatch_create_with_params.is_some()
     }
 
-    /// Whether the rate limiter can limit what is written to the log.
+    /// Whether the rate limiter can limit log writes.
     pub fn limits_log(&self) -> bool {
         self.api.writeoptions_set_rate_limiter_priority.is_some()
     }
@@ -275,7 +276,7 @@ fn peer_path() -> Option<PathBuf> {
     [here, source].into_iter().find(|p| p.is_file())
 }
 
-/// RocksDB's error text as an [`Error`] of the kind that its first words name.
+/// Converts RocksDB's error text to an [`Error`]; the first words of the text determine the kind.
 fn to_error(text: &str) -> Error {
     use ErrorKind as K;
     let kinds = [

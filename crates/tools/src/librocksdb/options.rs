@@ -1,8 +1,8 @@
 //! Options of databases, tables, reads and writes.
 //!
-//! [`RocksOptions::set`] takes any option under the name and in the form that OPTIONS files use,
-//! so a setter exists here only where the C API alone can do it (caches, statistics) or where a
-//! benchmark wants no string.
+//! [`RocksOptions::set`] takes any option under the name and in the form that OPTIONS files use, so
+//! there is a setter only if a setting has no text form (caches, statistics), or if a benchmark
+//! avoids strings.
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::{Library, RocksDb, RocksSnapshot, api, c_path, c_string};
 /// RocksDB's `Env::IO_USER`.
 const IO_USER: i32 = 3;
 
-/// A limit for what flushes and compactions write.
+/// A limit for the writes of flushes and compactions.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimit {
     /// Bytes a second.
@@ -52,8 +52,8 @@ impl RocksOptions {
         }
     }
 
-    /// What the newest OPTIONS file of the database in `dir` says: options of the whole, and of each
-    /// family by name. Errors: RocksDB refuses the file.
+    /// Reads the newest OPTIONS file of the database in `dir`: the options of the database, and of
+    /// each family by name. Errors: RocksDB refuses the file.
     pub fn load_latest(
         lib: &Arc<Library>,
         dir: impl AsRef<Path>,
@@ -138,15 +138,15 @@ impl RocksOptions {
         self
     }
 
-    /// Compression of new blocks, by the number that stands in the block trailer: 0 none,
-    /// 1 snappy, 2 zlib, 3 bzip2, 4 lz4, 5 lz4hc, 7 zstd.
+    /// Compression of new blocks, by the number in the block trailer: 0 none, 1 snappy, 2 zlib, 3
+    /// bzip2, 4 lz4, 5 lz4hc, 7 zstd.
     pub fn compression(&mut self, kind: u8) -> &mut Self {
         // SAFETY: live options.
         unsafe { (self.lib.api.options_set_compression)(self.raw, i32::from(kind)) };
         self
     }
 
-    /// What recovery does with damaged logs: 0 tolerate corrupted tail records, 1 absolute
+    /// How recovery handles damaged logs: 0 tolerate corrupted tail records, 1 absolute
     /// consistency, 2 point in time (the default), 3 skip any corrupted records.
     pub fn wal_recovery_mode(&mut self, mode: u8) -> &mut Self {
         // SAFETY: live options.
@@ -161,7 +161,8 @@ impl RocksOptions {
         self
     }
 
-    /// Limits what flushes and compactions write, or read. Errors: the library is too old for it.
+    /// Limits the writes, or the reads, of flushes and compactions. Errors: the library is too old
+    /// for it.
     pub fn rate_limit(&mut self, how: RateLimit) -> Result<&mut Self> {
         const FAIRNESS: i32 = 10; // RocksDB's default
         const READS: i32 = 0; // RateLimiter::Mode
@@ -286,7 +287,7 @@ impl RocksTableOptions {
         self
     }
 
-    /// A Bloom filter with this many bits a key in each file.
+    /// A Bloom filter with this many bits per key in each file.
     pub fn bloom_filter(&mut self, bits_per_key: f64) -> &mut Self {
         // SAFETY: the table options take the new policy over.
         unsafe {
@@ -343,7 +344,7 @@ impl<'a> RocksReadOptions<'a> {
         }
     }
 
-    /// Whether block checksums are compared. Default: true.
+    /// Whether block checksums are verified. Default: true.
     #[must_use]
     pub fn verify_checksums(self, yes: bool) -> Self {
         // SAFETY: live options.
@@ -359,7 +360,7 @@ impl<'a> RocksReadOptions<'a> {
         self
     }
 
-    /// Reads what the snapshot holds.
+    /// Reads the content of the snapshot.
     #[must_use]
     pub fn snapshot<'b>(self, snapshot: &'b RocksSnapshot<'_>) -> RocksReadOptions<'b>
     where
@@ -391,9 +392,9 @@ impl<'a> RocksReadOptions<'a> {
     }
 }
 
-/// Fields that are set as they are.
+/// Fields that are set directly.
 impl RocksReadOptions<'_> {
-    /// Seeks look at all files though there is a prefix extractor. Default: false.
+    /// Seeks consider all files in spite of a prefix extractor. Default: false.
     #[must_use]
     pub fn total_order_seek(self, yes: bool) -> Self {
         // SAFETY: live options.
@@ -401,7 +402,7 @@ impl RocksReadOptions<'_> {
         self
     }
 
-    /// Iterators end with the prefix of the key sought. Default: false.
+    /// Iterators end at the end of the prefix that was sought. Default: false.
     #[must_use]
     pub fn prefix_same_as_start(self, yes: bool) -> Self {
         // SAFETY: live options.
@@ -419,7 +420,7 @@ impl RocksReadOptions<'_> {
         self
     }
 
-    /// Iterators show what is written later. Default: false.
+    /// Iterators also show later writes. Default: false.
     #[must_use]
     pub fn tailing(self, yes: bool) -> Self {
         // SAFETY: live options.
@@ -435,8 +436,8 @@ impl RocksReadOptions<'_> {
         self
     }
 
-    /// Reads several blocks at once where the library can. Default: false. Without effect where the
-    /// C API lacks it.
+    /// Reads several blocks at once if the library supports it. Default: false. Without effect
+    /// where the C API lacks it.
     #[must_use]
     pub fn async_io(self, yes: bool) -> Self {
         if let Some(set) = self.lib.api.readoptions_set_async_io {
@@ -478,7 +479,8 @@ impl RocksReadOptions<'_> {
         self
     }
 
-    /// The rate limiter limits these reads as those of users. Errors: the library is too old for it.
+    /// The rate limiter limits these reads with the priority of users. Errors: the library is too
+    /// old for it.
     pub fn limited_as_users(self) -> Result<Self> {
         let name = "readoptions_set_rate_limiter_priority";
         let set = needed(self.lib.api.readoptions_set_rate_limiter_priority, name)?;
@@ -487,7 +489,7 @@ impl RocksReadOptions<'_> {
         Ok(self)
     }
 
-    /// Iterators keep the blocks that they have been in. Default: false.
+    /// Iterators keep the blocks that they have visited. Default: false.
     #[must_use]
     pub fn pin_data(self, yes: bool) -> Self {
         // SAFETY: live options.
@@ -503,7 +505,7 @@ impl RocksReadOptions<'_> {
         self
     }
 
-    /// Where reads look: 0 everywhere, 1 in the block cache, 2 in what is persistent, 3 in memtables.
+    /// The read tier: 0 everything, 1 the block cache, 2 persisted data, 3 memtables.
     #[must_use]
     pub fn read_tier(self, tier: i32) -> Self {
         // SAFETY: live options.
@@ -511,7 +513,7 @@ impl RocksReadOptions<'_> {
         self
     }
 
-    /// Internal keys that one movement of an iterator may pass over; 0 is no limit.
+    /// Internal keys that one move of an iterator may skip; 0 is no limit.
     #[must_use]
     pub fn max_skippable_internal_keys(self, keys: u64) -> Self {
         // SAFETY: live options.
@@ -527,7 +529,7 @@ impl RocksReadOptions<'_> {
         self
     }
 
-    /// Bytes of values after which a `MultiGet` gives up its other keys.
+    /// Bytes of values after which a `MultiGet` skips its remaining keys.
     #[must_use]
     pub fn value_size_soft_limit(self, bytes: u64) -> Self {
         if let Some(set) = self.lib.api.readoptions_set_value_size_soft_limit {
@@ -537,7 +539,7 @@ impl RocksReadOptions<'_> {
         self
     }
 
-    /// Iterators at a snapshot change over to newer files. Default: false.
+    /// Iterators with a snapshot switch to newer files. Default: false.
     #[must_use]
     pub fn auto_refresh_iterator_with_snapshot(self, yes: bool) -> Self {
         if let Some(set) = self
@@ -596,8 +598,8 @@ impl RocksWriteOptions {
         self
     }
 
-    /// The rate limiter limits what this writes to the log as that of users. Without effect where the C
-    /// API lacks it: [`Library::limits_log`].
+    /// The rate limiter limits the log writes of this write with the priority of users. Without effect
+    /// where the C API lacks it: [`Library::limits_log`].
     #[must_use]
     pub fn limited_as_users(self) -> Self {
         if let Some(set) = self.lib.api.writeoptions_set_rate_limiter_priority {
@@ -607,7 +609,7 @@ impl RocksWriteOptions {
         self
     }
 
-    /// Whether the write fails rather than wait for room. Default: false.
+    /// Whether the write fails instead of waiting during a stall. Default: false.
     #[must_use]
     pub fn no_slowdown(self, yes: bool) -> Self {
         // SAFETY: live options.
@@ -624,7 +626,7 @@ impl Drop for RocksWriteOptions {
 }
 
 /// The `rocksdb_version` that the library writes into an OPTIONS file: the C API has no function
-/// that tells it.
+/// that returns it.
 pub(super) fn written_version(lib: &Arc<Library>) -> Result<String> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let dir = std::env::temp_dir().join(format!(

@@ -1,5 +1,5 @@
-//! What databases share and options only point to: caches, memory budgets, comparators, the logger,
-//! background threads.
+//! Objects that databases share and to which options only point: caches, memory budgets,
+//! comparators, the logger, background threads.
 
 use std::cmp::Ordering;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -11,7 +11,7 @@ use base::Result;
 use super::files::needed;
 use super::{Library, RocksCache, RocksOptions, api, bytes};
 
-/// An order of keys with the name that the files have.
+/// A comparator with the name that is stored in files.
 #[derive(Clone, Copy)]
 pub struct KeyOrder {
     /// The name.
@@ -27,13 +27,13 @@ pub struct PoolThreads {
     pub high: i32,
     /// For compactions.
     pub low: i32,
-    /// For compactions into the last level; without any, those for compactions do them.
+    /// For compactions into the last level; if 0, the threads for other compactions run these.
     pub bottom: i32,
 }
 
 impl Library {
-    /// A block cache of 2^`shard_bits` parts (-1: from the size) that evicts by a clock. `charge` is the
-    /// mean size of an entry, 0 if unknown. Errors: the library is too old for it.
+    /// A block cache of 2^`shard_bits` shards (-1: derived from the size) with clock eviction. `charge`
+    /// is the mean size of an entry, 0 if unknown. Errors: the library is too old for it.
     pub fn hyper_clock_cache(
         self: &Arc<Self>,
         capacity: usize,
@@ -60,8 +60,8 @@ impl Library {
         Ok(RocksCache::from_raw(self, raw))
     }
 
-    /// A block cache of 2^`shard_bits` parts (-1: from the size) that evicts what was used least
-    /// recently. Errors: the library is too old for it.
+    /// A block cache of 2^`shard_bits` shards (-1: derived from the size) with LRU eviction.
+    /// Errors: the library is too old for it.
     pub fn lru_cache_of(self: &Arc<Self>, capacity: usize, shard_bits: i32) -> Result<RocksCache> {
         let a = &self.api;
         let create = needed(a.lru_cache_options_create, "lru_cache_options_create")?;
@@ -103,8 +103,8 @@ impl Library {
         Ok(())
     }
 
-    /// Lets the background threads give way to others, at the disk (`io`) or at the processor. Errors: the
-    /// library is too old for it.
+    /// Lowers the I/O (`io`) or CPU priority of the background threads. Errors: the library is too old for
+    /// it.
     pub fn lower_priority(&self, io: bool) -> Result<()> {
         let a = &self.api;
         let (low, high, names) = if io {
@@ -141,7 +141,7 @@ impl Library {
 }
 
 impl RocksOptions {
-    /// The same options once more, with the same caches and other shared things.
+    /// A copy of the options, with the same caches and other shared objects.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self {
@@ -151,7 +151,7 @@ impl RocksOptions {
         }
     }
 
-    /// How much the statistics count: 0 nothing to 5 everything. They must be enabled.
+    /// Sets the statistics level: from 0, nothing, to 5, everything. They must be enabled.
     pub fn statistics_level(&mut self, level: i32) -> Result<&mut Self> {
         let name = "options_set_statistics_level";
         let set = needed(self.lib.api.options_set_statistics_level, name)?;
@@ -160,7 +160,7 @@ impl RocksOptions {
         Ok(self)
     }
 
-    /// Limits the memory of memtables to `bytes`, 0 is no limit, and charges it to a cache.
+    /// Limits the memory of memtables to `bytes` (0 is no limit), and charges it to a cache.
     pub fn write_buffers_in(&mut self, bytes: usize, cache: &RocksCache) -> Result<&mut Self> {
         let a = &self.lib.api;
         let name = "write_buffer_manager_create_with_cache";
@@ -178,7 +178,7 @@ impl RocksOptions {
         Ok(self)
     }
 
-    /// Keeps rows in a cache.
+    /// Sets a row cache.
     pub fn row_cache(&mut self, cache: &RocksCache) -> Result<&mut Self> {
         let set = needed(self.lib.api.options_set_row_cache, "options_set_row_cache")?;
         // SAFETY: live options and cache; RocksDB shares the ownership of the cache.
@@ -203,7 +203,7 @@ impl RocksOptions {
         Ok(self)
     }
 
-    /// Orders keys so.
+    /// Sets the comparator.
     pub fn comparator(&mut self, order: KeyOrder) -> &mut Self {
         let api = &self.lib.api;
         // Databases keep a pointer to the comparator, so it is never freed.

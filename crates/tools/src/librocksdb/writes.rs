@@ -1,4 +1,4 @@
-//! What changes a database: puts, deletions, merges and batches.
+//! Writes to a database: puts, deletions, merges and batches.
 
 use base::Result;
 

@@ -8,7 +8,7 @@ use expect_test::expect_file;
 
 use crate::ldb::{self, Ran, ironstone, run};
 
-/// Command lines, run one after the other on both sides. Blanks separate arguments; `''` is an
+/// Command lines, run one after the other on both sides. Spaces separate arguments; `''` is an
 /// empty one.
 const CASES: &[&str] = &[
     "--db=db get a",

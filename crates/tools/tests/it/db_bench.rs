@@ -28,7 +28,7 @@ pub(crate) fn refused(arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The engine RocksDB 11.8.1; `None`, with a message, where it is not there.
+/// The engine RocksDB 11.8.1; `None`, with a message, if it is missing.
 pub(crate) fn peer() -> Option<String> {
     let peer = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
@@ -76,7 +76,7 @@ fn run_all(engine: &str, dir: &Path) -> String {
     ])
 }
 
-/// What of the output depends on the keys alone.
+/// The part of the output that depends only on the keys.
 fn found(output: &str) -> Vec<String> {
     output
         .lines()
@@ -140,7 +140,7 @@ fn both_engines_see_the_same_keys() {
     assert_eq!(found(&read("ironstone", "theirs")), expected);
 }
 
-/// One seed gives both engines the same writes, whatever the benchmark: the databases are equal.
+/// With the same seed both engines get the same writes in every benchmark: the databases are equal.
 #[test]
 fn one_seed_makes_equal_databases() {
     let Some(peer) = peer() else {
@@ -246,7 +246,7 @@ fn tables_are_made_and_ingested() {
     }
 }
 
-/// In a mount namespace of its own, so that nothing is left whatever happens.
+/// Runs in a separate mount namespace, so that no mount is left afterwards.
 #[test]
 fn a_full_disk_leaves_the_partial_result_marked() {
     let dir = tempfile::tempdir().unwrap();
@@ -371,7 +371,7 @@ fn what_cannot_be_done_is_refused_by_name() {
     assert!(run(&["--help"]).contains("--benchmarks (string, default "));
 }
 
-/// Readers beside a writer, time series, and what is limited in its rate.
+/// Readers beside a writer, time series, and benchmarks with a rate limit.
 #[test]
 fn several_threads_with_parts_of_their_own() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Benchmarks of db_bench that need flags of their own, as a user runs them.
+//! Benchmarks of db_bench that need special flags, as a user runs them.
 
 use std::path::Path;
 
 use crate::db_bench::{peer, refused, result, run};
 
-/// Both engines, or ours alone where the other is not there.
+/// Both engines, or only Ironstone if RocksDB is missing.
 fn engines() -> impl Iterator<Item = String> {
     std::iter::once("ironstone".to_owned()).chain(peer())
 }
@@ -21,7 +21,7 @@ fn in_dir(dir: &Path, engine: &str, arguments: &[&str]) -> String {
     run(&all)
 }
 
-/// The number in front of `word`.
+/// The number before `word`.
 fn number_before(output: &str, word: &str) -> u64 {
     let before = output.split(word).next().unwrap();
     let number = before.split_whitespace().last().unwrap();
@@ -31,7 +31,7 @@ fn number_before(output: &str, word: &str) -> u64 {
         .unwrap_or_else(|_| panic!("{number} before {word} in {output}"))
 }
 
-/// The number behind `words`.
+/// The number after `words`.
 fn number_behind(output: &str, words: &str) -> u64 {
     let behind = output
         .split_once(words)
@@ -41,7 +41,7 @@ fn number_behind(output: &str, words: &str) -> u64 {
     digits.parse().unwrap()
 }
 
-/// The levels that the lines about the shape name, in their order, each once.
+/// The levels in the lines about the shape of the database, in order, each once.
 fn levels(output: &str) -> Vec<u64> {
     let lines = output.lines().filter_map(|l| l.strip_prefix("Level["));
     let mut levels: Vec<u64> = lines
@@ -217,7 +217,7 @@ fn ranges_are_scanned_in_both_directions() {
     );
 }
 
-/// What RocksDB's C API has no calls for.
+/// Benchmarks for which RocksDB's C API has no calls.
 #[test]
 fn operands_entities_and_memtables() {
     let dir = tempfile::tempdir().unwrap();

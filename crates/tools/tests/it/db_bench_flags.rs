@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::db_bench::{db_bench, peer, refused, result, run};
 
-/// Ironstone, and RocksDB where it is there.
+/// Ironstone, and RocksDB if it is available.
 fn engines() -> impl Iterator<Item = String> {
     std::iter::once("ironstone".to_owned()).chain(peer())
 }
@@ -16,14 +16,14 @@ fn db(dir: &Path) -> String {
     format!("--db={}", dir.display())
 }
 
-/// How many of the keys that were asked for a benchmark found.
+/// The number of requested keys that a benchmark found.
 fn found(output: &str, name: &str) -> u64 {
     let line = result(output, name);
     let text = line.split('(').nth(1).unwrap();
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Of each family of a database, how many keys it has, in the order of the families.
+/// The number of keys of each family of a database, in the order of the families.
 fn keys_of_families(dir: &Path) -> Vec<usize> {
     let options = ironstone::Options::default();
     let db = ironstone::Db::open_read_only(dir, &options).unwrap();
@@ -261,7 +261,7 @@ fn snapshots_and_deletions_of_cursors() {
     }
 }
 
-/// The options that RocksDB's tools and ours read again in the OPTIONS file.
+/// The options that RocksDB's tools and Ironstone's read in the OPTIONS file.
 #[test]
 fn options_reach_the_engine() {
     let dir = tempfile::tempdir().unwrap();
@@ -399,8 +399,8 @@ fn what_is_shown() {
     assert!(e.contains("must be BasicStatistics"), "{e}");
 }
 
-/// `bench-device` writes to the device in turns with the puts that it compares with: between two of them
-/// nothing runs, and no put is the slower for it.
+/// `bench-device` alternates device writes with the puts that it compares: between two puts nothing else
+/// runs, and no put becomes slower.
 #[test]
 fn a_run_is_paused_for_others_and_the_time_is_not_counted() {
     let dir = tempfile::tempdir().unwrap();
@@ -436,7 +436,7 @@ fn a_run_is_paused_for_others_and_the_time_is_not_counted() {
     assert!(e.contains("needs threads=1"), "{e}");
 }
 
-/// A histogram's buckets are half as wide again as the value: a percentile out of them says little of a few
+/// A histogram's buckets are half as wide as their values: its percentiles cannot show differences of a few
 /// percent.
 #[test]
 fn the_time_of_each_operation_is_written_to_a_file() {
@@ -574,7 +574,7 @@ fn keys_in_the_order_of_the_machines_numbers() {
     assert!(refused(&["--use_uint64_comparator"]).contains("needs key_size=8"));
 }
 
-/// Half a second of 4 MiB a second, where reads of operations are limited too.
+/// Half a second at 4 MiB a second, if reads of operations are limited too.
 #[test]
 fn reads_of_operations_are_limited() {
     let dir = tempfile::tempdir().unwrap();
@@ -659,7 +659,7 @@ fn rates_follow_a_curve() {
 }
 
 /// A published comparison ran `--sync=true --use_direct_io_for_wal=true`, which was refused as an
-/// unknown flag: of Ironstone's own options only three had been made flags by hand.
+/// unknown flag, because only three of Ironstone's own options were flags.
 #[test]
 fn published_commands_run_as_written() {
     let dir = tempfile::tempdir().unwrap();

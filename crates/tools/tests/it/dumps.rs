@@ -77,7 +77,7 @@ fn manifests_look_as_in_ldb() {
     }
 }
 
-/// What of `sst_dump`'s output is about the table.
+/// The part of `sst_dump`'s output that describes the table.
 fn of_table(theirs: &Ran) -> String {
     let ours = |line: &&str| !line.starts_with("options.env is ");
     theirs.stdout.split_inclusive('\n').filter(ours).collect()
@@ -210,9 +210,9 @@ fn verify_names_file_and_offset_of_damage() {
     }
 }
 
-/// A damage that keeps the database from being opened was told twice: by the attempt to open it, and by
-/// the look at the file that has it. So was a damaged block of a table whose whole file has a checksum
-/// in the MANIFEST. "2 problems" made people look for the second one.
+/// Regression test: damage that prevents an open was reported twice, by the open and by the check of
+/// the damaged file. The same happened to a damaged block of a table whose file has a checksum in the
+/// MANIFEST. "2 problems" made users search for the second one.
 #[test]
 fn verify_tells_of_a_problem_once() {
     let sound = small();
@@ -332,7 +332,7 @@ fn the_physical_view_says_how_a_log_ends() {
     assert!(ran.stderr.starts_with("note: "), "{}", ran.stderr);
 }
 
-/// The logs of a database lie where its OPTIONS file says, or `--wal_dir`.
+/// The logs of a database are in the directory of its OPTIONS file, or of `--wal_dir`.
 #[test]
 fn logs_in_a_directory_of_their_own_are_found() {
     let temp = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// What a run printed, and how it ended.
+/// The output and the exit status of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -26,7 +26,7 @@ impl Ran {
         }
     }
 
-    /// What scripts look at.
+    /// The parts that scripts use.
     pub(crate) fn visible(&self) -> (i32, &str) {
         (self.code, &self.stdout)
     }
@@ -58,7 +58,7 @@ pub(crate) fn run(program: &str, cwd: &Path, args: &[&str]) -> Ran {
     Ran::new(output.unwrap_or_else(|e| panic!("{program}: {e}")))
 }
 
-/// True if RocksDB's tools are there; says so if not.
+/// True if RocksDB's tools are available; prints a message if not.
 pub(crate) fn has_tools() -> bool {
     let found = ["ldb", "sst_dump", "db_bench"]
         .iter()
@@ -69,7 +69,7 @@ pub(crate) fn has_tools() -> bool {
     found
 }
 
-/// The corpus of databases that RocksDB wrote; says so if it is missing.
+/// The corpus of databases that RocksDB wrote; prints a message if it is missing.
 pub(crate) fn corpus() -> Option<Vec<PathBuf>> {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
     let Ok(entries) = fs::read_dir(dir) else {
@@ -101,7 +101,7 @@ pub(crate) fn copy(database: &Path) -> TempDir {
     root
 }
 
-/// The names of the files of a database that end so, sorted.
+/// The names of a database's files with this ending, sorted.
 pub(crate) fn files(database: &Path, suffix: &str) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(database)
         .unwrap()

@@ -1,5 +1,5 @@
-//! Commands that look into databases, against RocksDB's `ldb` and `sst_dump`: each line runs on both
-//! sides, on copies of the same database, and must print the same and end the same.
+//! Commands that read databases, against RocksDB's `ldb` and `sst_dump`: each line runs on both
+//! sides, on copies of the same database, and must have the same output and exit status.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::ldb::{self, Ran, ironstone, run};
 
-/// Lines for every database. Blanks separate arguments.
+/// Lines for every database. Spaces separate arguments.
 const LINES: &[&str] = &[
     "dump",
     "dump --hex",
@@ -140,7 +140,7 @@ const TABLE_LINES: &[&str] = &[
     "--command=scan",
 ];
 
-/// Lines about databases whose values have times.
+/// Lines for databases whose values have times.
 const TTL_LINES: &[&str] = &[
     "get a --ttl",
     "get 0x61 --ttl --hex",
@@ -171,7 +171,7 @@ const TTL_LINES: &[&str] = &[
     "idump --hex",
 ];
 
-/// What is put into `query`, and its flags.
+/// The input of `query`, and its flags.
 const DIALOGUES: &[(&str, &str)] = &[
     ("", ""),
     ("help\nget c\nput q 1\nget q\ndelete q\ndelete zz\n", ""),
@@ -235,7 +235,8 @@ const LATER: &[&str] = &[
     ".uncompressed_data_size",
 ];
 
-/// What both sides must print: without what depends on the moment, on memory or on codecs.
+/// The output that must be equal on both sides: without parts that depend on the time, on memory or
+/// on codecs.
 fn comparable(line: &str, text: &str) -> String {
     let mut lines: Vec<String> = text
         .split('\n')
@@ -275,7 +276,7 @@ fn sizes_out(line: &str) -> String {
     format!("{head} {}", words.join(" "))
 }
 
-/// Runs a line on a copy of the database on each side; collects what differs.
+/// Runs a line on a copy of the database on each side; collects the differences.
 struct Sides<'a> {
     database: &'a Path,
     compared: usize,
@@ -580,7 +581,7 @@ fn the_options_of_db_bench_are_no_obstacle() {
     }
 }
 
-/// A secondary instance reads beside a process that writes, and leaves the database alone.
+/// A secondary instance reads while another process writes, and does not change the database.
 #[test]
 fn a_secondary_instance_changes_nothing() {
     let root = by_hand(env!("CARGO_BIN_EXE_ironstone"));

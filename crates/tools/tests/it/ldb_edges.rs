@@ -1,5 +1,5 @@
-//! Commands of `ironstone` at their edges: what they refuse, what they leave alone, and what they do with
-//! files that are no honest database's.
+//! Edge cases of the commands of `ironstone`: refused input, files that must not change, and manipulated
+//! database files.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -27,7 +27,7 @@ fn done(dir: &Path, line: &str) -> Ran {
     ran
 }
 
-/// Fails, and says so.
+/// The command must fail with this message.
 fn refused(dir: &Path, line: &str, says: &str) {
     let ran = ours(dir, line);
     assert_eq!(ran.code, 1, "{line}: {}", ran.stderr);

@@ -1,5 +1,6 @@
-//! Commands that write, against `ldb`: the same lines on copies of the same database must print the
-//! same, end the same way, and leave the same content; and each program takes up what the other wrote.
+//! Commands that write, against `ldb`: the same lines on copies of the same database must have the
+//! same output and exit status, and leave the same content; and each program continues with the
+//! database of the other.
 
 mod cases;
 
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 use crate::ldb::{self, Ran};
 use cases::{COPIES, LEVELS, LOADS, TABLES};
 
-/// Both programs, each in a directory of its own.
+/// Both programs, each in a separate directory.
 struct Sides {
     ours: TempDir,
     theirs: TempDir,
@@ -85,7 +86,8 @@ impl Sides {
         }
     }
 
-    /// Each program opens what the other wrote, and finds the same; ours finds it sound.
+    /// Each program opens the database of the other and finds the same content; `ironstone verify`
+    /// finds no problem.
     fn crossed(&self, db: &str) {
         let [ours, theirs] = self.both();
         let db = format!("--db={db}");
@@ -112,7 +114,7 @@ impl Sides {
 
 pub(crate) const OURS: &str = env!("CARGO_BIN_EXE_ironstone");
 
-/// Whatever `ldb` fails with, ours is 1.
+/// The exit code of a failure is 1, whatever it is for `ldb`.
 fn status(ran: &Ran) -> i32 {
     i32::from(ran.code != 0)
 }

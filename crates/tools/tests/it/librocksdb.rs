@@ -1,5 +1,6 @@
-//! The wrapper against real libraries. A process can load one RocksDB, so each library gets a
-//! process of its own: this test binary, run again with the library named in the environment.
+//! The wrapper against real libraries. A process can load only one RocksDB, so each library is
+//! tested in a separate process: this test binary, run again with the library named in the
+//! environment.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +15,8 @@ pub(crate) fn library() -> Option<std::sync::Arc<Library>> {
     Some(Library::discover().unwrap())
 }
 
-/// Runs the tests of `module` once for the peer and once for the system's RocksDB, those that are
-/// there.
+/// Runs the tests of `module` once for the peer and once for the system's RocksDB, if they are
+/// available.
 pub(crate) fn with_each_library(module: &str) {
     let peer = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")

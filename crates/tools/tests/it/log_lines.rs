@@ -24,7 +24,7 @@ fn log_of(engine: &str, dynamic: bool, dir: &Path) -> String {
     fs::read_to_string(dir.join("LOG")).unwrap()
 }
 
-/// What a line says without its figures, if it is one of those that are compared.
+/// The text of a line without its figures, if it is a line to compare.
 fn form(line: &str) -> Option<String> {
     const COMPARED: [&str; 10] = [
         "Flushing memtable",

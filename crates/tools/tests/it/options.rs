@@ -17,8 +17,8 @@ fn newest(db: &Path) -> (std::path::PathBuf, String) {
     (path, text)
 }
 
-/// `put` rewrote the user's OPTIONS file without what Ironstone does not have, and
-/// `--try_load_options` refused files with objects or tuning in them.
+/// Regression test: `put` rewrote the user's OPTIONS file without the settings that Ironstone does
+/// not have, and `--try_load_options` refused files with objects or tuning settings.
 #[test]
 fn put_keeps_the_options_of_the_user() {
     let dir = tempfile::tempdir().unwrap();

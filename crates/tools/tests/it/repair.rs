@@ -1,5 +1,5 @@
-//! `dump-wal`'s file state, `wal-trim` and `salvage`, on logs that are torn or damaged, and what
-//! real RocksDB makes of the result.
+//! `dump-wal`'s file state, `wal-trim` and `salvage`, on torn or damaged logs, and the result in
+//! real RocksDB.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tools::librocksdb::RocksDb;
 use crate::ldb::{self, ironstone};
 use crate::librocksdb::{library, with_each_library};
 
-/// Keys that [`database`] puts, each in a batch of its own, synced.
+/// Keys that [`database`] puts, each in a separate synced batch.
 const KEYS: u32 = 20;
 
 fn key(n: u32) -> String {
@@ -29,7 +29,7 @@ fn database() -> TempDir {
     root
 }
 
-/// The database as a crash leaves it: what was written is there, and nobody closed it.
+/// The database after a crash: all writes are there, but it was not closed.
 fn crashed(root: &Path, db: Db) {
     let dir = root.join("db");
     let left = ldb::copy(&dir);
@@ -38,8 +38,8 @@ fn crashed(root: &Path, db: Db) {
     fs::rename(left.path().join("db"), &dir).unwrap();
 }
 
-/// Options under which few writes stay in one log, whatever the file system: a direct one would be
-/// begun behind the first groups.
+/// Options with which a few writes stay in one log on every file system: otherwise a direct log
+/// would be begun after the first groups.
 fn one_log() -> Options {
     let mut options = Options::default();
     options.db.create_if_missing = true;
@@ -67,7 +67,8 @@ fn log_of(root: &Path) -> PathBuf {
     db.join(logs.iter().rfind(used).unwrap())
 }
 
-/// Where the records of a sound log end. Its last byte, of a checksum, may be zero.
+/// The end of the records of an intact log. Its last byte, which belongs to a checksum, may be
+/// zero.
 fn end_of(log: &Path) -> usize {
     let file = Posix.open(log, OpenHow::READ).unwrap();
     let number = name(log).trim_end_matches(".log").parse().unwrap();
@@ -77,7 +78,7 @@ fn end_of(log: &Path) -> usize {
     reader.end().offset() as usize
 }
 
-/// The database with a log that goes on with a record that was not written in full.
+/// The database with a log that ends with an incomplete record.
 fn torn(zeros: usize) -> (TempDir, PathBuf, usize) {
     let root = database();
     let log = log_of(root.path());
@@ -344,8 +345,8 @@ fn salvage_keeps_all_but_what_it_lists() {
     }
 }
 
-/// Whatever happens to a log of several blocks: either the database opens without what a crash may
-/// cost, or salvage lists every sequence number that is gone afterwards, and no other.
+/// For any damage to a log of several blocks: either the database opens and has lost only what a
+/// crash may lose, or salvage lists exactly the sequence numbers that are then missing.
 #[test]
 fn random_damage_is_listed_exactly() {
     let root = tempfile::tempdir().unwrap();
@@ -402,7 +403,7 @@ fn random_damage_is_listed_exactly() {
     assert!(salvaged > 30, "{salvaged}");
 }
 
-/// Salvages if that is needed; true if it was.
+/// Salvages if necessary; returns true if it was.
 fn listed_exactly(root: &Path, count: u32, case: u32) -> bool {
     let ran = ironstone(root, &["--db=db", "salvage", "--yes"]);
     assert_eq!(ran.code, 0, "case {case}: {ran:?}");
@@ -460,7 +461,7 @@ fn salvaged(root: &TempDir, log: &Path, damaged: &[u8]) -> Vec<u32> {
     numbers.map(|n| n.parse().unwrap()).collect()
 }
 
-/// A clean close says in the MANIFEST where the log ends: no end of it is a torn tail then.
+/// A clean close records the end of the log in the MANIFEST: then no end before it is a torn tail.
 #[test]
 fn the_lost_end_of_a_closed_database_is_no_torn_tail() {
     for cut in [40, usize::MAX] {

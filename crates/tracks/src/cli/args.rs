@@ -9,7 +9,7 @@ use tracks::http::Host;
 use tracks::http::tokens::Scope;
 use tracks::model::time::Time;
 
-/// Where everything is, and was: objects report positions; who is in an area, who is nearest, where one has been.
+/// A tracking service: objects report positions; queries find them by area, by distance and by time.
 ///
 /// To try it:
 ///
@@ -29,137 +29,149 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve HTTP until SIGTERM or Ctrl-C.
     Serve(Box<Serve>),
-    /// Serve a simulated city that moves, to look at: the map, and calls to try.
+    /// Serve a simulated city with moving objects, as a demonstration: the map, and calls to try.
     Demo(Demo),
-    /// Read all rows of a folder and say which of them disagree. The folder must not be open.
+    /// Read all rows of a folder and report inconsistent ones. The folder must not be open.
     Check(Check),
-    /// Make files of positions a part of a folder, all of them or nothing. The folder must not be open.
+    /// Import files of positions into a folder: either all of them or none. The folder must not be
+    /// open.
     ///
-    /// Their reports become the rows that they would be over HTTP, in the order of the files; fences do not see them. Repeating
-    /// an import changes nothing.
+    /// The reports become the same rows as over HTTP, in the order of the files. They trigger no fences. Repeating an
+    /// import changes nothing.
     Import(Import),
-    /// Write a fleet's points to a file, as `import` reads them. The folder must not be open: GET /v1/fleets/F/export is for one
-    /// that is.
+    /// Write a fleet's points to a file that `import` can read. The folder must not be open; for an open folder use GET
+    /// /v1/fleets/F/export.
     Export(Export),
-    /// Add a backup of a folder to those in another folder. The first must not be open: POST /v1/backups is for one that is.
+    /// Add a backup of a folder to a folder of backups. The first folder must not be open; for an open folder use POST
+    /// /v1/backups.
     Backup(Backup),
-    /// Bring a backup back.
+    /// Restore a backup.
     Restore(Restore),
-    /// Make a token: it is said on stderr, and its entry for the file of tokens is printed.
+    /// Make a token. The token is printed on stderr, and its entry for the file of tokens on
+    /// stdout.
     Token(Token),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Where the tracks are kept; made if it is not there.
+    /// The folder of the tracks, created if missing.
     #[arg(long)]
     pub(crate) dir: PathBuf,
-    /// Where clients come; port 0 is any free one.
+    /// The address for clients; port 0 means any free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
-    /// The certificate of TLS (PEM, the server's first); with it and its key all connections have TLS. SIGHUP reads it
-    /// again.
+    /// The TLS certificate (PEM, the server's certificate first). With it and its key, all connections use TLS. SIGHUP
+    /// reads it again.
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The key of the certificate (PEM).
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Listen on addresses that other machines reach, without TLS: everybody on the way reads and changes everything.
+    /// Listen on addresses that other machines can reach, without TLS. Anyone on the network path can read and change
+    /// all data.
     #[arg(long)]
     pub(crate) insecure_http: bool,
-    /// Who may do what (TOML; `ironstone-tracks token` makes entries). Without it everybody may do everything. SIGHUP
-    /// reads it again.
+    /// The file of tokens, which defines permissions (TOML; `ironstone-tracks token` makes entries). Without it,
+    /// every client may do everything. SIGHUP reads it again.
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
-    /// Refuse reports of fleets that are not known; without it a fleet is made by its first report.
+    /// Refuse reports of unknown fleets. Without this flag, the first report of a fleet creates the
+    /// fleet.
     #[arg(long)]
     pub(crate) fixed_fleets: bool,
-    /// Threads that take reports; without it, half as many as there are processors.
+    /// Number of threads that process reports; if not given, half the number of processors.
     #[arg(long)]
     pub(crate) shards: Option<usize>,
-    /// Entities whose newest points are kept in memory, about 180 bytes each.
+    /// Number of entities whose newest points are kept in memory, about 180 bytes each.
     #[arg(long, value_name = "N")]
     pub(crate) entities_in_memory: Option<usize>,
-    /// Reports that may wait or be on their way to the device; what comes then is answered with 503.
+    /// Number of reports that may wait or be on their way to the device; further reports are
+    /// answered with 503.
     #[arg(long, value_name = "N")]
     pub(crate) reports_in_flight: Option<usize>,
-    /// Write no visits: searches of an area in the past find nothing then.
+    /// Write no visits. Searches of an area in the past then find nothing.
     #[arg(long)]
     pub(crate) no_visits: bool,
-    /// The most bytes of a body, as it is sent.
+    /// Maximum size of a request body, as it is sent.
     #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = size)]
     pub(crate) max_body: usize,
-    /// The most bytes of a body that was compressed.
+    /// Maximum size of a compressed request body after decompression.
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     pub(crate) max_inflated: usize,
-    /// Bytes a second that the body of a request must have on average after ten seconds, or it is answered with 408, and
-    /// that a client must take of an answer, or it is cut off; 0 asks for none.
+    /// Minimum average rate of a connection after ten seconds, in bytes a second. A request with a slower body is
+    /// answered with 408; a client that reads an answer more slowly is disconnected. 0 means no minimum.
     #[arg(long, value_name = "SIZE", default_value = "1K", value_parser = rate)]
     pub(crate) min_rate: usize,
-    /// Where POST /v1/backups makes backups.
+    /// The folder in which POST /v1/backups makes backups.
     #[arg(long, value_name = "DIR")]
     pub(crate) backups: Option<PathBuf>,
-    /// Exports at a time; more are answered with 503. Where there are several tokens, each has half of them at most.
+    /// Maximum number of simultaneous exports; further ones are answered with 503. If there are several tokens, each
+    /// may use at most half of them.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive)]
     pub(crate) max_exports: usize,
-    /// Seconds that an export may take; then it breaks off.
+    /// Seconds that an export may take; then it is aborted.
     #[arg(long, value_name = "SECONDS", default_value_t = 21_600, value_parser = positive)]
     pub(crate) export_timeout: usize,
-    /// Bytes that bodies and answers of all calls may have together.
+    /// Maximum size of the bodies and answers of all calls together.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
     pub(crate) memory: usize,
-    /// Connections at a time; more are answered with 503.
+    /// Maximum number of simultaneous connections; further ones are answered with 503.
     #[arg(long, value_name = "N", default_value_t = 10_240, value_parser = positive)]
     pub(crate) max_connections: usize,
-    /// Streams at a time; more are answered with 503. Where there are several tokens, each has half of them at most.
+    /// Maximum number of simultaneous streams; further ones are answered with 503. If there are several tokens, each
+    /// may use at most half of them.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = positive)]
     pub(crate) max_streams: usize,
-    /// So many fleets there may be for a report or a fence to make another one.
+    /// Maximum number of fleets that reports and fences may create.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) max_fleets: usize,
-    /// A host that webhooks may go to; may be given more than once. A name leads to public addresses only; an address may be any.
-    /// Without any host there are no webhooks.
+    /// A host that webhooks may call; may be given more than once. A host name must resolve to public addresses; an IP
+    /// address may be any. Without any host, there are no webhooks.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = host)]
     pub(crate) webhook_host: Vec<Host>,
-    /// The same, and its name may lead to addresses of private networks and of this machine.
+    /// As --webhook-host, but a host name may also resolve to addresses of private networks and of
+    /// this machine.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = private_host)]
     pub(crate) webhook_private: Vec<Host>,
-    /// Queries at a time; others wait. Where there are several tokens, each has half of them at most.
+    /// Maximum number of simultaneous queries; further ones wait. If there are several tokens, each
+    /// may use at most half of them.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
     pub(crate) max_queries: usize,
-    /// The fleet of phones and trackers that say no other (OwnTracks, OsmAnd, Traccar Client).
+    /// The fleet of phones and trackers that name no fleet (OwnTracks, OsmAnd, Traccar Client).
     #[arg(long, value_name = "NAME", default_value = "devices")]
     pub(crate) device_fleet: String,
     /// A broker that OwnTracks publishes to: mqtt://HOST:1883, or mqtts://HOST:8883 with TLS.
     #[arg(long, value_name = "URL")]
     pub(crate) mqtt: Option<String>,
-    /// What is subscribed to there.
+    /// The MQTT topic to subscribe to.
     #[arg(long, value_name = "TOPIC", default_value = "owntracks/#")]
     pub(crate) mqtt_topic: String,
-    /// The name under which the broker keeps messages while the service is away; no other client may have it.
+    /// The MQTT client id, under which the broker keeps messages while the service is down. No other client
+    /// may use it.
     #[arg(long, value_name = "ID", default_value = "ironstone-tracks")]
     pub(crate) mqtt_client: String,
-    /// Who the service is to the broker.
+    /// The user name for the broker.
     #[arg(long, value_name = "USER")]
     pub(crate) mqtt_user: Option<String>,
-    /// The file with that user's password; the environment's IRONSTONE_TRACKS_MQTT_PASSWORD may have it instead.
+    /// The file with the password of this user. The environment variable IRONSTONE_TRACKS_MQTT_PASSWORD can be
+    /// used instead.
     #[arg(long, value_name = "FILE")]
     pub(crate) mqtt_password_file: Option<PathBuf>,
-    /// Certificates that the broker's has to be of (PEM).
+    /// The CA certificates that verify the broker's certificate (PEM).
     #[arg(
         long,
         value_name = "FILE",
         default_value = "/etc/ssl/certs/ca-certificates.crt"
     )]
     pub(crate) mqtt_ca: PathBuf,
-    /// A file of these settings (TOML; names without the dashes before them, and _ for -). The environment's
-    /// IRONSTONE_TRACKS_NAME goes before it, and the command line before both.
+    /// A configuration file with these settings (TOML; names without leading dashes, and with _ for -).
+    /// Environment variables IRONSTONE_TRACKS_NAME have priority over it, and the command line over both.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Print what all settings come to, as such a file, and end.
+    /// Print all settings in effect as a configuration file, and exit.
     #[arg(long)]
     pub(crate) print_config: bool,
-    /// What the map shows beneath the objects: a file of GeoJSON.
+    /// A GeoJSON file that the map shows beneath the objects.
     #[arg(long, value_name = "FILE")]
     pub(crate) map_base: Option<PathBuf>,
     /// Tiles that the map shows beneath the objects, as https://HOST/{z}/{x}/{y}.png. Browsers fetch them from there.
@@ -169,35 +181,35 @@ pub(crate) struct Serve {
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// Where the tracks are kept; without it a folder that is removed at the end.
+    /// The folder of the tracks; if not given, a temporary folder that is removed at the end.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
-    /// Where clients come; port 0 is any free one.
+    /// The address for clients; port 0 means any free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
-    /// Objects that move.
+    /// Number of moving objects.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) objects: u32,
-    /// End after so many seconds; without it at Ctrl-C.
+    /// End after this many seconds; if not given, at Ctrl-C.
     #[arg(long, value_name = "N")]
     pub(crate) seconds: Option<u64>,
-    /// How much faster than in a real city they move, 1 to 20.
+    /// How many times faster than in a real city the objects move, 1 to 20.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) speed: u32,
-    /// The most reports a second; with fewer objects each reports once a second.
+    /// Maximum number of reports a second; if there are fewer objects, each reports once a second.
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) reports_per_second: u32,
-    /// Minutes that are simulated before, so that there is a past to look at.
+    /// Minutes that are simulated in advance, so that there are past positions to query.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=60))]
     pub(crate) past: u32,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Where the tracks are kept.
+    /// The folder of the tracks.
     #[arg(long)]
     pub(crate) dir: PathBuf,
-    /// Points need no visits: where some were written with `serve --no-visits`.
+    /// Do not require visits for points, because some were written with `serve --no-visits`.
     #[arg(long)]
     pub(crate) no_visits: bool,
     /// Print JSON.
@@ -207,105 +219,107 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// Where the tracks are kept; made if it is not there.
+    /// The folder of the tracks, created if missing.
     #[arg(long)]
     pub(crate) dir: PathBuf,
-    /// Whose positions they are; made if it is not there.
+    /// The fleet that the positions belong to, created if missing.
     #[arg(long)]
     pub(crate) fleet: String,
     /// csv, ndjson, geojson, gpx, geolife, tdrive or porto.
     #[arg(long, value_parser = format)]
     pub(crate) format: Format,
-    /// Which columns of a CSV file say what, by their names or by numbers from 1 on: `entity=id,lat=y,lon=x,time=t`. Also speed,
-    /// course, altitude, accuracy, battery, tags, attributes, and `attributes.NAME`. Without it, columns have these names.
+    /// The columns of a CSV file, by name or by number from 1 on: `entity=id,lat=y,lon=x,time=t`. Further fields are
+    /// speed, course, altitude, accuracy, battery, tags, attributes, and `attributes.NAME`. If not given, the columns
+    /// have the names of the fields.
     #[arg(long, value_name = "WHAT=COLUMN,…", value_parser = mapping)]
     pub(crate) map: Option<Map>,
     /// The entity of records that name none.
     #[arg(long)]
     pub(crate) entity: Option<String>,
-    /// What is between the columns of a CSV file.
+    /// The separator between the columns of a CSV file.
     #[arg(long, value_name = "CHAR", default_value = ",", value_parser = separator)]
     pub(crate) separator: u8,
-    /// The first line of a CSV file names no columns.
+    /// The CSV file has no header line with column names.
     #[arg(long)]
     pub(crate) no_header: bool,
-    /// How times of a CSV file are written: seconds (or RFC 3339), millis, micros, or a pattern as `%Y-%m-%d %H:%M:%S`.
+    /// The format of times in a CSV file: seconds (or RFC 3339), millis, micros, or a pattern such as `%Y-%m-%d
+    /// %H:%M:%S`.
     #[arg(long, value_name = "HOW", default_value = "seconds")]
     pub(crate) times: String,
-    /// Seconds that such times are ahead of UTC.
+    /// Seconds by which these times are ahead of UTC.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) utc_offset: Option<i32>,
     /// The unit of the speeds of a CSV file: m/s, km/h or knots.
     #[arg(long, value_name = "UNIT", default_value = "m/s")]
     pub(crate) speed_unit: String,
-    /// Leave out keys of NDJSON and GeoJSON that are not known, instead of refusing their records.
+    /// Ignore unknown keys of NDJSON and GeoJSON records instead of refusing the records.
     #[arg(long)]
     pub(crate) ignore_unknown: bool,
-    /// What sorting may use.
+    /// Maximum memory for sorting.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
     pub(crate) memory: usize,
-    /// A file for what is wrong with records that are left out.
+    /// Write an error for each record that is left out to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) bad_lines: Option<PathBuf>,
-    /// Import nothing if there are more of them.
+    /// Import nothing if more records than this would be left out.
     #[arg(long, value_name = "N")]
     pub(crate) bad_lines_max: Option<u64>,
-    /// Write no visits, as `serve --no-visits`.
+    /// Write no visits, as with `serve --no-visits`.
     #[arg(long)]
     pub(crate) no_visits: bool,
-    /// The files, in the order in which later ones replace earlier ones; `-` is stdin. Of a folder, all files whose names end as
-    /// those of the format.
+    /// The files; later ones replace earlier ones; `-` is stdin. A folder stands for all its files with an extension of
+    /// the format.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Export {
-    /// Where the tracks are kept.
+    /// The folder of the tracks.
     #[arg(long)]
     pub(crate) dir: PathBuf,
-    /// Whose points.
+    /// The fleet to export.
     #[arg(long)]
     pub(crate) fleet: String,
-    /// Of this entity alone.
+    /// Export only this entity.
     #[arg(long)]
     pub(crate) entity: Option<String>,
-    /// The first moment: seconds since 1970, or RFC 3339.
+    /// The start of the time range, included: seconds since 1970, or RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = moment, allow_negative_numbers = true)]
     pub(crate) from: Option<Time>,
-    /// The last moment.
+    /// The end of the time range, included.
     #[arg(long, value_name = "TIME", value_parser = moment, allow_negative_numbers = true)]
     pub(crate) to: Option<Time>,
     /// csv, ndjson, geojson or gpx.
     #[arg(long, value_parser = format)]
     pub(crate) format: Format,
-    /// A new file; without it, stdout.
+    /// The new file to write; if not given, stdout.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
-    /// Where the tracks are kept.
+    /// The folder of the tracks.
     #[arg(long)]
     pub(crate) dir: PathBuf,
-    /// Where backups are kept; made if it is not there.
+    /// The folder of the backups, created if missing.
     #[arg(long)]
     pub(crate) to: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// Where backups are kept.
+    /// The folder of the backups.
     #[arg(long)]
     pub(crate) from: PathBuf,
-    /// Where the tracks are to be.
+    /// The folder to restore to.
     #[arg(long)]
     pub(crate) dir: PathBuf,
-    /// Which backup; without it, the last.
+    /// The number of the backup; if not given, the newest.
     #[arg(long)]
     pub(crate) id: Option<u32>,
-    /// Delete the database that is there.
+    /// Delete the database that is in the folder.
     #[arg(long)]
     pub(crate) replace: bool,
 }
@@ -315,16 +329,16 @@ pub(crate) type Map = Vec<(String, String)>;
 
 #[derive(Debug, Args)]
 pub(crate) struct Token {
-    /// What it is called in the file.
+    /// The name of the token in the file.
     #[arg(long)]
     pub(crate) name: String,
-    /// What it allows; may be given more than once.
+    /// A permission of the token; may be given more than once.
     #[arg(long = "scope", value_enum, required = true)]
     pub(crate) scopes: Vec<ScopeArg>,
-    /// For which fleet; may be given more than once. Without it, for all.
+    /// A fleet that the token is for; may be given more than once. If not given, all fleets.
     #[arg(long = "fleet")]
     pub(crate) fleets: Vec<String>,
-    /// How many reports a second it may send.
+    /// Maximum number of reports a second that the token may send.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) reports_per_second: Option<u32>,
 }
@@ -333,7 +347,7 @@ pub(crate) struct Token {
 pub(crate) enum ScopeArg {
     /// Sending reports.
     Ingest,
-    /// All questions.
+    /// All queries.
     Read,
     /// Changing fences.
     Fences,

@@ -1,4 +1,4 @@
-//! The benchmarks: what each is called, and what its name implies.
+//! The benchmarks: their names, and the plan that each name stands for.
 
 mod list;
 mod refused;
@@ -10,16 +10,16 @@ use crate::repeat::{self, Repeat};
 
 pub(crate) use list::BENCHMARKS;
 
-/// Whether keys come in their order or at random.
+/// The order of keys: sequential or random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Sequential,
     Random,
-    /// At random, each once.
+    /// At random, each key once.
     Unique,
 }
 
-/// What is done to a value that was read.
+/// The change of a value that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Update {
     Replace,
@@ -27,7 +27,7 @@ pub(crate) enum Update {
     Append,
 }
 
-/// What one more thread does meanwhile, which does not count.
+/// The work of an additional thread, whose operations are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meanwhile {
     Write,
@@ -37,7 +37,7 @@ pub(crate) enum Meanwhile {
     TimeSeries,
 }
 
-/// What a benchmark without a database works on.
+/// The operation of a benchmark without a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bytes {
     Crc32c,
@@ -54,7 +54,7 @@ pub(crate) enum Bytes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loop {
     Write(Order),
-    /// Puts in the order for the last level, and unique ones for each above it.
+    /// Puts in the given order for the last level, and puts of unique keys for each level above it.
     FillLevels(Order),
     FillSeek,
     Delete(Order),
@@ -91,11 +91,11 @@ pub(crate) enum Loop {
     Backup,
     Restore,
     Ingest,
-    /// Batches as a service writes them: see [`crate::requests`].
+    /// Batches like those of a service: see [`crate::requests`].
     Requests,
 }
 
-/// What a benchmark does.
+/// The action of a benchmark.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Task {
     /// Threads run a loop, and a result line is printed.
@@ -103,7 +103,7 @@ pub(crate) enum Task {
     Flush,
     WaitForCompaction,
     CompactAll,
-    /// Compact this level, or the first with data behind level 0.
+    /// Compact this level, or the first level below level 0 that has data.
     CompactLevel(u8),
     /// Compare with another database.
     VerifyAgainst,
@@ -111,16 +111,16 @@ pub(crate) enum Task {
     Properties(&'static [&'static str]),
 }
 
-/// A loop and its parameters: the flags', changed as the benchmark's name implies.
+/// A loop and its parameters, from the flags and the name of the benchmark.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) action: Loop,
     pub(crate) meanwhile: Option<Meanwhile>,
-    /// Whether the database is made anew first.
+    /// Whether the database is created again first.
     pub(crate) fresh: bool,
-    /// Different keys.
+    /// Number of distinct keys.
     pub(crate) num: u64,
-    /// Threads that count.
+    /// Number of threads whose operations are counted.
     pub(crate) threads: usize,
     /// Operations of each thread.
     pub(crate) operations: u64,
@@ -128,12 +128,12 @@ pub(crate) struct Plan {
     pub(crate) value_size: usize,
     pub(crate) batch_size: u64,
     pub(crate) sync: bool,
-    /// Seconds after which threads stop; 0: only when the operations are done.
+    /// Seconds after which threads stop; 0: they stop when the operations are done.
     pub(crate) seconds: u64,
 }
 
 impl Plan {
-    /// A loop with the flags' parameters; `count` is `--reads`, `--writes` or `--deletes`.
+    /// A loop with parameters from the flags; `count` is `--reads`, `--writes` or `--deletes`.
     fn new(flags: &Flags, action: Loop, count: i64) -> Self {
         let num = flags.num as u64;
         let ordered = matches!(
@@ -160,7 +160,7 @@ impl Plan {
         }
     }
 
-    /// Operations of all threads, on so many databases.
+    /// Operations of all threads on this many databases.
     pub(crate) fn total(&self, databases: usize) -> u64 {
         let each = match self.action {
             Loop::Write(_) | Loop::Scan { .. } => self.operations * databases as u64,
@@ -179,7 +179,7 @@ impl Plan {
         self
     }
 
-    /// One operation, whatever the flags say.
+    /// One operation, regardless of the flags.
     fn once(mut self) -> Self {
         (self.operations, self.seconds) = (1, 0);
         self
@@ -197,7 +197,7 @@ impl Plan {
         self
     }
 
-    /// Random puts of a thousandth of the keys.
+    /// Random puts of one key in a thousand.
     fn thousandth(flags: &Flags) -> Self {
         let mut plan = Self::new(flags, Loop::Write(Order::Random), flags.writes).fresh();
         plan.num /= 1000;
@@ -332,7 +332,7 @@ impl Plan {
         })
     }
 
-    /// What the plan needs of the flags. The error says which flag is missing.
+    /// Checks the flags that the plan needs. The error names the missing flag.
     fn check(&self, name: &str, flags: &Flags) -> Result<()> {
         let needs = |flag: &str| {
             Err(Error::invalid_argument(format!(
@@ -395,7 +395,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What puts need of the flags that choose them.
+    /// Checks the flags that choose the keys of puts.
     fn check_fill(&self, flags: &Flags, needs: impl Fn(&str) -> Result<()>) -> Result<()> {
         let unique = self.action == Loop::Write(Order::Unique);
         let writes = matches!(self.action, Loop::Write(_) | Loop::FillLevels(_));
@@ -445,8 +445,8 @@ impl Plan {
 }
 
 impl Task {
-    /// The benchmark that `text` names, and how often it runs. Errors: a name that RocksDB has and is
-    /// refused, and one that nobody knows.
+    /// The benchmark that `text` names, and its number of runs. Errors: a refused benchmark of
+    /// RocksDB, or an unknown name.
     pub(crate) fn parse<'a>(text: &'a str, flags: &Flags) -> Result<(&'a str, Repeat, Self)> {
         let (name, repeat) = repeat::parse(text).ok_or_else(|| {
             let hint = "[X3] runs a benchmark three times, [W1-X3] once more before";

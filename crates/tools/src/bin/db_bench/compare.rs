@@ -1,10 +1,11 @@
-//! The benchmark `verify`: whether a database holds what another one does, key by key.
+//! The benchmark `verify`: compares two databases key by key.
 
 use base::{Error, Result};
 
 use crate::engine::{Bounds, Cursor, Engine};
 
-/// Compares all keys and values, by gets and then by cursors. Errors: the first difference.
+/// Compares all keys and values, first with gets and then with iterators. Errors: the first
+/// difference.
 pub(crate) fn databases(ours: &impl Engine, truth: &impl Engine) -> Result<()> {
     eprintln!("Verifying db >= truth_db with ::Get...");
     let mut expected = truth.cursor(Bounds::default())?;

@@ -1,5 +1,5 @@
-//! `--report_file_operations`: a file system that counts what is done through it, and tells it in the
-//! lines of RocksDB's db_bench.
+//! `--report_file_operations`: a file system that counts its operations, and prints the counts in the
+//! format of RocksDB's db_bench.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::Result;
 use io::{File, FileSystem, FileSystemWrapper, FileWrapper, OpenHow, SyncKind, WriteSync};
 
-/// What was done since it was told last.
+/// The counts since the last report.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     opens: AtomicU64,
@@ -25,8 +25,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// What was counted, a line each, and begins anew. Ironstone hands over what it writes at once, so
-    /// that there is nothing to flush.
+    /// Prints the counts, one per line, and resets them. Ironstone hands its writes to the operating
+    /// system at once, so there are no flushes to count.
     pub(crate) fn take(&self) -> String {
         let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
         let dirs = take(&self.dir_syncs);
@@ -62,7 +62,7 @@ fn add(counter: &AtomicU64, by: usize) {
     counter.fetch_add(by as u64, Ordering::Relaxed);
 }
 
-/// A file system that counts, and hands everything on.
+/// A file system that counts calls and passes them on.
 #[derive(Debug)]
 pub(crate) struct CountedFiles {
     inner: Arc<dyn FileSystem>,
@@ -70,7 +70,7 @@ pub(crate) struct CountedFiles {
 }
 
 impl CountedFiles {
-    /// Counts what is done in `inner`.
+    /// Counts the operations on `inner`.
     pub(crate) fn over(inner: Arc<dyn FileSystem>, counts: Arc<Counts>) -> Arc<dyn FileSystem> {
         Arc::new(Self { inner, counts })
     }

@@ -1,4 +1,4 @@
-//! The databases of a run: one, or several with `--num_multi_db`, with what belongs to all.
+//! The databases of a run: one, or several with `--num_multi_db`, and their shared state.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ pub(crate) struct Databases<E: Engine> {
     dir: PathBuf,
     open: Vec<Arc<E>>,
     pub(crate) families: Families,
-    /// The keys that there are, with `--use_existing_keys`.
+    /// The existing keys, with `--use_existing_keys`.
     pub(crate) keys: Option<Arc<Vec<Vec<u8>>>>,
     follows: Option<Follows>,
-    /// How often it did.
+    /// The number of these updates.
     caught_up: Arc<AtomicU64>,
 }
 
@@ -40,17 +40,17 @@ impl<E: Engine> Databases<E> {
         })
     }
 
-    /// The directory: of the database, or of all of them.
+    /// The directory of the database, or of all databases.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Those that are open.
+    /// The open databases.
     pub(crate) fn all(&self) -> &[Arc<E>] {
         &self.open
     }
 
-    /// Those that are open, with the directory of each.
+    /// The open databases with their directories.
     pub(crate) fn named(&self, flags: &Flags) -> impl Iterator<Item = (PathBuf, &E)> {
         let dirs: Vec<PathBuf> = (0..self.open.len())
             .map(|i| part(&self.dir, flags, i))
@@ -64,7 +64,7 @@ impl<E: Engine> Databases<E> {
         first.ok_or_else(|| Error::aborted("the database is not open"))
     }
 
-    /// Opens all, and catches up with a primary from here on if the flags say so.
+    /// Opens all databases. If the flags ask for it, begins to catch up with a primary.
     pub(crate) fn open(&mut self, flags: &Flags) -> Result<()> {
         self.families.restart();
         for i in 0..count(flags) {
@@ -90,12 +90,12 @@ impl<E: Engine> Databases<E> {
         Ok(())
     }
 
-    /// The database in `dir`, for reading only.
+    /// Opens the database in `dir` read-only.
     pub(crate) fn open_other(&self, flags: &Flags, dir: &Path) -> Result<E> {
         E::open_read_only(flags, &self.settings, dir)
     }
 
-    /// Reads all keys, which [`Databases::keys`] has from here on, and returns how many there are.
+    /// Reads all keys, for [`Databases::keys`], and returns their number.
     pub(crate) fn read_keys(&mut self) -> Result<usize> {
         let engine = self.first()?;
         let mut cursor = engine.cursor(Bounds::default())?;
@@ -112,7 +112,7 @@ impl<E: Engine> Databases<E> {
         Ok(count)
     }
 
-    /// Closes all; errors of the last background work show here.
+    /// Closes all databases. Errors: also those of the last background work.
     pub(crate) fn close(&mut self) -> Result<()> {
         drop(self.follows.take());
         let mut outcome = Ok(());
@@ -126,7 +126,7 @@ impl<E: Engine> Databases<E> {
         outcome
     }
 
-    /// Deletes them, with the logs beside them.
+    /// Deletes the databases and their LOG files.
     pub(crate) fn destroy(&self, flags: &Flags) -> Result<()> {
         if count(flags) > 1 {
             for i in 0..count(flags) {
@@ -145,7 +145,7 @@ impl<E: Engine> Databases<E> {
         destroy(wal_dir)
     }
 
-    /// How often a secondary instance caught up.
+    /// How many times a secondary instance caught up.
     pub(crate) fn caught_up(&self) -> u64 {
         self.caught_up.load(Ordering::Relaxed)
     }
@@ -165,7 +165,7 @@ fn part(dir: &Path, flags: &Flags, i: usize) -> PathBuf {
     }
 }
 
-/// A thread that lets a secondary instance catch up with its primary now and then, until it is dropped.
+/// A thread that periodically lets a secondary instance catch up with its primary, until it is dropped.
 struct Follows {
     ended: Arc<AtomicBool>,
     thread: Thread,

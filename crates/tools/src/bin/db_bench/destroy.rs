@@ -1,17 +1,17 @@
 //! Removes a database's files, and nothing else.
 //!
-//! A benchmark that fills starts from nothing, so `--db=/home/me` by mistake must not cost
-//! anything: only files that a database names are removed, only from a directory that has some,
-//! and never while another process has the database open.
+//! A fill benchmark starts with an empty database, but a mistaken `--db=/home/me` must not destroy
+//! anything. So only files with names of database files are removed, only from a directory that has
+//! such files, and never while another process has the database open.
 
 use std::path::Path;
 
 use base::{Error, Result};
 use io::FileSystem;
 
-/// Removes the database in `dir`. Nothing there, or an empty directory, is fine.
+/// Removes the database in `dir`. A missing or empty directory is not an error.
 ///
-/// Errors: `InvalidArgument` if the directory has files but none of a database; `Busy` if the
+/// Errors: `InvalidArgument` if the directory has files, but no database files; `Busy` if the
 /// database is open elsewhere.
 pub(crate) fn destroy(dir: &Path) -> Result<()> {
     let fs = io::posix::Posix::shared();

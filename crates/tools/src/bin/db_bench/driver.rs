@@ -1,4 +1,4 @@
-//! Opens the database, runs the benchmarks one after the other, prints what they give.
+//! Opens the database, runs the benchmarks one after the other, and prints their results.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
@@ -27,12 +27,12 @@ pub(crate) struct Driver<E: Engine> {
     clock: Arc<dyn Clock>,
     on: Databases<E>,
     seed: u64,
-    /// Threads started so far: each gets a stream of random numbers of its own.
+    /// Number of threads started so far; each gets a separate stream of random numbers.
     threads: u64,
 }
 
 impl<E: Engine> Driver<E> {
-    /// Runs everything that the flags ask for. Names are checked before anything is touched.
+    /// Runs everything that the flags ask for. Names are checked before any file is changed.
     pub(crate) fn run(mut flags: Flags, name: &str, clock: Arc<dyn Clock>) -> Result<()> {
         crate::options::options(&flags)?;
         crate::keys::Sizes::new(&flags, 0)?;
@@ -197,8 +197,8 @@ impl<E: Engine> Driver<E> {
         Ok(())
     }
 
-    /// Runs the plan in its threads, adds up what they counted, prints it, and returns the rates;
-    /// `None` if no thread counts.
+    /// Runs the plan in its threads, adds up their counts, prints the sum, and returns the rates;
+    /// `None` if no thread's operations are counted.
     fn threads(&mut self, name: &str, plan: &Plan) -> Result<Option<(f64, Option<f64>)>> {
         let beside = usize::from(plan.meanwhile.is_some());
         let total = (plan.seconds == 0).then(|| plan.total(self.on.all().len()));
@@ -274,8 +274,8 @@ impl<E: Engine> Driver<E> {
     }
 }
 
-/// Compacts level 0, or the first level with data behind it, into the next one with data. A
-/// background job may take a file meanwhile: then it is done again.
+/// Compacts level 0, or the first level below it that has data, into the next level that has data.
+/// Tries again if a background job takes one of the files meanwhile.
 fn compact_level(engine: &impl Engine, from: u8) -> Result<()> {
     const TRIES: u32 = 10;
     for tried in 1.. {
@@ -326,7 +326,8 @@ fn show(engine: &impl Engine, properties: &[&str]) {
     }
 }
 
-/// The benchmarks of this list. Errors: a name that is none, or that the flags do not go with.
+/// The benchmarks of this list. Errors: an unknown name, or a benchmark that is incompatible with
+/// the flags.
 fn parse<'a>(list: &'a str, flags: &Flags) -> Result<Vec<(&'a str, Repeat, Task)>> {
     let names = list.split(',').filter(|name| !name.is_empty());
     names.map(|text| Task::parse(text, flags)).collect()
@@ -352,11 +353,11 @@ fn tell(
     outcome.map(|()| Some(sum.rates()))
 }
 
-/// What a thread counted, and whether it came to its end.
+/// The counts of a thread, and whether it finished.
 type Ended<'s> = (Stats<'s>, Result<()>);
 
-/// What the threads behind the first `beside` counted, together; and the first error of any. `None`: none
-/// counts.
+/// The sum of the counts of all threads after the first `beside` ones, and the first error of any thread.
+/// `None` if no thread's operations are counted.
 fn sum(results: Vec<Result<Ended<'_>>>, beside: usize) -> (Option<Stats<'_>>, Result<()>) {
     let (mut sum, mut outcome): (Option<Stats<'_>>, _) = (None, Ok(()));
     for (thread, ended) in results.into_iter().enumerate() {
@@ -374,7 +375,7 @@ fn sum(results: Vec<Result<Ended<'_>>>, beside: usize) -> (Option<Stats<'_>>, Re
     (sum, outcome)
 }
 
-/// What follows an interval line with `--stats_per_interval`.
+/// The text after an interval line with `--stats_per_interval`.
 fn interval_statistics(engine: &impl Engine, flags: &Flags) -> String {
     let families = flags.num_column_families.max(1).unsigned_abs() as usize;
     let mut text = String::new();
@@ -398,7 +399,7 @@ fn interval_statistics(engine: &impl Engine, flags: &Flags) -> String {
     text + &table_properties(engine, 0, flags)
 }
 
-/// What `--show_table_properties` asks for: a line for each level that has entries.
+/// The output of `--show_table_properties`: a line for each level that has entries.
 fn table_properties(engine: &impl Engine, family: usize, flags: &Flags) -> String {
     let levels = 0..flags.num_levels.max(0);
     let of = |level| {
@@ -420,7 +421,7 @@ fn join<'s>(
         .map_err(|_| Error::aborted("a thread panicked"))
 }
 
-/// `--db`, else RocksDB's default: `dbbench` under `TEST_TMPDIR` or the user's test directory.
+/// `--db`, or RocksDB's default: `dbbench` under `TEST_TMPDIR` or the user's test directory.
 fn directory(flags: &Flags) -> PathBuf {
     if !flags.db.is_empty() {
         return PathBuf::from(&flags.db);

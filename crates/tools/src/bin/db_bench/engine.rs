@@ -1,5 +1,5 @@
-//! What a benchmark asks of an engine. The driver is compiled once for each engine, so that no
-//! call through a table stands between it and what is measured.
+//! The interface that benchmarks use of an engine. The driver is compiled once for each engine, so
+//! that no dynamic call is part of the measurement.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::flags::Flags;
 pub(crate) trait Engine: Sized + Send + Sync + 'static {
     /// Options of a write.
     type Write: Sync;
-    /// Several writes that are applied as one.
+    /// A write batch.
     type Batch;
     /// A position among the keys.
     type Cursor<'a>: Cursor
@@ -23,24 +23,25 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     type Snapshot<'a>
     where
         Self: 'a;
-    /// What the databases of a run share, at once or one after the other: caches, counters, limits.
+    /// The state that the databases of a run share, at the same time or one after the other:
+    /// caches, counters, limits.
     type Settings: Send + Sync;
 
-    /// A table outside of any database, while it is written.
+    /// A table outside of a database that is being written.
     type Table;
-    /// The costs of a thread's operations, while they are counted.
+    /// The costs of a thread's operations while they are measured.
     type Perf;
 
-    /// What the flags ask for. Errors: the engine does not have it.
+    /// The settings of the flags. Errors: the engine does not support one.
     fn settings(flags: &Flags) -> Result<Self::Settings>;
-    /// Opens the database in `dir`, creating it if it is not there, as `--readonly` and
-    /// `--use_secondary_db` say.
+    /// Opens the database in `dir`, as `--readonly` and `--use_secondary_db` say. Creates it if it
+    /// is missing.
     fn open(flags: &Flags, settings: &Self::Settings, dir: &Path) -> Result<Self>;
-    /// Opens the database in `dir`, which exists, and changes nothing in it.
+    /// Opens the existing database in `dir` without changing it.
     fn open_read_only(flags: &Flags, settings: &Self::Settings, dir: &Path) -> Result<Self>;
-    /// Shows what the primary has written since, in a secondary instance.
+    /// In a secondary instance: catches up with the primary.
     fn catch_up(&self) -> Result<()>;
-    /// Closes it; errors of the last background work show here.
+    /// Closes the database. Errors: also those of the last background work.
     fn close(self) -> Result<()>;
 
     fn write_options(&self, sync: bool, disable_wal: bool) -> Self::Write;
@@ -56,8 +57,8 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     /// Applies a batch and empties it.
     fn write(&self, options: &Self::Write, batch: &mut Self::Batch) -> Result<()>;
 
-    /// Puts into the family of this number; 0 is the default one. Families exist as
-    /// `--num_column_families` says.
+    /// Puts into the family with this number; 0 is the default family. `--num_column_families` says
+    /// how many there are.
     fn batch_put_in(
         &self,
         batch: &mut Self::Batch,
@@ -82,27 +83,28 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
         operand: &[u8],
     ) -> Result<()>;
 
-    /// The length of a key's value; `scratch` is room that the engine may use.
+    /// The length of a key's value; `scratch` is a buffer that the engine may use.
     fn get(&self, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>>;
-    /// The same, in the family of this number.
+    /// The same, in the family with this number.
     fn get_in(&self, family: usize, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>>;
-    /// Puts a key's value into `value`; false if there is none.
+    /// Copies a key's value to `value`; false if there is none.
     fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
-    /// Values of several keys as they were at one moment.
+    /// The values of several keys at one moment.
     fn get_at_once(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>>;
-    /// The operands of a key's value as they were written, oldest first, none if there is no value.
+    /// The merge operands of a key as they were written, oldest first; none if there is no value.
     fn merge_operands(&self, key: &[u8]) -> Result<Vec<Vec<u8>>>;
-    /// The bytes of a key's columns, names included.
+    /// The size in bytes of a key's columns, including the names.
     fn entity(&self, key: &[u8]) -> Result<Option<usize>>;
-    /// How many of the keys are there, and the bytes of their columns, all as of one moment.
+    /// The number of existing keys among these, and the size in bytes of their columns, all at one
+    /// moment.
     fn multi_entity(&self, keys: &[&[u8]]) -> Result<(u64, u64)>;
-    /// Estimates of how many entries of the memtables lie between these keys, and of their bytes.
+    /// Estimates of the number and the bytes of memtable entries between these keys.
     fn memtable_stats(&self, begin: &[u8], end: &[u8]) -> Result<(u64, u64)>;
-    /// How many of the keys are there, and the bytes of their values, by `MultiGet`.
+    /// The number of existing keys among these, and the bytes of their values, by `MultiGet`.
     fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)>;
     fn cursor(&self, bounds: Bounds<'_>) -> Result<Self::Cursor<'_>>;
     fn snapshot(&self) -> Self::Snapshot<'_>;
-    /// A cursor over what the snapshot holds.
+    /// A cursor over the content of the snapshot.
     fn cursor_at<'s>(
         &'s self,
         snapshot: &'s Self::Snapshot<'_>,
@@ -117,18 +119,18 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     fn compact(&self) -> Result<()>;
     /// The names and levels of the tables.
     fn tables(&self) -> Result<Vec<(i32, CString)>>;
-    /// Begins a table at `path`; keys come in their order.
+    /// Begins a table at `path`; keys must be added in order.
     fn table(&self, path: &Path) -> Result<Self::Table>;
     fn table_put(&self, table: &mut Self::Table, key: &[u8], value: &[u8]) -> Result<()>;
     fn table_finish(&self, table: Self::Table) -> Result<()>;
-    /// Makes finished tables part of the database, and moves them there.
+    /// Ingests finished tables by moving them into the database.
     fn ingest(&self, files: &[PathBuf]) -> Result<()>;
     /// Compacts tables into a level.
     fn compact_files(&self, names: &[CString], output_level: i32) -> Result<()>;
-    /// The tables of the default family: level by level, those of level 0 from the newest on, others in
-    /// the order of their keys.
+    /// The tables of the default family: level by level; those of level 0 newest first, others in key
+    /// order.
     fn table_files(&self) -> Result<Vec<TableFile>>;
-    /// Compacts tables into a level, in files of so many bytes.
+    /// Compacts tables into a level, into files of this many bytes.
     fn compact_into(&self, tables: &[TableFile], level: i32, file_bytes: u64) -> Result<()>;
     /// Changes options of the default family.
     fn set_options(&self, options: &[(&str, &str)]) -> Result<()>;
@@ -138,19 +140,19 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     fn backup(&self, dir: &Path) -> Result<()>;
     /// Restores the newest backup in `from` to `to`.
     fn restore(&self, from: &Path, to: &Path) -> Result<()>;
-    /// Counts what the operations of this thread cost from here on, at a level of RocksDB's: 1 counts
-    /// nothing.
+    /// Begins to measure the costs of this thread's operations at one of RocksDB's perf levels; level
+    /// 1 measures nothing.
     fn perf_start(&self, level: i32) -> Result<Self::Perf>;
-    /// What it cost since then.
+    /// The costs since then.
     fn perf_report(&self, perf: &Self::Perf) -> Result<String>;
     fn property(&self, name: &str) -> Option<String>;
-    /// A property of the family of this number.
+    /// A property of the family with this number.
     fn property_of(&self, family: usize, name: &str) -> Option<String>;
-    /// What was done with files since it was told last, where that is counted.
+    /// The file operations since the last report, if they are counted.
     fn file_operations(&self) -> Option<String> {
         None
     }
-    /// Counters, where they were asked for.
+    /// The counters, if they are enabled.
     fn statistics(&self) -> Option<String>;
 
     /// Waits until no flush or compaction is running or due.
@@ -161,7 +163,7 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableFile {
     pub(crate) level: i32,
-    /// With a slash before it: `/000009.sst`.
+    /// The name with a leading slash: `/000009.sst`.
     pub(crate) name: CString,
     pub(crate) bytes: u64,
     pub(crate) smallest: Vec<u8>,
@@ -170,25 +172,25 @@ pub(crate) struct TableFile {
     pub(crate) sequences: (u64, u64),
 }
 
-/// The error of an engine whose API lacks this call.
+/// The error of an engine whose API does not have this call.
 pub(crate) fn no_call(engine: &str, call: &str) -> Error {
     Error::not_supported(format!("{engine} has no {call}"))
 }
 
-/// Where a cursor ends.
+/// The bounds of a cursor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds<'a> {
     /// The smallest key that it shows.
     pub(crate) lower: Option<&'a [u8]>,
-    /// The first key that it does not show any more.
+    /// The upper bound, which it does not show.
     pub(crate) upper: Option<&'a [u8]>,
 }
 
-/// The name of the order of `--use_uint64_comparator`, which is RocksDB's.
+/// RocksDB's name of the comparator of `--use_uint64_comparator`.
 pub(crate) const UINT64_ORDER: &std::ffi::CStr = c"rocksdb.Uint64Comparator";
 
-/// The order itself: of the first 8 bytes as one of the machine's numbers. Keys of db_bench are not
-/// longer then; what is, is ordered by its other bytes.
+/// The comparator: it compares the first 8 bytes as a native integer. The keys of db_bench are then
+/// not longer; longer keys are ordered by the remaining bytes.
 pub(crate) fn compare_uint64(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
     let number = |key: &[u8]| {
         let mut bytes = [0; 8];
@@ -233,7 +235,7 @@ pub(crate) trait Cursor {
     fn status(&self) -> Result<()>;
 }
 
-/// Makes an iterator a [`Cursor`]: the engines' own have the same methods.
+/// Implements [`Cursor`] for an iterator; the iterators of both engines have the same methods.
 macro_rules! cursor {
     ($iterator:ty) => {
         impl crate::engine::Cursor for $iterator {
@@ -278,7 +280,8 @@ macro_rules! cursor {
 }
 pub(crate) use cursor;
 
-/// The names of the families that `--num_column_families` asks for: RocksDB's db_bench's.
+/// The names of the families that `--num_column_families` asks for, the same as in RocksDB's
+/// db_bench.
 pub(crate) fn families(flags: &Flags) -> Vec<String> {
     let others = 1..flags.num_column_families;
     std::iter::once("default".to_owned())
@@ -286,7 +289,7 @@ pub(crate) fn families(flags: &Flags) -> Vec<String> {
         .collect()
 }
 
-/// The error for a family that [`families`] did not ask for.
+/// The error for a family that is not among [`families`].
 pub(crate) fn no_family(number: usize) -> Error {
     Error::invalid_argument(format!("there is no column family number {number}"))
 }

@@ -1,4 +1,4 @@
-//! The lines that say where and with what a benchmark runs.
+//! The lines that describe the machine, the program and the settings of a benchmark.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub(crate) fn print_environment(engine: &str, wall_micros: u64) {
     }
 }
 
-/// The block that tells the sizes, as RocksDB's db_bench prints it to standard output.
+/// The block of settings that RocksDB's db_bench prints to standard output.
 pub(crate) fn header(flags: &Flags) -> String {
     let compressed = f64::from(flags.value_size) * flags.compression_ratio;
     let raw = f64::from(flags.key_size + flags.value_size) * flags.num as f64 / 1048576.0;
@@ -108,8 +108,8 @@ pub(crate) fn test_directory() -> PathBuf {
     )
 }
 
-/// What memory the process has, for `--print_malloc_stats`: RocksDB tells what jemalloc says, and the
-/// system's allocator says nothing.
+/// The memory of the process, for `--print_malloc_stats`. RocksDB prints jemalloc's statistics; the
+/// system's allocator has none.
 pub(crate) fn memory() -> String {
     const FIELDS: [&str; 6] = ["VmPeak", "VmSize", "VmHWM", "VmRSS", "RssAnon", "VmData"];
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -158,7 +158,8 @@ fn clock_time(seconds: u64) -> (u64, u64, u64) {
     (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
 }
 
-/// What the process has used so far, for `--process_stats`; zeros where the system does not tell.
+/// The resources that the process has used so far, for `--process_stats`; zeros if the system does
+/// not report them.
 pub(crate) fn process_stats() -> String {
     const TICKS_A_SECOND: f64 = 100.0;
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -212,7 +213,8 @@ mod tests {
         assert!(text.contains("Memtablerep: SkipListFactory\nPerf Level: 1\n"));
     }
 
-    /// The header said perf level 1, no prefix, no limits and a skip list, whatever was asked for.
+    /// Regression test: the header always said perf level 1, no prefix, no limits and a skip list,
+    /// regardless of the flags.
     #[test]
     fn the_header_tells_what_was_asked_for() {
         let text = header(&Flags {

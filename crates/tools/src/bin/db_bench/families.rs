@@ -1,8 +1,9 @@
-//! Which column family an operation is for: `--num_column_families`, `--num_hot_column_families` and
-//! `--column_family_distribution`.
+//! Chooses the column family of an operation: `--num_column_families`, `--num_hot_column_families`
+//! and `--column_family_distribution`.
 //!
-//! The number of a key picks its family, so that a benchmark that reads finds what another put. Of all
-//! families only the hot ones are used; fill benchmarks move on to the next ones in stages.
+//! The number of a key determines its family, so that a read benchmark finds the keys of an earlier
+//! fill. Only the hot families are used at a time; fill benchmarks move on to the next families in
+//! stages.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,14 +16,14 @@ use crate::flags::Flags;
 pub(crate) struct Families {
     all: usize,
     hot: usize,
-    /// Of 100 operations, how many each hot family gets; empty: all alike.
+    /// Percentage of operations for each hot family; empty: all families get the same share.
     shares: Vec<u64>,
-    /// Which hot families are used: the first ones, the next ones …
+    /// The current stage: the first hot families, the next ones, and so on.
     stage: AtomicUsize,
 }
 
 impl Families {
-    /// The families that the flags ask for. Errors: a distribution that is not one.
+    /// The families that the flags ask for. Errors: an invalid distribution.
     pub(crate) fn new(flags: &Flags) -> Result<Self> {
         let all = flags.num_column_families.max(1).unsigned_abs() as usize;
         let hot = match flags.num_hot_column_families.max(0).unsigned_abs() as usize {
@@ -49,7 +50,7 @@ impl Families {
         })
     }
 
-    /// The place of the family for the key of this number.
+    /// The number of the family for the key with this number.
     #[inline]
     pub(crate) fn of(&self, number: u64) -> usize {
         if self.all == 1 {
@@ -71,8 +72,8 @@ impl Families {
         place.unwrap_or(0)
     }
 
-    /// Uses the hot families of the stage of write number `next` of `writes` from here on, unless later ones
-    /// are used already.
+    /// Switches to the hot families for write number `next` of `writes`, unless a later stage has begun
+    /// already.
     #[inline]
     pub(crate) fn enter(&self, next: u64, writes: u64) {
         let stages = self.all / self.hot;
@@ -84,7 +85,7 @@ impl Families {
         }
     }
 
-    /// Begins with the first ones again: the database is new.
+    /// Returns to the first families, because the database is new.
     pub(crate) fn restart(&self) {
         self.stage.store(0, Ordering::Release);
     }

@@ -1,9 +1,9 @@
 //! Command-line flags: each is declared once, in the table in `flags/table.rs` and `flags/engines.rs`.
 //! The parser, the defaults, `--help` and the engines' options all come from that table. Options that
-//! only Ironstone has are flags as well, out of the engine's own tables (`flags/own.rs`).
+//! only Ironstone has are also flags; they come from the engine's option tables (`flags/own.rs`).
 //!
-//! The syntax is RocksDB's: `--name=value`, `--name value` and `-name=value`; for a truth value
-//! also `--name` and `--noname`. `--undefok=a,b` allows unknown flags of these names.
+//! The syntax is RocksDB's: `--name=value`, `--name value` and `-name=value`; for a Boolean also
+//! `--name` and `--noname`. `--undefok=a,b` allows unknown flags of these names.
 
 /// A type of flag values.
 pub(crate) trait Value: Sized {
@@ -65,7 +65,7 @@ impl Value for String {
     }
 }
 
-/// Where an engine's option lives.
+/// The option table that has an engine's option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Options of the database.
@@ -142,7 +142,7 @@ pub(crate) use refused::ENGINE;
 pub(crate) use refused::{by_ironstone, check as refused_by};
 pub(crate) use table::{FLAGS, Flags};
 
-/// What the command line asks for.
+/// The request of the command line.
 pub(crate) enum Command {
     /// Run benchmarks.
     Run(Box<Flags>),
@@ -229,7 +229,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, Vec<String>> {
     }
 }
 
-/// The flag of this name; also whether it is `no` before a truth value's name.
+/// The flag with this name; also whether the name is `no` and the name of a Boolean flag.
 fn find(name: &str) -> Option<(&'static Flag, bool)> {
     let by_name = |name: &str| FLAGS.iter().find(|f| f.name == name);
     if let Some(flag) = by_name(name) {
@@ -259,7 +259,7 @@ fn set<'a>(
     Ok(())
 }
 
-/// As [`set`], for an option that only Ironstone has.
+/// Like [`set`], for an option that only Ironstone has.
 fn set_own<'a>(
     flags: &mut Flags,
     flag: own::OwnFlag,
@@ -281,7 +281,8 @@ fn set_own<'a>(
     Ok(())
 }
 
-/// A flag's value: behind its `=`, what its name says of a truth value, or the next argument.
+/// A flag's value: the text after `=`, the value that the name of a Boolean flag implies, or the
+/// next argument.
 fn value_of<'a>(
     kind: &str,
     negated: bool,
@@ -295,7 +296,7 @@ fn value_of<'a>(
     }
 }
 
-/// The error for a flag that is not in the table; `None` if it asks for nothing.
+/// The error for a flag that is not in the table; `None` if the flag has its default value.
 fn refuse<'a>(
     name: &str,
     value: Option<&'a str>,
@@ -309,7 +310,7 @@ fn refuse<'a>(
         .then(|| format!("ERROR: command line flag '{name}' is not supported: {reason}"))
 }
 
-/// Values that no benchmark can run with.
+/// Checks for values with which no benchmark can run.
 fn check(flags: &Flags) -> Vec<String> {
     let at_least = |name: &str, value: i64, min: i64| {
         (value < min)
@@ -379,7 +380,7 @@ fn check(flags: &Flags) -> Vec<String> {
     errors
 }
 
-/// Flags that need others, or exclude them.
+/// Checks for flags that require or exclude other flags.
 fn unmet(flags: &Flags) -> Vec<String> {
     let needs = [
         (

@@ -1,4 +1,4 @@
-//! Keys and values, byte for byte of the form that RocksDB's db_bench writes, so that each can
+//! Keys and values in exactly the form that RocksDB's db_bench writes, so that each program can
 //! read the other's databases.
 //!
 //! ```text
@@ -14,7 +14,7 @@ use base::{Error, Result};
 
 use crate::flags::Flags;
 
-/// What keys look like.
+/// The format of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) len: usize,
@@ -24,14 +24,14 @@ pub(crate) struct Keys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
     Number,
-    /// Bytes of the prefix, and how many different ones there are.
+    /// Bytes of the prefix, and the number of distinct prefixes.
     Prefixed(usize, u64),
     /// Keys that a database has.
     Existing(Arc<Vec<Vec<u8>>>),
 }
 
 impl Keys {
-    /// Keys of `len` bytes, of which there are `num`.
+    /// `num` keys of `len` bytes.
     pub(crate) fn new(flags: &Flags, len: usize, num: u64) -> Self {
         let prefixes = num.checked_div(flags.keys_per_prefix.unsigned_abs());
         let prefixes = prefixes.filter(|&n| flags.prefix_size > 0 && n > 0);
@@ -43,7 +43,7 @@ impl Keys {
         }
     }
 
-    /// The keys that a database has, if they were read, instead of numbers.
+    /// The existing keys of the database, if they were read, to use instead of numbers.
     pub(crate) fn or_existing(mut self, keys: Option<&Arc<Vec<Vec<u8>>>>) -> Self {
         if let Some(keys) = keys.filter(|keys| !keys.is_empty()) {
             self.form = Form::Existing(Arc::clone(keys));
@@ -51,7 +51,7 @@ impl Keys {
         self
     }
 
-    /// Room for a key.
+    /// A buffer for a key.
     pub(crate) fn room(&self) -> Vec<u8> {
         vec![0; self.len]
     }
@@ -74,7 +74,7 @@ impl Keys {
         }
     }
 
-    /// The same for a key that is sought: with `--seek_missing_prefix` no key has its prefix.
+    /// The same for the target of a seek: with `--seek_missing_prefix` no key has its prefix.
     #[inline]
     pub(crate) fn write_for_seek(&self, number: u64, flags: &Flags, key: &mut Vec<u8>) {
         self.write(number, key);
@@ -87,7 +87,8 @@ impl Keys {
     }
 }
 
-/// Big-endian in the first 8 bytes (in all of a shorter place), then the digit `0`.
+/// Writes the number as big-endian in the first 8 bytes (or fewer, if the buffer is shorter), then
+/// fills with the digit `0`.
 #[inline]
 fn write_number(number: u64, place: &mut [u8]) {
     let digits = number.to_be_bytes();
@@ -100,11 +101,11 @@ fn write_number(number: u64, place: &mut [u8]) {
     }
 }
 
-/// Random key numbers below `num`: all alike, or with a skew, where number 0 of an order that is mixed
-/// up is asked for `e^skew` times as often as the last.
+/// Random key numbers below `num`, uniform or with a skew: in a shuffled order, the first number is
+/// drawn `e^skew` times as often as the last.
 #[inline]
 pub(crate) fn random_number(rng: &mut Rng, num: u64, skew: f64) -> u64 {
-    /// Far from any number of keys: neighbours in hotness lie apart.
+    /// Much larger than any number of keys, so that keys of similar popularity are not adjacent.
     const MIX: u64 = 0x5bd1_e995;
     let random = rng.next_u64();
     let num = num.max(1);
@@ -116,7 +117,7 @@ pub(crate) fn random_number(rng: &mut Rng, num: u64, skew: f64) -> u64 {
     rank.wrapping_mul(MIX) % num
 }
 
-/// How long values are.
+/// The lengths of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Sizes {
     Fixed(usize),
@@ -125,7 +126,7 @@ pub(crate) enum Sizes {
 }
 
 impl Sizes {
-    /// The distribution that the flags name. Errors: there is none of that name, or it is empty.
+    /// The distribution that the flags name. Errors: an unknown name, or an empty range.
     pub(crate) fn new(flags: &Flags, fixed: usize) -> Result<Self> {
         let (min, max) = (flags.value_size_min, flags.value_size_max);
         let kind = flags.value_size_distribution_type.as_str();
@@ -154,7 +155,8 @@ impl Sizes {
         }
     }
 
-    /// The next length. Normal: the mean lies in the middle, three standard deviations reach the ends.
+    /// The next length. For a normal distribution, the mean is in the middle of the range, and its
+    /// ends are three standard deviations away.
     #[inline]
     fn next(self, rng: &mut Rng) -> usize {
         match self {
@@ -169,26 +171,26 @@ impl Sizes {
     }
 }
 
-/// A number of the standard normal distribution (Box and Muller, 1958).
+/// A random number with standard normal distribution (Box and Muller, 1958).
 pub(crate) fn standard_normal(rng: &mut Rng) -> f64 {
     let unit = |rng: &mut Rng| (rng.next_u64() as f64 + 1.0) / (2f64.powi(64) + 1.0);
     let (radius, angle) = (unit(rng), unit(rng));
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
-/// Hands out values: slices of 1 MiB of text that compresses as asked for.
+/// Provides values: slices of a text of 1 MiB with the requested compression ratio.
 pub(crate) struct Values {
     data: Vec<u8>,
     at: usize,
     sizes: Sizes,
     rng: Rng,
-    /// Of 100 values, how many are the first one.
+    /// Percentage of values that equal the first value.
     same: u64,
 }
 
 impl Values {
-    /// Values of these lengths. Each 100 bytes of the text are printable random characters,
-    /// `ratio` of them new, the rest their repetition.
+    /// Values with these lengths. In each 100 bytes of the text, a share of `ratio` are new random
+    /// printable characters, and the rest repeats them.
     pub(crate) fn new(sizes: Sizes, ratio: f64) -> Self {
         const PIECE: usize = 100;
         let mut rng = Rng::new(301);
@@ -212,7 +214,7 @@ impl Values {
         }
     }
 
-    /// Of 100 values, so many are the same.
+    /// Sets the percentage of values that are the same.
     pub(crate) fn with_same(mut self, percent: i32) -> Self {
         self.same = percent.max(0).unsigned_abs().into();
         self
@@ -225,7 +227,7 @@ impl Values {
         self.take(len)
     }
 
-    /// The next `len` bytes, at most as many as there are.
+    /// The next `len` bytes, or fewer if the text is shorter.
     #[inline]
     pub(crate) fn take(&mut self, len: usize) -> &[u8] {
         let len = len.min(self.data.len());
@@ -241,7 +243,8 @@ impl Values {
 }
 
 /// All numbers below `count`, each once, in an order that the seed determines: a Feistel network of
-/// four rounds over the next power of four, walked until it lands below `count`. It needs no memory.
+/// four rounds over the next power of four, applied repeatedly until the result is below `count`. It
+/// needs no memory.
 pub(crate) struct Shuffled {
     count: u64,
     half_bits: u32,
@@ -259,7 +262,7 @@ impl Shuffled {
         }
     }
 
-    /// The number at place `i`, which is below the count.
+    /// The number at position `i`, which must be below the count.
     pub(crate) fn at(&self, i: u64) -> u64 {
         let mask = (1 << self.half_bits) - 1;
         let mut number = i;

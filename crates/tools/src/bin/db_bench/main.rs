@@ -1,8 +1,9 @@
-//! `db_bench`: RocksDB's benchmark driver for Ironstone, and for any RocksDB beside it.
+//! `db_bench`: RocksDB's benchmark driver for Ironstone, and for any RocksDB library for
+//! comparison.
 //!
-//! One binary runs both engines (`--engine`), so that a comparison differs in the engine alone:
-//! same keys, same values, same clock, same loop. Names, flags and result lines are those of
-//! RocksDB's db_bench.
+//! One binary runs both engines (`--engine`), so that only the engine differs in a comparison: same
+//! keys, same values, same clock, same loop. Names, flags and result lines are those of RocksDB's
+//! db_bench.
 //!
 //! ```text
 //!   flags ─> benchmarks (names to plans) ─> driver ─> work (one Worker a thread) ─> engine:
@@ -43,7 +44,7 @@ use driver::Driver;
 use flags::{Command, Flags};
 
 /// The environment variable with flags that follow those of the command line: for scripts that call
-/// db_bench with flags of their own.
+/// db_bench with their own flags.
 const FLAGS_VARIABLE: &str = "DB_BENCH_FLAGS";
 
 fn main() -> ExitCode {
@@ -81,7 +82,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints to standard output at once; ends the program if nobody reads it any more.
+/// Prints to standard output without buffering; ends the program if the output is closed.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     if out

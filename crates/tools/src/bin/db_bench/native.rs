@@ -32,8 +32,8 @@ pub(crate) struct Native {
     backup_rates: (u64, u64),
 }
 
-/// The flags' options. A flag whose option Ironstone does not have is refused unless it says what
-/// holds anyway, its default.
+/// The flags' options. A flag for an option that Ironstone does not have is refused unless it has
+/// its default value.
 fn options(flags: &Flags) -> Result<Options> {
     if let Some(error) = flags::refused_by(flags, "ironstone") {
         return Err(Error::not_supported(error));
@@ -74,7 +74,7 @@ fn options(flags: &Flags) -> Result<Options> {
     Ok(options)
 }
 
-/// What is not set by text.
+/// Sets the options that have no text form.
 fn objects(flags: &Flags, options: &mut Options) -> Result<()> {
     if flags.rate_limiter_bytes_per_sec > 0 {
         let limiter = RateLimiter::new(limiter(flags), Arc::clone(&options.env.clock));
@@ -107,7 +107,7 @@ fn objects(flags: &Flags, options: &mut Options) -> Result<()> {
     Ok(())
 }
 
-/// The block cache, and what is charged to it. `memory_limit` makes its own.
+/// The block cache, and the memory that is charged to it. `memory_limit` creates its own cache.
 fn caches(flags: &Flags, options: &mut Options) {
     let cache = Arc::new(BlockCache::new(flags.cache_size as usize));
     if flags.cost_write_buffer_to_cache || flags.db_write_buffer_size != 0 {
@@ -118,7 +118,7 @@ fn caches(flags: &Flags, options: &mut Options) {
     options.env.block_cache = Some(cache);
 }
 
-/// What the databases of a run share.
+/// The state that the databases of a run share.
 pub(crate) struct Settings {
     options: Options,
     files: Option<Arc<Counts>>,
@@ -634,7 +634,7 @@ engine::cursor!(DbIterator);
 mod tests {
     use super::*;
 
-    /// Another value than the default; with it, what must be so that it asks for something.
+    /// A value other than the default, and the settings that the flag needs to have an effect.
     fn other(name: &str) -> Vec<String> {
         let value = match name {
             "experimental_mempurge_threshold" | "read_triggered_compaction_threshold" => "1.5",

@@ -1,4 +1,4 @@
-//! An engine that does nothing: what a benchmark takes with it is the driver's own cost.
+//! An engine that does nothing: the time of a benchmark with it is the driver's own cost.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::flags::Flags;
 
 pub(crate) struct Null;
 
-/// A cursor that is everywhere: each seek finds its key.
+/// A cursor for which each seek finds its key.
 #[derive(Default)]
 pub(crate) struct Everywhere {
     key: Vec<u8>,

@@ -1,11 +1,11 @@
-//! Lines in an older layout of `rocksdb.stats`, for scripts that were written for it.
+//! Lines in an older layout of `rocksdb.stats`, for scripts that expect that layout.
 //!
-//! RocksDB's benchmark.sh takes columns of the line ` Sum` by their numbers. Since these were counted the
-//! column `WPreComp(GB)` has come in, and stalls are told in another line, so that with RocksDB 11.8's own
-//! db_bench two columns of its report are others' and one is empty. The benchmark `stats` therefore
-//! prints these two lines again, as they were.
+//! RocksDB's benchmark.sh reads columns of the line ` Sum` by number. Since then the column `WPreComp(GB)`
+//! was added, and stalls moved to another line. So with RocksDB 11.8's db_bench, two columns of the
+//! script's report have wrong values and one is empty. Therefore the benchmark `stats` prints these two
+//! lines again in the old layout.
 
-/// The lines, made from the text of `rocksdb.stats`; empty where that does not have them.
+/// The lines, derived from the text of `rocksdb.stats`; empty if the text does not have them.
 pub(crate) fn lines(stats: &str) -> String {
     let (sum, stalls) = (sum_line(stats), stalls_line(stats));
     let found = [sum, stalls].into_iter().flatten();
@@ -18,7 +18,7 @@ pub(crate) fn lines(stats: &str) -> String {
 
 /// The line ` Sum` without `WPreComp(GB)`.
 fn sum_line(stats: &str) -> Option<String> {
-    /// The columns before it: Sum, files, size, its unit, score, Read, Rn, Rnp1, Write.
+    /// The columns before `WPreComp(GB)`: Sum, files, size, its unit, score, Read, Rn, Rnp1, Write.
     const BEFORE: usize = 9;
     let header = stats.lines().find(|l| l.starts_with("Level "))?;
     let sum = stats.lines().find(|l| l.starts_with(" Sum "))?;

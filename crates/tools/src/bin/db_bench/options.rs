@@ -13,9 +13,9 @@ use crate::flags::{FLAGS, Flags, Place};
 pub(crate) struct EngineOption {
     pub(crate) place: Place,
     pub(crate) name: String,
-    /// The flag that sets it; empty: it comes from an OPTIONS file, or from several flags.
+    /// The flag that sets it; empty if it comes from an OPTIONS file or from several flags.
     pub(crate) flag: &'static str,
-    /// As OPTIONS files write it.
+    /// The value in the form of OPTIONS files.
     pub(crate) value: String,
     /// Whether the value is db_bench's default.
     pub(crate) is_default: bool,
@@ -23,8 +23,8 @@ pub(crate) struct EngineOption {
     pub(crate) own: bool,
 }
 
-/// The options of all flags, or of `--options_file`. Errors: a flag has a value that means nothing; the
-/// file cannot be read.
+/// The options of all flags, or of `--options_file`. Errors: a flag has an invalid value, or the file
+/// cannot be read.
 pub(crate) fn options(flags: &Flags) -> Result<Vec<EngineOption>> {
     if !flags.options_file.is_empty() {
         let mut all = file::options(Path::new(&flags.options_file))?;
@@ -68,7 +68,7 @@ pub(crate) fn options(flags: &Flags) -> Result<Vec<EngineOption>> {
     Ok(all)
 }
 
-/// What is set of the options that only Ironstone has. OPTIONS files do not have them.
+/// The options that are set among those that only Ironstone has. OPTIONS files do not have them.
 fn own(flags: &Flags) -> impl Iterator<Item = EngineOption> {
     let set = flags.own.iter();
     set.map(|(place, name, value, is_default)| EngineOption {
@@ -91,7 +91,7 @@ pub(crate) fn block_compression(flags: &Flags) -> Result<Compression> {
         .ok_or_else(|| Error::not_supported(format!("compression_type {}", flags.compression_type)))
 }
 
-/// Whether counters are asked for. Errors: some that nobody has.
+/// Whether the flags enable counters. Errors: an unknown set of counters.
 pub(crate) fn statistics(flags: &Flags) -> Result<bool> {
     const FORMS: [&str; 3] = [
         "BasicStatistics",
@@ -187,7 +187,7 @@ fn compaction(flags: &Flags) -> Result<Derived> {
     Ok(all)
 }
 
-/// What is not at RocksDB's default in the settings of universal compaction.
+/// The settings of universal compaction that are not at RocksDB's default.
 fn universal(flags: &Flags) -> Result<Vec<String>> {
     let numbers = [
         ("size_ratio", flags.universal_size_ratio, 0),
@@ -234,7 +234,7 @@ fn universal(flags: &Flags) -> Result<Vec<String>> {
     Ok(universal)
 }
 
-/// How much larger each level is. Errors: not one number for each.
+/// The additional size factors of the levels. Errors: there is not one number for each level.
 fn levels(flags: &Flags) -> Result<Derived> {
     let list = &flags.max_bytes_for_level_multiplier_additional;
     if list.is_empty() {
@@ -286,7 +286,7 @@ fn fifo(flags: &Flags) -> Derived {
     vec![(Place::Cf, "compaction_options_fifo", braces(&settings))]
 }
 
-/// What memtables are, and what is done with their entries.
+/// The options of memtables and their entries.
 fn memtables(flags: &Flags) -> Derived {
     let mut all = Vec::new();
     let mut add = |name, value: String| all.push((Place::Cf, name, value));
@@ -313,7 +313,7 @@ fn memtables(flags: &Flags) -> Derived {
     all
 }
 
-/// The kind of index. Errors: it needs a prefix, and there is none.
+/// The index type. Errors: it needs a prefix, but there is none.
 fn index(flags: &Flags) -> Result<Option<&'static str>> {
     if flags.use_hash_search && flags.prefix_size == 0 {
         let error = "use_hash_search needs a prefix_size";
@@ -424,7 +424,7 @@ fn numbered<'a>(flag: &str, value: i32, names: &[&'a str]) -> Result<&'a str> {
     })
 }
 
-/// The name that OPTIONS files use for a kind of compression; the error lists what there is.
+/// The name that OPTIONS files use for a compression type; the error lists the known types.
 fn compression_name(flag: &str, kind: &str) -> Result<&'static str> {
     Ok(match kind.to_ascii_lowercase().as_str() {
         "none" => "kNoCompression",

@@ -1,4 +1,4 @@
-//! Limits of what the threads of a benchmark do together in a second.
+//! Rate limits for all threads of a benchmark together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -8,13 +8,13 @@ use base::clock::Clock;
 
 use crate::flags::Flags;
 
-/// Lets through so many units a second, evenly: no unit comes earlier than its share of the time.
+/// Allows a number of units per second, evenly distributed: no unit passes before its time.
 pub(crate) struct Pace {
     since: RwLock<Since>,
     clock: Arc<dyn Clock>,
 }
 
-/// What was let through at one rate.
+/// The units that were allowed at the current rate.
 struct Since {
     per_second: u64,
     /// When the first unit was taken.
@@ -41,12 +41,12 @@ impl Pace {
         })
     }
 
-    /// Another rate from here on; at least one unit a second.
+    /// Changes the rate; it is at least one unit a second.
     pub(crate) fn set(&self, per_second: u64) {
         *self.since.write().unwrap_or_else(PoisonError::into_inner) = Since::new(per_second);
     }
 
-    /// Waits until `units` more may be used.
+    /// Waits until `units` more units are allowed.
     pub(crate) fn take(&self, units: u64) {
         let (due, now) = {
             let since = self.since.read().unwrap_or_else(PoisonError::into_inner);
@@ -62,14 +62,14 @@ impl Pace {
     }
 }
 
-/// `--sine_write_rate` and `--sine_mix_rate`: a rate that follows a curve, looked at again each interval.
+/// `--sine_write_rate` and `--sine_mix_rate`: a rate that follows a curve and is updated each interval.
 pub(crate) struct Sine {
     interval: u64,
     next: u64,
 }
 
 impl Sine {
-    /// A rate that is looked at each so many milliseconds.
+    /// A rate that is updated each time this many milliseconds have passed.
     pub(crate) fn new(interval_ms: u64) -> Self {
         let interval = interval_ms.saturating_mul(1_000_000);
         Self {
@@ -78,7 +78,7 @@ impl Sine {
         }
     }
 
-    /// The rate if it is due, `elapsed` nanoseconds after the start.
+    /// The new rate if an update is due, `elapsed` nanoseconds after the start.
     pub(crate) fn due(&mut self, flags: &Flags, elapsed: u64) -> Option<f64> {
         if elapsed <= self.next {
             return None;
@@ -88,7 +88,7 @@ impl Sine {
     }
 }
 
-/// The curve at so many seconds.
+/// The value of the curve after this many seconds.
 pub(crate) fn sine_rate(flags: &Flags, seconds: f64) -> f64 {
     flags.sine_a * (flags.sine_b * seconds + flags.sine_c).sin() + flags.sine_d
 }

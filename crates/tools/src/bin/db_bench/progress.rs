@@ -1,9 +1,9 @@
-//! How far a benchmark is, on standard error: a bar with rate, remaining time and stalls on a
-//! terminal, a line every few seconds otherwise, or RocksDB's interval lines where
-//! `--stats_interval` or `--stats_interval_seconds` asks for them.
+//! Shows the progress of a benchmark on standard error: on a terminal a bar with rate, remaining
+//! time and stalls; otherwise a line every few seconds; or RocksDB's interval lines, with
+//! `--stats_interval` or `--stats_interval_seconds`.
 //!
-//! A thread of its own shows it, as writers that are stopped report nothing. It asks the engine four
-//! times a second whether writers are delayed.
+//! A separate thread shows it, because stopped writers report nothing. This thread checks four times
+//! a second whether the engine delays writers.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::flags::Flags;
 
-/// Between two looks at what was done.
+/// The time between two checks of the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Looks from one line that is not on a terminal to the next: ten seconds.
+/// Number of checks between two lines when standard error is not a terminal: ten seconds.
 const LOOKS_PER_LINE: u32 = 40;
 
 enum Show {
@@ -29,7 +29,7 @@ enum Show {
 
 /// Shared by the threads of a run.
 pub(crate) struct Progress<'a> {
-    /// What follows an interval line of the first thread: the engine's own statistics.
+    /// Called after an interval line of the first thread: prints the engine's statistics.
     more: Option<&'a (dyn Fn() -> String + Sync)>,
     name: String,
     clock: Arc<dyn Clock>,
@@ -39,7 +39,7 @@ pub(crate) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// For a run of `total` operations, or of an unknown number.
+    /// Progress of a run with `total` operations, or with an unknown number.
     pub(crate) fn new(
         name: &str,
         flags: &Flags,
@@ -76,7 +76,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// After how many operations a thread reports first.
+    /// The number of operations before a thread's first report.
     pub(crate) fn first_report(&self) -> u64 {
         match self.show {
             Show::Interval { operations, .. } => operations,
@@ -85,7 +85,8 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// After how many operations a thread reports next: rarely enough to cost nothing.
+    /// The number of operations before a thread's next report; large enough that reports cost
+    /// almost nothing.
     pub(crate) fn next_report(&self, last: u64) -> u64 {
         match self.show {
             Show::Interval { operations, .. } => last + operations,
@@ -94,9 +95,9 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// A thread's report: `elapsed` nanoseconds since its start, `done` operations in all, and
-    /// both `since` its last report. True if the report was taken, so that the next one starts
-    /// from here.
+    /// A thread's report: `elapsed` nanoseconds since its start, `done` operations in total, and
+    /// both values `since` its last report. Returns true if the report was used, so that the next
+    /// one starts from here.
     pub(crate) fn report(&self, thread: usize, elapsed: u64, done: u64, since: (u64, u64)) -> bool {
         let (nanos_since, done_since) = since;
         match &self.show {
@@ -132,7 +133,8 @@ impl<'a> Progress<'a> {
         matches!(self.show, Show::Bar(_) | Show::Lines { .. })
     }
 
-    /// Shows how far it is until [`Progress::end`]. `stall` tells whether writers wait just now.
+    /// Shows the progress until [`Progress::end`]. `stall` returns whether writers wait at the
+    /// moment.
     pub(crate) fn run(&self, stall: impl Fn() -> Stall) {
         let mut line = Line::default();
         let mut since = self.clock.monotonic_nanos();
@@ -161,7 +163,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Ends [`Progress::run`], whose thread is to be unparked.
+    /// Ends [`Progress::run`]; the caller must unpark its thread.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
@@ -178,7 +180,7 @@ pub(crate) enum Stall {
 }
 
 impl Stall {
-    /// What an engine's properties say.
+    /// The state according to the engine's properties.
     pub(crate) fn of(property: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name| property(name).and_then(|text| text.trim().parse::<u64>().ok());
         if number("rocksdb.is-write-stopped").is_some_and(|n| n > 0) {
@@ -199,7 +201,7 @@ impl Stall {
     }
 }
 
-/// What came since the last line.
+/// The changes since the last line.
 #[derive(Default)]
 struct Line {
     looks: u32,

@@ -1,15 +1,16 @@
-//! What repeated runs of one benchmark gave together: `name[X3]`. The lines are RocksDB's.
+//! The combined results of repeated runs of one benchmark: `name[X3]`. The lines have RocksDB's
+//! format.
 
-/// How often a benchmark runs, from the brackets behind its name.
+/// The number of runs of a benchmark, from the brackets after its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Repeat {
-    /// Runs before those that count.
+    /// Number of warm-up runs.
     pub(crate) warmups: u32,
     pub(crate) runs: u32,
 }
 
-/// A benchmark's name, and how often it runs: `readrandom[W1-X3]`. `None`: the brackets say something
-/// else.
+/// A benchmark's name and its number of runs: `readrandom[W1-X3]`. `None` if the brackets have
+/// another form.
 pub(crate) fn parse(text: &str) -> Option<(&str, Repeat)> {
     let mut repeat = Repeat {
         warmups: 0,
@@ -28,7 +29,7 @@ pub(crate) fn parse(text: &str) -> Option<(&str, Repeat)> {
     Some((name, repeat))
 }
 
-/// Rates of runs: operations a second, and MiB a second where bytes were counted.
+/// Rates of runs: operations a second, and MiB a second if bytes were counted.
 #[derive(Default)]
 pub(crate) struct Rates {
     operations: Vec<f64>,
@@ -45,8 +46,8 @@ impl Rates {
         self.megabytes.len() == self.operations.len()
     }
 
-    /// The line after each run but the first: mean and half the width of the 95 % confidence interval,
-    /// or the interval alone.
+    /// The line after each run except the first: mean and half the width of the 95 % confidence
+    /// interval, or the interval alone.
     pub(crate) fn so_far(&self, name: &str, interval_only: bool) -> String {
         let runs = self.operations.len();
         if runs < 2 {
@@ -103,7 +104,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Half the width of the interval that has the mean with 95 %, if values are normally distributed.
+/// Half the width of the 95 % confidence interval of the mean, for normally distributed values.
 fn confidence(values: &[f64]) -> f64 {
     const Z_95: f64 = 1.959_964; // the 97.5th percentile of the standard normal distribution
     let mean = mean(values);

@@ -1,5 +1,5 @@
 //! `--report_interval_seconds`: operations of each interval, as lines `seconds,operations a second`
-//! in a file, while a benchmark runs. The file is RocksDB's.
+//! in a file, while a benchmark runs. The file has RocksDB's format.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use base::{Error, Result};
 
 use crate::flags::Flags;
 
-/// Counts the operations of all threads and writes what came of each interval.
+/// Counts the operations of all threads and writes the count of each interval.
 pub(crate) struct Reporter {
     done: AtomicU64,
     ended: AtomicBool,
@@ -21,7 +21,7 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// The reporter that the flags ask for, if they do. Errors: the file cannot be made.
+    /// The reporter, if the flags ask for one. Errors: the file cannot be created.
     pub(crate) fn wanted(flags: &Flags) -> Result<Option<Self>> {
         let seconds = flags.report_interval_seconds.unsigned_abs();
         if seconds == 0 {

@@ -1,8 +1,8 @@
-//! The benchmark `requests`: what a service writes for each request, and what that does to the
+//! The benchmark `requests`: the writes of a service for each request, and their effect on the
 //! levels.
 //!
 //! A request is one batch of three puts and one delete, spread over the column families. While the
-//! threads write, [`Watch`] looks at level 0 and at whether writers are held back.
+//! threads write, [`Watch`] monitors level 0 and write stalls.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::work::{Limit, Worker};
 const PUTS: usize = 3;
 
 impl<E: Engine> Worker<'_, E> {
-    /// Writes requests: the records of one go to families in turn, with random keys.
+    /// Writes requests: the records of a request go to the families in turn, with random keys.
     pub(crate) fn requests(&mut self, values: &mut Values) -> Result<()> {
         let plan = self.plan;
         let families = self.flags.num_column_families as usize;
@@ -49,16 +49,16 @@ impl<E: Engine> Worker<'_, E> {
     }
 }
 
-/// Looks at the database every few milliseconds while others write.
+/// Checks the database every few milliseconds while other threads write.
 pub(crate) struct Watch<'a, E: Engine> {
     engine: &'a E,
     families: usize,
     ended: AtomicBool,
-    /// Looks taken, and those at which writers were stopped or delayed.
+    /// The number of checks, and of those that found writers stopped or delayed.
     looks: AtomicU64,
     stopped: AtomicU64,
     delayed: AtomicU64,
-    /// The most files that level 0 of a family had.
+    /// The maximum number of files in level 0 of a family.
     level0_max: AtomicU64,
 }
 
@@ -77,12 +77,12 @@ impl<'a, E: Engine> Watch<'a, E> {
         }
     }
 
-    /// What it looks at.
+    /// The properties to check.
     pub(crate) fn engine(&self) -> &'a E {
         self.engine
     }
 
-    /// Looks until [`Watch::end`].
+    /// Checks until [`Watch::end`].
     pub(crate) fn run(&self) {
         while !self.ended.load(Ordering::Acquire) {
             for family in 0..self.families {
@@ -109,7 +109,7 @@ impl<'a, E: Engine> Watch<'a, E> {
         self.ended.store(true, Ordering::Release);
     }
 
-    /// What was seen, in words; nothing if nobody looked.
+    /// The result in words; empty if there was no check.
     pub(crate) fn told(&self) -> String {
         let looks = self.looks.load(Ordering::Relaxed);
         if looks == 0 {

@@ -13,7 +13,7 @@ use tools::librocksdb::{
 use crate::engine::{self, Bounds, Engine, TableFile};
 use crate::flags::Flags;
 
-/// What calls are missing in.
+/// The API that lacks a call, for messages.
 const API: &str = "RocksDB's C API";
 
 pub(crate) struct Rocks {

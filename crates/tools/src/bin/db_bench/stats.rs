@@ -1,7 +1,7 @@
-//! What a thread counts while it runs, and the result line that comes of it.
+//! The counts of a thread while it runs, and the result line.
 //!
-//! The clock is read at the start and the end of a run, and after each operation only where a
-//! histogram is wanted, as RocksDB's db_bench does: what is measured stays the engine.
+//! The clock is read at the start and the end of a run, and after each operation only if a
+//! histogram is wanted, as in RocksDB's db_bench. So the time is mostly that of the engine.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::flags::Flags;
 use crate::progress::Progress;
 use crate::reporter::Reporter;
 
-/// What an operation is called in histograms, in RocksDB's order.
+/// The names of operations in histograms, in RocksDB's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Read,
@@ -49,7 +49,7 @@ impl Op {
     ];
 }
 
-/// The times of operations of each kind; `None` for kinds that there were none of.
+/// The operation times of each kind; `None` for kinds without operations.
 type Histograms = [Option<Box<Histogram>>; Op::NAMES.len()];
 
 /// One thread's counts.
@@ -72,9 +72,9 @@ pub(crate) struct Stats<'a> {
     histograms: Option<Histograms>,
     /// `--times_file`: nanoseconds of each operation.
     times: Option<Vec<u64>>,
-    /// Operations that take so long are told.
+    /// Operations that take at least this long are reported.
     slow_micros: u64,
-    /// `--pause_every`, and the operation after which the next pause is.
+    /// `--pause_every`, and the number of the operation before the next pause.
     pause_every: u64,
     next_pause: u64,
 }
@@ -114,7 +114,7 @@ impl<'a> Stats<'a> {
         }
     }
 
-    /// Its operations do not count as those of the benchmark: they are not told to the reporter.
+    /// Its operations do not count as operations of the benchmark, and are not reported.
     pub(crate) fn beside(mut self) -> Self {
         self.reporter = None;
         self.times = None;
@@ -123,7 +123,7 @@ impl<'a> Stats<'a> {
         self
     }
 
-    /// Starts the time, again too: what was counted before is forgotten.
+    /// Starts or restarts the time; earlier counts are dropped.
     pub(crate) fn start(&mut self) {
         self.done = 0;
         self.started = self.clock.monotonic_nanos();
@@ -147,8 +147,8 @@ impl<'a> Stats<'a> {
         }
     }
 
-    /// Counts `n` operations that just ended. Unless each is timed or told, this is an addition and a
-    /// comparison.
+    /// Counts `n` operations that just ended. Unless each operation is timed or reported, this costs
+    /// only an addition and a comparison.
     #[inline]
     pub(crate) fn finished(&mut self, n: u64, op: Op) {
         self.done += n;
@@ -157,7 +157,7 @@ impl<'a> Stats<'a> {
         }
     }
 
-    /// What is more than counting.
+    /// The part of counting that is not needed for every operation.
     #[inline(never)]
     fn look(&mut self, n: u64, op: Op) {
         if self.is_timed() {
@@ -175,8 +175,8 @@ impl<'a> Stats<'a> {
         self.next_look = self.next_look();
     }
 
-    /// Waits for whoever asked for `--pause_every`; the time of it is nobody's. Without an answer the run
-    /// goes on: who asked is gone.
+    /// Waits for the program that asked for `--pause_every`; this time is not counted. If there is no
+    /// answer, because that program has ended, the run continues.
     #[cold]
     fn pause(&mut self) {
         let begun = self.clock.monotonic_nanos();
@@ -190,7 +190,7 @@ impl<'a> Stats<'a> {
         self.next_pause = pause_after(self.done, self.pause_every);
     }
 
-    /// At how many operations there is more to do than to count.
+    /// The number of operations at which more than counting is needed.
     fn next_look(&self) -> u64 {
         if self.is_timed() || self.reporter.is_some() {
             0
@@ -278,7 +278,7 @@ impl<'a> Stats<'a> {
         }
     }
 
-    /// Errors: the file that `--times_file` asks for cannot be made, which is better known before the run.
+    /// Errors: the file of `--times_file` cannot be created. This is checked before the run.
     pub(crate) fn make_times_file(flags: &Flags) -> Result<()> {
         if flags.times_file.is_empty() {
             return Ok(());
@@ -287,8 +287,8 @@ impl<'a> Stats<'a> {
         std::fs::write(path, "").map_err(|e| Error::io("write", path, e))
     }
 
-    /// Writes what `--times_file` asks for: the nanoseconds of each operation, a line each, one thread's
-    /// after the other's. Errors: the file cannot be written.
+    /// Writes the file of `--times_file`: the nanoseconds of each operation, one per line, thread by
+    /// thread. Errors: the file cannot be written.
     pub(crate) fn write_times(&self, path: &Path) -> Result<()> {
         let Some(times) = &self.times else {
             return Ok(());
@@ -320,7 +320,7 @@ impl<'a> Stats<'a> {
         out
     }
 
-    /// Operations a second, and MiB a second where bytes were counted.
+    /// Operations a second, and MiB a second if bytes were counted.
     pub(crate) fn rates(&self) -> (f64, Option<f64>) {
         let seconds = (self.finished - self.started) as f64 * 1e-9;
         let megabytes = self.bytes as f64 / 1048576.0 / seconds;
@@ -329,7 +329,7 @@ impl<'a> Stats<'a> {
     }
 }
 
-/// What a result line tells.
+/// The content of a result line.
 struct Totals<'a> {
     name: &'a str,
     /// The sum of the threads' times.
@@ -340,13 +340,13 @@ struct Totals<'a> {
     message: &'a str,
 }
 
-/// The operation after which the next pause is.
+/// The number of the operation before the next pause.
 fn pause_after(done: u64, every: u64) -> u64 {
     if every == 0 { u64::MAX } else { done + every }
 }
 
-/// RocksDB's line: time of an operation in its thread, operations a second of all threads
-/// together, seconds from the first start to the last end.
+/// RocksDB's line: the time of an operation in its thread, the operations a second of all threads
+/// together, and the seconds from the first start to the last end.
 fn result_line(t: &Totals<'_>) -> String {
     let micros = t.busy_seconds * 1e6 / t.operations as f64;
     let rate = (t.operations as f64 / t.elapsed_seconds) as i64;

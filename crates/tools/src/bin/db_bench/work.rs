@@ -1,4 +1,4 @@
-//! What a thread of a benchmark does: one loop, with what all loops share.
+//! The work of a benchmark's thread: one loop, and the state that all loops share.
 //!
 //! ```text
 //!   write    puts, deletions, replaced keys; the writer beside readers
@@ -41,16 +41,16 @@ use crate::keys::{Keys, Sizes, Values, random_number};
 use crate::pace::{Pace, Sine};
 use crate::stats::Stats;
 
-/// When a thread is done: after its operations, or, with a limit of seconds, only after these.
+/// When a thread is done: after its operations or, with a time limit, only after that time.
 pub(crate) struct Limit {
     operations: u64,
     done: u64,
     nanos: u64,
-    /// The clock is asked once in so many operations.
+    /// The clock is read once per this many operations.
     check_every: u64,
 }
 
-/// A cursor over a snapshot, if there is one, or over what is newest.
+/// A cursor over a snapshot, if there is one, or over the newest content.
 fn cursor_at<'s, E: Engine>(
     engine: &'s E,
     snapshot: Option<&'s E::Snapshot<'_>>,
@@ -72,19 +72,19 @@ impl Limit {
         }
     }
 
-    /// With another number of operations.
+    /// The same limit with another number of operations.
     fn of(mut self, operations: u64) -> Self {
         self.operations = operations;
         self
     }
 
-    /// So many times the operations.
+    /// The same limit with a multiple of the operations.
     fn times(mut self, factor: usize) -> Self {
         self.operations *= factor as u64;
         self
     }
 
-    /// True if `n` more operations shall be done.
+    /// True if `n` more operations should be done.
     #[inline]
     pub(crate) fn take(&mut self, n: u64, stats: &Stats<'_>) -> bool {
         let before = self.done;
@@ -96,9 +96,9 @@ impl Limit {
     }
 }
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 pub(crate) struct Together {
-    /// Threads that count and are not done yet.
+    /// Number of counted threads that are not done yet.
     left: AtomicUsize,
     /// Whether the thread beside them is done.
     beside_done: std::sync::atomic::AtomicBool,
@@ -124,7 +124,7 @@ impl Together {
         }
     }
 
-    /// Whether all threads that count are done.
+    /// Whether all counted threads are done.
     fn all_done(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0
     }
@@ -135,16 +135,16 @@ impl Together {
     }
 }
 
-/// The bytes of the operands that a key's value has.
+/// The size of a key's operands in bytes.
 fn operands<E: Engine>(engine: &E, key: &[u8]) -> Result<Option<usize>> {
     let operands = engine.merge_operands(key)?;
     let bytes = operands.iter().map(Vec::len).sum();
     Ok((!operands.is_empty()).then_some(bytes))
 }
 
-/// What a thread works with.
+/// The state of a thread.
 pub(crate) struct Worker<'a, E: Engine> {
-    /// The database that is worked on.
+    /// The current database.
     pub(crate) engine: &'a E,
     /// All databases: each operation picks one of them as `engine`.
     pub(crate) on: &'a Databases<E>,
@@ -153,13 +153,13 @@ pub(crate) struct Worker<'a, E: Engine> {
     pub(crate) rng: Rng,
     pub(crate) stats: Stats<'a>,
     pub(crate) together: &'a Together,
-    /// Its number among the threads that count; `None`: it is the one beside them.
+    /// The number of this thread among the counted threads; `None` for the additional thread.
     pub(crate) number: Option<usize>,
 }
 
 impl<'a, E: Engine> Worker<'a, E> {
-    /// Runs the plan; `start` returns when all threads are ready. What was counted until an error is
-    /// returned beside it.
+    /// Runs the plan; `start` returns when all threads are ready. The counts up to an error are
+    /// returned together with the error.
     pub(crate) fn run(mut self, start: impl FnOnce()) -> (Stats<'a>, Result<()>) {
         let ready = self.prepare();
         start();
@@ -186,7 +186,7 @@ impl<'a, E: Engine> Worker<'a, E> {
         (self.stats, told)
     }
 
-    /// What the loops need: values, and the costs of this thread's operations where they are counted.
+    /// What the loops need: values, and the costs of this thread's operations if they are measured.
     fn prepare(&self) -> Result<(Values, Option<E::Perf>)> {
         let sizes = Sizes::new(self.flags, self.plan.value_size)?;
         let values = Values::new(sizes, self.flags.compression_ratio);
@@ -273,7 +273,7 @@ impl<'a, E: Engine> Worker<'a, E> {
         keys.or_existing(self.on.keys.as_ref())
     }
 
-    /// Goes over to one of the databases, where there are several.
+    /// Switches to one of the databases, if there are several.
     #[inline]
     pub(crate) fn pick_engine(&mut self) {
         let all = self.on.all();
@@ -282,7 +282,7 @@ impl<'a, E: Engine> Worker<'a, E> {
         }
     }
 
-    /// The snapshot that cursors of this thread show, if they shall.
+    /// The snapshot for this thread's cursors, if the flags ask for one.
     fn snapshot(&self, engine: &'a E) -> Option<E::Snapshot<'a>> {
         let tailing = self.flags.use_tailing_iterator;
         (self.flags.explicit_snapshot && !tailing).then(|| engine.snapshot())

@@ -1,9 +1,9 @@
-//! A database in which nothing is compacted unless it is asked for: for commands that move tables.
+//! A database without automatic compactions, for commands that move tables.
 //!
-//! The settings of the column family are changed while the command runs, and are in the OPTIONS file
-//! meanwhile: a process that is killed leaves a database that does not compact by itself. At the end
-//! they are set back while background work is paused, so that no compaction changes the result.
-//! Settings that a killed process left are known by the size of the tables, and become the defaults.
+//! The settings of the column family are changed while the command runs, also in the OPTIONS file:
+//! if the process is killed, the database does not compact automatically. At the end the settings
+//! are restored while background work is paused, so that no compaction changes the result. Settings
+//! of a killed process are recognized by the size of the tables, and are reset to the defaults.
 
 use ironstone::CfOptions;
 use ironstone::{ColumnFamily, ColumnFamilyMetaData, CompactRangeOptions, Db};
@@ -12,10 +12,10 @@ use crate::cli::Global;
 use crate::fail::{Outcome, note};
 use crate::open;
 
-/// No table is larger, and nobody sets this size.
+/// Larger than any table; no user sets this size.
 const TABLE_BYTES_MAX: u64 = 1 << 50;
 
-/// The database, and the settings that it had.
+/// The database, and its original settings.
 pub(crate) struct Calm {
     db: Db,
     family: ColumnFamily,
@@ -56,7 +56,7 @@ impl Calm {
         Ok(Self { db, family, before })
     }
 
-    /// Runs `work`, sets the settings back and closes the database.
+    /// Runs `work`, restores the settings and closes the database.
     pub(crate) fn run(self, work: impl FnOnce(&Self) -> Outcome) -> Outcome {
         let worked = work(&self);
         let before: Vec<(&str, &str)> = self.before.iter().map(|(n, v)| (*n, &v[..])).collect();
@@ -69,7 +69,7 @@ impl Calm {
         Ok(ended?)
     }
 
-    /// What is in memory goes to tables.
+    /// Flushes the memtables to tables.
     pub(crate) fn flush(&self) -> Outcome {
         Ok(self.db.cf(&self.family).flush()?)
     }
@@ -97,7 +97,7 @@ impl Calm {
     }
 }
 
-/// What is changed while a command runs.
+/// The settings while a command runs.
 fn settings(cf: &CfOptions) -> Vec<(&'static str, String)> {
     let (base, times) = (cf.target_file_size_base, cf.target_file_size_multiplier);
     vec![
@@ -111,7 +111,7 @@ fn settings(cf: &CfOptions) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The defaults for what is changed while a command runs.
+/// The defaults of the settings that are changed while a command runs.
 fn set_defaults(cf: &mut CfOptions) {
     let default = CfOptions::default();
     cf.disable_auto_compactions = default.disable_auto_compactions;

@@ -1,7 +1,7 @@
-//! The command line: every command and flag once, for parsing and for the help.
+//! The command line: declares every command and flag once, for parsing and for the help.
 //!
 //! Flags have `ldb`'s spelling (underscores) and may stand before or after the command. Flags of
-//! `ldb` that Ironstone has no meaning for are refused by name: [`crate::ldb_flags`].
+//! `ldb` that Ironstone does not support are refused by name: [`crate::ldb_flags`].
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ is not there, an error, a problem that verify found, a repair that waits for --y
 `ironstone <command> --help` explains a command. Commands, flags and output are those of RocksDB's
 ldb, whose names with underscores are accepted too (dump_wal, manifest_dump, list_column_families).";
 
-/// Looks into a RocksDB or Ironstone database, and changes it.
+/// Reads and changes a RocksDB or Ironstone database.
 #[derive(Debug, Parser)]
 #[command(
     name = "ironstone",
@@ -42,14 +42,14 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Flags that every command takes, anywhere on the line.
+/// Flags that every command accepts, anywhere on the command line.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// The database's directory
     #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
     pub(crate) db: Option<PathBuf>,
 
-    /// The directory of the logs; without it as the OPTIONS file says
+    /// The WAL directory; if not given, the one in the OPTIONS file
     #[arg(
         long = "wal_dir",
         alias = "wal-dir",
@@ -83,8 +83,8 @@ pub(crate) struct Global {
     #[arg(long = "value_hex", alias = "value-hex", global = true, help_heading = COMMON)]
     pub(crate) value_hex: bool,
 
-    /// Settings come from the database's newest OPTIONS file; with =false they do not. Spelled out
-    /// without =false, what Ironstone cannot follow in the file is an error
+    /// Take the options from the database's newest OPTIONS file (the default); with =false, do not.
+    /// If the flag is given, an option that Ironstone does not support is an error
     #[arg(
         long = "try_load_options",
         alias = "try-load-options",
@@ -99,7 +99,7 @@ pub(crate) struct Global {
     )]
     pub(crate) try_load_options: Option<bool>,
 
-    /// With --try_load_options: what Ironstone cannot follow is ignored
+    /// With --try_load_options: ignore what Ironstone does not support
     #[arg(
         long = "ignore_unknown_options",
         alias = "ignore-unknown-options",
@@ -108,8 +108,8 @@ pub(crate) struct Global {
     )]
     pub(crate) ignore_unknown_options: bool,
 
-    /// Read as a secondary instance, beside the process that has the database open for writing; its
-    /// LOG goes to this directory
+    /// Open the database as a secondary instance, while another process has it open for writing;
+    /// the LOG of the secondary goes to this directory
     #[arg(
         long = "secondary_path",
         alias = "secondary-path",
@@ -131,13 +131,13 @@ impl Global {
         self.hex || self.value_hex
     }
 
-    /// The directory of the secondary instance, if the database is to be read as one.
+    /// The directory of the secondary instance, if the database is to be opened as one.
     pub(crate) fn secondary(&self) -> Option<&Path> {
         let path = self.secondary_path.as_ref();
         path.filter(|path| !path.is_empty()).map(Path::new)
     }
 
-    /// Refuses to change a database that is to be read as a secondary instance.
+    /// Refuses to change a database if it is to be opened as a secondary instance.
     pub(crate) fn refuse_secondary(&self) -> Outcome {
         match self.secondary() {
             None => Ok(()),
@@ -162,7 +162,7 @@ pub(crate) enum Command {
     /// Print a key's value: ironstone --db=DIR get KEY
     ///
     /// Prints the value and a line feed. Without --hex the value ends at its first zero byte, as
-    /// in ldb. Exits with 1 if the key is not there.
+    /// in ldb. Exits with 1 if the key does not exist.
     ///
     /// Example: ironstone --db=/data/db get user:17
     #[command(verbatim_doc_comment)]
@@ -170,7 +170,8 @@ pub(crate) enum Command {
 
     /// Set a key: ironstone --db=DIR put KEY VALUE
     ///
-    /// Prints OK. The write survives the end of the process; a power cut right after it may lose it.
+    /// Prints OK. The write survives the end of the process. A power failure right after it may lose
+    /// the write.
     ///
     /// Example: ironstone --db=/data/db put 0x00ff 0xdead --hex
     #[command(verbatim_doc_comment)]
@@ -178,7 +179,7 @@ pub(crate) enum Command {
 
     /// Remove a key: ironstone --db=DIR delete KEY
     ///
-    /// Not an error if the key is not there.
+    /// It is not an error if the key does not exist.
     ///
     /// Example: ironstone --db=/data/db delete user:17
     #[command(verbatim_doc_comment)]
@@ -186,7 +187,7 @@ pub(crate) enum Command {
 
     /// Remove the keys of a range: ironstone --db=DIR deleterange BEGIN END
     ///
-    /// The key END itself stays.
+    /// The key END itself is not removed.
     ///
     /// Example: ironstone --db=/data/db deleterange user:17 user:18
     #[command(verbatim_doc_comment)]
@@ -194,8 +195,8 @@ pub(crate) enum Command {
 
     /// Print keys and values in order: ironstone --db=DIR scan --max_keys=10
     ///
-    /// One line for each key: the key, " : ", the value. Without --hex, keys and values end at
-    /// their first zero byte, as in ldb.
+    /// Prints one line for each key: the key, " : ", and the value. Without --hex, keys and values
+    /// end at their first zero byte, as in ldb.
     ///
     /// Example: ironstone --db=/data/db scan --from=user:1 --to=user:2 --no_value
     #[command(verbatim_doc_comment)]
@@ -203,7 +204,7 @@ pub(crate) enum Command {
 
     /// Set several keys at once: ironstone --db=DIR batchput K1 V1 K2 V2
     ///
-    /// All are set or none.
+    /// Either all keys are set, or none.
     ///
     /// Example: ironstone --db=/data/db batchput a 1 b 2
     #[command(verbatim_doc_comment)]
@@ -227,26 +228,27 @@ pub(crate) enum Command {
 
     /// Compact a column family: ironstone --db=DIR compact --from=A --to=Z
     ///
-    /// Merges everything between the two keys, both included, into one level.
+    /// Compacts the range between the two keys, both included, into one level.
     #[command(verbatim_doc_comment)]
     Compact(Compact),
 
     /// Print a write-ahead log and its state: ironstone dump-wal DIR/000004.log --header
     ///
-    /// One line for each batch: its first sequence number, the count of its writes, its bytes, its
-    /// offset in the file, and the writes, keys in hex. Besides the writes:
+    /// Prints one line for each batch: its first sequence number, the number of its writes, its size
+    /// in bytes, its offset in the file, and the writes with keys in hex. Entries that are not writes:
     ///     FENCE(log 7: durable through 4096, log 4 before ends at 812)   a sync fence
-    ///     BEGIN(log 7: log 4 before ends at 812)                         what came before the log
-    ///     FILLER(3 bytes), PADDING(40 bytes)                             no-ops in or as a batch
-    /// With --physical, one line for each fragment of the file: offset, type, length of the
-    /// payload, whether the checksum is right.
-    /// At the end the file's state: where the log ends and how, whether the file was filled with
-    /// zeros ahead, what the fences say, and a verdict.
+    ///     BEGIN(log 7: log 4 before ends at 812)                         the log before this one
+    ///     FILLER(3 bytes), PADDING(40 bytes)                             no-ops in a batch, or as one
+    /// With --physical, prints one line for each fragment of the file: its offset, its type, the
+    /// length of its payload, and whether the checksum is correct.
+    /// At the end prints the state of the file: where and how the log ends, whether the file was
+    /// filled with zeros in advance, what the fences say, and a verdict.
     ///
-    /// dump_wal, with an underscore, prints what ldb dump_wal prints, and no more.
+    /// dump_wal, with an underscore, prints exactly what ldb dump_wal prints.
     ///
-    /// Exits with 1 if something in the log had to be skipped, or a fence says that it was durable.
-    /// A log that a crash cut off at its end is no error; a note on the standard error says where.
+    /// Exits with 1 if a part of the log had to be skipped, or if a fence says that this part was
+    /// durable. It is not an error if a crash cut off the end of the log; a note on standard error
+    /// says where.
     ///
     /// Example: ironstone dump-wal --walfile=/data/db/000004.log --header --print_value
     #[command(name = "dump-wal", verbatim_doc_comment)]
@@ -258,16 +260,16 @@ pub(crate) enum Command {
 
     /// Cut a torn tail off a log: ironstone wal-trim DIR/000004.log
     ///
-    /// A crash may leave a record at the end of a log that was not written in full. Ironstone, and
-    /// RocksDB in its default mode, drop it when they open; RocksDB with wal_recovery_mode
-    /// kTolerateCorruptedTailRecords or kAbsoluteConsistency refuses to open. This takes the torn
-    /// record and everything behind it away, and keeps the bytes in DIR/000004.log.trimmed.
+    /// A crash can leave an incomplete (torn) record at the end of a log. Ironstone, and RocksDB in
+    /// its default mode, drop this record when they open the database. RocksDB refuses to open it with
+    /// wal_recovery_mode kTolerateCorruptedTailRecords or kAbsoluteConsistency. This command cuts off
+    /// the torn record and everything after it, and saves these bytes as DIR/000004.log.trimmed.
     /// The log that remains is durable when the command ends.
     ///
-    /// Says what it would do, and exits with 1; does it with --yes only.
-    /// Refuses to touch a log of which a sync fence, a later log, or the MANIFEST says that more of
-    /// it was durable: that is no torn tail (see ironstone salvage --help). The database must not
-    /// be open.
+    /// Without --yes, the command only prints what it would do, and exits with 1.
+    /// It refuses to change a log if a sync fence, a later log, or the MANIFEST says that more of the
+    /// log was durable: then the damage is not a torn tail (see ironstone salvage --help). The
+    /// database must not be open.
     ///
     /// Example: ironstone wal-trim --db=/data/db --yes
     #[command(name = "wal-trim", alias = "wal_trim", verbatim_doc_comment)]
@@ -275,16 +277,16 @@ pub(crate) enum Command {
 
     /// Keep what can be read of damaged logs: ironstone --db=DIR salvage
     ///
-    /// For a database that does not open because a log is damaged. Prints what would be lost, for
-    /// each damaged place the file, the range of bytes, the sequence numbers that are missing, and
-    /// the writes that its bytes still show (with a wrong checksum: a key there may be wrong).
-    /// Restore a backup, or a copy, if you have one: what is lost here was acknowledged as durable.
+    /// For a database that does not open because a log is damaged. Prints what would be lost. For
+    /// each damaged place this is the file, the byte range, the missing sequence numbers, and the
+    /// writes that can still be decoded there (their checksum is wrong, so a key may be wrong).
+    /// If you have a backup or a copy, restore it: the data lost here was acknowledged as durable.
     ///
-    /// Does nothing without --yes, and exits with 1 if a log is damaged. With --yes, every batch
-    /// that can be read is written to new logs, with which the database opens in the default mode;
-    /// the old ones stay beside them as 000004.log.damaged. With --to=NEWDIR, DIR is not changed
-    /// and a copy of the database with the new logs is made (tables are hard links where the file
-    /// system can). The database must not be open.
+    /// Without --yes, the command changes nothing, and exits with 1 if a log is damaged. With --yes,
+    /// it writes every readable batch to new logs; with these, the database opens in the default mode.
+    /// The old logs are kept beside them as 000004.log.damaged. With --to=NEWDIR, DIR is not changed:
+    /// the command makes a copy of the database with the new logs. Tables are hard links where the
+    /// file system supports them. The database must not be open.
     ///
     /// Example: ironstone --db=/data/db salvage --to=/data/salvaged --yes
     #[command(verbatim_doc_comment)]
@@ -292,9 +294,9 @@ pub(crate) enum Command {
 
     /// Print a MANIFEST: ironstone --db=DIR dump-manifest --verbose
     ///
-    /// Column families, and the files on each level:
+    /// Prints the column families, and the files on each level:
     ///     number:bytes[first sequence .. last sequence][first key .. last key]
-    /// With --verbose, first every edit.
+    /// With --verbose, prints every VersionEdit first.
     ///
     /// Example: ironstone dump-manifest --path=/data/db/MANIFEST-000005 --hex
     #[command(
@@ -306,12 +308,13 @@ pub(crate) enum Command {
 
     /// Print a table file: ironstone dump-sst DIR/000009.sst --command=scan
     ///
-    /// What sst_dump does: check reads every entry and prints nothing, scan prints the entries,
-    /// verify reads every block and its checksum, raw prints footer, handles, properties and the
-    /// entries block by block, recompress says how large the table would be with each codec,
-    /// identify says whether it is a table. A directory stands for the tables in it.
+    /// The commands are those of sst_dump. check reads every entry and prints nothing. scan prints
+    /// the entries. verify reads every block and verifies its checksum. raw prints the footer, block
+    /// handles, properties, and the entries block by block. recompress prints how large the table
+    /// would be with each codec. identify says whether the file is a table. If FILE is a directory,
+    /// the command is run for each table in it.
     ///
-    /// sst_dump, with an underscore, writes what raw prints to FILE_dump.txt, in sst_dump's form.
+    /// sst_dump, with an underscore, writes the output of raw to FILE_dump.txt, in sst_dump's format.
     ///
     /// Example: ironstone dump-sst /data/db/000009.sst --show_properties --command=scan --output_hex
     #[command(name = "dump-sst", alias = "dump_sst", verbatim_doc_comment)]
@@ -324,10 +327,11 @@ pub(crate) enum Command {
     /// Verify every checksum: ironstone --db=DIR verify
     ///
     /// Opens the database without changing it, then reads its MANIFEST, every block of every
-    /// table and every record of every log. Prints every problem with file and offset, figures,
+    /// table and every record of every log. Prints every problem with file and offset, then figures,
     /// and OK if there was no problem. Exits with 1 if there was one.
-    /// That Ironstone cannot open a sound database, for what is in it, is a note; blob files
-    /// without a checksum in the MANIFEST cannot be verified and are a problem.
+    /// If the database is intact but uses features that Ironstone does not support, the command
+    /// prints a note. Blob files without a checksum in the MANIFEST cannot be verified, and count as
+    /// a problem.
     ///
     /// Example: ironstone --db=/data/db verify
     #[command(verbatim_doc_comment)]
@@ -389,10 +393,10 @@ pub(crate) struct DeleteRange {
 
 #[derive(Debug, Args)]
 pub(crate) struct Range {
-    /// The first key; without it from the start
+    /// The start of the range; if not given, the first key
     #[arg(long, value_name = "KEY")]
     pub(crate) from: Option<OsString>,
-    /// The key to stop at; without it to the end
+    /// The end of the range; if not given, the last key
     #[arg(long, value_name = "KEY")]
     pub(crate) to: Option<OsString>,
 }
@@ -401,7 +405,7 @@ pub(crate) struct Range {
 pub(crate) struct Scan {
     #[command(flatten)]
     pub(crate) range: Range,
-    /// Stop after so many keys; -1 is no limit
+    /// Stop after this many keys; -1 means no limit
     #[arg(
         long = "max_keys",
         alias = "max-keys",
@@ -409,7 +413,7 @@ pub(crate) struct Scan {
         allow_hyphen_values = true
     )]
     pub(crate) max_keys: Option<String>,
-    /// Print the keys only
+    /// Print only the keys
     #[arg(long = "no_value", alias = "no-value")]
     pub(crate) no_value: bool,
     #[command(flatten)]
@@ -420,7 +424,7 @@ pub(crate) struct Scan {
 
 #[derive(Debug, Args)]
 pub(crate) struct BatchPut {
-    /// Keys and values in turn
+    /// Alternating keys and values
     #[arg(value_name = "KEY VALUE", allow_negative_numbers = true)]
     pub(crate) pairs: Vec<OsString>,
     #[command(flatten)]
@@ -451,13 +455,13 @@ pub(crate) struct Compact {
 
 #[derive(Debug, Args)]
 pub(crate) struct DumpWal {
-    /// The log; without it every log of --db
+    /// The log; if not given, every log of --db
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// The same, in ldb's spelling
+    /// Same as FILE, in ldb's spelling
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) walfile: Option<PathBuf>,
-    /// Print the names of the columns first
+    /// Print the column names first
     #[arg(long)]
     pub(crate) header: bool,
     /// Print values too
@@ -470,45 +474,45 @@ pub(crate) struct DumpWal {
 
 #[derive(Debug, Args)]
 pub(crate) struct WalTrim {
-    /// The log; without it every log of --db
+    /// The log; if not given, every log of --db
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Do it
+    /// Make the changes
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Overwrite the torn part with zeros and keep the file's length: for a file that was filled
-    /// with zeros ahead
+    /// Overwrite the torn part with zeros and keep the file's length, for a file that was filled
+    /// with zeros in advance
     #[arg(long)]
     pub(crate) zero: bool,
-    /// Do not keep the bytes that are taken away
+    /// Do not save the bytes that are cut off
     #[arg(long = "no-backup", alias = "no_backup")]
     pub(crate) no_backup: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Salvage {
-    /// Do it
+    /// Make the changes
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Make a salvaged copy here, and leave --db as it is
+    /// Make a salvaged copy here, and do not change --db
     #[arg(long, value_name = "NEWDIR")]
     pub(crate) to: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DumpManifest {
-    /// The MANIFEST; without it the one that CURRENT in --db names
+    /// The MANIFEST; if not given, the current one of --db
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// The same, in ldb's spelling
+    /// Same as FILE, in ldb's spelling
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) path: Option<PathBuf>,
-    /// Print every edit first
+    /// Print every VersionEdit first
     #[arg(long)]
     pub(crate) verbose: bool,
 }
 
-/// The arguments with the command's name in front of its flags, which may stand before it too.
+/// Moves the command's name in front of its flags, which may also stand before it.
 pub(crate) fn command_first(mut args: Vec<OsString>) -> Vec<OsString> {
     let cli = Cli::command();
     let is_command = |arg: &OsString| cli.get_subcommands().any(|c| names(c).any(|n| arg == n));
@@ -536,7 +540,7 @@ fn names(command: &clap::Command) -> impl Iterator<Item = &str> {
     std::iter::once(command.get_name()).chain(command.get_all_aliases())
 }
 
-/// Whether the word behind the flag is its value.
+/// Whether the word after the flag is its value.
 fn takes_word(arg: &clap::Arg) -> bool {
     arg.get_action().takes_values() && !arg.is_require_equals_set()
 }
@@ -604,7 +608,7 @@ mod tests {
         assert!(matches!(cli.command, Command::Scan(s) if s.range.from == Some("get".into())));
     }
 
-    /// Else it could not be told which word is the command.
+    /// Otherwise it would be ambiguous which word is the command.
     #[test]
     fn a_flag_takes_a_word_in_all_commands_or_in_none() {
         let cli = Cli::command();

@@ -14,10 +14,10 @@ use crate::ttl::{TimeRange, Ttl};
 pub(crate) enum Look {
     /// Print keys and values, or count them: ironstone --db=DIR dump --count_only
     ///
-    /// One line for each key: the key, " ==> ", the value; at the end the count. --count_only prints
-    /// the count and how large the values are. --count_delim=: sums up keys by their part before
-    /// the first colon.
-    /// With --path=FILE, a table, a log or a MANIFEST is printed, without --db.
+    /// Prints one line for each key: the key, " ==> ", and the value; at the end the number of keys.
+    /// --count_only prints only the number of keys and how large the values are. --count_delim=:
+    /// groups the counts by the part of the key before the first colon.
+    /// --path=FILE prints a table, a log or a MANIFEST, and does not need --db.
     ///
     /// Example: ironstone --db=/data/db dump --from=user:1 --to=user:2 --stats
     #[command(verbatim_doc_comment)]
@@ -25,8 +25,8 @@ pub(crate) enum Look {
 
     /// Print every stored version of the keys: ironstone --db=DIR idump --max_keys=10
     ///
-    /// One line for each version: the key, its sequence number and type, " => ", the value.
-    /// Deletions are shown; what a range deletion hides is not.
+    /// Prints one line for each version: the key, its sequence number and type, " => ", and the value.
+    /// Deletions are printed. Entries that a range deletion covers are not.
     ///
     /// Example: ironstone --db=/data/db idump --from=0x00 --to=0x10 --input_key_hex
     #[command(verbatim_doc_comment)]
@@ -35,7 +35,7 @@ pub(crate) enum Look {
     /// Print how many bytes of files a range takes: ironstone --db=DIR approxsize --from=A --to=Z
     Approxsize(Approxsize),
 
-    /// Check that all files are there, with the right size: ironstone --db=DIR checkconsistency
+    /// Check that all files exist with the right size: ironstone --db=DIR checkconsistency
     ///
     /// Prints OK. ironstone verify reads every checksum as well.
     #[command(
@@ -47,8 +47,8 @@ pub(crate) enum Look {
 
     /// Read commands from the standard input: ironstone --db=DIR query
     ///
-    /// One on each line, with one blank between its words: get KEY, put KEY VALUE, delete KEY, help.
-    /// Ends with the input, or at a key that is not there.
+    /// Each line is one command, with one space between words: get KEY, put KEY VALUE, delete KEY,
+    /// help. Ends at the end of the input, or at a key that does not exist.
     ///
     /// Example: echo get user:17 | ironstone --db=/data/db query
     #[command(verbatim_doc_comment)]
@@ -56,8 +56,8 @@ pub(crate) enum Look {
 
     /// Print the range deletions in tables: ironstone --db=DIR list-file-range-deletes
     ///
-    /// For each table its path, and the parts into which its range deletions divide the keys.
-    /// Keys are in hex.
+    /// Prints for each table its path, and the fragments into which its range deletions divide the
+    /// keys. Keys are in hex.
     #[command(
         name = "list-file-range-deletes",
         alias = "list_file_range_deletes",
@@ -75,7 +75,8 @@ pub(crate) enum Look {
 
     /// Print the checksums of whole tables: ironstone --db=DIR file-checksum-dump --hex
     ///
-    /// One line for each table: its number, the function, the checksum, as the MANIFEST has them.
+    /// Prints one line for each table: its number, the checksum function, and the checksum, as
+    /// recorded in the MANIFEST.
     #[command(
         name = "file-checksum-dump",
         alias = "file_checksum_dump",
@@ -84,7 +85,7 @@ pub(crate) enum Look {
     FileChecksumDump(FileChecksumDump),
 }
 
-/// Flags that are about blob files, which there are none of.
+/// Flags for blob files, which Ironstone does not support.
 #[derive(Debug, Args)]
 pub(crate) struct BlobFlags {
     /// Accepted for scripts: databases with blob files do not open
@@ -95,10 +96,10 @@ pub(crate) struct BlobFlags {
     pub(crate) dump_uncompressed_blobs: bool,
 }
 
-/// What dump and idump have in common.
+/// The flags that dump and idump share.
 #[derive(Debug, Args)]
 pub(crate) struct Counting {
-    /// Stop after so many keys; -1 is no limit
+    /// Stop after this many keys; -1 means no limit
     #[arg(
         long = "max_keys",
         alias = "max-keys",
@@ -106,7 +107,7 @@ pub(crate) struct Counting {
         allow_hyphen_values = true
     )]
     pub(crate) max_keys: Option<String>,
-    /// Count only
+    /// Print only the count
     #[arg(long = "count_only", alias = "count-only")]
     pub(crate) count_only: bool,
     /// Count keys and bytes by the part of the key before the first CHAR
@@ -136,7 +137,7 @@ pub(crate) struct Dump {
     pub(crate) ttl: Ttl,
     #[command(flatten)]
     pub(crate) times: TimeRange,
-    /// With --ttl: count keys by spans of so many seconds
+    /// With --ttl: count keys by time spans of this many seconds
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     pub(crate) bucket: Option<String>,
     /// Print this table, log or MANIFEST
@@ -169,7 +170,7 @@ pub(crate) struct Query {
 
 #[derive(Debug, Args)]
 pub(crate) struct ListFileRangeDeletes {
-    /// Stop after so many parts; 1000 if not given
+    /// Stop after this many fragments; 1000 if not given
     #[arg(
         long = "max_keys",
         alias = "max-keys",
@@ -181,7 +182,7 @@ pub(crate) struct ListFileRangeDeletes {
 
 #[derive(Debug, Args)]
 pub(crate) struct ListLiveFilesMetadata {
-    /// One list of all files, by name
+    /// Print one list of all files, sorted by name
     #[arg(long = "sort_by_filename", alias = "sort-by-filename")]
     pub(crate) sort_by_filename: bool,
 }
@@ -194,7 +195,7 @@ pub(crate) struct DumpLiveFiles {
 
 #[derive(Debug, Args)]
 pub(crate) struct FileChecksumDump {
-    /// The MANIFEST; without it the one that CURRENT in --db names
+    /// The MANIFEST; if not given, the current one of --db
     #[arg(long, value_name = "FILE")]
     pub(crate) path: Option<PathBuf>,
 }

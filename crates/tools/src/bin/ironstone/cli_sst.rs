@@ -20,7 +20,7 @@ pub(crate) enum SstCommand {
     Raw,
     /// Print how large the table would be with each codec
     Recompress,
-    /// Say whether it is a table
+    /// Say whether the file is a table
     Identify,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct DumpSst {
     /// The table, or a directory of tables
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// The same, in sst_dump's spelling
+    /// Same as FILE, in sst_dump's spelling
     #[arg(
         long = "file",
         id = "file_flag",
@@ -51,10 +51,10 @@ pub(crate) struct DumpSst {
     pub(crate) input_key_hex: bool,
     #[command(flatten)]
     pub(crate) range: Range,
-    /// Only keys that begin so
+    /// Only keys that begin with PREFIX
     #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<OsString>,
-    /// Stop after so many entries
+    /// Stop after this many entries
     #[arg(long = "read_num", alias = "read-num", value_name = "N")]
     pub(crate) read_num: Option<u64>,
     /// With check and scan: verify the checksum of every block first
@@ -63,7 +63,7 @@ pub(crate) struct DumpSst {
     /// Accepted for scripts: blob indexes are shown as they are
     #[arg(long = "decode_blob_index", hide = true)]
     pub(crate) decode_blob_index: bool,
-    /// Print the parts of an internal key, 0x and hex digits, instead
+    /// Print the parts of this internal key (0x and hex digits) instead
     #[arg(
         long = "parse_internal_key",
         alias = "parse-internal-key",
@@ -77,7 +77,7 @@ pub(crate) struct DumpSst {
 /// Flags of --command=recompress.
 #[derive(Debug, Args)]
 pub(crate) struct Recompress {
-    /// With recompress: bytes of a data block
+    /// With recompress: size of a data block in bytes
     #[arg(
         long = "set_block_size",
         alias = "set-block-size",
@@ -93,7 +93,7 @@ pub(crate) struct Recompress {
         value_delimiter = ','
     )]
     pub(crate) types: Vec<String>,
-    /// With recompress and one codec: the first level
+    /// With recompress and one codec: the first compression level
     #[arg(
         long = "compression_level_from",
         value_name = "LEVEL",
@@ -101,7 +101,7 @@ pub(crate) struct Recompress {
         requires = "level_to"
     )]
     pub(crate) level_from: Option<i32>,
-    /// The last level
+    /// The last compression level
     #[arg(
         long = "compression_level_to",
         value_name = "LEVEL",
@@ -109,28 +109,28 @@ pub(crate) struct Recompress {
         requires = "level_from"
     )]
     pub(crate) level_to: Option<i32>,
-    /// With recompress: bytes of a dictionary
+    /// With recompress: size of a dictionary in bytes
     #[arg(
         long = "compression_max_dict_bytes",
         value_name = "BYTES",
         default_value_t = 0
     )]
     pub(crate) max_dict_bytes: u32,
-    /// With recompress: bytes of samples that zstd's trainer reads
+    /// With recompress: bytes of samples for zstd's dictionary trainer
     #[arg(
         long = "compression_zstd_max_train_bytes",
         value_name = "BYTES",
         default_value_t = 0
     )]
     pub(crate) zstd_max_train_bytes: u32,
-    /// With recompress: bytes of data blocks that are sampled
+    /// With recompress: bytes of data blocks to take samples from
     #[arg(
         long = "compression_max_dict_buffer_bytes",
         value_name = "BYTES",
         default_value_t = 0
     )]
     pub(crate) max_dict_buffer_bytes: u64,
-    /// With recompress: zstd adds statistics to the samples, and does not train
+    /// With recompress: zstd adds statistics to the samples instead of training a dictionary
     #[arg(long = "compression_use_zstd_finalize_dict")]
     pub(crate) use_zstd_finalize_dict: bool,
 }

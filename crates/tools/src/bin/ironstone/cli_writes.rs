@@ -15,9 +15,9 @@ use crate::{copies, data, external, levels, load, repair, style, tables_of_manif
 pub(crate) enum WriteCommand {
     /// Remove a key that was set once: ironstone --db=DIR singledelete KEY
     ///
-    /// For keys that were never overwritten: the deletion vanishes together with the one value. If
-    /// the key was set more often, an older value may come back. Not an error if the key is not
-    /// there.
+    /// Only for keys that were set once: compaction drops the deletion together with that value. If
+    /// the key was set more than once, an older value may reappear. It is not an error if the key
+    /// does not exist.
     ///
     /// Example: ironstone --db=/data/db singledelete user:17
     #[command(verbatim_doc_comment)]
@@ -26,8 +26,8 @@ pub(crate) enum WriteCommand {
     /// Fill a database from the standard input: ironstone --db=DIR load
     ///
     /// Each line is a key, " ==> ", and a value, as ldb dump prints them; with --hex both are hex
-    /// after 0x. Lines "Keys in range: ..." and "Created bg thread 0x..." are skipped, other lines
-    /// are counted as bad. Prints the count if there are any.
+    /// after 0x. Lines "Keys in range: ..." and "Created bg thread 0x..." are skipped. Other lines
+    /// count as bad; their number is printed at the end if there are any.
     ///
     /// Example: ldb --db=/data/old dump --hex | ironstone --db=/data/db load --hex
     #[command(verbatim_doc_comment)]
@@ -35,9 +35,9 @@ pub(crate) enum WriteCommand {
 
     /// Copy a database into a new directory: ironstone --db=DIR checkpoint --checkpoint_dir=NEW
     ///
-    /// Tables are hard links where the file system can. The copy is there whole or not at all: it
-    /// is made in NEW.tmp. Files of a database that are there already are removed, anything else is
-    /// an error.
+    /// Tables are hard links where the file system supports them. The copy is made in NEW.tmp and
+    /// then renamed, so that NEW is complete or does not exist. Database files that are already in
+    /// NEW.tmp are deleted; anything else in it is an error.
     ///
     /// Example: ironstone --db=/data/db checkpoint --checkpoint_dir=/data/db-monday
     #[command(verbatim_doc_comment)]
@@ -45,18 +45,19 @@ pub(crate) enum WriteCommand {
 
     /// Add a backup to a backup directory: ironstone --db=DIR backup --backup_dir=BACKUPS
     ///
-    /// Tables that are there already are not copied again. RocksDB restores it too.
+    /// Tables that the backup directory already has are not copied again. RocksDB can restore the
+    /// backup too.
     ///
     /// Example: ironstone --db=/data/db backup --backup_dir=/backups/db
     #[command(verbatim_doc_comment)]
     Backup(Backup),
 
-    /// Replace a database by its newest usable backup: ironstone --db=DIR restore --backup_dir=BACKUPS
+    /// Replace a database with its newest usable backup: ironstone --db=DIR restore --backup_dir=BACKUPS
     ///
-    /// The database in DIR is deleted, if there is one and the backup is whole. It must not be
-    /// open. Damaged backups are named on the standard error, and not used.
-    /// With --wal_dir=LOGS, the logs go there, and those that are there are deleted. It must be
-    /// given if the database in DIR has its logs elsewhere.
+    /// If DIR has a database and the backup is complete, that database is deleted. It must not be
+    /// open. Damaged backups are named on standard error, and not used.
+    /// With --wal_dir=LOGS, the logs are restored to LOGS, and logs that are there already are
+    /// deleted. The flag is required if the database in DIR has its logs in another directory.
     ///
     /// Example: ironstone --db=/data/db restore --backup_dir=/backups/db
     #[command(verbatim_doc_comment)]
@@ -64,9 +65,10 @@ pub(crate) enum WriteCommand {
 
     /// Write a table from the standard input: ironstone --db=DIR write-extern-sst FILE
     ///
-    /// Lines are as for load, their keys in strictly ascending order. The table has the settings of
-    /// the column family, and can be ingested into that one only. An existing FILE is replaced when
-    /// the new one is complete; what is no regular file is not. The database is only read.
+    /// The lines are as for load, with keys in strictly ascending order. The table has the options of
+    /// the column family, and can be ingested only into that family. An existing regular file FILE is
+    /// replaced when the new one is complete; any other kind of file is not replaced. The database is
+    /// only read.
     ///
     /// Example: sort lines | ironstone --db=/data/db write-extern-sst /tmp/new.sst
     #[command(
@@ -88,9 +90,9 @@ pub(crate) enum WriteCommand {
 
     /// Use fewer levels: ironstone --db=DIR reduce-levels --new_levels=N
     ///
-    /// Compacts the column family, and moves the result to level N-1. The settings in the OPTIONS
-    /// file are the same afterwards: open the database with num_levels=N then. A process that is
-    /// killed leaves disable_auto_compactions=true in them.
+    /// Compacts the column family, and moves the result to level N-1. The OPTIONS file is unchanged
+    /// afterwards, so open the database with num_levels=N from then on. If the command is killed,
+    /// disable_auto_compactions=true stays in the OPTIONS file.
     ///
     /// Example: ironstone --db=/data/db reduce-levels --new_levels=3 --print_old_levels
     #[command(name = "reduce-levels", alias = "reduce_levels", verbatim_doc_comment)]
@@ -98,10 +100,10 @@ pub(crate) enum WriteCommand {
 
     /// Prepare for another style of compaction: ironstone --db=DIR change-compaction-style
     ///
-    /// From level (0) to universal (1): compacts the column family into one file on level 0. The
-    /// other way there is nothing to do. The settings in the OPTIONS file are the same afterwards:
-    /// open the database with the new style then. A process that is killed leaves its own in them:
-    /// disable_auto_compactions, target_file_size_base, target_file_size_multiplier and
+    /// From level (0) to universal (1): compacts the column family into one file on level 0. In the
+    /// other direction there is nothing to do. The OPTIONS file is unchanged afterwards, so open the
+    /// database with the new style from then on. If the command is killed, its own values stay in the
+    /// OPTIONS file: disable_auto_compactions, target_file_size_base, target_file_size_multiplier and
     /// max_compaction_bytes. The next run of this command, or of reduce-levels, sets these to their
     /// defaults.
     ///
@@ -116,9 +118,9 @@ pub(crate) enum WriteCommand {
 
     /// Bring the MANIFEST up to date with the files: ironstone --db=DIR update-manifest
     ///
-    /// RocksDB asks its file system for each table's temperature. The operating system knows none,
-    /// so that there is nothing to update: it is checked that every table is there. The database
-    /// must not be open.
+    /// RocksDB asks its file system for each table's temperature. The operating system has no
+    /// temperatures, so there is nothing to update: the command only checks that every table exists.
+    /// The database must not be open.
     ///
     /// Example: ironstone --db=/data/db update-manifest --update_temperatures
     #[command(
@@ -130,9 +132,9 @@ pub(crate) enum WriteCommand {
 
     /// Forget a table and its data: ironstone --db=DIR unsafe-remove-sst-file NUMBER
     ///
-    /// For a table that is lost or damaged beyond repair. Its data is lost; older values of its keys
-    /// may come back. A new MANIFEST without the table is written; the old one, and the table, stay
-    /// until the database is opened the next time. The database must not be open.
+    /// For a table that is lost or damaged beyond repair. Its data is lost, and older values of its
+    /// keys may reappear. A new MANIFEST without the table is written. The old MANIFEST and the table
+    /// stay until the database is next opened. The database must not be open.
     ///
     /// Example: ironstone --db=/data/db unsafe-remove-sst-file 000123
     #[command(
@@ -147,7 +149,7 @@ pub(crate) enum WriteCommand {
 }
 
 impl WriteCommand {
-    /// Runs it.
+    /// Runs the command.
     pub(crate) fn run(self, global: &Global, out: &mut dyn Write) -> Outcome {
         // That one only reads the database.
         if !matches!(self, Self::WriteExternSst(_)) {
@@ -181,10 +183,10 @@ pub(crate) struct SingleDelete {
 pub(crate) struct Load {
     #[command(flatten)]
     pub(crate) create: Create,
-    /// Write no log; the data is flushed at the end
+    /// Do not write the WAL; the data is flushed at the end
     #[arg(long = "disable_wal", alias = "disable-wal")]
     pub(crate) disable_wal: bool,
-    /// A database that is created gets settings for bulk loading: two levels, no compaction
+    /// If the database is created: give it options for bulk loading, two levels and no compaction
     #[arg(long = "bulk_load", alias = "bulk-load")]
     pub(crate) bulk: bool,
     /// Compact the column family at the end
@@ -204,7 +206,7 @@ pub(crate) struct Backup {
     /// The directory of the backups
     #[arg(long = "backup_dir", alias = "backup-dir", value_name = "BACKUPS")]
     pub(crate) dir: Option<PathBuf>,
-    /// Accepted; one thread copies
+    /// Accepted without effect: one thread copies
     #[arg(
         long = "num_threads",
         alias = "num-threads",
@@ -212,7 +214,7 @@ pub(crate) struct Backup {
         value_parser = clap::value_parser!(i32).range(1..)
     )]
     pub(crate) num_threads: Option<i32>,
-    /// With 0 or 1 a line on the standard error says which backup it is; up to 5 are quieter
+    /// With 0 or 1, print on standard error which backup it is; with 2 to 5, do not
     #[arg(
         long = "stderr_log_level",
         alias = "stderr-log-level",
@@ -241,25 +243,25 @@ pub(crate) struct IngestExternSst {
         require_equals = true, default_missing_value = "true", action = ArgAction::Set,
         default_value_t = false, hide_default_value = true, hide_possible_values = true)]
     pub(crate) move_files: bool,
-    /// Hide it from snapshots that exist; true by default
+    /// Hide the data from existing snapshots; true by default
     #[arg(long = "snapshot_consistency", alias = "snapshot-consistency", value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = ArgAction::Set, default_value_t = true, hide_default_value = true,
         hide_possible_values = true)]
     pub(crate) snapshot_consistency: bool,
-    /// It may get a sequence number; true by default
+    /// Allow a global sequence number for the table; true by default
     #[arg(long = "allow_global_seqno", alias = "allow-global-seqno", value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = ArgAction::Set, default_value_t = true, hide_default_value = true,
         hide_possible_values = true)]
     pub(crate) allow_global_seqno: bool,
-    /// Memtables with its keys may be flushed; true by default
+    /// Allow a flush of memtables that overlap with the table; true by default
     #[arg(long = "allow_blocking_flush", alias = "allow-blocking-flush", value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = ArgAction::Set, default_value_t = true, hide_default_value = true,
         hide_possible_values = true)]
     pub(crate) allow_blocking_flush: bool,
-    /// Put it below all data of the database
+    /// Put the table below all data of the database
     #[arg(long = "ingest_behind", alias = "ingest-behind", value_name = "BOOL", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", action = ArgAction::Set,
         default_value_t = false, hide_default_value = true, hide_possible_values = true)]
@@ -274,7 +276,7 @@ pub(crate) struct IngestExternSst {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReduceLevels {
-    /// How many levels there shall be, at least 2
+    /// The new number of levels, at least 2
     #[arg(
         long = "new_levels",
         alias = "new-levels",
@@ -282,21 +284,21 @@ pub(crate) struct ReduceLevels {
         allow_hyphen_values = true
     )]
     pub(crate) new_levels: Option<String>,
-    /// Print how many there were
+    /// Print the old number of levels
     #[arg(long = "print_old_levels", alias = "print-old-levels")]
     pub(crate) print_old_levels: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ChangeCompactionStyle {
-    /// What it was: 0 for level, 1 for universal
+    /// The old style: 0 for level, 1 for universal
     #[arg(
         long = "old_compaction_style",
         alias = "old-compaction-style",
         value_name = "STYLE"
     )]
     pub(crate) old: Option<String>,
-    /// What it shall be: 0 for level, 1 for universal
+    /// The new style: 0 for level, 1 for universal
     #[arg(
         long = "new_compaction_style",
         alias = "new-compaction-style",
@@ -313,7 +315,7 @@ pub(crate) struct UpdateManifest {
         action = ArgAction::Set, default_value_t = false, hide_default_value = true,
         hide_possible_values = true)]
     pub(crate) update_temperatures: bool,
-    /// Name the tables that are there
+    /// Print the tables that exist
     #[arg(long)]
     pub(crate) verbose: bool,
 }

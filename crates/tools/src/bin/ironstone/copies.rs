@@ -11,7 +11,7 @@ use crate::cli_writes::{Backup, Checkpoint};
 use crate::fail::{Failure, Outcome, note};
 use crate::open;
 
-/// What RocksDB's levels of a log are below; its `WARN_LEVEL` is the default.
+/// Upper bound of RocksDB's log levels; the default is its `WARN_LEVEL`.
 const LOG_LEVELS: i32 = 6;
 const LOG_LEVEL_INFO: i32 = 1;
 const LOG_LEVEL_WARN: i32 = 2;
@@ -83,8 +83,8 @@ pub(crate) fn restore(global: &Global, args: &Backup, out: &mut dyn Write) -> Ou
     Ok(writeln!(out, "restore from backup OK")?)
 }
 
-/// The directory that the logs are restored to. Fails if the logs of the database that is replaced are
-/// in another one, and it was not named: they would be replayed onto the backup.
+/// The directory that the logs are restored to. Fails if the logs of the replaced database are in
+/// another directory that was not named: they would be replayed onto the backup.
 fn logs_to_restore(global: &Global, db: &Path) -> Outcome<PathBuf> {
     let logs = open::log_dir(global, db)?;
     if global.wal_dir.is_some() {
@@ -100,7 +100,7 @@ fn logs_to_restore(global: &Global, db: &Path) -> Outcome<PathBuf> {
     )))
 }
 
-/// Says where the logs are, unless whoever opens the database finds them anyway.
+/// Prints the directory of the logs, unless an open finds them anyway.
 fn tell_logs(global: &Global, db: &Path, logs: &Path) {
     let here = |dir: &Path| Posix.same_file(dir, logs).unwrap_or(false);
     // The OPTIONS file came with the backup: Ironstone's names no directory of logs, RocksDB's may.
@@ -113,7 +113,7 @@ fn tell_logs(global: &Global, db: &Path, logs: &Path) {
     }
 }
 
-/// The directory of the backups; the other flags are checked too.
+/// The directory of the backups; also checks the other flags.
 fn backup_dir(args: &Backup) -> Outcome<&PathBuf> {
     let level = args.stderr_log_level.unwrap_or(LOG_LEVEL_WARN);
     if !(0..LOG_LEVELS).contains(&level) {

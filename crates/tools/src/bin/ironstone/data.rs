@@ -1,4 +1,4 @@
-//! Commands that read and write keys. What they print is what `ldb` prints, byte for byte.
+//! Commands that read and write keys. Their output is that of `ldb`, byte for byte.
 
 use std::io::Write;
 
@@ -155,7 +155,8 @@ pub(crate) fn scan(global: &Global, args: &cli::Scan, out: &mut dyn Write) -> Ou
     Ok(it.status()?)
 }
 
-/// How many keys to print. As in `ldb`, anything below 0 is no limit, and 0 prints one key.
+/// The number of keys to print. As in `ldb`, a negative number means no limit, and 0 prints one
+/// key.
 fn max_keys(text: Option<&str>) -> Outcome<u64> {
     match text {
         None | Some("") => Ok(u64::MAX),

@@ -42,7 +42,7 @@ pub(crate) fn dump(global: &Global, args: &Dump, out: &mut dyn Write) -> Outcome
     walk.finish(out)
 }
 
-/// How many keys at most; anything below 0 is no limit.
+/// The maximum number of keys; a negative number means no limit.
 pub(crate) fn limit(text: Option<&str>) -> Outcome<u64> {
     match text {
         None | Some("") => Ok(u64::MAX),
@@ -55,7 +55,7 @@ pub(crate) fn limit(text: Option<&str>) -> Outcome<u64> {
     }
 }
 
-/// Prints a file for what its name says it is.
+/// Prints a file according to the type in its name.
 fn file(global: &Global, path: &Path, out: &mut dyn Write) -> Outcome {
     let named = path.file_name().and_then(files::parse_name);
     let shown = path.display();
@@ -89,7 +89,7 @@ pub(crate) fn log(global: &Global, path: &Path, out: &mut dyn Write) -> Outcome 
     wal::dump(global, &args, true, out)
 }
 
-/// The way through the keys, and what is counted on it.
+/// An iteration over the keys, and its counts.
 struct Walk<'a> {
     global: &'a Global,
     counting: &'a Counting,

@@ -50,7 +50,7 @@ pub(crate) fn write(global: &Global, args: &WriteExternSst) -> Outcome {
     Ok(())
 }
 
-/// Refuses what a table must not replace: a device, a pipe, a directory, a symbolic link.
+/// Refuses to replace anything but a regular file: a device, a pipe, a directory, a symbolic link.
 fn check_place(path: &Path) -> Outcome {
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => Err(Failure::message(format!(

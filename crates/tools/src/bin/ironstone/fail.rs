@@ -1,4 +1,4 @@
-//! How a command fails: what is printed to the standard error, and the exit code.
+//! How a command fails: the message on standard error, and the exit code.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 /// What a command returns.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// Why a command did not do what was asked.
+/// The reason of a failure.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The engine's error; printed as `Failed: <status>`.
@@ -16,9 +16,9 @@ pub(crate) enum Failure {
     Message(String),
     /// The arguments are wrong; the text is complete.
     Usage(String),
-    /// What was found wrong is printed already.
+    /// The problems that were found are printed already.
     Reported,
-    /// Nobody reads the output, or it cannot be written.
+    /// The output was closed, or cannot be written.
     Output(io::Error),
 }
 
@@ -43,7 +43,7 @@ impl Failure {
     }
 }
 
-/// Prints a line to the standard error. Nobody may be there to read it: that changes nothing.
+/// Prints a line to standard error. Ignores an error, for example if standard error is closed.
 pub(crate) fn note(text: fmt::Arguments<'_>) {
     drop(writeln!(io::stderr().lock(), "{text}"));
 }

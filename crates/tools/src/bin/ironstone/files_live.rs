@@ -1,4 +1,4 @@
-//! Commands about the files of a database: which there are, how large, and what is in them.
+//! Commands about the files of a database: their names, sizes and content.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::text::{Hex, parse_bound};
 use crate::{dump, manifest, open, sst};
 
-/// Parts of range deletions that are printed if nothing else is asked for.
+/// The default number of range-deletion fragments to print.
 const PARTS: i64 = 1000;
 
 /// Prints how many bytes of files a range takes.
@@ -36,7 +36,7 @@ pub(crate) fn approximate_size(global: &Global, args: &Approxsize, out: &mut dyn
     Ok(writeln!(out, "{}", sizes.first().copied().unwrap_or(0))?)
 }
 
-/// Opens the database, which looks for every file. As in `ldb`, a column family that is named must be there.
+/// Opens the database, which checks for every file. As in `ldb`, a column family that is named must exist.
 pub(crate) fn check(global: &Global, out: &mut dyn Write) -> Outcome {
     let db = open::read_only(global)?;
     drop(open::family(&db, global)?);
@@ -113,7 +113,7 @@ pub(crate) fn range_deletes(
     Ok(writeln!(out)?)
 }
 
-/// Prints those of one table; returns how many more may be printed.
+/// Prints the range deletions of one table; returns how many more may be printed.
 fn tombstones(path: &Path, mut left: i64, out: &mut dyn Write) -> Outcome<i64> {
     writeln!(out, "=== file : {} ===", path.display())?;
     let reader = sst::open(path)?;
@@ -134,15 +134,16 @@ fn tombstones(path: &Path, mut left: i64, out: &mut dyn Write) -> Outcome<i64> {
     Ok(left)
 }
 
-/// A range of keys over which the same range deletions lie.
+/// A range of keys that the same range deletions cover.
 struct Part<'a> {
     start: &'a [u8],
     end: &'a [u8],
-    /// Their sequence numbers, the newest first.
+    /// Their sequence numbers, newest first.
     sequences: Vec<u64>,
 }
 
-/// Passes range deletions to `each`, cut where one of them begins or ends, until it returns false.
+/// Passes range deletions to `each`, split wherever one of them begins or ends, until `each`
+/// returns false.
 fn visit_parts(
     mut all: Vec<RangeTombstone>,
     order: &Comparator,
@@ -208,7 +209,7 @@ pub(crate) fn dump_all(global: &Global, out: &mut dyn Write) -> Outcome {
     Ok(())
 }
 
-/// Prints the checksums that the MANIFEST has of whole tables and blob files.
+/// Prints the checksums of whole tables and blob files, as the MANIFEST has them.
 pub(crate) fn checksums(global: &Global, args: &FileChecksumDump, out: &mut dyn Write) -> Outcome {
     let path = if let Some(path) = &args.path {
         path.clone()

@@ -1,7 +1,7 @@
-//! `--count_delim`: keys and bytes summed up by the part of the key before a character.
+//! `--count_delim`: sums of keys and bytes, grouped by the part of the key before a character.
 //!
-//! As in `ldb`, neighbours with the same part are one group, and a key with an empty part is counted
-//! in the group of the key behind it.
+//! As in `ldb`, adjacent keys with the same part form one group, and a key with an empty part is
+//! counted in the group of the next key.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -19,7 +19,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Sums by the first character of the argument, if there is one.
+    /// Groups by the first character of the argument, if there is one.
     pub(crate) fn new(argument: Option<&OsStr>) -> Option<Self> {
         argument.map(|text| Self {
             delimiter: text.as_bytes().first().copied().unwrap_or(0),
@@ -29,13 +29,13 @@ impl Groups {
         })
     }
 
-    /// The part of a key that counts: up to the delimiter, or to one of the ends.
+    /// The part of a key that determines its group: up to the delimiter, or to one of the ends.
     pub(crate) fn row<'k>(&self, key: &'k [u8], ends: &[u8]) -> &'k [u8] {
         let end = |b: &u8| *b == self.delimiter || ends.contains(b);
         key.split(end).next().unwrap_or_default()
     }
 
-    /// Adds a key; prints the group before it if that ends here.
+    /// Adds a key; prints the previous group if it ends here.
     pub(crate) fn add(&mut self, row: &[u8], bytes: u64, out: &mut dyn Write) -> Outcome {
         if !self.row.is_empty() && self.row != row {
             self.print(out)?;

@@ -1,11 +1,11 @@
-//! Flags of `ldb` that Ironstone has no meaning for: refused by name, with the reason.
+//! Flags of `ldb` that Ironstone does not support: refused by name, with the reason.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::fail::{Failure, Outcome};
 
-/// Flags of `ldb` that Ironstone does not have, and why or what instead.
+/// Flags of `ldb` that Ironstone does not have, with a reason or an alternative.
 pub(crate) const LDB_ONLY: &[(&str, &str)] = &[
     (
         "read_timestamp",
@@ -55,7 +55,8 @@ pub(crate) const LDB_ONLY: &[(&str, &str)] = &[
 const SETTING: &str = "settings come from the database's OPTIONS file";
 const BLOBS: &str = "blob files are not supported";
 
-/// Refuses flags of `ldb` that Ironstone knows and does not have. For arguments that no command takes.
+/// Refuses flags of `ldb` that Ironstone knows but does not have. Called for arguments that no command
+/// accepts.
 pub(crate) fn refuse_ldb_only(args: &[OsString]) -> Outcome {
     let flags = args
         .iter()

@@ -49,7 +49,8 @@ pub(crate) fn reduce(global: &Global, args: &ReduceLevels, out: &mut dyn Write) 
     })
 }
 
-/// How many levels the column family uses: one more than the number of the last one with tables.
+/// The number of levels that the column family uses: one more than the number of the last level
+/// with tables.
 fn in_use(global: &Global) -> Outcome<u32> {
     let dir = global.dir()?;
     files::read_current(&Posix, dir)?;

@@ -8,16 +8,17 @@ use crate::cli::Global;
 use crate::fail::{Failure, Outcome};
 use crate::text::parse_field;
 
-/// No line is longer, in bytes.
+/// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 
 const BETWEEN: &[u8] = b" ==> ";
 
-/// Begins of lines that `ldb` prints besides keys and values.
+/// Prefixes of other lines that `ldb` prints, besides keys and values.
 const SKIPPED: &[&[u8]] = &[b"Keys in range:", b"Created bg thread 0x"];
 
-/// Passes every key and value to `each`. Returns how many lines were neither that nor skipped.
-/// Errors: those of `each` and of bad hex, with the number of the line; lines before are done.
+/// Passes every key and value to `each`. Returns the number of bad lines, which are neither entries
+/// nor skipped. Errors: those of `each`, and bad hex, with the line number; the lines before are
+/// processed.
 pub(crate) fn read(
     global: &Global,
     input: &mut dyn BufRead,
@@ -40,7 +41,7 @@ pub(crate) fn read(
     }
 }
 
-/// Reads a line of the standard input, without the line feed at its end. False: there is none any more.
+/// Reads a line of standard input, without its line feed. Returns false at the end of the input.
 pub(crate) fn next(input: &mut dyn BufRead, number: u64, line: &mut Vec<u8>) -> Outcome<bool> {
     next_within(LINE_BYTES_MAX, input, number, line)
 }

@@ -10,7 +10,7 @@ use crate::cli_writes::Load;
 use crate::fail::Outcome;
 use crate::{lines, open};
 
-/// Writes go to the database in batches of about so many bytes.
+/// The approximate size of a write batch in bytes.
 const BATCH_BYTES: usize = 64 << 10;
 
 /// Fills a database from the standard input.
@@ -51,8 +51,8 @@ pub(crate) fn load(global: &Global, args: &Load, out: &mut dyn Write) -> Outcome
     Ok(db.close()?)
 }
 
-/// Opens the database. As in `ldb`, `--bulk_load` matters for one that is created only: the others have
-/// settings in their OPTIONS file.
+/// Opens the database. As in `ldb`, `--bulk_load` affects only a new database: an existing one has
+/// settings in its OPTIONS file.
 fn open(global: &Global, args: &Load) -> Outcome<Db> {
     let create = args.create.create_if_missing;
     let new = create && !Posix.exists(&files::current_path(global.dir()?))?;

@@ -1,4 +1,4 @@
-//! The logs of a database that nobody has open: what `wal-trim` and `salvage` work on.
+//! The logs of a closed database, for `wal-trim` and `salvage`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,18 +20,18 @@ pub(crate) struct LogFile {
     pub(crate) file: Arc<dyn File>,
 }
 
-/// What the MANIFEST says about logs.
+/// The facts about logs in the MANIFEST.
 #[derive(Debug, Default)]
 pub(crate) struct Tracked {
-    /// Logs below are not needed.
+    /// Logs with a smaller number are not needed.
     pub(crate) first: u64,
     /// The last sequence number in table files.
     pub(crate) last_sequence: u64,
-    /// Bytes of logs that are durable, where it says so.
+    /// The durable bytes of logs, if the MANIFEST states them.
     pub(crate) sizes: BTreeMap<u64, u64>,
 }
 
-/// Takes the database's lock: nobody opens it until the lock is dropped.
+/// Takes the database's lock: no process can open the database until the lock is dropped.
 pub(crate) fn lock(dir: &Path) -> Result<Box<dyn FileLock>> {
     Posix.lock(&files::lock_path(dir))
 }

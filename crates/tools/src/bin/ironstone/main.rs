@@ -1,4 +1,4 @@
-//! `ironstone`: looks into databases and changes them, with `ldb`'s commands, flags and output.
+//! `ironstone`: reads and changes databases, with `ldb`'s commands, flags and output.
 //!
 //! ```text
 //!   arguments ── cli (one table: parsing and help) ── run ─┬─ data      get, put, delete, scan, batchput
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Where output and exit code matter to scripts, they are those of RocksDB's `ldb` and `sst_dump`
-//! 7.8.3 (`tests/it/cli.rs`, `ldb_commands.rs` and `ldb_writes.rs` run both side by side). On purpose
-//! different: arguments that `ldb` ignores or aborts on are errors, and whatever fails exits with 1.
+//! 7.8.3 (`tests/it/cli.rs`, `ldb_commands.rs` and `ldb_writes.rs` run both side by side). Intended
+//! differences: arguments that `ldb` ignores or aborts on are errors, and every failure exits with 1.
 
 #![deny(clippy::print_stderr)] // it panics where nobody reads the standard error: see fail::note
 
@@ -113,7 +113,7 @@ fn run(args: &[OsString], out: &mut dyn Write) -> Outcome {
     }
 }
 
-/// The commands that look into a database.
+/// The commands that read a database.
 fn look(global: &Global, command: &Look, out: &mut dyn Write) -> Outcome {
     match command {
         Look::Dump(args) => dump::dump(global, args, out),

@@ -1,7 +1,7 @@
-//! A new MANIFEST for a closed database: everything that the old one says, and one edit more.
+//! A new MANIFEST for a closed database: all records of the old one, and one more edit.
 //!
-//! Records are copied as they are, so that nothing is lost that only another release understands. The
-//! old MANIFEST stays: after an error or a crash, CURRENT names the one or the other, and both are whole.
+//! Records are copied unchanged, so that no data of other releases is lost. The old MANIFEST stays: after
+//! an error or a crash, CURRENT names either the old or the new MANIFEST, and both are complete.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::state::State;
 
 /// The smallest unit that devices write as a whole.
 const SECTOR: u32 = 512;
-/// So many bytes are copied before they are made durable.
+/// Number of bytes that are copied between two syncs.
 const SYNC_BYTES: usize = 1 << 20;
 
 /// Writes the new MANIFEST, and makes CURRENT name it. The caller holds LOCK.
@@ -31,7 +31,7 @@ pub(crate) fn with_edit(dir: &Path, state: &State, mut edit: VersionEdit) -> Res
     files::write_current(&Posix, dir, number)
 }
 
-/// A number that no file has, and the one behind it.
+/// An unused file number, and the next one.
 fn free_number(dir: &Path, state: &State) -> Result<(FileNumber, u64)> {
     let all = files::list(&Posix, dir)?.into_iter();
     let used = all.filter(|e| e.kind.is_counted()).map(|e| e.number.0);
@@ -44,7 +44,7 @@ fn free_number(dir: &Path, state: &State) -> Result<(FileNumber, u64)> {
         })
 }
 
-/// Copies the records of whole groups of edits, and appends `edit`.
+/// Copies the records of complete groups of edits, and appends `edit`.
 fn write(old: &Path, new: &Path, edit: &VersionEdit) -> Result<()> {
     let file = Posix.open(new, OpenHow::CREATE_NEW)?;
     let options = log::LogOptions {
@@ -76,8 +76,8 @@ fn write(old: &Path, new: &Path, edit: &VersionEdit) -> Result<()> {
     Ok(())
 }
 
-/// Reads the new MANIFEST as whoever opens the database does: it has the tables that the old one has, without
-/// those that the edit takes out.
+/// Reads the new MANIFEST as an open does, and checks it: it must have the tables of the old MANIFEST,
+/// without those that the edit removes.
 fn check(path: &Path, old: &State, edit: &VersionEdit) -> Result<()> {
     let new = State::read(path, &mut |_| {})?;
     let goes = |family: u32, level: u32, meta: &FileMetaData| {

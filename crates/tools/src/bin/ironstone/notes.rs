@@ -1,4 +1,4 @@
-//! What batches in a log say besides their writes: sequence numbers, and notes about durability.
+//! The content of batches besides their writes: sequence numbers, and notes about durability.
 
 use std::borrow::Cow;
 
@@ -10,14 +10,14 @@ use log::Fence;
 /// A note in a `LogData` entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// A note about the log before, at the begin of a log; otherwise a sync fence.
+    /// A note about the previous log, at the start of a log; otherwise a sync fence.
     pub(crate) begins: bool,
-    /// What it says.
+    /// The content of the note.
     pub(crate) fence: Fence,
 }
 
 impl Note {
-    /// The note that the entry is.
+    /// The entry as a note.
     pub(crate) fn decode(blob: &[u8]) -> Option<Self> {
         if let Some(fence) = Fence::decode(blob) {
             return Some(Self {
@@ -40,12 +40,12 @@ impl Note {
     }
 }
 
-/// What is to be known of a batch without looking at its writes.
+/// The properties of a batch apart from the content of its writes.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     /// Its first sequence number.
     pub(crate) first: u64,
-    /// The one that the next batch begins with.
+    /// The first sequence number of the next batch.
     pub(crate) next: u64,
     /// Writes in it.
     pub(crate) count: u64,
@@ -53,8 +53,9 @@ pub(crate) struct Facts {
     pub(crate) notes: Vec<Note>,
 }
 
-/// Reads a batch to its end. Errors: Corruption if it is not one, or does not have as many writes
-/// as it says; `NotSupported` for prepared transactions that are written before they commit.
+/// Reads a batch to its end. Errors: Corruption if it is not a batch, or does not have the number
+/// of writes that it states; `NotSupported` for prepared transactions that are written before they
+/// commit.
 pub(crate) fn facts(data: &[u8]) -> Result<Facts> {
     let mut records = Records::new(data)?;
     let mut out = Facts {
@@ -89,7 +90,7 @@ pub(crate) fn facts(data: &[u8]) -> Result<Facts> {
     Ok(out)
 }
 
-/// The batch without its notes, which are about the file it was in.
+/// The batch without its notes, because these describe its old file.
 pub(crate) fn without_notes(data: &[u8]) -> Cow<'_, [u8]> {
     let Ok(mut records) = Records::new(data) else {
         return Cow::Borrowed(data);

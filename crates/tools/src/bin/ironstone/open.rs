@@ -1,5 +1,5 @@
-//! Opens databases: for reading without changing anything, or for writing with the settings that
-//! their OPTIONS file has.
+//! Opens databases: for reading without changing anything, or for writing with the settings of
+//! their OPTIONS file.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use ironstone::{
 use crate::cli::Global;
 use crate::fail::{Failure, Outcome};
 
-/// An OPTIONS file longer than this is none.
+/// Maximum size of an OPTIONS file in bytes.
 const OPTIONS_BYTES_MAX: u64 = 64 << 20;
 
-/// Opens for reading: no lock, nothing is written, but for the LOG of a secondary instance.
+/// Opens for reading: takes no lock and writes nothing, except the LOG of a secondary instance.
 pub(crate) fn read_only(global: &Global) -> Outcome<Db> {
     let dir = global.dir()?;
     let mut options = Options::default();
@@ -43,7 +43,7 @@ pub(crate) fn read_only(global: &Global) -> Outcome<Db> {
     }
 }
 
-/// Whether an error may come from what an OPTIONS file says.
+/// Whether the cause of an error may be the OPTIONS file.
 fn is_of_options(e: &Error) -> bool {
     matches!(
         e.kind(),
@@ -55,7 +55,7 @@ fn has_operator(family: &ColumnFamilyDescriptor) -> bool {
     family.options.merge_operator.is_some()
 }
 
-/// Every column family of the database with the options that the OPTIONS file has for it.
+/// Every column family of the database, with its options from the OPTIONS file.
 fn families_as_written(
     dir: &Path,
     options: &Options,
@@ -74,7 +74,8 @@ pub(crate) fn writable(global: &Global, create_if_missing: bool) -> Outcome<Db> 
     writable_as(global, create_if_missing, &mut |_, _| {})
 }
 
-/// [`writable`], with the options of each column family as `change` makes them. It gets the family's name.
+/// Like [`writable`], but `change` may change the options of each column family. It gets the family's
+/// name.
 pub(crate) fn writable_as(
     global: &Global,
     create_if_missing: bool,
@@ -140,14 +141,14 @@ pub(crate) fn log_dir_of_options(global: &Global, dir: &Path) -> Outcome<PathBuf
     Ok(named.map_or(dir.to_path_buf(), PathBuf::from))
 }
 
-/// The column family that the command is about.
+/// The column family of the command.
 pub(crate) fn family(db: &Db, global: &Global) -> Outcome<ColumnFamily> {
     let name = &global.column_family;
     db.column_family(name)
         .ok_or_else(|| Failure::message(format!("Non-existing column family {name}")))
 }
 
-/// The newest OPTIONS file, if there is one and it is wanted.
+/// The newest OPTIONS file, if there is one and the flags do not disable it.
 fn load(global: &Global, dir: &Path, options: &Options) -> Outcome<Option<ParsedOptions>> {
     if global.try_load_options == Some(false) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! `query`: commands from the standard input, one on each line.
+//! `query`: commands from standard input, one per line.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::fail::{Failure, Outcome};
 use crate::text::{parse_field, push_field, push_pair, shown};
 use crate::{lines, open, ttl};
 
-/// What the lines are about.
+/// The state for executing the lines.
 struct Session<'a> {
     global: &'a Global,
     args: &'a Query,
@@ -20,7 +20,7 @@ struct Session<'a> {
     family: ColumnFamily,
 }
 
-/// Reads commands until the input ends, or one fails.
+/// Reads commands until the input ends or a command fails.
 pub(crate) fn query(global: &Global, args: &Query, out: &mut dyn Write) -> Outcome {
     let db = match global.secondary() {
         Some(_) => open::read_only(global)?,

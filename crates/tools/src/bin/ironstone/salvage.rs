@@ -1,4 +1,4 @@
-//! `salvage`: for damaged logs, keeps every batch that can be read, and says exactly what is lost.
+//! `salvage`: keeps every readable batch of damaged logs, and reports exactly what is lost.
 //!
 //! ```text
 //!   survey ─ each log, in order: pieces, sequence numbers, notes    what would be lost
@@ -6,10 +6,10 @@
 //!   rewrite ─ damaged logs, and those that speak of them             with --yes
 //! ```
 //!
-//! A log counts as damaged if a batch can be read behind a place that cannot, or if a fence, a
-//! later log or the MANIFEST says that more of it was durable than can be read. A torn tail is
-//! neither. Logs are replaced oldest first: as long as one is left, its notes, or those in the
-//! logs behind it, still refuse what is not repaired.
+//! A log counts as damaged if a batch can be read after an unreadable place, or if a fence, a later
+//! log or the MANIFEST says that more of the log was durable than can be read. A torn tail meets
+//! neither condition. Logs are replaced oldest first: until the last one is replaced, its notes, or
+//! those in later logs, still prevent an open.
 
 mod rewrite;
 mod survey;

@@ -20,7 +20,7 @@ use crate::fail::{Failure, Outcome, note};
 use crate::text::{Hex, parse_bound, parse_field, push_hex, push_internal_key, until_zero};
 use crate::{sst_raw, sst_recompress};
 
-/// An order known by its name only: enough to read a table from front to back.
+/// A comparator of which only the name is known: enough to read a table from start to end.
 struct Foreign(&'static str);
 
 impl base::comparator::UserComparator for Foreign {
@@ -39,7 +39,7 @@ const FOREIGN: [&str; 2] = [
     "rocksdb.ReverseBytewiseComparator.u64ts",
 ];
 
-/// Opens a table on its own, whichever of RocksDB's comparators it was written with.
+/// Opens a table without its database, with any of RocksDB's comparators.
 pub(crate) fn open(path: &Path) -> Result<Arc<Reader>> {
     let foreign = FOREIGN.map(|name| Comparator::user(Arc::new(Foreign(name))));
     let known = [Comparator::bytewise(), Comparator::reverse_bytewise()];
@@ -60,16 +60,16 @@ pub(crate) fn open(path: &Path) -> Result<Arc<Reader>> {
     Err(last.unwrap_or_else(|| Error::invalid_argument("no comparator fits")))
 }
 
-/// What of a table is read.
+/// The part of a table to read.
 #[derive(Default)]
 pub(crate) struct Range {
     /// The first key; empty is the table's start.
     from: Vec<u8>,
     /// The key to stop at; empty is the table's end.
     to: Vec<u8>,
-    /// What keys begin with.
+    /// The prefix of the keys.
     prefix: Vec<u8>,
-    /// So many entries at most; `None` is all.
+    /// Maximum number of entries; `None` means all.
     count: Option<u64>,
 }
 
@@ -106,7 +106,7 @@ struct Run<'a> {
     range: Range,
     /// In `sst_dump`'s form.
     as_sst_dump: bool,
-    /// Entries read.
+    /// Number of entries read.
     read: u64,
     /// Whether the range was printed.
     told_range: bool,
@@ -345,8 +345,7 @@ pub(crate) fn print_entry(
     Ok(out.write_all(&line)?)
 }
 
-/// Prints the properties, one on a line: what is before the name, the name, what is before the value,
-/// the value.
+/// Prints the properties, one per line: a prefix, the name, a separator, and the value.
 pub(crate) fn properties(
     reader: &Reader,
     before: &str,

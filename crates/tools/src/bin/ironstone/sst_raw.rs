@@ -1,5 +1,5 @@
-//! `dump-sst --command=raw`: everything that is in a table; and the same in `sst_dump`'s form, in a
-//! file beside the table.
+//! `dump-sst --command=raw`: prints the complete content of a table; or writes it in `sst_dump`'s
+//! format to a file beside the table.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -26,7 +26,7 @@ fn heading(title: &str, out: &mut dyn Write) -> Outcome {
     Ok(writeln!(out, "{title}\n{RULE}")?)
 }
 
-/// Prints everything that is in the table.
+/// Prints the complete content of the table.
 pub(crate) fn print(reader: &Arc<Reader>, out: &mut dyn Write) -> Outcome {
     footer(reader, out)?;
     writeln!(out, "  checksum: {:?}", reader.footer().checksum_type)?;
@@ -114,8 +114,8 @@ fn blocks(reader: &Arc<Reader>, out: &mut dyn Write) -> Outcome {
     })
 }
 
-/// What is told of an entry: the number and place of its block if it is the block's first, internal
-/// key and value.
+/// Receives an entry: the number and handle of its block if it is the first entry of the block, the
+/// internal key and the value.
 type Entry<'a> = dyn FnMut(Option<(usize, BlockHandle)>, (&[u8], &[u8])) -> Outcome + 'a;
 
 /// Passes every entry to `visit`.
@@ -152,7 +152,7 @@ impl Write for Text {
     }
 }
 
-/// Writes `<table>_dump.txt`, and says so.
+/// Writes `<table>_dump.txt`, and prints its name.
 pub(crate) fn to_file(reader: &Arc<Reader>, table: &Path, out: &mut dyn Write) -> Outcome {
     let mut name = table.with_extension("").into_os_string();
     name.push("_dump.txt");
@@ -172,7 +172,7 @@ pub(crate) fn to_file(reader: &Arc<Reader>, table: &Path, out: &mut dyn Write) -
     Ok(writeln!(out, "raw dump written to file {path}")?)
 }
 
-/// What `sst_dump` writes.
+/// Writes the output of `sst_dump`.
 fn as_sst_dump(reader: &Arc<Reader>, out: &mut dyn Write) -> Outcome {
     footer(reader, out)?;
     writeln!(out, "  ")?;
@@ -215,7 +215,7 @@ fn as_sst_dump(reader: &Arc<Reader>, out: &mut dyn Write) -> Outcome {
     sst_dump_blocks(reader, out)
 }
 
-/// How `sst_dump` calls the blocks of the metaindex, and how their names begin.
+/// `sst_dump`'s labels for the blocks of the metaindex, and the prefixes of their names.
 const SHOWN_BLOCKS: [(&str, &[&str]); 4] = [
     ("Filter", &["filter.", "fullfilter.", "partitionedfilter."]),
     ("Compression dictionary", &["rocksdb.compression_dict"]),
@@ -253,7 +253,7 @@ fn sst_dump_blocks(reader: &Arc<Reader>, out: &mut dyn Write) -> Outcome {
     Ok(writeln!(out, "  avg data block size: {mean:.6}")?)
 }
 
-/// Two texts in hex and in characters, each with a blank behind it.
+/// Two texts in hex and as characters, each followed by a space.
 fn pair(first: &[u8], second: &[u8], line: &mut Vec<u8>, out: &mut dyn Write) -> Outcome {
     let spread = |line: &mut Vec<u8>, bytes: &[u8]| {
         for b in bytes {

@@ -1,6 +1,6 @@
 //! `dump-sst --command=recompress`: how large a table would be with each codec.
 //!
-//! The sizes are those of Ironstone's codecs, which are not byte for byte those of RocksDB's.
+//! The sizes are those of Ironstone's codecs, whose output is not identical to that of RocksDB's.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -29,10 +29,10 @@ const CODECS: [Codec; 8] = [
     ("kZSTD", Some(CompressionType::Zstd)),
 ];
 
-/// The level that leaves it to the codec.
+/// The level that stands for the codec's default.
 const DEFAULT_LEVEL: i32 = 32767;
 
-/// A file that is gone when this is dropped.
+/// A file that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -45,7 +45,7 @@ impl Drop for Scratch {
 /// A codec by RocksDB's name.
 type Codec = (&'static str, Option<CompressionType>);
 
-/// The codecs that are asked for; all if none is.
+/// The requested codecs; all of them if none is requested.
 pub(crate) fn chosen(args: &Recompress) -> Outcome<Vec<Codec>> {
     let mut chosen = Vec::new();
     for name in &args.types {
@@ -68,7 +68,7 @@ pub(crate) fn chosen(args: &Recompress) -> Outcome<Vec<Codec>> {
     Ok(chosen)
 }
 
-/// Writes the table anew with each codec, and prints how large it is.
+/// Writes the table again with each codec, and prints its size.
 pub(crate) fn recompress(reader: &Arc<Reader>, args: &Recompress, out: &mut dyn Write) -> Outcome {
     let chosen = chosen(args)?;
     let name = format!("ironstone-recompress-{}.sst", std::process::id());

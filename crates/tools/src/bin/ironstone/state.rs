@@ -1,7 +1,8 @@
-//! What a database consists of, as its MANIFEST says: its edits applied one after the other.
+//! The content of a database according to its MANIFEST, whose edits are applied one after the
+//! other.
 //!
-//! The engine does the same when it opens a database; this copy keeps what tools show (and works
-//! on a MANIFEST without its database), and nothing that the engine needs beyond that.
+//! The engine does the same when it opens a database. This copy keeps only what tools show, and
+//! works on a MANIFEST without its database.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ pub(crate) struct Family {
     pub(crate) name: String,
     /// Its comparator's stored name.
     pub(crate) comparator: String,
-    /// Logs below hold nothing of it.
+    /// Logs with a smaller number have no data of the family.
     pub(crate) log_number: u64,
     /// Live tables by level and number.
     pub(crate) levels: BTreeMap<u32, BTreeMap<u64, FileMetaData>>,
@@ -30,11 +31,11 @@ pub(crate) struct Family {
 /// A blob file.
 #[derive(Debug, Default)]
 pub(crate) struct Blob {
-    /// As it was added.
+    /// The file as it was added.
     pub(crate) added: BlobAddition,
-    /// Blobs that nothing refers to.
+    /// Number of unreferenced blobs.
     pub(crate) garbage_count: u64,
-    /// Their bytes.
+    /// Bytes of the unreferenced blobs.
     pub(crate) garbage_bytes: u64,
 }
 
@@ -55,7 +56,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Reads a MANIFEST, and passes every edit to `visit` as it comes.
+    /// Reads a MANIFEST, and passes every edit to `visit`.
     pub(crate) fn read(path: &Path, visit: &mut dyn FnMut(&VersionEdit)) -> Result<Self> {
         let file = Posix.open(path, OpenHow::READ)?;
         let mut reader = log::Reader::manifest(file);

@@ -1,4 +1,4 @@
-//! `change-compaction-style`: brings a column family into the shape that another style needs.
+//! `change-compaction-style`: rearranges a column family for another compaction style.
 
 use std::io::Write;
 

@@ -1,4 +1,5 @@
-//! `update-manifest`, `unsafe-remove-sst-file`: what the MANIFEST of a closed database says of tables.
+//! `update-manifest`, `unsafe-remove-sst-file`: changes the tables in the MANIFEST of a closed
+//! database.
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ use crate::fail::{Failure, Outcome, note};
 use crate::state::State;
 use crate::{logs, new_manifest};
 
-/// Checks that every table is there: the operating system has no temperatures to write down.
+/// Checks that every table exists. There is nothing to write, because the operating system has no
+/// temperatures.
 pub(crate) fn update(global: &Global, args: &UpdateManifest) -> Outcome {
     if !args.update_temperatures {
         return Err(Failure::message(
@@ -41,7 +43,7 @@ pub(crate) fn update(global: &Global, args: &UpdateManifest) -> Outcome {
     Ok(())
 }
 
-/// Takes a table out of the MANIFEST.
+/// Removes a table from the MANIFEST.
 pub(crate) fn remove(global: &Global, args: &UnsafeRemoveSstFile) -> Outcome {
     let digits = args.number.bytes().all(|b| b.is_ascii_digit());
     let number = args.number.parse::<u64>().ok().filter(|_| digits);

@@ -16,7 +16,7 @@ impl fmt::Display for Hex<'_> {
 }
 
 /// Appends a key or value as `ldb` prints it: `0x` and hex digits, or the bytes up to the first
-/// zero byte, which ends a string of C.
+/// zero byte, where a C string ends.
 pub(crate) fn push_field(line: &mut Vec<u8>, bytes: &[u8], hex: bool) {
     if hex {
         line.extend_from_slice(b"0x");
@@ -57,7 +57,7 @@ pub(crate) fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|&b| b == 0).next().unwrap_or_default()
 }
 
-/// An input in a message: if it is long, its first bytes and its length.
+/// An input for a message: if it is long, its first bytes and its length.
 pub(crate) fn shown(input: &[u8]) -> String {
     const SHOWN: usize = 64;
     let head = input.get(..SHOWN).unwrap_or(input);
@@ -68,7 +68,8 @@ pub(crate) fn shown(input: &[u8]) -> String {
     format!("{text}... ({} bytes)", input.len())
 }
 
-/// The bytes that an argument stands for: itself, or what its hex digits after `0x` say.
+/// The bytes that an argument stands for: the argument itself, or the bytes of its hex digits after
+/// `0x`.
 pub(crate) fn parse_field(arg: &OsStr, hex: bool) -> Outcome<Vec<u8>> {
     let bytes = arg.as_bytes();
     if !hex {

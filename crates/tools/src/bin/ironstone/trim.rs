@@ -1,4 +1,4 @@
-//! `wal-trim`: takes the torn tail of a log away, as recovery would, and nothing that was durable.
+//! `wal-trim`: cuts off the torn tail of a log, as recovery would, but never durable data.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,8 @@ fn directory(path: &Path) -> PathBuf {
     dir.unwrap_or(Path::new(".")).to_path_buf()
 }
 
-/// The number in a log's name: it tells its fences and records from those of other logs.
+/// The number in a log's name: it distinguishes the log's fences and records from those of other
+/// logs.
 fn number(path: &Path) -> Outcome<u64> {
     let parsed = path.file_name().and_then(files::parse_name);
     match parsed {
@@ -128,7 +129,7 @@ fn plan(log: &LogFile, later: &[LogFile], tracked: &Tracked) -> Outcome<Option<T
     Ok(Some(torn))
 }
 
-/// The sequence number behind the last batch before `end`.
+/// The next sequence number after the last batch before `end`.
 fn next_sequence(log: &LogFile, end: u64) -> Outcome<Option<u64>> {
     let mut next = None;
     log::salvage::scan(&log.file, log.number, &mut |piece| {
@@ -140,7 +141,8 @@ fn next_sequence(log: &LogFile, end: u64) -> Outcome<Option<u64>> {
     Ok(next)
 }
 
-/// The first sequence number in a later log, and up to where it says that `number` was durable.
+/// The first sequence number in a later log, and the offset up to which that log says that log
+/// `number` was durable.
 fn said_by(log: &LogFile, number: u64) -> Outcome<(Option<u64>, u64)> {
     let (mut first, mut durable) = (None, 0);
     log::salvage::scan(&log.file, log.number, &mut |piece| {
@@ -162,7 +164,7 @@ fn said_by(log: &LogFile, number: u64) -> Outcome<(Option<u64>, u64)> {
     Ok((first, durable))
 }
 
-/// Says what is done, and does it with `--yes`.
+/// Prints the planned change, and makes it with `--yes`.
 fn carry_out(log: &LogFile, torn: &Torn, args: &cli::WalTrim, out: &mut dyn Write) -> Outcome {
     let path = log.path.display();
     let Torn {

@@ -1,5 +1,5 @@
-//! `--ttl`: databases whose values end with the time at which they were written, four bytes, seconds
-//! since 1970; and times as people read them.
+//! `--ttl`: databases whose values end with the time at which they were written, as seconds since
+//! 1970 in four bytes; and the display of times.
 //!
 //! Times are printed in UTC. `ldb` prints them in the time zone of the machine.
 
@@ -8,9 +8,9 @@ use clap::Args;
 
 use crate::fail::{Failure, Outcome};
 
-/// A time before this one was never written.
+/// No value has an earlier time.
 const FIRST: i64 = 1_368_146_402;
-/// The last time that four bytes hold.
+/// The last time that fits in four bytes.
 const LAST: i64 = i32::MAX as i64;
 /// Length of a time in bytes.
 const LEN: usize = 4;
@@ -23,35 +23,35 @@ pub(crate) struct Ttl {
     pub(crate) ttl: bool,
 }
 
-/// Which times are wanted, and whether they are printed. Without --ttl nothing of it has an effect.
+/// The range of times, and whether times are printed. Without --ttl these flags have no effect.
 #[derive(Debug, Args)]
 pub(crate) struct TimeRange {
     /// With --ttl: print the time of each value
     #[arg(long)]
     pub(crate) timestamp: bool,
-    /// With --ttl: only values of this time or later, in seconds since 1970
+    /// With --ttl: only values written at this time or later, in seconds since 1970
     #[arg(long = "start_time", alias = "start-time", value_name = "SECONDS")]
     start_time: Option<String>,
-    /// With --ttl: only values before this time
+    /// With --ttl: only values written before this time
     #[arg(long = "end_time", alias = "end-time", value_name = "SECONDS")]
     end_time: Option<String>,
 }
 
-/// The values that are wanted, and how their times are shown.
+/// The selected values, and how their times are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
     /// Whether values have times at all.
     pub(crate) on: bool,
     /// Whether times are printed.
     pub(crate) print: bool,
-    /// The first time that is wanted.
+    /// The start of the range of times, included.
     pub(crate) start: i64,
-    /// The first time that is too late.
+    /// The end of the range of times, excluded.
     pub(crate) end: i64,
 }
 
 impl Times {
-    /// What the flags ask for.
+    /// The selection of the flags.
     pub(crate) fn new(ttl: &Ttl, range: &TimeRange) -> Outcome<Self> {
         let number = |text: &Option<String>, name: &str, default: i64| match text {
             None => Ok(default),
@@ -75,7 +75,7 @@ impl Times {
         })
     }
 
-    /// The value without its time, and the time; `None` if it is not wanted.
+    /// The value without its time, and the time; `None` if the value is not selected.
     pub(crate) fn take<'a>(&self, value: &'a [u8]) -> Outcome<Option<(&'a [u8], i64)>> {
         if !self.on {
             return Ok(Some((value, 0)));
@@ -104,7 +104,7 @@ pub(crate) fn split(stored: &[u8]) -> Outcome<(&[u8], i64)> {
     Ok((value, i64::from(i32::from_le_bytes(*time))))
 }
 
-/// The value as it is stored: with the time of now, if values have times.
+/// The value in its stored form: with the current time, if values have times.
 pub(crate) fn stored(mut value: Vec<u8>, ttl: &Ttl) -> Vec<u8> {
     if ttl.ttl {
         let seconds = (SystemClock::shared().wall_micros() / 1_000_000) as i32;

@@ -1,10 +1,10 @@
 //! `verify`: every checksum of a database, without changing it.
 //!
-//! The database is opened read-only, which checks what opening checks. Then come, each on its own
-//! so that one problem does not hide another: the MANIFEST, every live table, every log that is
-//! still needed. That the engine lacks something that the database uses is no damage, and a note;
-//! but what cannot be verified, such as blob files without a checksum in the MANIFEST, is a
-//! problem: "OK" means that everything was.
+//! The database is opened read-only, with the checks of every open. Then the MANIFEST, every live
+//! table and every needed log are verified separately, so that one problem does not hide another.
+//! If the database uses a feature that the engine lacks, that is not damage, and causes only a
+//! note. But data that cannot be verified, such as blob files without a checksum in the MANIFEST,
+//! is a problem: "OK" means that everything was verified.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -28,11 +28,11 @@ use crate::state::{Family, State};
 use crate::text::Hex;
 use crate::wal;
 
-/// What is found and counted on the way.
+/// The problems and counts so far.
 #[derive(Default)]
 struct Report {
     problems: u64,
-    /// Why the database does not open, until the same is found in its file.
+    /// The reason why the database does not open, until the same problem is found in its file.
     opening: Option<Error>,
     notes: Vec<String>,
     tables: u64,
@@ -45,7 +45,7 @@ struct Report {
     batches: u64,
 }
 
-/// What is wrong with a table.
+/// A problem of a table.
 enum Wrong {
     /// Something in it.
     Table(Error),
@@ -108,7 +108,7 @@ pub(crate) fn verify(global: &Global, out: &mut dyn Write) -> Outcome {
     report.finish(Some(&state), out)
 }
 
-/// A progress bar on the standard error; nothing if that is no terminal.
+/// A progress bar on standard error; none if that is not a terminal.
 fn progress(state: &State, logs: &[(PathBuf, u64)]) -> Outcome<ProgressBar> {
     let tables = state.tables().map(|(_, meta)| meta.file_size);
     let all = tables.chain(logs.iter().map(|(_, bytes)| *bytes));
@@ -136,8 +136,8 @@ fn needed_logs(dir: &Path, state: &State) -> Result<Vec<(PathBuf, u64)>> {
 }
 
 impl Report {
-    /// What kept the database from being opened is found a second time where it is. It is told once,
-    /// in the words of the engine, which say what to do.
+    /// The problem that prevented the open is found again in its file. It is reported once, with the
+    /// engine's message, which says what to do.
     fn problem(&mut self, e: &Error, out: &mut dyn Write) -> Outcome {
         let same = |o: &mut Error| o.path() == e.path() && o.at() == e.at();
         let opening = self.opening.take_if(same);
@@ -146,8 +146,8 @@ impl Report {
         Ok(())
     }
 
-    /// Blob files have no checksum of their own that can be verified here, but the MANIFEST may
-    /// have one of the whole file.
+    /// The checksums inside blob files cannot be verified here, but the MANIFEST may have a
+    /// checksum of the whole file.
     fn blobs(&mut self, dir: &Path, state: &State, out: &mut dyn Write) -> Outcome {
         let all = state.families.values().flat_map(|f| f.blobs.values());
         for blob in all.filter(|b| b.garbage_count < b.added.blob_count) {
@@ -165,7 +165,7 @@ impl Report {
         Ok(())
     }
 
-    /// Verifies a table; `wrong` gets what does not keep the rest from being verified.
+    /// Verifies a table; `wrong` gets the problems after which verification continues.
     fn table(
         &mut self,
         dir: &Path,
@@ -233,7 +233,7 @@ impl Report {
         Ok(())
     }
 
-    /// Everything that is wrong in a log, since reading it ended with `first`.
+    /// All problems of a log whose reading ended with `first`.
     fn damages(&mut self, path: &Path, first: &Error, out: &mut dyn Write) -> Outcome {
         let mut reader = log_reader(path, RecoveryMode::SkipAnyCorruptedRecords)?;
         let mut record = Vec::new();
@@ -280,8 +280,9 @@ impl Report {
     }
 }
 
-/// Verifies the checksum of a whole file that the MANIFEST may have; false if it has none that is
-/// known here. Source of name and encoding: docs/formats.md, "Checksums of whole files".
+/// Verifies the checksum of a whole file against the MANIFEST; returns false if the MANIFEST has
+/// none, or one of an unknown kind. Source of name and encoding: docs/formats.md, "Checksums of
+/// whole files".
 fn verify_file(path: &Path, method: &str, expected: &[u8]) -> Result<bool> {
     if method != "FileChecksumCrc32c" {
         return Ok(false);

@@ -1,6 +1,6 @@
 //! `dump-wal`: a write-ahead log, batch by batch or fragment by fragment, and the file's state.
 //!
-//! `dump_wal` is the same in `ldb`'s form: what `ldb` does not show is left out.
+//! `dump_wal` prints the same in `ldb`'s format, without the parts that `ldb` does not print.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ use crate::open;
 use crate::text::{Hex, push_hex};
 use crate::wal_state;
 
-/// How much of a batch is shown.
+/// The parts of a batch to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Show {
     /// Values.
     pub(crate) values: bool,
-    /// What `ldb` does not show: notes and padding.
+    /// Notes and padding, which `ldb` does not show.
     pub(crate) details: bool,
 }
 
-/// Prints a log, or every log of the database; in `ldb`'s form, or with everything.
+/// Prints a log, or every log of the database; in `ldb`'s format, or with all details.
 pub(crate) fn dump(
     global: &Global,
     args: &cli::DumpWal,
@@ -142,7 +142,7 @@ fn batches(file: Arc<dyn File>, number: u64, show: Show, out: &mut dyn Write) ->
     Ok(damaged)
 }
 
-/// The row of a batch. Of a batch that cannot be decoded to its end, the part before.
+/// The row of a batch. If a batch cannot be decoded to its end, the row has the decodable part.
 fn push_row(
     line: &mut Vec<u8>,
     data: &[u8],
@@ -210,7 +210,7 @@ fn log_data(blob: &[u8]) -> String {
     )
 }
 
-/// A record as `ldb` prints it, with a blank behind it.
+/// A record as `ldb` prints it, followed by a space.
 fn push_record(line: &mut Vec<u8>, record: &Record<'_>, show: Show) {
     let mut keyed = |word: &str, cf: u32, key: &[u8], value: Option<&[u8]>| {
         line.extend_from_slice(format!("{word}({cf}) : 0x").as_bytes());

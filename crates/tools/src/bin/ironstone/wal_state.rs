@@ -1,5 +1,5 @@
-//! The state of a log file: where the log in it ends and how, what of it is known to be durable,
-//! and what that means.
+//! The state of a log file: where and how the log ends, which part is known to be durable, and a
+//! verdict.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,18 +12,18 @@ use log::{End, Reader, ReaderOptions};
 use crate::fail::Outcome;
 use crate::notes;
 
-/// Zeros behind a log from which on its file was probably filled before it was written: more than
-/// the unit in which a log is written.
+/// With more zeros than this after the log, the file was probably filled with zeros in advance: it
+/// is more than the unit in which a log is written.
 const PRE_ZEROED_MIN: u64 = 64 << 10;
 
-/// What recovery would find.
+/// The result of a recovery.
 #[derive(Debug, Default)]
 struct Recovered {
     batches: u64,
-    /// The largest offset that a fence of this log says to be durable, and the number of fences.
+    /// The largest durable offset in a fence of this log, and the number of fences.
     durable: u64,
     fences: u64,
-    /// Behind a place where recovery would stop, or refuse, batches that can still be read.
+    /// Readable batches after a place where recovery would stop or refuse.
     behind: u64,
 }
 

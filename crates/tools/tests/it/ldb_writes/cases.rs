@@ -1,9 +1,9 @@
 //! The command lines of the comparison with `ldb`, run one after the other on both sides.
 
-/// A line, and what it gets on its standard input.
+/// A line, and its standard input.
 pub(super) type Case = (&'static str, &'static str);
 
-/// On no database at first.
+/// Lines that begin without a database.
 pub(super) const LOADS: &[Case] = &[
     ("--db=db load", "a ==> 1\n"),
     (

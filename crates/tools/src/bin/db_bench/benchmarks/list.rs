@@ -1,6 +1,6 @@
 //! The list of benchmarks that `--help` shows.
 
-/// The names of all benchmarks, with a line of help each.
+/// The names of all benchmarks, with one line of help for each.
 pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
     ("fillseq", "put num keys in their order into a new database"),
     ("fillrandom", "put num random keys into a new database"),

@@ -1,5 +1,5 @@
-//! Benchmarks of RocksDB's db_bench that are refused, and why: those that nothing here can run, and
-//! those that one of the engines cannot.
+//! Benchmarks of RocksDB's db_bench that are refused, with reasons: benchmarks that neither engine
+//! can run, and benchmarks that one engine cannot run.
 
 use base::Error;
 
@@ -9,7 +9,7 @@ use crate::flags::Flags;
 #[cfg(test)]
 const ROCKSDB_BENCHMARKS: &str = include_str!("../rocksdb_benchmarks.txt");
 
-/// The benchmarks that no engine runs: names, why, and what to use instead, if there is anything.
+/// The benchmarks that no engine runs: names, reasons, and alternatives if there are any.
 const REFUSED: &[(&[&str], &str, &str)] = &[
     (
         &["randomtransaction"],
@@ -80,7 +80,7 @@ pub(super) fn is_rocksdbs(name: &str) -> bool {
     ROCKSDB_BENCHMARKS.split_whitespace().any(|b| b == name)
 }
 
-/// The error for a benchmark that is refused whatever the engine.
+/// The error for a benchmark that is refused for every engine.
 pub(super) fn by_all(name: &str) -> Option<Error> {
     let (_, why, instead) = REFUSED.iter().find(|(names, ..)| names.contains(&name))?;
     let error = Error::not_supported(format!("benchmark '{name}': {why}"));

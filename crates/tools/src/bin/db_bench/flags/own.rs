@@ -1,5 +1,5 @@
-//! Options that only Ironstone has, as flags: the rows of the option tables that RocksDB does not know,
-//! under their names, with their types, defaults and documentation.
+//! Options that only Ironstone has, as flags: the rows of the option tables that RocksDB does not have,
+//! with their names, types, defaults and documentation.
 
 use base::options::{OptionFlag, OptionInfo, OptionTable};
 use ironstone::{CfOptions, DbOptions, TableOptions};
@@ -19,7 +19,7 @@ impl OwnFlag {
         (self.info.kind)()
     }
 
-    /// The value in the form of the option tables; `None` if it is none.
+    /// The value in the form of the option tables; `None` if the text is not a valid value.
     fn value(&self, text: &str) -> Option<String> {
         if self.kind() == bool::KIND {
             return <bool as super::Value>::parse(text).map(|on| on.print());
@@ -34,7 +34,7 @@ impl OwnFlag {
     }
 }
 
-/// All of them, table by table.
+/// All such options, table by table.
 pub(crate) fn all() -> impl Iterator<Item = OwnFlag> {
     let of = |place, infos: &'static [OptionInfo]| {
         let own = infos.iter().filter(|i| i.has(OptionFlag::Ironstone));
@@ -45,7 +45,7 @@ pub(crate) fn all() -> impl Iterator<Item = OwnFlag> {
         .chain(of(Place::Table, TableOptions::infos()))
 }
 
-/// The one of this name; also whether it is `no` before a truth value's name.
+/// The option with this name; also whether the name is `no` and the name of a Boolean option.
 pub(super) fn find(name: &str) -> Option<(OwnFlag, bool)> {
     let by_name = |name: &str| all().find(|f| f.info.name == name);
     if let Some(flag) = by_name(name) {
@@ -55,12 +55,12 @@ pub(super) fn find(name: &str) -> Option<(OwnFlag, bool)> {
     (flag.kind() == bool::KIND).then_some((flag, true))
 }
 
-/// What the command line says of them, in its order; the last word on each counts.
+/// The options given on the command line, in order; the last value of each counts.
 #[derive(Clone, Default)]
 pub(crate) struct Own(Vec<(OwnFlag, String)>);
 
 impl Own {
-    /// Sets one. False: the text is no value of its type.
+    /// Sets an option. Returns false if the text is not a value of its type.
     pub(super) fn set(&mut self, flag: OwnFlag, text: &str) -> bool {
         let Some(value) = flag.value(text) else {
             return false;
@@ -70,13 +70,13 @@ impl Own {
         true
     }
 
-    /// Takes back those of these names.
+    /// Removes the options with these names.
     pub(super) fn forget(&mut self, names: &[String]) {
         self.0
             .retain(|(f, _)| !names.iter().any(|n| n == f.info.name));
     }
 
-    /// Place, name and value of those that were set, and whether it is the default.
+    /// Place, name and value of each option that was set, and whether the value is the default.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Place, &'static str, &str, bool)> {
         self.0.iter().map(|(flag, value)| {
             let is_default = *value == (flag.info.default)();
@@ -84,7 +84,7 @@ impl Own {
         })
     }
 
-    /// The value of the one of this name, if it was set.
+    /// The value of the option with this name, if it was set.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(flag, _)| flag.info.name == name);
         found.map(|(_, value)| value.as_str())

@@ -1,7 +1,7 @@
-//! Flags of RocksDB's db_bench that are refused, and why: those that nothing here can give effect to,
-//! and those that one of the engines cannot.
+//! Flags of RocksDB's db_bench that are refused, with reasons: flags that neither engine supports,
+//! and flags that one engine does not support.
 //!
-//! A refused flag that is given RocksDB's own default asks for nothing, and is accepted.
+//! A refused flag with RocksDB's default value is accepted, because it changes nothing.
 
 use super::{FLAGS, Flags, Value};
 
@@ -13,7 +13,7 @@ const INT: &str = "int64";
 const DOUBLE: &str = "double";
 const STRING: &str = "string";
 
-/// The flags that neither engine can do anything with, by the reason.
+/// The flags that neither engine supports, by reason.
 pub(super) const REFUSED: &[(&str, &[Refused])] = &[
     (
         "transactions are not in the engine yet",
@@ -220,7 +220,7 @@ pub(super) const REFUSED: &[(&str, &[Refused])] = &[
     ),
 ];
 
-/// Flags whose options Ironstone has under these names and refuses, by the reason.
+/// Flags for options that Ironstone knows under these names but refuses, by reason.
 pub(crate) const ENGINE: &[(&str, &[&str])] = &[
     (
         "blob files are not in the engine yet",
@@ -291,7 +291,7 @@ pub(crate) const ENGINE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Flags without an option that work with librocksdb and not with Ironstone, by the reason.
+/// Flags without an option that work with librocksdb but not with Ironstone, by reason.
 pub(super) const IRONSTONE: &[(&str, &[&str])] = &[
     (
         "checksums of single entries are not in the engine",
@@ -357,7 +357,7 @@ pub(super) const IRONSTONE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Flags that work with Ironstone and that RocksDB's C API has nothing for, by the reason.
+/// Flags that work with Ironstone but that RocksDB's C API does not support, by reason.
 pub(super) const LIBROCKSDB: &[(&str, &[&str])] = &[(
     "RocksDB's C API has nothing for it",
     &[
@@ -367,7 +367,8 @@ pub(super) const LIBROCKSDB: &[(&str, &[&str])] = &[(
     ],
 )];
 
-/// The refused flag of this name, with the reason; also whether it is `no` before a truth value's name.
+/// The refused flag with this name, with the reason; also whether the name is `no` and the name of a
+/// Boolean flag.
 pub(super) fn find(name: &str) -> Option<(&'static str, &'static Refused, bool)> {
     let by_name = |name: &str| {
         let mut all = REFUSED
@@ -382,7 +383,7 @@ pub(super) fn find(name: &str) -> Option<(&'static str, &'static Refused, bool)>
     (flag.1 == BOOL).then_some((reason, flag, true))
 }
 
-/// Whether a value is the default of a refused flag, whatever its spelling.
+/// Whether a value is the default of a refused flag, in any spelling.
 pub(super) fn is_default(flag: &Refused, value: &str) -> bool {
     fn same<T: Value + PartialEq>(a: &str, b: &str) -> bool {
         T::parse(a).is_some_and(|a| T::parse(b) == Some(a))
@@ -402,7 +403,7 @@ pub(crate) fn by_ironstone(flag: &str) -> Option<&'static str> {
     found.map(|(reason, _)| *reason)
 }
 
-/// Whether a flag of the table is one that this engine refuses.
+/// Whether this engine refuses a flag of the table.
 pub(super) fn is_others(flag: &str, engine: &str) -> bool {
     let lists: &[&[(&str, &[&str])]] = match engine {
         "ironstone" => &[ENGINE, IRONSTONE],
@@ -415,7 +416,7 @@ pub(super) fn is_others(flag: &str, engine: &str) -> bool {
     names.any(|name| *name == flag)
 }
 
-/// The error for the first flag that is not at its default, and that `engine` has nothing for.
+/// The error for the first flag that is not at its default and that `engine` does not support.
 pub(crate) fn check(flags: &Flags, engine: &str) -> Option<String> {
     let list = if engine == "ironstone" {
         IRONSTONE

@@ -84,7 +84,7 @@ fn errors_are_rocksdbs() {
     );
 }
 
-/// Of Ironstone's own options only three had been written down as flags: the command line of a
+/// Regression test: only three of Ironstone's own options were flags, so the command line of a
 /// published comparison, `--sync=true --use_direct_io_for_wal=true`, was refused as unknown.
 #[test]
 fn every_option_of_ironstones_own_is_a_flag() {

@@ -13,7 +13,7 @@ pub(super) fn options(path: &Path) -> Result<Vec<EngineOption>> {
     Ok(parse(&text))
 }
 
-/// Options in the sections that count. Lines without a value say nothing.
+/// The options in the relevant sections. Lines without a value are ignored.
 fn parse(text: &str) -> Vec<EngineOption> {
     let mut place = None;
     let mut all = Vec::new();

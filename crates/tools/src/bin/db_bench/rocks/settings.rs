@@ -1,4 +1,4 @@
-//! RocksDB's options, of the flags.
+//! RocksDB's options, from the flags.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) fn library(flags: &Flags) -> Result<Arc<Library>> {
     }
 }
 
-/// The flags' options of reads.
+/// The read options from the flags.
 pub(super) fn read_options(lib: &Arc<Library>, flags: &Flags) -> Result<RocksReadOptions<'static>> {
     let options = lib
         .read_options()
@@ -41,7 +41,8 @@ pub(super) fn read_options(lib: &Arc<Library>, flags: &Flags) -> Result<RocksRea
     Ok(options)
 }
 
-/// The flags' options. One that RocksDB does not have is refused unless it says what holds anyway.
+/// The options from the flags. An option that RocksDB does not have is refused unless it has its
+/// default value.
 pub(super) fn options(flags: &Flags) -> Result<RocksOptions> {
     if let Some(error) = flags::refused_by(flags, "librocksdb") {
         return Err(Error::not_supported(error));
@@ -68,7 +69,7 @@ pub(super) fn options(flags: &Flags) -> Result<RocksOptions> {
     Ok(options)
 }
 
-/// Sets an option. An older library may lack one that is at its default.
+/// Sets an option. An option at its default may be missing in an older library.
 fn set(options: &mut RocksOptions, name: &str, value: &str, is_default: bool) -> Result<()> {
     match options.set(name, value) {
         Err(e) if !is_default => Err(e),
@@ -76,8 +77,8 @@ fn set(options: &mut RocksOptions, name: &str, value: &str, is_default: bool) ->
     }
 }
 
-/// The block cache that `--cache_type` asks for. `None`: one that is made of text, which a library without
-/// clock caches has, and one with pools.
+/// The block cache that `--cache_type` asks for. `None` if it is created from an options text: in a
+/// library without clock caches, or with priority pools.
 fn cache(lib: &Arc<Library>, flags: &Flags) -> Result<Option<RocksCache>> {
     let (bytes, shards) = (flags.cache_size as usize, flags.cache_numshardbits);
     let pools = flags.cache_high_pri_pool_ratio > 0.0 || flags.cache_low_pri_pool_ratio > 0.0;
@@ -100,7 +101,7 @@ fn cache(lib: &Arc<Library>, flags: &Flags) -> Result<Option<RocksCache>> {
     }
 }
 
-/// The options of tables, and their cache.
+/// The options of tables, and the block cache.
 fn tables(
     options: &mut RocksOptions,
     flags: &Flags,
@@ -141,7 +142,7 @@ fn tables(
     Ok(())
 }
 
-/// What memory is taken from which budget.
+/// Assigns memory to budgets.
 fn memory(options: &mut RocksOptions, flags: &Flags, cache: Option<&RocksCache>) -> Result<()> {
     let budget = flags.db_write_buffer_size.max(0).unsigned_abs() as usize;
     match cache {
@@ -166,7 +167,7 @@ fn memory(options: &mut RocksOptions, flags: &Flags, cache: Option<&RocksCache>)
     Ok(())
 }
 
-/// Background threads, which are the process's.
+/// Sets the background threads, which all databases of the process share.
 fn threads(lib: &Library, flags: &Flags) -> Result<()> {
     let threads = PoolThreads {
         high: flags.num_high_pri_threads,

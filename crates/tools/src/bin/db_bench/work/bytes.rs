@@ -14,13 +14,13 @@ use crate::keys::{Sizes, Values};
 use crate::options;
 use crate::stats::Op;
 
-/// What checksums go through.
+/// The data for checksums.
 const CHECKSUMMED: u64 = 5000 << 20;
-/// What is compressed.
+/// The data to compress.
 const COMPRESSED: u64 = 3 << 30;
-/// What comes out of uncompressing.
+/// The decompressed data.
 const UNCOMPRESSED: u64 = 20 << 30;
-/// The version of tables whose blocks say how large they are.
+/// The format version of tables whose blocks state their size.
 const FORMAT_VERSION: u32 = 5;
 
 impl<E: Engine> Worker<'_, E> {
@@ -52,7 +52,8 @@ impl<E: Engine> Worker<'_, E> {
         self.stats.add_message(&format!("({size} per op)"));
     }
 
-    /// A block that compresses as the flags say, and the kind and settings that they name.
+    /// A block with the compression ratio of the flags, and the codec and settings that the flags
+    /// name.
     fn block(&self) -> Result<(Vec<u8>, options::Compression)> {
         let size = self.flags.block_size.max(1) as usize;
         let ratio = self.flags.compression_ratio;
@@ -83,7 +84,8 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    /// Compresses into a tenth of the block less room than it should need.
+    /// Compresses with an output limit that is a tenth of the block smaller than
+    /// `--compression_ratio` implies, so that the codec gives up.
     fn compress_reject(&mut self) -> Result<()> {
         let (block, kind) = self.block()?;
         let settings = CompressionSettings {

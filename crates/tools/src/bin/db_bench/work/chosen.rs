@@ -6,7 +6,7 @@
 //!   is written when it begins      after the delay, and then the disposable ones are deleted
 //! ```
 //!
-//! The next set begins while the one before it waits.
+//! The next set begins while the previous one waits.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,19 +21,19 @@ use crate::keys::{Shuffled, Values};
 use crate::say;
 use crate::stats::Op;
 
-/// What is written next; numbers are places in the shuffled order.
+/// The next write; numbers are positions in the shuffled order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// A put, of a value of this size or of the flags'.
+    /// A put, with a value of this size or of the size in the flags.
     Put(u64, Option<usize>),
     Delete(u64),
-    /// Nothing for so many microseconds.
+    /// Wait this many microseconds.
     Wait(u64),
     /// There are no more keys.
     End,
 }
 
-/// Who chooses.
+/// The way in which keys are chosen.
 #[derive(Debug)]
 pub(super) enum Choice {
     Overwrites(Overwrites),
@@ -41,7 +41,7 @@ pub(super) enum Choice {
 }
 
 impl Choice {
-    /// What the flags ask for; `None`: each key once.
+    /// The choice that the flags ask for; `None` means each key once.
     pub(super) fn of(flags: &Flags, num: u64) -> Option<Self> {
         if flags.disposable_entries_batch_size > 0 {
             return Some(Self::Sets(Sets::new(flags, num)));
@@ -71,7 +71,7 @@ impl Choice {
     }
 }
 
-/// New keys, or one of the last new ones again.
+/// New keys, or one of the newest keys again.
 #[derive(Debug)]
 pub(super) struct Overwrites {
     probability: f64,
@@ -94,7 +94,7 @@ impl Overwrites {
         }
     }
 
-    /// When no key is new any more, all are written again.
+    /// After the last new key, every write is an overwrite.
     fn next(&mut self, rng: &mut Rng) -> Next {
         let old = self.window.len() as u64;
         let wanted = (rng.next_u64() as f64) < self.probability * 2f64.powi(64);
@@ -119,16 +119,16 @@ impl Overwrites {
 pub(super) struct Sets {
     disposable: u64,
     persistent: u64,
-    /// Bytes of the values of both.
+    /// Value sizes of both, in bytes.
     sizes: (usize, usize),
     delay_micros: u64,
     num: u64,
-    /// The first key of the set that is begun, and how many of its entries are written.
+    /// The first key of the current set, and the number of its entries that are written.
     first: u64,
     begun: u64,
-    /// When sets are due to be completed, and their first keys.
+    /// The times at which sets must be completed, and their first keys.
     due: VecDeque<(u64, u64)>,
-    /// Steps done of the first of those.
+    /// Completed steps of the first of these sets.
     completed: u64,
     puts: u64,
     deletions: u64,
@@ -155,8 +155,8 @@ impl Sets {
         }
     }
 
-    /// A set that is due comes before new ones. When no new one fits, the sets that wait are
-    /// completed.
+    /// A set that is due comes before new sets. If there are not enough keys for a new set, the
+    /// waiting sets are completed.
     fn next(&mut self, now_micros: u64) -> Next {
         let len = self.disposable + self.persistent;
         match self.due.front() {

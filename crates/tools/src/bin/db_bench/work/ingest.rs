@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::keys::Values;
 use crate::stats::Op;
 
-/// Where the tables are made: inside the database's directory, so that they are moved.
+/// The directory of the tables: inside the database's directory, so that they can be moved.
 const FOLDER: &str = "ingest_tmp";
 
 impl<E: Engine> Worker<'_, E> {

@@ -1,8 +1,9 @@
 //! Databases with every level filled, the same way each time: `fillseqdeterministic` and
 //! `filluniquerandomdeterministic`.
 //!
-//! Nothing is compacted by itself meanwhile. Puts go to level 0 in rounds, each a fraction of the one
-//! before; the tables of a round are a sorted run, and each run is compacted to a level of its own.
+//! Automatic compactions are disabled meanwhile. Puts go to level 0 in rounds, each a fraction of the
+//! previous round. The tables of a round are a sorted run, and each run is compacted to a separate
+//! level.
 //!
 //! ```text
 //!   level compaction, 5 levels           universal, ratio 1
@@ -21,13 +22,13 @@ use crate::engine::{Engine, TableFile};
 use crate::keys::Values;
 use crate::say;
 
-/// The tables of a round, the newest first.
+/// The tables of a round, newest first.
 type Run = Vec<TableFile>;
 
 /// The number of `--compaction_style` for universal compaction.
 const UNIVERSAL: i32 = 1;
 
-/// What tables reach over: the smallest and the largest of the keys, and of the sequence numbers.
+/// The range of tables: smallest and largest key, and smallest and largest sequence number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Extent {
     keys: (Vec<u8>, Vec<u8>),
@@ -35,7 +36,7 @@ struct Extent {
 }
 
 impl Extent {
-    /// Of these tables; `None` if there are none.
+    /// The range of these tables; `None` if there are none.
     fn of<'t>(tables: impl Iterator<Item = &'t TableFile>) -> Option<Self> {
         let own = |table: &TableFile| Self {
             keys: (table.smallest.clone(), table.largest.clone()),
@@ -52,7 +53,7 @@ impl Extent {
 }
 
 impl<E: Engine> Worker<'_, E> {
-    /// Fills the levels; the last one with keys in this order.
+    /// Fills the levels; the keys of the last level are written in this order.
     pub(super) fn fill_levels(&mut self, order: Order, values: &mut Values) -> Result<()> {
         let flags = self.flags;
         let none = "400000000";
@@ -73,7 +74,8 @@ impl<E: Engine> Worker<'_, E> {
         filled.and(back)
     }
 
-    /// Writes until there are enough runs. Errors: a round is too small for two tables before.
+    /// Writes until there are enough runs. Errors: a round becomes too small before it has two
+    /// tables.
     fn rounds(&mut self, order: Order, values: &mut Values) -> Result<Vec<Run>> {
         let flags = self.flags;
         let levels = flags.num_levels as usize;
@@ -130,7 +132,7 @@ impl<E: Engine> Worker<'_, E> {
         }
     }
 
-    /// Compacts each run to its level, compares, and prints what is where.
+    /// Compacts each run to its level, checks the result, and prints the content of the levels.
     fn place(&self, runs: &[Run]) -> Result<()> {
         let flags = self.flags;
         let last = flags.num_levels - 1;
@@ -164,7 +166,8 @@ impl<E: Engine> Worker<'_, E> {
     }
 }
 
-/// The level must hold what the run held. Compaction into the last level changes sequence numbers.
+/// The level must have the content of the run. Compaction into the last level changes sequence
+/// numbers.
 fn check(run: &Run, level: i32, tables: &[TableFile], with_sequences: bool) -> Result<()> {
     let written = Extent::of(run.iter());
     let there = Extent::of(tables.iter().filter(|t| t.level == level));

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::keys::{Keys, Values, random_number};
 use crate::stats::Op;
 
-/// Makes a new value out of an old one and other bytes.
+/// Computes a new value from an old value and other bytes.
 type Change = fn(&mut Vec<u8>, &[u8]);
 
 /// The exclusive or of both.
@@ -22,7 +22,7 @@ pub(super) fn xor(old: &mut Vec<u8>, new: &[u8]) {
     }
 }
 
-/// Both, with a comma between, as RocksDB's `StringAppendOperator` has it.
+/// Both, separated by a comma, as in RocksDB's `StringAppendOperator`.
 pub(super) fn append(old: &mut Vec<u8>, new: &[u8]) {
     if !old.is_empty() {
         old.push(b',');
@@ -30,7 +30,7 @@ pub(super) fn append(old: &mut Vec<u8>, new: &[u8]) {
     old.extend_from_slice(new);
 }
 
-/// Shares of 100 operations that are still to be done: reads first, then puts, then deletions.
+/// The remaining operations of each 100: first reads, then puts, then deletions.
 struct Hundred {
     left: [i32; 3],
     shares: [i32; 3],
@@ -44,7 +44,7 @@ impl Hundred {
         }
     }
 
-    /// What comes next: 0 a read, 1 a put, 2 a deletion.
+    /// The next operation: 0 is a read, 1 a put, 2 a deletion.
     fn next(&mut self) -> usize {
         if self.left == [0; 3] {
             self.left = self.shares;
@@ -84,8 +84,8 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    /// Gets a random key, changes its value, and puts it. Without an old value, or without `change`, what
-    /// is put is all new.
+    /// Gets a random key, changes its value, and puts it. Without an old value, or without `change`, the
+    /// value is entirely new.
     pub(super) fn update(&mut self, values: &mut Values, change: Option<Change>) -> Result<()> {
         let plan = self.plan;
         let options = self.engine.write_options(plan.sync, self.flags.disable_wal);
@@ -123,7 +123,7 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    /// Different keys of benchmarks that merge.
+    /// Number of distinct keys of merge benchmarks.
     fn merge_keys(&self) -> (u64, Keys) {
         let num = match u64::try_from(self.flags.merge_keys) {
             Ok(num) if num > 0 => num,
@@ -189,8 +189,8 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    /// Puts, gets and deletes triples of keys with one value, which are equal at every moment. Errors:
-    /// they were not.
+    /// Puts, gets and deletes triples of keys, whose values must be equal at every moment. Errors:
+    /// they were not equal.
     pub(super) fn verify(&mut self, values: &mut Values) -> Result<()> {
         const SUFFIXES: [u8; 3] = [b'0', b'1', b'2'];
         let flags = self.flags;

@@ -15,11 +15,11 @@ use crate::stats::Op;
 /// The shortest value, in bytes.
 const VALUE_MIN: i64 = 10;
 
-/// Which key an access is for.
+/// Chooses the key of an access.
 enum Hotness {
-    /// All alike.
+    /// All keys are equally likely.
     Even,
-    /// Ranges of keys, with how hot each is: the sums of the weights up to each.
+    /// Key ranges and their popularity: the cumulative weights.
     Ranges { sums: Vec<f64>, size: u64 },
     /// The power of a key's rank.
     Power,
@@ -60,7 +60,7 @@ impl Hotness {
         }
     }
 
-    /// The key that a random number stands for.
+    /// The key for a random number.
     fn key(&self, flags: &Flags, random: u64) -> u64 {
         let num = flags.num.unsigned_abs().max(1);
         // A key's rank, and the key that has it.
@@ -84,7 +84,7 @@ impl Hotness {
     }
 }
 
-/// The value of a generalized Pareto distribution that the share `u` of values is not below.
+/// The value that the share `u` of the values of a generalized Pareto distribution exceeds.
 fn pareto(u: f64, location: f64, shape: f64, scale: f64) -> i64 {
     let value = if shape == 0.0 {
         location - scale * u.ln()
@@ -187,7 +187,8 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    /// The rates of reads and of puts follow the curve, each with its share of the operations.
+    /// The rates of reads and puts follow the curve, each in proportion to its share of the
+    /// operations.
     fn move_mix_pace(&mut self, sine: &mut Option<Sine>, shares: [f64; 3]) {
         let flags = self.flags;
         let Some(rate) = sine
@@ -209,7 +210,7 @@ impl<E: Engine> Worker<'_, E> {
     }
 }
 
-/// A rate that strays by up to half of `sine_a`, times the noise; never below 0.
+/// A rate with a random deviation of up to half of `sine_a`, times the noise; never below 0.
 fn with_noise(rate: f64, flags: &Flags, rng: &mut Rng) -> f64 {
     let band = flags.sine_a as i64;
     if !(0.0..=1.0).contains(&flags.sine_mix_rate_noise) || band <= 0 {
@@ -220,7 +221,7 @@ fn with_noise(rate: f64, flags: &Flags, rng: &mut Rng) -> f64 {
     if noisy < 0.0 { rate } else { noisy }
 }
 
-/// What a thread did.
+/// The number of operations of a thread.
 #[derive(Default)]
 struct Mix {
     gets: u64,

@@ -1,5 +1,5 @@
-//! `getmergeoperands`: to find a number in a value that merging makes of many sorted lists, or in the
-//! lists themselves.
+//! `getmergeoperands`: searches for a number in a value that is merged from many sorted lists, or in
+//! the lists themselves.
 
 use base::{Error, Result};
 
@@ -8,13 +8,13 @@ use crate::engine::Engine;
 use crate::say;
 
 const KEY: &[u8] = b"my_key";
-/// Numbers from 1 on, in lists of one less than this.
+/// The lists have the numbers from 1 up to this, exclusive.
 const NUMBERS: u32 = 100_000;
 const LIST: u32 = 100;
-/// What is looked for.
+/// The number to search for.
 const WANTED: u32 = 1;
 
-/// The numbers of a list; what is no number is left out.
+/// The numbers in a list; other text is ignored.
 fn numbers(list: &[u8]) -> Vec<u32> {
     let parts = list.split(|&b| b == b',');
     parts

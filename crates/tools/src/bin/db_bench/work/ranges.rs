@@ -1,4 +1,4 @@
-//! Loops that ask about ranges of keys.
+//! Loops over ranges of keys.
 
 use base::Result;
 use base::stats::Histogram;
@@ -10,11 +10,11 @@ use crate::stats::Op;
 
 /// Bytes of keys and values in the longest range of `multiscanrandom`.
 const RANGE_BYTES: u64 = 1 << 20;
-/// The most ranges that it reads at once.
+/// Maximum number of ranges that it reads at once.
 const RANGES: u64 = 64;
 
-/// Takes from ranges, in the order of their starts, what lies in one before. Numbers: start and
-/// length.
+/// Sorts ranges by start, and cuts off the part of each range that lies in an earlier one. Each
+/// range is a start and a length.
 fn without_overlaps(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut end = 0;
@@ -29,7 +29,7 @@ fn without_overlaps(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 }
 
 impl<E: Engine> Worker<'_, E> {
-    /// Reads up to 64 random ranges that do not overlap, one after the other, by one cursor.
+    /// Reads up to 64 random ranges that do not overlap, one after the other, with one cursor.
     pub(super) fn scan_ranges(&mut self) -> Result<()> {
         let (plan, reverse) = (self.plan, self.flags.reverse_iterator);
         let longest = (RANGE_BYTES / (plan.key_size + plan.value_size).max(1) as u64).max(1);
@@ -70,7 +70,7 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    /// Estimates of how many entries of the memtables lie in ranges of `batch_size` keys.
+    /// Estimates the number of memtable entries in ranges of `batch_size` keys.
     pub(super) fn memtable_stats(&mut self) -> Result<()> {
         let (keys, mut limit, len) = (self.keys(), self.limit(), self.plan.batch_size);
         let (mut begin, mut end) = (keys.room(), keys.room());
@@ -92,8 +92,8 @@ impl<E: Engine> Worker<'_, E> {
     }
 }
 
-/// Reads the keys from `begin` up to `end`, at most `most`, in either direction. Returns how many there
-/// were.
+/// Reads the keys from `begin` up to `end`, at most `most` keys, in either direction. Returns their
+/// number.
 fn scan(cursor: &mut impl Cursor, (begin, end): (&[u8], &[u8]), most: u64, reverse: bool) -> u64 {
     let mut rows = 0;
     if reverse {

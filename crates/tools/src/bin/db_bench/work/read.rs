@@ -7,7 +7,7 @@ use crate::engine::{Bounds, Cursor, Engine};
 use crate::flags::Flags;
 use crate::stats::Op;
 
-/// One key on, in the direction that the flags say.
+/// Moves one key further, in the direction of the flags.
 #[inline]
 fn step(cursor: &mut impl Cursor, flags: &Flags) {
     if flags.reverse_iterator {
@@ -18,7 +18,7 @@ fn step(cursor: &mut impl Cursor, flags: &Flags) {
 }
 
 impl<'a, E: Engine> Worker<'a, E> {
-    /// All keys in their order, or against it.
+    /// Reads all keys in order, or in reverse order.
     pub(super) fn scan(&mut self, reverse: bool) -> Result<()> {
         for engine in self.on.all() {
             self.scan_one(engine, reverse)?;
@@ -54,7 +54,7 @@ impl<'a, E: Engine> Worker<'a, E> {
         Ok(())
     }
 
-    /// All keys, again and again, until the other threads are done.
+    /// Reads all keys repeatedly, until the other threads are done.
     pub(super) fn scan_beside(&mut self) -> Result<()> {
         let snapshot = self.snapshot(self.engine);
         let mut cursor = cursor_at(self.engine, snapshot.as_ref(), Bounds::default())?;
@@ -70,8 +70,8 @@ impl<'a, E: Engine> Worker<'a, E> {
         cursor.status()
     }
 
-    /// Random keys, read by `get`, which returns the bytes of a value. With a stride, `batch_size` keys follow each
-    /// other in it.
+    /// Reads random keys with `get`, which returns the size of a value. With a stride, `batch_size` keys at that
+    /// distance follow one another.
     pub(super) fn get(
         &mut self,
         get: impl Fn(&Self, u64, &[u8], &mut Vec<u8>) -> Result<Option<usize>>,
@@ -107,7 +107,7 @@ impl<'a, E: Engine> Worker<'a, E> {
         Ok(())
     }
 
-    /// The value of the key of this number, which lies in the family that the number picks.
+    /// The value of the key with this number, in the family that the number determines.
     #[inline]
     pub(super) fn get_one(
         &self,
@@ -121,7 +121,7 @@ impl<'a, E: Engine> Worker<'a, E> {
         }
     }
 
-    /// All keys, one after the other, so that the engine has their rows.
+    /// Reads all keys one after the other, so that the engine caches their rows.
     pub(super) fn get_all(&mut self) -> Result<()> {
         let keys = self.keys();
         let (mut key, mut scratch) = (keys.room(), Vec::with_capacity(self.plan.value_size));
@@ -142,7 +142,8 @@ impl<'a, E: Engine> Worker<'a, E> {
         Ok(())
     }
 
-    /// `batch_size` random keys at once, read by `get`, which returns how many there are and the bytes.
+    /// Reads `batch_size` random keys at once with `get`, which returns the number of existing keys and
+    /// their bytes.
     pub(super) fn multi_get(
         &mut self,
         get: impl Fn(&E, &[&[u8]]) -> Result<(u64, u64)>,
@@ -190,7 +191,7 @@ impl<'a, E: Engine> Worker<'a, E> {
         Ok(())
     }
 
-    /// Seeks random keys and reads on from there.
+    /// Seeks random keys and reads the keys after them.
     pub(super) fn seek(&mut self) -> Result<()> {
         let (keys, mut limit, flags) = (self.keys(), self.limit(), self.flags);
         let (mut key, mut bound) = (keys.room(), keys.room());
@@ -261,7 +262,7 @@ impl<'a, E: Engine> Worker<'a, E> {
         Ok(())
     }
 
-    /// Estimates of the size between random keys.
+    /// Estimates the size of the data between random keys.
     pub(super) fn approximate_size(&mut self) -> Result<()> {
         let (keys, mut limit) = (self.keys(), self.limit());
         let (mut begin, mut end) = (keys.room(), keys.room());

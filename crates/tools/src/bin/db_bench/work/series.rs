@@ -1,5 +1,5 @@
-//! Time series: one thread writes entries whose keys are a number and a time; the others read them, or
-//! delete those that are too old.
+//! Time series: one thread writes entries whose keys consist of a number and a time; the other threads
+//! read entries, or delete old ones.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::engine::{Bounds, Cursor, Engine};
 use crate::keys::{Values, random_number};
 use crate::stats::Op;
 
-/// Bytes of a number, which the time follows.
+/// Bytes of the number; the time follows it.
 const NUMBER_LEN: usize = 8;
 
 impl<E: Engine> Worker<'_, E> {

@@ -10,7 +10,7 @@ use crate::keys::{Keys, Shuffled, Values, random_number, standard_normal};
 use crate::pace::Sine;
 use crate::stats::Op;
 
-/// Range deletions between writes, where the flags ask for them.
+/// Range deletions between writes, if the flags ask for them.
 pub(super) struct RangeDeletions {
     before: u64,
     every: u64,
@@ -21,7 +21,7 @@ pub(super) struct RangeDeletions {
 }
 
 impl<E: Engine> Worker<'_, E> {
-    /// Puts, in batches of one or as many as the plan says, as RocksDB's db_bench does.
+    /// Puts, in batches of the plan's size, as in RocksDB's db_bench.
     pub(super) fn write(
         &mut self,
         order: Order,
@@ -83,8 +83,8 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    /// Goes over to the database of write number `next`, and returns its number there. In their order,
-    /// one database is filled after the other; at random, each write picks one.
+    /// Switches to the database of write number `next`, and returns the number of the write there.
+    /// Sequential writes fill one database after the other; each random write picks a database.
     fn turn(&mut self, order: Order, next: u64) -> u64 {
         let (all, each) = (self.on.all(), self.plan.operations.max(1));
         if all.len() == 1 {
@@ -154,7 +154,8 @@ impl<E: Engine> Worker<'_, E> {
         self.engine.write(options, &mut batch)
     }
 
-    /// Puts keys in their order, then seeks each, with `seek_nexts` steps between: the seeks count.
+    /// Puts keys in order, then seeks each key, with `seek_nexts` steps between the seeks. Only the
+    /// seeks are counted.
     pub(super) fn fill_and_seek(&mut self, values: &mut Values) -> Result<()> {
         let (flags, num) = (self.flags, self.plan.num);
         let options = self.engine.write_options(self.plan.sync, flags.disable_wal);
@@ -185,7 +186,7 @@ impl<E: Engine> Worker<'_, E> {
         cursor.status()
     }
 
-    /// Deletions, in batches where the plan says so.
+    /// Deletions, in batches if the plan says so.
     pub(super) fn delete(&mut self, order: Order) -> Result<()> {
         let plan = self.plan;
         let options = self.engine.write_options(plan.sync, self.flags.disable_wal);
@@ -210,7 +211,8 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    /// Deletes the keys of normally distributed groups and puts their successors, 50 in turns.
+    /// Deletes the keys of normally distributed groups and puts their successors, alternating every
+    /// 50.
     pub(super) fn replace_keys(&mut self, values: &mut Values) -> Result<()> {
         const SUCCESSORS: u64 = 50;
         let (flags, groups) = (self.flags, self.flags.numdistinct.unsigned_abs());

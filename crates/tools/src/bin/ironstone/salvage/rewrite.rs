@@ -1,4 +1,4 @@
-//! Writes logs anew with what can be read.
+//! Rewrites logs with their readable batches.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ use crate::fail::{Failure, Outcome};
 use crate::logs::{self, Tracked};
 use crate::notes;
 
-/// Replaces the logs, oldest first; the old ones keep another name.
+/// Replaces the logs, oldest first; the old logs are kept under other names.
 pub(super) fn in_place(
     plans: &[Plan],
     rewritten: &BTreeSet<u64>,
@@ -39,7 +39,7 @@ pub(super) fn in_place(
     Ok(())
 }
 
-/// Writes what can be read of a log to `to`, without the notes, which are about the old file.
+/// Writes the readable batches of a log to `to`, without the notes, which describe the old file.
 fn write(plan: &Plan, to: &Path, tracked: &Tracked) -> Outcome {
     let mut new = Rewrite::create(&Posix, to, ValueType::Noop as u8)?;
     let (mut next, mut kept) = (plan.expected, false);
@@ -64,8 +64,8 @@ fn write(plan: &Plan, to: &Path, tracked: &Tracked) -> Outcome {
     Ok(())
 }
 
-/// Makes a copy of the database in the new directory `to`, with the new logs. CURRENT comes last:
-/// before that it is no database.
+/// Makes a copy of the database in the new directory `to`, with the new logs. CURRENT is written
+/// last; until then the copy is not a database.
 pub(super) fn copy(
     dir: &Path,
     to: &Path,

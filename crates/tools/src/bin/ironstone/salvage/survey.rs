@@ -1,4 +1,4 @@
-//! What of the logs can be read, and what is lost.
+//! Determines which parts of the logs can be read, and which are lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,10 +12,10 @@ use crate::logs::{LogFile, Tracked};
 use crate::notes::{self, Facts};
 use crate::wal::{self, Show};
 
-/// How a zstd frame begins: what is compressed shows nothing.
+/// The first bytes of a zstd frame: compressed bytes cannot be shown.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// What is to be done with a log, and why.
+/// The decision about a log, and its reason.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) log: LogFile,
@@ -31,12 +31,12 @@ pub(super) struct Plan {
     pub(super) expected: Option<u64>,
     /// Where the last batch kept ends.
     end: u64,
-    /// The numbers that are missing between it and the log behind.
+    /// The sequence numbers that are missing between this log and the next one.
     gap_behind: Option<Range<u64>>,
     tail: Vec<Piece>,
-    /// The log has sizes of user-defined timestamps, which a new one would not have.
+    /// The log has sizes of user-defined timestamps, which a new log would lack.
     pub(super) timestamps: bool,
-    /// What the batches of this log say.
+    /// The content of this log's batches.
     fences: Vec<Fence>,
 }
 
@@ -59,7 +59,7 @@ impl Plan {
         }
     }
 
-    /// Whether anything is lost that is not a torn tail.
+    /// Whether anything except a torn tail is lost.
     pub(super) fn is_damaged(&self) -> bool {
         self.lost_places > 0
     }
@@ -95,7 +95,7 @@ impl Plan {
     }
 }
 
-/// What the bytes of a lost piece say, if they look like a batch.
+/// The content of a lost piece, if it looks like a batch.
 fn shown(bytes: &[u8]) -> Vec<String> {
     let show = Show {
         values: false,
@@ -118,16 +118,16 @@ fn shown(bytes: &[u8]) -> Vec<String> {
     )]
 }
 
-/// What becomes of a batch that can be read.
+/// The decision about a readable batch.
 pub(super) enum Judged {
     /// It is kept.
     Keep(Facts),
-    /// It is dropped, and why.
+    /// It is dropped, with the reason.
     Drop(String),
 }
 
-/// Whether the batch may stand where `expected` comes next. Errors: what no log with such a batch
-/// can be salvaged for.
+/// Whether the batch may come next if `expected` is the next sequence number. Errors: a reason for
+/// which the log cannot be salvaged.
 pub(super) fn judge(batch: &[u8], expected: Option<u64>) -> Result<Judged, Error> {
     match notes::facts(batch) {
         Ok(facts) => Ok(match expected.filter(|e| facts.first < *e) {
@@ -143,7 +143,7 @@ pub(super) fn judge(batch: &[u8], expected: Option<u64>) -> Result<Judged, Error
     }
 }
 
-/// Looks at every log, in order.
+/// Examines every log, in order.
 pub(super) fn survey(logs: Vec<LogFile>, tracked: &Tracked) -> Outcome<Vec<Plan>> {
     let mut plans: Vec<Plan> = Vec::new();
     let mut expected = None;
@@ -159,8 +159,8 @@ pub(super) fn survey(logs: Vec<LogFile>, tracked: &Tracked) -> Outcome<Vec<Plan>
     Ok(plans)
 }
 
-/// Reads a log behind those in `before`. Returns the sequence number that comes next. Those up to
-/// `in_tables` are in table files: the first log may begin before them or behind.
+/// Reads the log that follows those in `before`. Returns the next sequence number. Writes up to
+/// `in_tables` are in table files: the first log may begin before or after that number.
 fn read(plan: &mut Plan, before: &mut [Plan], in_tables: u64) -> Outcome<Option<u64>> {
     let file = std::sync::Arc::clone(&plan.log.file);
     let (number, path) = (plan.log.number, plan.log.path.clone());
@@ -215,7 +215,7 @@ fn read(plan: &mut Plan, before: &mut [Plan], in_tables: u64) -> Outcome<Option<
     Ok(next)
 }
 
-/// Up to where each log was durable, as the logs themselves say.
+/// The offset up to which each log was durable, according to the logs.
 fn durable(plans: &[Plan]) -> Outcome<BTreeMap<u64, u64>> {
     let mut out = BTreeMap::new();
     let mut known = |log: u64, end: u64| {
@@ -291,7 +291,7 @@ fn finish(plan: &mut Plan, durable: &BTreeMap<u64, u64>, tracked: &Tracked) -> O
     Ok(())
 }
 
-/// The logs that are written anew: the damaged ones, and those whose notes speak of one.
+/// The logs to rewrite: the damaged logs, and the logs whose notes refer to one.
 pub(super) fn to_rewrite(plans: &[Plan]) -> BTreeSet<u64> {
     let mut out: BTreeSet<u64> = BTreeSet::new();
     for plan in plans {
