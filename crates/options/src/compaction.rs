@@ -280,7 +280,7 @@ pub enum BottommostLevelCompaction {
     ForceOptimized,
 }
 
-/// Options of [`Db::compact_range_opt`](crate::Db::compact_range_opt).
+/// Options of `Cf::compact_range`.
 #[derive(Clone, Debug)]
 pub struct CompactRangeOptions {
     /// Whether no other compaction of the database may run at the same time.
@@ -310,7 +310,7 @@ impl Default for CompactRangeOptions {
     }
 }
 
-/// Options of [`Db::compact_files`](crate::Db::compact_files).
+/// Options of `Cf::compact_files`.
 #[derive(Clone, Debug)]
 pub struct CompactionOptions {
     /// The size limit of an output file in bytes.

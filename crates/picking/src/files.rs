@@ -328,7 +328,7 @@ impl Weights {
 }
 
 /// Bytes of some files.
-pub fn total<'b, F: Candidate + 'b>(files: impl IntoIterator<Item = &'b Arc<F>>) -> u64 {
+pub(crate) fn total<'b, F: Candidate + 'b>(files: impl IntoIterator<Item = &'b Arc<F>>) -> u64 {
     files.into_iter().map(|f| f.size()).sum()
 }
 

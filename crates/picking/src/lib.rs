@@ -14,14 +14,13 @@
 
 pub mod candidates;
 pub mod cut;
-
-pub mod fifo;
-pub mod files;
-pub mod level;
+mod fifo;
+mod files;
+mod level;
 mod level0;
 pub mod manual;
-pub mod score;
-pub mod universal;
+mod score;
+mod universal;
 
 use std::sync::Arc;
 

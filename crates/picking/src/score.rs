@@ -124,11 +124,11 @@ fn times(a: u64, b: f64) -> u64 {
 
 /// A level and its score; 1 or more means that it needs compaction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Score {
+pub(crate) struct Score {
     /// The level.
-    pub level: usize,
+    pub(crate) level: usize,
     /// Its score.
-    pub score: f64,
+    pub(crate) score: f64,
 }
 
 /// The scores of the levels that can be compacted by score, highest first.
@@ -275,7 +275,10 @@ fn fifo<F: Candidate>(
 
 /// Bytes that compactions have yet to write until every level is within its target. The pending-bytes
 /// limits of write stalls are compared with this.
-pub fn pending_compaction_bytes<F: Candidate>(levels: &Levels<'_, F>, options: &CfOptions) -> u64 {
+pub(crate) fn pending_compaction_bytes<F: Candidate>(
+    levels: &Levels<'_, F>,
+    options: &CfOptions,
+) -> u64 {
     if options.compaction_style != CompactionStyle::Level {
         return 0;
     }
