@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::Result;
-use ironstone::{Db, ReadOptions};
+use ironstone::Db;
 
 use crate::book::{Outcome, Pages, Write};
 

@@ -116,11 +116,11 @@ impl Client {
             disable_wal: !options.sync && self.rng.one_in(4),
             ..options
         };
-        self.with(&options).write(&mut extra.as_ref());
+        self.write_with(&options, extra.as_ref());
     }
 
-    fn write_opt(&mut self, options: &WriteOptions, extra: Option<&ColumnFamily>) {
-        let (name, batch, second) = self.batch(extra);
+    fn write_with(&mut self, options: &WriteOptions, extra: Option<&ColumnFamily>) {
+        let (name, mut batch, second) = self.batch(extra);
         let _watched = watch(&format!("write {name} {options:?}"));
         let book = &self.world.book;
         let before = book.pages().acknowledged(false);
@@ -266,7 +266,7 @@ impl Client {
                 sync: self.rng.one_in(2),
                 ..WriteOptions::default()
             };
-            self.with(&options).write(&mut Some(&family));
+            self.write_with(&options, Some(&family));
         }
         let _watched = watch("drop_column_family");
         let dropped = self.db().drop_column_family(&family);
