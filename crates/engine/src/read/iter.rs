@@ -79,7 +79,7 @@ pub struct DbIterator {
     /// skipped.
     saved_key: Vec<u8>,
     saved_value: Vec<u8>,
-    /// The type of the current entry, or in reverse of the saved one.
+    /// The type of the current entry; in reverse, of the saved entry.
     kind: ValueType,
     /// Operands of the key being examined: newest first when moving forward, oldest first in reverse.
     operands: Vec<Vec<u8>>,

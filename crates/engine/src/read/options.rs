@@ -75,7 +75,7 @@ pub struct ReadOptions {
     pub verify_checksums: bool,
     /// Whether blocks read from a file are put into the block cache.
     pub fill_cache: bool,
-    /// Whether `delete_range` may be ignored, so that removed keys may be visible. Saves time for reads that know
+    /// Whether `delete_range` may be ignored, so that removed keys may be visible. Saves time if the application knows
     /// that there are no range deletions.
     pub ignore_range_deletions: bool,
     /// Without effect: reads are synchronous.
