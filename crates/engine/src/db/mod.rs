@@ -131,8 +131,8 @@ impl Db {
             .collect()
     }
 
-    /// Creates a column family. Errors: `InvalidArgument` if the name is taken or an option is invalid; the MANIFEST
-    /// cannot be written.
+    /// Creates a column family. Errors: `InvalidArgument` if the name is taken; an option is invalid or not supported;
+    /// the MANIFEST cannot be written.
     pub fn create_column_family(
         &self,
         name: &str,

@@ -65,8 +65,8 @@ impl Cf<'_> {
 
     /// The values of several keys, all as of the same moment, in the order of `keys`.
     ///
-    /// Errors of each key: as [`Cf::get`]; `Aborted` if the values of earlier keys exceed
-    /// [`ReadOptions::value_size_soft_limit`].
+    /// Errors of each key: as [`Cf::get`]; `Aborted` after the values found so far exceed
+    /// [`ReadOptions::value_size_soft_limit`]. Keys are looked up in the order of the comparator.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
         let options = self.read_options();
         let checked = self.check();
