@@ -330,7 +330,7 @@ fn too_short(data: &[u8]) -> Error {
     ))
 }
 
-/// What [`WriteBatch::rollback_to_save_point`] goes back to.
+/// The state that [`WriteBatch::rollback_to_save_point`] restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SavePoint {
     len: usize,
@@ -564,7 +564,7 @@ impl WriteBatch {
         self.save_points.clear();
     }
 
-    /// Remembers the present content for [`WriteBatch::rollback_to_save_point`].
+    /// Sets a save point at the current content for [`WriteBatch::rollback_to_save_point`].
     pub fn set_save_point(&mut self) {
         self.save_points.push(SavePoint {
             len: self.data.len(),
@@ -572,8 +572,8 @@ impl WriteBatch {
         });
     }
 
-    /// Removes what was added since the last save point, and the save point.
-    /// Errors: `NotFound` if there is none.
+    /// Removes the records that were added since the last save point, and the save point.
+    /// Errors: `NotFound` if there is no save point.
     pub fn rollback_to_save_point(&mut self) -> Result<()> {
         let point = self.save_points.pop().ok_or_else(no_save_point)?;
         self.data.truncate(point.len);
@@ -581,7 +581,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Forgets the last save point and keeps the content. Errors: `NotFound` if there is none.
+    /// Removes the last save point and keeps the content. Errors: `NotFound` if there is no save point.
     pub fn pop_save_point(&mut self) -> Result<()> {
         self.save_points.pop().map(|_| ()).ok_or_else(no_save_point)
     }

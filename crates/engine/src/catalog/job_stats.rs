@@ -1,4 +1,4 @@
-//! Statistics of a family's flushes, compactions and ingestions: the numbers behind `rocksdb.cfstats`.
+//! Statistics of a family's flushes, compactions and ingestions: the numbers of `rocksdb.cfstats`.
 //!
 //! All numbers count from the opening of the database. The numbers of an interval are the difference from the
 //! last report, which [`Compactions::told`] returns.
@@ -82,7 +82,7 @@ impl LevelStats {
     }
 }
 
-/// Data that came into the family's tables from outside of them.
+/// Data that was added to the family's tables by flushes and ingestions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Incoming {
     pub(crate) flushed_bytes: u64,

@@ -353,7 +353,7 @@ impl VersionSet {
         {
             self.replace_manifest(contents)?;
         }
-        // Logs that are no longer needed may be deleted: the MANIFEST must not ask for them.
+        // Logs that are no longer needed may be deleted: the MANIFEST must not require them.
         let goes = self.tracked_logs.range(..needed).next().is_some();
         let forget = goes.then(|| VersionEdit {
             wal_deletion: Some(needed),

@@ -19,7 +19,7 @@ use crate::locks;
 
 /// Bytes that background writers write between two synced writes.
 pub(crate) const PIECE: u64 = 64 << 10;
-/// The most bytes beside slow synced writes: the piece is then a small part of what the device does.
+/// The most bytes of a piece beside slow synced writes: the piece is then a small part of the device's work.
 const PIECE_MAX: u64 = 256 << 10;
 /// Beside large synced writes a piece is this many times their size: otherwise flushes and compactions could
 /// never keep up with the writes.
@@ -28,7 +28,7 @@ const TIMES_WRITTEN: u64 = 8;
 const LARGE_PIECE_MAX: u64 = 4 << 20;
 /// Bytes of a piece while there are no synced writes.
 const IDLE_PIECE: u64 = 1 << 20;
-/// How long to wait for a synced write before checking whether one is under way at all.
+/// How long to wait for a synced write before checking whether any synced write is under way.
 const LOOK: Duration = Duration::from_millis(1);
 /// After this many checks in a row that found no synced write, background writers do not wait until a synced
 /// write has landed again.
@@ -36,11 +36,11 @@ const IDLE_LOOKS: u32 = 4;
 /// After this many checks a piece is written beside a synced write that does not end.
 const LOOKS_MAX: u32 = 8;
 
-/// What a background writer may write now.
+/// The permission of a background writer to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) bytes: u64,
-    /// There are synced writes: the piece should be on the device before the next one is asked for.
+    /// Whether there are synced writes: the piece should then be on the device before the next grant is requested.
     pub(crate) beside: bool,
 }
 
@@ -118,7 +118,7 @@ impl Courtesy {
         self.landed.load(Ordering::Relaxed) > 0
     }
 
-    /// How many bytes a background writer gathers before it asks for a grant.
+    /// How many bytes a background writer gathers before it requests a grant.
     pub(crate) fn step(&self) -> u64 {
         let landed = self.landed.load(Ordering::Relaxed);
         if self.idle_at.load(Ordering::Relaxed) == landed + 1 {

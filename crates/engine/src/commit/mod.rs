@@ -38,7 +38,7 @@ pub(crate) struct Writes {
     pub(crate) memtable_writer: Mutex<()>,
     /// Raised when the next leader must look at more than its own group: full memtables, large logs, a failure.
     pub(crate) attention: Attention,
-    /// How far flushes and compactions are behind.
+    /// The stalls and the pace of writers.
     pub(crate) stall: Stall,
     /// Synced writes, to which background writers give way.
     pub(crate) courtesy: Courtesy,

@@ -4,7 +4,7 @@
 //!   commit ─ Queue::enter ─┬─ follower: sleeps, may insert its own batch, gets its result
 //!                          └─ leader:
 //!        admit      room in the memtables, or wait                       CommitEnv::admit
-//!        slot       the log can take a write, if one is waited for       CommitEnv::wait_for_slot
+//!        slot       for a synced write: the log can take a write         CommitEnv::wait_for_slot
 //!        followers  the batches that wait in the queue join the group    queue
 //!        number     consecutive sequence numbers, a place in the order   order
 //!        log        one append per batch, ONE write for the group        CommitEnv::log

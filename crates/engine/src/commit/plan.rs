@@ -10,19 +10,19 @@ pub(crate) struct Plan {
     pub(crate) log: Option<LogStep>,
     /// Whether the records go into the memtables.
     pub(crate) memtable: bool,
-    /// How long the writer may wait before its turn.
+    /// The events that the writer may wait for before its turn.
     pub(crate) patience: Patience,
     /// The caller does not wait until the write is visible.
     pub(crate) detached: bool,
 }
 
-/// What a writer may wait for before its turn. If it would have to wait for more, it fails with
-/// `Incomplete`.
+/// The events that a writer may wait for before its turn. If it would have to wait for any other event, it fails
+/// with `Incomplete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Patience {
-    /// Nothing but other writers: `no_slowdown`.
+    /// Only other writers: `no_slowdown`.
     None,
-    /// On a thread that flushes or compacts: not for a flush or a compaction. The thread would wait for itself.
+    /// Everything but flushes and compactions. For threads that flush or compact: such a thread would wait for itself.
     Job,
     /// Everything.
     All,
@@ -60,7 +60,7 @@ impl Plan {
         }
     }
 
-    /// The plan of an asynchronous write: another thread makes it durable and tells the waiters.
+    /// The plan of an asynchronous write: another thread makes it durable and wakes the waiters.
     pub(crate) fn detached(options: &WriteOptions) -> Self {
         Self {
             log: Some(LogStep::Append),

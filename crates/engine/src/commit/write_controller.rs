@@ -167,7 +167,7 @@ fn pressure(debt: &Debt, limits: &Limits) -> f64 {
     if limits.no_compactions {
         return -1.0;
     }
-    // Memtables soon become files of level 0. The sum does not jump when one is flushed.
+    // Memtables soon become files of level 0. The sum does not jump when a memtable is flushed.
     let files = (debt.l0_files + debt.immutable) as f64 + debt.fill;
     let (begin, slow) = (limits.l0_compaction as f64, limits.l0_slowdown as f64);
     let half = f64::midpoint(begin, slow);
@@ -596,7 +596,7 @@ impl Controller {
         wait as u64
     }
 
-    /// How many bytes may be written before a writer has to ask again.
+    /// How many bytes may be written before a writer must ask the controller again.
     pub(crate) fn allowance(&self) -> u64 {
         const FREE: f64 = 256.0 * 1024.0;
         self.rate

@@ -206,9 +206,9 @@ pub type ContinueCallback<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
 /// Options for reading the operands of a key.
 #[derive(Default)]
 pub struct GetMergeOperandsOptions<'a> {
-    /// If there are more operands than this, the read fails.
+    /// If there are more operands than this, the read fails with `Incomplete`.
     pub expected_max_number_of_operands: usize,
-    /// Can end the lookup early.
+    /// Called with each operand, newest first; may end the lookup early. `None` reads all operands.
     pub continue_cb: Option<ContinueCallback<'a>>,
 }
 

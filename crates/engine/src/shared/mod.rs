@@ -128,7 +128,7 @@ impl Shared {
         self.wal.durable.raise(sequence);
     }
 
-    /// Refuses new writes and tells the jobs to end.
+    /// Refuses new writes and makes the jobs end.
     pub(crate) fn begin_close(&self) {
         self.background.close();
         self.writes.attention.raise();

@@ -151,7 +151,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// A snapshot of what is visible now.
+    /// A snapshot at the last visible sequence number.
     pub(crate) fn take(db: &Arc<Shared>) -> Self {
         let now = db.env().clock.wall_micros() / 1_000_000;
         Self {

@@ -27,7 +27,7 @@ const FRAMING_SLACK: u64 = 64 << 10;
 /// `writable_file_max_buffer_size`.
 const PENDING_BYTES_MAX: usize = 1 << 20;
 
-/// How far the log goes before a write is acknowledged.
+/// How far the log must be written before a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LogStep {
     /// In the memory of the process: `manual_wal_flush`. Does not survive the death of the process.

@@ -209,7 +209,7 @@ struct Archived {
     modified: u64,
 }
 
-/// A reader that ends at the first place where something is wrong.
+/// A reader that ends at the first damaged place.
 pub(crate) fn plain_reader(file: Arc<dyn File>, number: FileNumber) -> log::Reader {
     let options = log::ReaderOptions {
         mode: log::RecoveryMode::PointInTimeRecovery,

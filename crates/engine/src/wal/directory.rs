@@ -3,7 +3,7 @@
 //! ```text
 //!   <wal_dir>/000008.log            alive: recovery may need it, or the next pass removes it
 //!   <wal_dir>/archive/000005.log    archived: kept for readers of updates (module `archive`)
-//!   <wal_dir>/log-pool/             files made ahead (crate `log`)
+//!   <wal_dir>/log-pool/             files prepared in advance (crate `log`)
 //! ```
 //!
 //! A log may be archived, deleted, or given back to the pool and overwritten while a reader uses

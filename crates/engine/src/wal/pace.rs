@@ -156,8 +156,8 @@ mod tests {
         assert_eq!(due(4, 1, 0, 0), 4, "it may be left at any time");
     }
 
-    /// The next file gets its zeros in pieces of 64 KiB while the log grows in steps: never far behind
-    /// and never all at once.
+    /// The next file gets its zeros in pieces of 64 KiB while the log grows in steps: it never lags far behind the
+    /// log, and never gets all zeros at once.
     #[test]
     fn zeros_come_piece_by_piece_as_the_log_grows() {
         let (pace, capacity) = (Pace::new(u64::MAX), 4 * MIB);

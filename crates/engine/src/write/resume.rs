@@ -296,7 +296,7 @@ pub(crate) struct AfterFullDevice {
 }
 
 impl AfterFullDevice {
-    /// Called at intervals: makes an attempt if one is due.
+    /// Called at intervals: attempts a resume if that is due.
     pub(crate) fn look(&mut self, db: &Shared) {
         let state = db.background.state();
         let full = |e: &Error| e.kind() == ErrorKind::NoSpace;
