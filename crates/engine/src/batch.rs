@@ -1,4 +1,4 @@
-//! A batch of writes, as it stands in the write-ahead log.
+//! A batch of writes, in the encoding of the write-ahead log.
 //!
 //! ```text
 //!   u64 sequence | u32 count | record*          integers little-endian
@@ -10,7 +10,7 @@
 //! batch: the log appends [`WriteBatch::data`] and the memtable reads [`WriteBatch::records`],
 //! so nothing is encoded twice. `count` is the number of records that get a sequence number.
 //!
-//! Batches are built by [`WriteBatch::put`] and its like, or taken from bytes by
+//! Batches are built by [`WriteBatch::put`] and similar methods, or made from bytes by
 //! [`WriteBatch::from_data`], which checks everything: later readers of a `WriteBatch` may rely
 //! on its records.
 #![deny(clippy::indexing_slicing)]
@@ -32,7 +32,7 @@ pub const KEY_LEN_MAX: usize = u32::MAX as usize - 8;
 /// Maximum length of a value in bytes.
 pub const VALUE_LEN_MAX: usize = u32::MAX as usize;
 
-/// One record of a batch. The bytes are the batch's own.
+/// One record of a batch. Its slices point into the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Record<'a> {
@@ -186,7 +186,7 @@ pub struct Records<'a> {
 
 impl<'a> Records<'a> {
     /// The records in `data`, which is a whole batch, header included. The header's count is not
-    /// compared. Errors: Corruption if there is no whole header.
+    /// checked. Errors: `Corruption` if `data` is shorter than a header.
     pub fn new(data: &'a [u8]) -> Result<Self> {
         let body = data.get(HEADER_LEN..).ok_or_else(|| too_short(data))?;
         Ok(Self {
@@ -202,9 +202,9 @@ impl<'a> Records<'a> {
 
     /// Decodes the next record; `None` if it is cut off.
     ///
-    /// Most records are of two kinds, which are built in registers where they are used. A record that is
-    /// returned in memory is written field by field and read sixteen bytes at a time. Such a read waits
-    /// until all earlier stores, including those of memtable entries, are in the cache.
+    /// Most records are puts and deletions. They are decoded inline, so that the record is built in registers.
+    /// A record that is returned in memory is written field by field and read sixteen bytes at a time. Such a
+    /// read waits until all earlier stores, including those of memtable entries, are in the cache.
     #[inline(always)]
     fn decode(&mut self, tag: Tag) -> Option<Record<'a>> {
         let d = &mut self.rest;
@@ -330,7 +330,7 @@ fn too_short(data: &[u8]) -> Error {
     ))
 }
 
-/// What [`WriteBatch::rollback_to_save_point`] goes back to.
+/// The state that [`WriteBatch::rollback_to_save_point`] restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SavePoint {
     len: usize,
@@ -375,8 +375,8 @@ impl WriteBatch {
         }
     }
 
-    /// A batch from its bytes, header included. Errors: Corruption, with the offset in the batch,
-    /// if a record has an unknown tag or is cut off, or the header's count is wrong.
+    /// A batch from its bytes, header included. Errors: `Corruption` if the header is cut off or its count is
+    /// wrong; `Corruption` with the offset in the batch if a record has an unknown tag or is cut off.
     pub fn from_data(data: Vec<u8>) -> Result<Self> {
         let mut counted = 0u64;
         for record in Records::new(&data)? {
@@ -404,7 +404,7 @@ impl WriteBatch {
         self.data
     }
 
-    /// Bytes that the batch takes in the log, its framing not counted.
+    /// Bytes that the batch takes in the log, without the framing of the log.
     pub fn approximate_size(&self) -> usize {
         self.data.len()
     }
@@ -521,7 +521,8 @@ impl WriteBatch {
         self.add(Tag::WideColumnEntity, long, cf, key, Some(&entity))
     }
 
-    /// Adds bytes that go to the log and nowhere else. They are not counted.
+    /// Adds bytes that are only logged. The record gets no sequence number. Errors: `InvalidArgument` if there are
+    /// more than [`VALUE_LEN_MAX`] bytes.
     pub fn put_log_data(&mut self, blob: &[u8]) -> Result<()> {
         check_len("log data", blob, VALUE_LEN_MAX)?;
         self.data.push(Tag::LogData as u8);
@@ -539,7 +540,8 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Takes the batch out, to be given back; what stays in its place has no memory, and not even a header.
+    /// Takes the content out of the batch. The batch that stays has no memory and no header until the content is given
+    /// back, or until [`WriteBatch::make_whole`] is called.
     pub(crate) fn lend(&mut self) -> Self {
         let hollow = Self {
             data: Vec::new(),
@@ -548,7 +550,7 @@ impl WriteBatch {
         std::mem::replace(self, hollow)
     }
 
-    /// Makes an empty batch of one that was lent and has not come back.
+    /// Makes this an empty batch if its content was lent and did not come back.
     pub(crate) fn make_whole(&mut self) {
         if self.data.is_empty() {
             self.clear();
@@ -562,7 +564,7 @@ impl WriteBatch {
         self.save_points.clear();
     }
 
-    /// Remembers the present content for [`WriteBatch::rollback_to_save_point`].
+    /// Sets a save point at the current content for [`WriteBatch::rollback_to_save_point`].
     pub fn set_save_point(&mut self) {
         self.save_points.push(SavePoint {
             len: self.data.len(),
@@ -570,8 +572,8 @@ impl WriteBatch {
         });
     }
 
-    /// Removes what was added since the last save point, and the save point.
-    /// Errors: `NotFound` if there is none.
+    /// Removes the records that were added since the last save point, and the save point.
+    /// Errors: `NotFound` if there is no save point.
     pub fn rollback_to_save_point(&mut self) -> Result<()> {
         let point = self.save_points.pop().ok_or_else(no_save_point)?;
         self.data.truncate(point.len);
@@ -579,7 +581,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Forgets the last save point and keeps the content. Errors: `NotFound` if there is none.
+    /// Removes the last save point and keeps the content. Errors: `NotFound` if there is no save point.
     pub fn pop_save_point(&mut self) -> Result<()> {
         self.save_points.pop().map(|_| ()).ok_or_else(no_save_point)
     }

@@ -7,11 +7,11 @@
 //! memtables becomes durable here; without the sync, earlier writes to other families could be
 //! lost although later ones survive.
 //!
-//! With `atomic_flush`, everything that is immutable in any family at one moment is flushed together, and
-//! the MANIFEST takes the edits as one atomic group. Rotations give all families new memtables while no
+//! With `atomic_flush`, all memtables that are immutable in any family at one moment are flushed together, and
+//! the MANIFEST gets the edits as one atomic group. Rotations give all families new memtables while no
 //! writes are in progress, so the flushed data is a prefix of all writes, with or without a log. The same
-//! is done while the database resumes after a failure. The logs may then lack what the memtables have, so a
-//! table of one family alone would be newer than all that recovery finds of the others.
+//! is done while the database resumes after a failure. The logs may then lack writes that the memtables have. So
+//! a table of one family alone would be newer than the data of other families that recovery finds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ struct Job {
     /// From old to new.
     memtables: Vec<Arc<Memtable>>,
     reason: FlushReason,
-    /// Its number in LOG.
+    /// The number of the job in LOG.
     id: u64,
 }
 
@@ -77,12 +77,12 @@ struct Written {
     job: Job,
     info: FlushJobInfo,
     edit: VersionEdit,
-    /// Wall time and CPU time of the writing.
+    /// Wall time and CPU time of writing the table, in microseconds.
     micros: u64,
     cpu_micros: u64,
 }
 
-/// The next flush, if a family has enough immutable memtables and none of its own under way.
+/// The next flush, if a flush of a family is due and no flush of this family is under way.
 pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     let families = db.catalog.families.load();
     let first = families
@@ -94,7 +94,7 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
         vec![Job::of(first, state.next_job())]
     } else if state.flushing.is_empty() {
         let waits = |f: &&Arc<Family>| !f.view.load().imm.is_empty() && !f.is_dropped();
-        // A caller that asks what is being flushed must find these families too.
+        // These families must count as being flushed too.
         families.iter().filter(waits).for_each(|f| f.want_flush());
         let mut job = |f| Job::of(f, state.next_job());
         families.iter().filter(waits).map(&mut job).collect()
@@ -137,7 +137,7 @@ impl Drop for Registered<'_> {
 }
 
 /// Writes each job's memtables to a table, and installs all tables at once. `resuming`: the flush was begun
-/// for a resume, even if that has ended since.
+/// for a resume, even if the resume has ended since.
 fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
     let mut made = Made {
         dir: &db.dir,
@@ -148,7 +148,7 @@ fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
         made.written.push(write(db, job)?);
     }
     sync_older_logs(db)?;
-    // Done before taking the MANIFEST's lock, so that threads that wait for the lock do not wait for this.
+    // Done before the MANIFEST is locked, so that threads that wait for the lock do not wait for this.
     db.wal.log_files()?.names().make_newest_durable()?;
     let done = install(db, made, resuming)?;
     for w in &done {
@@ -174,7 +174,7 @@ impl Drop for Made<'_> {
     }
 }
 
-/// With several families: makes the logs before the active one durable.
+/// With several families: makes the logs before the active log durable.
 fn sync_older_logs(db: &Shared) -> Result<()> {
     if db.catalog.families.load().iter().nth(1).is_none() {
         return Ok(());
@@ -196,7 +196,7 @@ fn tables<'a>(dir: &'a Path, done: &'a [Written]) -> impl Iterator<Item = PathBu
     new.map(|new| files::table_path(dir, new.meta.number))
 }
 
-/// Merges a job's memtables into one level 0 table, if any of their content is worth writing.
+/// Merges a job's memtables into one level 0 table, unless all of their entries are dropped.
 fn write(db: &Shared, job: Job) -> Result<Written> {
     let options = job.family.options_now();
     let ctx = OutputContext::of(db, &job.family, options, job.id, TableCreationReason::Flush);
@@ -287,7 +287,7 @@ fn started(info: &Info, job: &Job, table: FileNumber) {
     ));
 }
 
-/// Reports what a flush did, once its result is part of the database.
+/// Reports a flush after its result is part of the database.
 fn finished(info: &Info, written: &Written) {
     let family = &written.job.family;
     let view = family.view.load_full();
@@ -411,9 +411,9 @@ pub(crate) fn build_level0(
     output.finish()
 }
 
-/// After a failure, the logs may hold batches that were never acknowledged. No family may leave these logs
-/// before the others, or a crash in between would bring half of a batch back. No writes are in progress, so
-/// each family's first log is that of the oldest memtable that these flushes leave.
+/// After a failure, the logs may have batches that were never acknowledged. All families must stop needing these
+/// logs at the same time: otherwise a crash in between would bring half of a batch back. No writes are in
+/// progress, so the first log that a family needs is the log of its oldest memtable that is not flushed here.
 fn leave_logs_together(change: &mut Change<'_>, done: &mut [Written]) {
     for family in Arc::clone(change.families()).iter() {
         let view = family.view.load();

@@ -26,14 +26,14 @@ use crate::{compaction, flush, properties};
 use options::DbOptions;
 use options::hooks::listener::BackgroundErrorReason;
 
-/// The rate in bytes per second at which log files are filled with zeros while nobody syncs.
+/// The rate in bytes per second at which log files are filled with zeros while there are no synced writes.
 const POOL_BYTES_PER_SECOND: u64 = 128 << 20;
 /// How long to wait after a log file could not be prepared.
 const POOL_RETRY: Duration = Duration::from_secs(1);
 
 /// How long a thread sleeps if nothing wakes it.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// How long no automatic compaction begins after one failed because the device was full.
+/// How long no automatic compaction begins after a compaction failed because the device was full.
 const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The number of flush threads and of compaction threads, by RocksDB's rule: if `max_background_flushes` or
@@ -52,7 +52,7 @@ fn limits(options: &DbOptions) -> (usize, usize) {
     (flushers, all.saturating_sub(flushers).max(1))
 }
 
-/// What a thread is for.
+/// The purpose of a thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Flush,
@@ -95,7 +95,7 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Starts the threads of a database. After an error, some of them may run: the caller stops them as at any
+    /// Starts the threads of a database. After an error, some of them may run: the caller must stop them as at a
     /// close.
     pub(crate) fn start(&mut self, db: &Arc<Shared>) -> Result<()> {
         self.follow_options(db)?;
@@ -114,7 +114,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Starts the threads that the options ask for and that do not run yet.
+    /// Starts the threads that the options require and that do not run yet.
     pub(crate) fn follow_options(&mut self, db: &Arc<Shared>) -> Result<()> {
         let options = db.live_options.get();
         let (flushers, compactors) = limits(&options);
@@ -151,7 +151,7 @@ impl Jobs {
                 name,
                 Box::new(move || {
                     outbox::belong_to(shared.instance);
-                    // `finish` must run even after a panic: nobody else runs it.
+                    // `finish` must run even after a panic: no other code calls it for this thread.
                     let ran = catch_unwind(AssertUnwindSafe(|| run(&shared)));
                     shared.left.finish(&shared);
                     ran.unwrap_or_else(|p| resume_unwind(p));
@@ -167,7 +167,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Waits for the threads to end, except for the calling one. [`Shared::begin_close`] must have told them to.
+    /// Waits for the threads to end, except for the calling thread. [`Shared::begin_close`] must have been called.
     pub(crate) fn join(&mut self) {
         let me = base::sync::thread::current().id();
         for thread in self.threads.drain(..) {
@@ -235,7 +235,7 @@ fn give_way(db: &Shared, bytes: u64) -> bool {
     !db.background.is_closing()
 }
 
-/// Deletes archived logs at regular intervals, so that this also happens when nothing else triggers it.
+/// Deletes archived logs at regular intervals, even if no files become obsolete.
 fn purge_archive(db: &Arc<Shared>) {
     let period = Duration::from_secs(db.wal.directory.purge_interval_seconds());
     every(
@@ -289,8 +289,8 @@ fn every(
     }
 }
 
-/// Does the work of `role` until the database closes. The thread is idle while the options ask for no more than
-/// `index` threads with this role.
+/// Does the work of `role` until the database closes. The thread is idle while the options set at most `index`
+/// threads for this role.
 fn work(db: &Arc<Shared>, role: Role, index: usize) {
     let job = match role {
         Role::Flush => Job::Flush,

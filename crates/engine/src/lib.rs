@@ -33,8 +33,9 @@
 //! the file and offset where they are known, and says what to do.
 //!
 //! ## Map of the crate
-//! [`Db`] is in `db/`; it calls `write/` (the pipeline), `read/` (gets, iterators), `open/` (recovery). Behind them:
-//! `flush`, `compaction/`, the crate `manifest`, `jobs` (threads). ARCHITECTURE.md in the repository has the details.
+//! [`Db`] is in `db/`. It calls `write/` (the pipeline), `read/` (gets, iterators) and `open/` (recovery). Below them
+//! are `flush`, `compaction/`, the crate `manifest` and `jobs` (threads). ARCHITECTURE.md in the repository has the
+//! details.
 
 mod background;
 pub mod backup;

@@ -1,15 +1,15 @@
-//! Models of what is shared without locks, or in an order that matters: loom runs each in every order of
-//! its threads' steps, and with every value that a weak memory order lets a load return
-//! (`cargo xtask loom`). What runs is the product's code. Memory that is not atomic is tracked by [`Memory`]:
-//! values of the cache. Memtables have [models of their own](memtable::models).
+//! Models of code that shares data without locks, or whose memory order matters. Loom runs each model in every order
+//! of its threads' steps, and with every value that a weak memory order lets a load return (`cargo xtask loom`). The
+//! models run the product's code. [`Memory`] tracks memory that is not atomic, such as the values of the cache.
+//! Memtables have [models of their own](memtable::models).
 //!
-//! That the models can fail is shown by mutants whose files are named `weak-*` (`cargo xtask mutants
-//! --only weak`): each weakens one order, and a model must find it. These are stronger than they would have to
-//! be, and with any of them relaxed all models pass, as they should:
+//! Mutants show that the models can fail. Their files are named `weak-*` (`cargo xtask mutants
+//! --only weak`): each weakens one memory order, and a model must find it. The following memory orders are stronger
+//! than necessary. With any of them relaxed all models pass, as they should:
 //!
 //! - The release when an entry of the cache becomes empty, and the acquire when it is filled again: both are
-//!   done under the shard's mutex, and readers do not touch what is empty.
-//! - The release of `appended` in a log's marks: that of `submitted` comes after it.
+//!   done under the shard's mutex, and readers do not touch an empty entry.
+//! - The release of `appended` in a log's marks: the release of `submitted` comes after it.
 //! - The acquire when a writer marks the queue or takes the lead under its lock: the lock orders them.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     }
 }
 
-/// Who sees that a write is visible finds it.
+/// A reader that sees that a write is visible finds the write.
 pub fn what_is_visible_is_found() {
     let (memtable, visible) = (memtable(&[]), Arc::new(Watermark::at(0)));
     let writer = {
@@ -54,7 +54,7 @@ pub fn what_is_visible_is_found() {
     assert!(has(&memtable, "b"));
 }
 
-/// Who waits for a number is told, however the wait and the raise meet.
+/// A thread that waits for a sequence number is woken, in whatever order the wait and the raise run.
 pub fn watermark_wakes() {
     let mark = Arc::new(Watermark::at(0));
     let threads = [1, 2].map(|n| {
@@ -66,7 +66,7 @@ pub fn watermark_wakes() {
     join(threads);
 }
 
-/// A callback is called once, and once all have delivered.
+/// A callback is called exactly once after the raise has delivered.
 pub fn watermark_calls_back() {
     let mark = Arc::new(Watermark::at(0));
     let called = Arc::new(AtomicU64::new(0));
@@ -87,7 +87,7 @@ pub fn watermark_calls_back() {
     assert_eq!(called.load(Ordering::Relaxed), 1);
 }
 
-/// Who sees that a group is visible sees what it and those before it have written.
+/// A reader that sees that a group is visible sees the writes of this group and of all groups before it.
 pub fn groups_are_visible_in_their_order() {
     let order = Arc::new(Order::after(0));
     let memory = Arc::new([(); 2].map(|()| Memory::default()));
@@ -107,7 +107,7 @@ pub fn groups_are_visible_in_their_order() {
     assert_eq!(order.visible.get(), 2);
 }
 
-/// Nobody is inside while the gate is closed.
+/// No group is inside while the gate is closed.
 pub fn the_gate_is_closed() {
     let order = Arc::new(Order::after(0));
     let inside = Arc::new(Memory::default());
@@ -149,7 +149,7 @@ fn write(queue: &Queue, led: &Memory, written: &base::sync::atomic::AtomicU64) {
 fn queue(barging: bool) {
     let queue = Arc::new(Queue::new(barging));
     let written = Arc::new(base::sync::atomic::AtomicU64::new(0));
-    // What a leader writes; the next one comes after it.
+    // The memory that a leader writes; the next leader comes after it.
     let led = Arc::new(Memory::default());
     let threads = [(); 2].map(|()| {
         let (queue, led, written) = (Arc::clone(&queue), Arc::clone(&led), Arc::clone(&written));
@@ -159,12 +159,12 @@ fn queue(barging: bool) {
     assert_eq!(written.load(Ordering::Relaxed), 2, "each once");
 }
 
-/// Each writer is served, by itself or by the one who leads, and nobody sleeps for ever.
+/// Each writer is served, by itself or by a leader, and no writer sleeps forever.
 pub fn writers_queue() {
     queue(false);
 }
 
-/// The same where who is awake goes first.
+/// The same for the barging queue, where writers that are awake go first.
 pub fn writers_barge() {
     queue(true);
 }
@@ -190,11 +190,11 @@ fn put(cache: &BlockCache, key: CacheKey) -> bool {
     block(key).is_some_and(|b| cache.insert(key, &b))
 }
 
-/// A hit is the block that was asked for, and nobody changes it as long as it is pinned, whatever is put
+/// A hit returns the requested block, and the block does not change as long as it is pinned, whatever is put
 /// in its place.
 pub fn a_pinned_block_stays() {
     let blocks = [at(1), at(2)].map(|k| block(k).map_or(0, |b| BlockCache::charge(&b)));
-    // Room for one.
+    // Room for one block.
     let cache = Arc::new(BlockCache::new(blocks[0] + blocks[1] / 2));
     assert!(put(&cache, at(1)));
     let other = {
@@ -212,7 +212,7 @@ pub fn a_pinned_block_stays() {
     assert!(cache.len() <= 1 && cache.pinned_usage() == 0);
 }
 
-/// Beside a reader a block is erased and put in again, in the same entry; or another in its place.
+/// While a reader runs, a block is erased and inserted again in the same entry, or another block in its place.
 fn used_again(next: u64) {
     let cache = Arc::new(BlockCache::new(1 << 20));
     assert!(put(&cache, at(1)));
@@ -229,16 +229,16 @@ fn used_again(next: u64) {
         }
     }
     join([other]);
-    // Who is asked for while it is erased stays; then the next has an entry of its own.
+    // A block that is requested while it is erased stays. The next block then has an entry of its own.
     assert!(cache.get(at(next)).is_some());
 }
 
-/// A block is erased and put in again: who has seen its old word in the table meets the new value.
+/// A block is erased and inserted again: a reader that has seen its old word in the table finds the new value.
 pub fn a_block_comes_back() {
     used_again(1);
 }
 
-/// Another block gets the entry of one that was erased.
+/// Another block gets the entry of a block that was erased.
 pub fn an_entry_is_used_again() {
     used_again(2);
 }

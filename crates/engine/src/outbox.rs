@@ -1,6 +1,6 @@
-//! What is to be told to listeners once no lock is held.
+//! Calls of listeners that are queued until no lock is held.
 //!
-//! A thread that has something to tell may hold locks, and a listener is the application's code: it may
+//! A thread that has to call listeners may hold locks, and a listener is the application's code: it may
 //! call the database, or panic. So the thread puts a *letter* here, and delivers it as soon as it has
 //! released its locks ([`crate::shared::courier`]). A thread that is about to wait, or that flushes or compacts,
 //! leaves its letters to the *letter thread*: a listener that writes may have to wait for a flush.
@@ -14,11 +14,11 @@ use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked, thread_local};
 use crate::locks;
 use options::hooks::listener::EventListener;
 
-/// Something to tell each listener.
+/// A call to make on each listener.
 type Text = Box<dyn Fn(&dyn EventListener) + Send>;
 
 struct Letter {
-    /// The thread that delivers it; `None`: the letter thread.
+    /// The thread that delivers the letter; `None` means the letter thread.
     by: Option<ThreadId>,
     text: Text,
 }
@@ -44,13 +44,13 @@ impl Default for Outbox {
 thread_local! {
     /// How many couriers of this thread are alive: the outermost one delivers.
     static COURIERS: Cell<u32> = const { Cell::new(0) };
-    /// The database that this thread flushes or compacts for, if it does: writers may wait for it.
+    /// The database that this thread flushes or compacts for, if any, and the job. Writers may wait for such a thread.
     static JOB: Cell<Option<(u64, Job)>> = const { Cell::new(None) };
-    /// The database whose thread this is.
+    /// The database that this thread belongs to, if any.
     static HOME: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Makes this thread one of the database with this number, from now on.
+/// Makes this thread a thread of the database with this number.
 pub(crate) fn belong_to(instance: u64) {
     HOME.with(|h| h.set(Some(instance)));
 }
@@ -74,7 +74,7 @@ pub(crate) fn is_back() -> bool {
     })
 }
 
-/// What a background thread of a database does.
+/// The kind of work of a background thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     Flush,
@@ -86,7 +86,7 @@ pub(crate) fn begin_work(instance: u64, job: Job) {
     JOB.with(|j| j.set(Some((instance, job))));
 }
 
-/// What this thread does, for a thread that does a part of it.
+/// The job of this thread. A thread that does a part of the job gets the same job.
 pub(crate) fn work() -> Option<(u64, Job)> {
     JOB.with(Cell::get)
 }
@@ -96,7 +96,7 @@ pub(crate) fn works() -> bool {
     JOB.with(Cell::get).is_some()
 }
 
-/// What this thread does for that database.
+/// The job of this thread for that database, if any.
 pub(crate) fn job_for(instance: u64) -> Option<Job> {
     JOB.with(Cell::get)
         .and_then(|(of, job)| (of == instance).then_some(job))
@@ -161,7 +161,7 @@ impl Outbox {
         taken
     }
 
-    /// Waits for letters that were left to the letter thread, and takes them; none once `ended` returns
+    /// Waits for letters that were left to the letter thread, and takes them. Returns no letters once `ended` returns
     /// true.
     pub(crate) fn wait_for_left(&self, ended: impl Fn() -> bool) -> Vec<Text> {
         let mut letters = self.lock();

@@ -1,4 +1,4 @@
-//! Schedules of the inner parts where threads meet, each by itself: `cargo xtask schedules` draws them.
+//! Random schedules for the inner parts that threads share, each part by itself: `cargo xtask schedules` runs them.
 //! Each function is the body of one schedule, which `seed` varies.
 
 use std::sync::Arc;
@@ -35,8 +35,8 @@ fn request(n: u64, no_slowdown: bool) -> Request {
     }
 }
 
-/// Everybody is served once, whoever leads, carries, hands over early, and lets members insert for
-/// themselves. While a leader is held back, those who do not wait for that are refused, and no others.
+/// Every writer is served once, whichever writer leads, carries followers, hands over early, or lets members insert
+/// their own batches. While a leader is held back, only writers that must not wait for it are refused.
 pub fn queue(seed: u64) {
     let mut rng = Rng::new(seed);
     let queue = Arc::new(Queue::new(rng.one_in(2)));
@@ -62,7 +62,7 @@ pub fn queue(seed: u64) {
     );
 }
 
-/// Whether it was written.
+/// Writes a batch with the key `n`. Returns whether it was written.
 fn write(queue: &Queue, leading: &AtomicU64, written: &AtomicU64, rng: &mut Rng, n: u64) -> bool {
     let insert = |_: &WriteBatch| {
         written.fetch_add(1, Ordering::SeqCst);
@@ -102,7 +102,7 @@ fn write(queue: &Queue, leading: &AtomicU64, written: &AtomicU64, rng: &mut Rng,
     true
 }
 
-/// Groups become visible in their order; nobody is in while the gate is closed.
+/// Groups become visible in their order, and no group is inside while the gate is closed.
 pub fn order(seed: u64) {
     let mut rng = Rng::new(seed);
     let order = Arc::new(Order::after(10));
@@ -157,7 +157,7 @@ impl Wake for Told {
     }
 }
 
-/// Everybody who waits for a number is told, once, whether it is reached or fails.
+/// Every waiter for a sequence number is woken or called once, whether the number is reached or the wait fails.
 pub fn watermark(seed: u64) {
     let mut rng = Rng::new(seed);
     let mark = Arc::new(Watermark::at(0));
@@ -222,15 +222,15 @@ fn outcome(result: Result<()>, may_fail: bool) {
     assert!(result.is_ok() || may_fail);
 }
 
-/// Several threads commit through the pipeline, while steps fail: every write is logged and inserted once if
-/// it is acknowledged, in one order; nobody hangs; what is visible is what was inserted.
+/// Several threads commit through the pipeline, while steps fail. Every acknowledged write is logged and inserted
+/// once, in one order; no thread hangs; the inserted writes are the visible writes.
 pub fn commit(seed: u64) {
     let mut rng = Rng::new(seed);
     let fails = Arc::new(ranked(locks::LEAF, Rng::new(rng.next_u64())));
     let act = move |step: Step, _: u64| {
         base::sync::time::switch();
         let mut rng = fails.lock().unwrap_or_else(PoisonError::into_inner);
-        // An insert that fails is an end of the database, not a case of the pipeline.
+        // A failed insert makes the database fail. That is not a case for the pipeline alone.
         let may = !matches!(step, Step::Insert);
         if may && rng.one_in(8) {
             return Err(Error::aborted("drawn"));
@@ -282,7 +282,7 @@ pub fn commit(seed: u64) {
     );
 }
 
-/// Commits a batch with a plan that is drawn; its last sequence number.
+/// Commits a batch with a random plan. Returns its last sequence number.
 fn commit_one<F: Fn(Step, u64) -> Result<()>>(env: &TestEnv<F>, rng: &mut Rng) -> Result<u64> {
     let kind = rng.below(3);
     let options = WriteOptions {
@@ -290,7 +290,7 @@ fn commit_one<F: Fn(Step, u64) -> Result<()>>(env: &TestEnv<F>, rng: &mut Rng) -
         disable_wal: kind == 1,
         ..WriteOptions::default()
     };
-    // Some groups are large enough that their members insert for themselves.
+    // Some groups are large enough that their members insert their own batches.
     let records: u64 = if rng.one_in(3) { 40 } else { 1 };
     let mut batch = WriteBatch::new();
     for n in 0..records {

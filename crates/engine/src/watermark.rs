@@ -1,7 +1,7 @@
 //! A sequence number that only rises, and its waiters: threads, futures and callbacks.
 //!
-//! Raising it costs one atomic operation while nobody waits. Wakers and callbacks are the application's
-//! code, and the thread that raises the watermark may hold locks. So they are put aside, and
+//! Raising it costs two atomic operations while there are no waiters. Wakers and callbacks are the application's
+//! code, and the thread that raises the watermark may hold locks. So they are queued, and
 //! [`Watermark::deliver`] calls them when no lock is held ([`crate::shared::courier`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use base::{Error, Result};
 use crate::locks;
 use options::hooks::listener;
 
-/// A callback that is told once that a sequence number was reached, or why it will not be.
+/// A callback that is called once: after a sequence number was reached, or with the error that prevents that.
 pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// See the module.
@@ -22,7 +22,7 @@ pub(crate) struct Watermark {
     reached: AtomicU64,
     /// Number of waiters of any kind. A waiter is counted before it looks at `reached` for the last time.
     waiting: AtomicUsize,
-    /// Whether [`Watermark::deliver`] has something to do. Changes under `state`.
+    /// Whether [`Watermark::deliver`] has work to do. Changes under the lock of `state`.
     undelivered: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -43,7 +43,7 @@ struct Told {
 }
 
 impl Told {
-    /// Returns how many of them panicked.
+    /// Calls the wakers and callbacks. Returns how many of them panicked.
     fn deliver(self) -> usize {
         fn panics(f: impl FnOnce()) -> usize {
             let run = || listener::telling(f);
@@ -66,8 +66,7 @@ struct State {
     callbacks: Vec<(u64, Callback)>,
     /// If set, nothing above `reached` will be reached until this is cleared.
     failure: Option<Error>,
-    /// The failure ends when something more is reached. It counts as a waiter, so that a raise notices
-    /// it.
+    /// Whether the failure ends when the watermark rises. If so, it counts as a waiter, so that a raise notices it.
     passing: bool,
 }
 
@@ -90,7 +89,7 @@ impl Watermark {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Raises it to `sequence`, if it is lower.
+    /// Raises the watermark to `sequence`, if it is lower.
     pub(crate) fn raise(&self, sequence: u64) {
         if self.reached.fetch_max(sequence, Ordering::SeqCst) >= sequence {
             return;
@@ -146,8 +145,7 @@ impl Watermark {
         self.undelivered.load(Ordering::Acquire)
     }
 
-    /// Calls the wakers and callbacks that were put aside. No lock may be held. Returns how many of them
-    /// panicked.
+    /// Calls the queued wakers and callbacks. No lock may be held. Returns how many of them panicked.
     #[inline]
     pub(crate) fn deliver(&self) -> usize {
         if !self.has_undelivered() {
@@ -160,8 +158,7 @@ impl Watermark {
         told.into_iter().map(Told::deliver).sum()
     }
 
-    /// Nothing more will be reached: all waiters get `error`, and so do later ones, until
-    /// [`Watermark::resume`].
+    /// Fails all waiters: they get `error`, and so do later waiters until [`Watermark::resume`].
     pub(crate) fn fail(&self, error: &Error) {
         let mut state = self.state();
         if state.passing {
@@ -170,7 +167,7 @@ impl Watermark {
         self.fail_all(state, error);
     }
 
-    /// [`Watermark::fail`], but only until something more is reached.
+    /// [`Watermark::fail`], but only until the watermark rises.
     pub(crate) fn fail_for_now(&self, error: &Error) {
         let mut state = self.state();
         if state.failure.is_none() {
@@ -201,7 +198,7 @@ impl Watermark {
         }
     }
 
-    /// Whether `sequence` is reached, or why it will not be.
+    /// `Ok` if `sequence` is reached, the failure if there is one; `None` if the waiter must wait.
     fn outcome(&self, state: &State, sequence: u64) -> Option<Result<()>> {
         if self.reached.load(Ordering::SeqCst) >= sequence {
             return Some(Ok(()));
@@ -209,7 +206,7 @@ impl Watermark {
         state.failure.as_ref().map(|e| Err(e.clone()))
     }
 
-    /// Waits until it is at least `sequence`.
+    /// Waits until the watermark is at least `sequence`. Errors: the failure.
     pub(crate) fn wait(&self, sequence: u64) -> Result<()> {
         if self.get() >= sequence {
             return Ok(());
@@ -230,13 +227,13 @@ impl Watermark {
         outcome
     }
 
-    /// Takes `count` waiters off the count.
+    /// Subtracts `count` waiters.
     fn no_more(&self, count: usize) {
         let before = self.waiting.fetch_sub(count, Ordering::SeqCst);
         base::invariant!(before >= count, "{count} wait no more, of {before}");
     }
 
-    /// [`Watermark::wait`] for a future. `future` is the future's own number. It is woken with the waker
+    /// [`Watermark::wait`] for a future. `future` is the number of the future. It is woken with the waker
     /// that it was polled with last.
     pub(crate) fn poll(&self, sequence: u64, future: u64, cx: &Context<'_>) -> Poll<Result<()>> {
         if self.get() >= sequence {
@@ -266,8 +263,8 @@ impl Watermark {
         Poll::Pending
     }
 
-    /// Calls `callback` once it is at least `sequence`, from a thread that delivers; at once if it is
-    /// already.
+    /// Calls `callback` when the watermark is at least `sequence`: at once if it is already, otherwise on a thread
+    /// that calls [`Watermark::deliver`].
     pub(crate) fn call(&self, sequence: u64, callback: Callback) {
         let mut state = self.state();
         self.waiting.fetch_add(1, Ordering::SeqCst);

@@ -76,7 +76,7 @@ impl Shared {
 }
 
 impl CompressionPool {
-    /// Creates a pool of at most `threads_max` threads. None runs yet.
+    /// Creates a pool of at most `threads_max` threads. No thread runs yet.
     pub(crate) fn new(threads_max: usize, starter: Arc<dyn Threads>) -> Self {
         Self {
             shared: Arc::default(),
@@ -85,7 +85,7 @@ impl CompressionPool {
         }
     }
 
-    /// Starts a thread if all running ones are busy. Returns false if there is no thread at all.
+    /// Starts a thread if all running threads are busy. Returns false if there is no thread at all.
     fn grow(&self, state: &mut State) -> bool {
         if state.jobs.len() >= state.idle && state.threads.len() < self.threads_max {
             let shared = Arc::clone(&self.shared);

@@ -1,8 +1,8 @@
 //! Counts the background jobs at work, so that compactions give way to flushes if processors are few.
 //!
 //! A flush makes room for writers; a compaction is seldom urgent. If there are as many jobs as
-//! processors, writers become slower, and the flush takes longer and holds its memory for longer. So a
-//! compaction that is not urgent waits meanwhile.
+//! processors, writers become slower, and the flush takes longer and keeps its memory for longer. So a
+//! compaction that is not urgent waits during the flush.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct JobLoad {
     flushes: AtomicUsize,
     compactions: AtomicUsize,
     gate: Mutex<()>,
-    /// Signaled when a job has ended: a flush or a compaction.
+    /// Signaled when a flush or a compaction has ended.
     flush_ended: Condvar,
 }
 
@@ -70,7 +70,7 @@ impl JobLoad {
         AtWork { load: self, count }
     }
 
-    /// Whether a flush is at work, and all jobs together leave writers no processor.
+    /// Whether a flush is at work, and there are at least as many jobs as processors.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         let flushes = self.flushes.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Background work: which jobs run, what they and their callers wait for, and how they end.
+//! Background work: the running jobs, the waits for them, and their end.
 //!
-//! [`Background`] owns the [`State`] with its lock, and the signal that tells of changes in it: whoever waits looks under the
-//! lock, and is woken by [`Background::notify`].
+//! [`Background`] owns the [`State`] with its lock, and the signal for changes in it: a waiter checks the state under
+//! the lock, and is woken by [`Background::notify`].
 
 pub(crate) mod compressors;
 pub(crate) mod load;
@@ -40,7 +40,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Nothing runs; these are the logs on disk.
+    /// The state before any job runs. `logs` are the logs on disk.
     pub(crate) fn new(
         instance: u64,
         logs: BTreeMap<FileNumber, u64>,
@@ -71,7 +71,7 @@ impl Background {
     }
 
     /// Waits for [`Background::notify`]. If the call may be canceled, the wait is short, so that the caller
-    /// can check.
+    /// can check for that.
     pub(crate) fn wait_or_cancel<'a>(
         &self,
         guard: MutexGuard<'a, State>,
@@ -90,12 +90,12 @@ impl Background {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something that jobs or waiters look at has changed.
+    /// Wakes all jobs and waiters, so that they check the state again.
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
     }
 
-    /// [`Background::notify`] after a change that was made without the state lock. Waiters look under the
+    /// [`Background::notify`] after a change that was made without the state lock. Waiters check under the
     /// lock, so each has seen the change or sleeps already. The caller must not hold the lock.
     pub(crate) fn wake(&self) {
         drop(self.state());
@@ -106,10 +106,10 @@ impl Background {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// The database is being closed: nothing new begins.
+    /// Marks the database as being closed: no new work begins.
     pub(crate) fn close(&self) {
         let mut state = self.state();
-        // Under the lock: a thread that sees this and then looks at the state must find it there.
+        // Under the lock: a thread that sees `self.closing` must also see `state.closing`.
         self.closing.store(true, Ordering::Release);
         state.closing = true;
     }
@@ -118,7 +118,7 @@ impl Background {
         self.canceled.load(Ordering::Acquire)
     }
 
-    /// Errors: background work was ended, so that nobody may wait for it.
+    /// Errors: background work was canceled, so no thread may wait for it.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.is_canceled() {
             return Ok(());
@@ -129,7 +129,7 @@ impl Background {
         ))
     }
 
-    /// No flush and no compaction begins any more, and those that run end soon.
+    /// Cancels background work: no flush and no compaction begins any more, and running compactions end soon.
     pub(crate) fn cancel(&self) {
         let state = self.state();
         self.canceled.store(true, Ordering::Release);
@@ -137,7 +137,7 @@ impl Background {
         self.notify();
     }
 
-    /// What this thread does for the database, if it flushes or compacts.
+    /// The job of this thread for the database, if it flushes or compacts.
     pub(crate) fn job_of_this_thread(&self) -> Option<Job> {
         outbox::job_for(self.instance)
     }
@@ -155,9 +155,9 @@ impl Background {
         Err(Error::busy(message).hint("a listener may leave it to a thread of its own"))
     }
 
-    /// Asserts, once all threads have ended, that none is busy and no flush or compaction is registered.
+    /// Asserts, after all threads have ended, that no thread is busy and no flush or compaction is registered.
     pub(crate) fn check_idle(&self) {
-        // Not on a thread of the database: a callback there may have dropped the last handle.
+        // No check on a thread of the database: a callback there may have dropped the last handle.
         if !base::INVARIANTS || base::sync::thread::panicking() || outbox::belongs_to(self.instance)
         {
             return;

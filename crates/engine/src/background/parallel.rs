@@ -58,7 +58,7 @@ where
 const ITEMS_PER_THREAD: usize = 8;
 
 /// Calls `work` with each item, on at most `threads` threads named `ironstone:<name>`. The results are in the order
-/// of the items. Errors: the first one in that order. Items after a failed one may be skipped.
+/// of the items. Errors: the first error in that order. Items after a failed item may be skipped.
 pub(crate) fn map_parallel<T: Sync, R: Send + Sync>(
     name: &str,
     threads: usize,

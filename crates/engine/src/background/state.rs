@@ -1,4 +1,4 @@
-//! What the state lock protects: running jobs, living logs, the sticky error.
+//! The state of the database under the state lock: running jobs, live logs, the sticky error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,41 +13,41 @@ use crate::locks;
 use picking::Running;
 use picking::manual::{Progress, Request};
 
-/// The job number in LOG of an opening. Flushes and compactions get the numbers after it.
+/// The job number of the recovery in LOG. Flushes and compactions get the numbers after it.
 pub(crate) const RECOVERY_JOB: u64 = 1;
 
-/// What the state lock protects.
+/// The data that the state lock protects.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Logs on disk that are not obsolete, the active one included, with their size; the active
-    /// one's is 0 here.
+    /// Logs on disk that are not obsolete, including the active log, with their sizes in bytes; the size of the
+    /// active log is 0 here.
     pub(crate) logs: BTreeMap<FileNumber, u64>,
-    /// Logs that are obsolete and could not be deleted.
+    /// Logs that are obsolete and not deleted yet.
     pub(crate) undeleted: BTreeMap<FileNumber, u64>,
-    /// Set by the first failure that makes further writes unsafe; cleared by `resume` and a reopen.
+    /// Set by the first failure that makes further writes unsafe; cleared by `resume`.
     pub(crate) failure: Option<Error>,
     /// Families with a flush under way.
     pub(crate) flushing: Vec<u32>,
     /// Compactions under way.
     pub(crate) compacting: Vec<Running>,
-    /// Families of which no compaction may begin.
+    /// Families whose compactions may not begin.
     pub(crate) held: Vec<u32>,
     /// The family that was compacted last.
     pub(crate) last_compacted: u32,
-    /// No automatic compaction begins before this time (monotonic nanoseconds), because one ran out of
-    /// space; 0 if none did.
+    /// No automatic compaction begins before this time (monotonic nanoseconds), because a compaction ran out of
+    /// space; 0 if that never happened.
     pub(crate) starved_until: u64,
     /// How often compactions ran out of space.
     pub(crate) starvations: u64,
     /// The error of the last compaction that ran out of space, until a compaction has succeeded.
     pub(crate) starved_by: Option<Error>,
-    /// Flushes, compactions and the like so far.
+    /// The number of the last job: an opening, a flush, a compaction or a deletion of files.
     jobs: u64,
-    /// How often background work was paused without being continued.
+    /// The number of pauses of background work that have not ended.
     pub(crate) paused: u32,
-    /// Background threads that are not waiting for work. What they do after a job counts as work.
+    /// Background threads that are not waiting for work. The cleanup after a job counts as work.
     pub(crate) busy: usize,
-    /// Compactions that somebody waits for, the oldest first.
+    /// Compactions that callers wait for, oldest first.
     pub(crate) manual: Vec<Arc<ManualCompaction>>,
     pub(crate) closing: bool,
     /// A thread is bringing the database out of its failure.
@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// How long compactions still wait for space.
+    /// How long automatic compactions still pause because one ran out of space.
     pub(crate) fn starved_for(&self, clock: &Arc<dyn Clock>) -> Option<Duration> {
         if self.starved_until == 0 {
             return None;
@@ -114,7 +114,7 @@ pub(crate) struct ManualCompaction {
     pub(crate) request: Request,
     /// Whether no other compaction may run at the same time.
     pub(crate) exclusive: bool,
-    /// 0: as the database's options say.
+    /// 0 means the value in the database's options.
     pub(crate) max_subcompactions: u32,
     /// Ends the call when it becomes true.
     pub(crate) canceled: Option<Arc<AtomicBool>>,

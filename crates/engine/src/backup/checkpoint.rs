@@ -16,10 +16,16 @@ use files::{self, FileKind};
 
 /// Checkpoints.
 impl Db {
-    /// Makes a copy of the current database in the new directory `dir`. The copy can be opened on its own. Tables
-    /// are hard-linked; on another file system they are copied. Memtables are flushed first if the logs have
-    /// `log_size_for_flush` bytes or more: always with 0, never with `u64::MAX`. Writers continue meanwhile.
-    /// Returns the sequence number of the last write in the copy.
+    /// Makes a copy of the current database in the new directory `dir`. The copy can be opened on its own. Tables are
+    /// hard-linked; on another file system they are copied. Writers continue meanwhile. Returns the sequence number
+    /// of the last write in the copy.
+    ///
+    /// Memtables are flushed first if the logs have `log_size_for_flush` bytes or more (0 means always, `u64::MAX`
+    /// never), or if they have writes that are in no log. While [`Db::lock_wal`] is in force, memtables are never
+    /// flushed.
+    ///
+    /// Errors: `InvalidArgument` if `dir` exists; `NotSupported` if the database is open for reading only; the
+    /// database refuses writes; those of the file system.
     pub fn create_checkpoint(&self, dir: impl AsRef<Path>, log_size_for_flush: u64) -> Result<u64> {
         create(&self.shared, dir.as_ref(), log_size_for_flush)
     }
@@ -62,7 +68,8 @@ pub(crate) fn write(fs: &dyn FileSystem, path: &Path, data: &[u8]) -> Result<()>
     file.sync(SyncKind::Data)
 }
 
-/// Creates the new directory `dir`, which `fill` fills, and makes it durable. After an error there is no directory.
+/// Creates the new directory `dir`, which `fill` fills, and makes it durable. After an error `dir` does not exist,
+/// unless only the sync of its parent failed.
 pub(crate) fn in_new_dir<T>(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -92,8 +99,8 @@ pub(crate) fn in_new_dir<T>(
     filled.inspect_err(|_| drop(copies::remove_tree(fs, &temp)))
 }
 
-/// Removes what an attempt that a crash interrupted left in `temp`. A symbolic link is removed itself; what it leads
-/// to stays. Errors: something in it is no file of a database; then nothing is removed.
+/// Removes the remains in `temp` of an attempt that a crash interrupted. If `temp` is a symbolic link, only the link
+/// is removed. Errors: an entry is no file of a database; then nothing is removed.
 fn remove_left_over(fs: &dyn FileSystem, temp: &Path) -> Result<()> {
     let foreign = |what: String| {
         Error::invalid_argument(format!("exists and is not a checkpoint's: {what}"))

@@ -104,7 +104,7 @@ impl BackupEngine {
             sizes.push(size);
         }
         drop(guard);
-        // Files were copied by path: the directories must still be those that this database opened.
+        // Files were copied by path: the paths must still lead to the directories that this database opened.
         db.shared.env().fs.check_held()?;
         for dir in [
             private,

@@ -41,7 +41,8 @@ pub struct ImportColumnFamilyOptions {
 /// Export of a column family.
 impl Cf<'_> {
     /// Flushes the family and hard-links its tables into the new directory `dir`; on another file system they are
-    /// copied. An import needs the returned metadata.
+    /// copied. An import needs the returned metadata. Errors: `InvalidArgument` if `dir` exists; as [`Cf::flush`];
+    /// those of the file system.
     pub fn export(&self, dir: impl AsRef<Path>) -> Result<ExportImportFilesMetaData> {
         self.check()?;
         export(self.shared, self.family, dir.as_ref())
@@ -50,8 +51,10 @@ impl Cf<'_> {
 
 /// Import of a column family.
 impl Db {
-    /// Creates a column family from the files of an export. Errors: a family with this name exists; a file is
-    /// missing, changed or damaged; the comparators differ.
+    /// Creates a column family from the files of an export.
+    ///
+    /// Errors: `InvalidArgument` if a family with this name exists, the comparators differ, or the metadata has no
+    /// files; a file is missing, changed or damaged; the MANIFEST cannot be written.
     pub fn create_column_family_with_import(
         &self,
         name: &str,
@@ -101,7 +104,8 @@ pub(crate) fn export(
     })
 }
 
-/// Creates a family from exported files. After an error the database does not have the family.
+/// Creates a family from exported files. After an error the database does not have the family, unless the MANIFEST
+/// failed: it may then have the family after it is opened again.
 pub(crate) fn import(
     db: &Shared,
     name: &str,
@@ -285,7 +289,7 @@ fn bounds(reader: &Arc<Reader>, file: &LiveFileMetaData) -> Result<(Vec<u8>, Vec
     Ok((ends.pop().unwrap_or_default(), largest))
 }
 
-/// Makes a family of the files. No writer may be inside the order of writes.
+/// Makes a family of the files. The gate of the order of writes is closed.
 fn add(
     db: &Shared,
     (name, options): (&str, &ColumnFamilyOptions),

@@ -67,8 +67,8 @@ impl LiveFileStorageInfo {
 /// Options of [`Db::get_live_files_storage_info`](crate::Db::get_live_files_storage_info).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveFilesStorageInfoOptions {
-    /// Memtables are flushed first if the logs have this many bytes or more: always with 0,
-    /// never with `u64::MAX`.
+    /// Memtables are flushed first if the logs have this many bytes or more: 0 means always, `u64::MAX` never.
+    /// Writes that are in no log are flushed in any case. While the WAL is locked, memtables are never flushed.
     pub wal_size_for_flush: u64,
 }
 
@@ -109,7 +109,7 @@ impl Db {
         }
     }
 
-    /// Ends one [`Db::disable_file_deletions`]. Ending the last one deletes the files that are no longer needed.
+    /// Ends one [`Db::disable_file_deletions`]. The end of the last one deletes the files that are no longer needed.
     pub fn enable_file_deletions(&self) {
         if let Ok(files) = self.shared.wal.log_files() {
             files.release_pool();
@@ -120,7 +120,8 @@ impl Db {
 
     /// The names of the files of the database without its logs, each with a leading slash, and how many bytes of
     /// the MANIFEST belong to it. With `flush_memtable`, memtables are flushed first. Call
-    /// [`Db::disable_file_deletions`] before.
+    /// [`Db::disable_file_deletions`] before. Errors: `NotSupported` if the database is open for reading only; the
+    /// database refuses writes.
     pub fn get_live_files(&self, flush_memtable: bool) -> Result<(Vec<String>, u64)> {
         let guard = NoDeletions::begin(&self.shared);
         if flush_memtable {
@@ -134,7 +135,8 @@ impl Db {
     }
 
     /// All files that a copy of the current database consists of, logs included. Call
-    /// [`Db::disable_file_deletions`] before, and finish the copy before [`Db::enable_file_deletions`].
+    /// [`Db::disable_file_deletions`] before, and finish the copy before [`Db::enable_file_deletions`]. Errors: as
+    /// [`Db::get_live_files`].
     pub fn get_live_files_storage_info(
         &self,
         options: &LiveFilesStorageInfoOptions,
@@ -162,7 +164,7 @@ impl Cf<'_> {
     }
 }
 
-/// Lists the state between two writes. Files must not be deleted meanwhile, nor until the caller is done with them.
+/// Lists the files of the database between two writes. Files must not be deleted until the caller is done with them.
 pub(crate) fn capture(
     db: &Shared,
     wal_size_for_flush: u64,
@@ -192,10 +194,10 @@ pub(crate) fn capture(
     db.alone(|| between_writes(db))
 }
 
-/// Lists the state. No writer may be inside the order of writes.
+/// Lists the files of the database. The gate of the order of writes is closed.
 fn between_writes(db: &Shared) -> Result<Capture> {
     // Sync the logs first: if the device fails, records that are not durable may be written again to another log,
-    // and their old place is cut off.
+    // and are then cut off from the old log.
     submit::sync_unasked(db)?;
     let versions = db.catalog.lock_versions();
     let (manifest_number, manifest_size) = versions
@@ -289,7 +291,7 @@ fn options_of_a_copy(db: &Shared) -> String {
     options_text(&db.catalog, &options)
 }
 
-/// The logs from number `first` on; of the active one only the durable part.
+/// The logs from number `first` on; of the active log only the durable part.
 fn logs(db: &Shared, first: FileNumber) -> Result<Vec<LiveFileStorageInfo>> {
     let mut out = Vec::new();
     for (number, kind) in db.wal.directory.numbers()? {

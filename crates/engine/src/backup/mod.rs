@@ -50,7 +50,7 @@ pub struct BackupEngineOptions {
     pub backup_dir: PathBuf,
     /// Whether backups share tables. If not, each backup has copies of all its tables.
     pub share_table_files: bool,
-    /// Whether the name of a shared table contains a session id or checksum, and its size. If not, the name
+    /// Whether the name of a shared table contains its session id or checksum, and its size. If not, the name
     /// contains only the file number: then only one database may be backed up to the directory, and it must never
     /// have been restored.
     pub share_files_with_checksum: bool,
@@ -158,7 +158,7 @@ pub struct BackupEngine {
     options: BackupEngineOptions,
     env: Env,
     backups: BTreeMap<u32, Backup>,
-    /// Backups that cannot be used, and why.
+    /// Backups that cannot be used, each with the reason.
     corrupt: BTreeMap<u32, Error>,
     stop: Arc<AtomicBool>,
 }
@@ -222,7 +222,7 @@ impl BackupEngine {
         self.backups.iter().map(info).collect()
     }
 
-    /// Backups that cannot be used, with what is wrong with them.
+    /// The backups that cannot be used, each with the reason.
     pub fn get_corrupted_backups(&self) -> Vec<(u32, Error)> {
         let entry = |(&id, e): (&u32, &Error)| (id, e.clone());
         self.corrupt.iter().map(entry).collect()
@@ -254,8 +254,8 @@ impl BackupEngine {
         Ok(())
     }
 
-    /// Deletes a backup, usable or corrupted, and the files that only it needed. Errors: `NotFound` if there is no
-    /// such backup.
+    /// Deletes a backup, usable or corrupted, and the files that no other backup needs. Errors: `NotFound` if there is
+    /// no such backup; a file cannot be removed.
     pub fn delete_backup(&mut self, id: u32) -> Result<()> {
         if !self.backups.contains_key(&id) && !self.corrupt.contains_key(&id) {
             return Err(Error::not_found(format!("Backup not found: {id}")));
@@ -288,8 +288,8 @@ impl BackupEngine {
         }
     }
 
-    /// Removes the list, without which a backup does not exist. If this fails, the backup stays and keeps its
-    /// files.
+    /// Removes the list of a backup. Without the list, the backup does not exist. If this fails, the backup stays and
+    /// keeps its files.
     fn remove_meta(&mut self, id: u32) -> Result<()> {
         self.remove_list(id)?;
         self.backups.remove(&id);

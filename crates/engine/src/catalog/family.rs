@@ -19,14 +19,14 @@ use manifest::Version;
 use options::hooks::listener::{FlushReason, Listeners};
 use options::{ColumnFamilyOptions, CompactionStyle};
 
-/// The current View of a family, and the ones that it had before.
+/// The current View of a family, and the Versions of earlier Views.
 pub(crate) struct Views {
     now: ArcSwap<View>,
     /// Number of Views so far.
     number: AtomicU64,
     /// Number of Versions so far.
     versions: AtomicU64,
-    /// Versions that were in a View; those that are no longer used are removed from time to time.
+    /// Versions that were in a View. Versions that are no longer used are removed when a new Version is added.
     seen: Mutex<Vec<Weak<Version>>>,
 }
 
@@ -41,7 +41,7 @@ impl Views {
         }
     }
 
-    /// Makes `view` the one that reads use.
+    /// Makes `view` the current View, which reads use.
     pub(crate) fn store(&self, view: Arc<View>) {
         let new = Arc::downgrade(&view.version);
         self.number.fetch_add(1, Ordering::Relaxed);
@@ -53,7 +53,7 @@ impl Views {
         }
         let old = self.now.swap(view);
         drop(seen);
-        drop(old); // perhaps the last of its memtables
+        drop(old); // may free memtables
     }
 
     /// Number of Views so far.
@@ -92,22 +92,21 @@ pub(crate) struct Family {
     pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
     /// The options in force; replaced as a whole when any of them changes.
     options: ArcSwap<ColumnFamilyOptions>,
-    /// Those options that the write path reads.
+    /// The options that the write path reads.
     often: Often,
     /// The View that reads use. Replaced, under the database's state lock, when a memtable is rotated or
     /// flushed, or when the Version changes.
     pub(crate) view: Views,
-    /// Logs with a smaller number hold nothing of this family that is not in a table.
+    /// Logs with a smaller number have no unflushed data of this family.
     log_number: AtomicU64,
     /// The same number as recorded in the MANIFEST.
     recorded_log: AtomicU64,
     next_epoch: AtomicU64,
     next_memtable_id: AtomicU64,
-    /// The active memtable is full: the next write group rotates it.
+    /// Whether the active memtable is full: the next write group then rotates it.
     pub(crate) flush_wanted: AtomicBool,
-    /// Memtables with smaller ids do not wait for `min_write_buffer_number_to_merge`, because somebody
-    /// waits for their flush. The value only grows, so that a flush that began in between cannot lose the
-    /// request.
+    /// Memtables with smaller ids do not wait for `min_write_buffer_number_to_merge`, because their flush was
+    /// requested. The value only grows, so that a flush that began in between cannot lose the request.
     flush_below: AtomicU64,
     /// The [`FlushReason`] of the newest rotation, as a number.
     flush_reason: AtomicU8,
@@ -118,13 +117,13 @@ pub(crate) struct Family {
     dropped: AtomicBool,
     /// Statistics of its flushes and compactions.
     pub(crate) compactions: Compactions,
-    /// Set once a compaction filter has panicked: none is called any more.
+    /// Set once a compaction filter of the family has panicked: filters are not called any more.
     pub(crate) filter_failed: Arc<AtomicBool>,
     /// Number of handles that applications hold.
     handles: AtomicUsize,
-    /// The listeners to tell when the last handle is dropped.
+    /// The listeners to call when the last handle is dropped.
     listeners: OnceLock<Listeners>,
-    /// The database that the family is open in, to detect handles that are used with another one.
+    /// The number of the open database that the family belongs to, to detect handles of another database.
     pub(crate) instance: u64,
 }
 
@@ -182,12 +181,12 @@ impl Family {
         &self.comparator
     }
 
-    /// The options in force, for a single look.
+    /// The options in force, for a single read.
     pub(crate) fn options(&self) -> Guard<Arc<ColumnFamilyOptions>> {
         self.options.load()
     }
 
-    /// The options in force, for a job that uses the same ones from its start to its end.
+    /// The options in force, for a job that uses the same options from its start to its end.
     pub(crate) fn options_now(&self) -> Arc<ColumnFamilyOptions> {
         self.options.load_full()
     }
@@ -215,7 +214,7 @@ impl Family {
             || deletions > 0 && active.num_range_deletes() >= deletions
     }
 
-    /// Maximum number of bytes that the family's memtables may have together.
+    /// The size in bytes of all write buffers of the family together.
     pub(crate) fn write_buffers_size(&self) -> u64 {
         let number = self.often.max_write_buffer_number.load(Ordering::Relaxed);
         self.write_buffer_size().saturating_mul(number)
@@ -231,8 +230,7 @@ impl Family {
         FileNumber(self.log_number.load(Ordering::Acquire))
     }
 
-    /// Sets the log before which no log has anything of the family; an edit or the next MANIFEST records
-    /// it.
+    /// Sets the first log that may have unflushed data of the family. An edit or the next MANIFEST records it.
     pub(crate) fn set_log_number(&self, n: FileNumber) {
         base::invariant!(
             n >= self.recorded_log(),
@@ -244,18 +242,19 @@ impl Family {
         self.recorded_log.store(n.0, Ordering::Release);
     }
 
-    /// Nothing of the family is in logs before `n`, but no edit records that. If recovery ends in one of
-    /// these logs because the log is not durable, the family's tables must not count as newer than its end.
+    /// Sets the first log that may have unflushed data of the family, without a record in the MANIFEST. If recovery
+    /// ends in an earlier log because that log was not durable, the family's tables must not count as newer than the
+    /// end of the log.
     pub(crate) fn skip_logs(&self, n: FileNumber) {
         self.log_number.store(n.0, Ordering::Release);
     }
 
-    /// The first log with anything of the family, as recorded in the MANIFEST.
+    /// The first log that may have unflushed data of the family, as recorded in the MANIFEST.
     pub(crate) fn recorded_log(&self) -> FileNumber {
         FileNumber(self.recorded_log.load(Ordering::Acquire))
     }
 
-    /// The epoch of the next file that is created here; level 0 is ordered by epoch.
+    /// Takes the epoch number of the next file. Level 0 is ordered by epoch number.
     pub(crate) fn take_epoch(&self) -> u64 {
         self.next_epoch.fetch_add(1, Ordering::Relaxed)
     }
@@ -269,7 +268,7 @@ impl Family {
         ))
     }
 
-    /// The active memtable becomes immutable; new writes go to the log `number`.
+    /// Makes the active memtable immutable. New writes go to the log `number`.
     pub(crate) fn seal(&self, memtable: &Memtable, number: FileNumber) {
         memtable.seal(number);
         self.rotated_bytes
@@ -297,7 +296,8 @@ impl Family {
     }
 
     /// How many flushed memtables are kept: `max_write_buffer_size_to_maintain`, or, if that is 0,
-    /// `max_write_buffer_number_to_maintain`. -1 is as much as the write buffers may have.
+    /// `max_write_buffer_number_to_maintain`. A negative value stands for the size, or the number, of all write
+    /// buffers.
     pub(crate) fn history_limit(&self) -> Limit {
         let options = &self.options().cf;
         let writable = options.max_write_buffer_number.unsigned_abs() as usize;
@@ -326,12 +326,12 @@ impl Family {
         self.often.arena_block_size.load(Ordering::Relaxed)
     }
 
-    /// Whether enough memtables wait for a flush, or somebody waits for one.
+    /// Whether enough memtables wait for a flush, or a flush was requested.
     pub(crate) fn flush_due(&self) -> bool {
         self.flush_due_of(&self.view.load())
     }
 
-    /// The same for a recent View of the family.
+    /// [`Family::flush_due`] for a recent View of the family.
     pub(crate) fn flush_due_of(&self, view: &View) -> bool {
         let imm = &view.imm;
         let enough = self.options().cf.min_write_buffer_number_to_merge.max(1) as usize;
@@ -339,14 +339,14 @@ impl Family {
         imm.len() >= enough || imm.iter().any(|m| m.id() < below)
     }
 
-    /// Whether the oldest memtable of the view is being flushed, or soon will be. An immutable memtable may
-    /// instead wait for more of them (`min_write_buffer_number_to_merge`), which a family without writes
+    /// Whether the oldest memtable of the View is being flushed, or soon will be. An immutable memtable may
+    /// instead wait for more memtables (`min_write_buffer_number_to_merge`), which a family without writes
     /// never produces.
     pub(crate) fn is_being_flushed(&self, view: &View) -> bool {
         !view.imm.is_empty() && self.flush_due_of(view)
     }
 
-    /// Sets the listeners to tell when the last handle is dropped.
+    /// Sets the listeners to call when the last handle is dropped.
     pub(crate) fn listen(&self, listeners: &Listeners) {
         if !listeners.is_empty() {
             self.listeners.get_or_init(|| listeners.clone());
@@ -377,7 +377,7 @@ impl Family {
     }
 }
 
-/// Options that are read one by one without loading all of them: once per write group, or per entry.
+/// Options that are read often, once per write group or per entry. They are read without loading all options.
 struct Often {
     write_buffer_size: AtomicU64,
     max_write_buffer_number: AtomicU64,
@@ -451,7 +451,7 @@ fn memtable_settings(options: &ColumnFamilyOptions, write_buffers: &Arc<WriteBuf
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Epoch(u64);
 
-/// The column families of a database: replaced as a whole when one is created or dropped.
+/// The column families of a database. The set is replaced as a whole when a family is created or dropped.
 #[derive(Clone, Default)]
 pub(crate) struct FamilySet {
     by_id: BTreeMap<u32, Arc<Family>>,

@@ -1,7 +1,7 @@
-//! Statistics of a family's flushes, compactions and ingestions: the numbers behind `rocksdb.cfstats`.
+//! Statistics of a family's flushes, compactions and ingestions: the numbers of `rocksdb.cfstats`.
 //!
-//! Everything counts from the opening of the database. An interval's numbers are the difference from the
-//! last report, which [`Compactions::told`] remembers.
+//! All numbers count from the opening of the database. The numbers of an interval are the difference from the
+//! last report, which [`Compactions::told`] returns.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::locks;
 pub(crate) struct LevelStats {
     /// Number of flushes and compactions; trivial moves are not counted.
     pub(crate) count: u64,
-    /// Their reasons, and how often each occurred.
+    /// The reasons of flushes and compactions, and how often each occurred.
     pub(crate) reasons: BTreeMap<&'static str, u64>,
-    /// Wall time.
+    /// Wall time in microseconds.
     pub(crate) micros: u64,
-    /// CPU time.
+    /// CPU time in microseconds.
     pub(crate) cpu_micros: u64,
     /// Bytes of inputs on levels above.
     pub(crate) bytes_read_upper: u64,
@@ -37,7 +37,7 @@ pub(crate) struct LevelStats {
 }
 
 impl LevelStats {
-    /// Adds the numbers of another.
+    /// Adds the numbers of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         for (reason, n) in &other.reasons {
             *self.reasons.entry(reason).or_default() += n;
@@ -76,17 +76,17 @@ impl LevelStats {
         self.bytes_read_upper + self.bytes_read_output
     }
 
-    /// Whether nothing was done.
+    /// Whether there was no flush or compaction.
     pub(crate) fn is_nothing(&self) -> bool {
         self.micros == 0 && self.count == 0
     }
 }
 
-/// Data that came into the family's tables from outside of them.
+/// Data that was added to the family's tables by flushes and ingestions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Incoming {
     pub(crate) flushed_bytes: u64,
-    /// Bytes of files that were made elsewhere.
+    /// Bytes of ingested files.
     pub(crate) added_bytes: u64,
     pub(crate) added_files: u64,
     pub(crate) added_l0_files: u64,
@@ -147,7 +147,7 @@ impl Work {
     }
 }
 
-/// What was reported last, and when.
+/// The numbers of the last report, and its time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) nanos: u64,
@@ -194,7 +194,7 @@ impl Compactions {
         work.incoming.flushed_bytes += stats.bytes_written;
     }
 
-    /// Adds files that were made elsewhere.
+    /// Adds ingested files.
     pub(crate) fn add_files(&self, incoming: &Incoming) {
         self.lock().incoming.add(incoming);
     }
@@ -204,7 +204,7 @@ impl Compactions {
         self.lock().clone()
     }
 
-    /// What was reported last: the beginning of the current interval.
+    /// The numbers of the last report, with which the current interval began.
     pub(crate) fn told(&self) -> Told {
         self.lock_told().clone()
     }

@@ -1,6 +1,7 @@
-//! What the database consists of: its column families, their files, and the numbers of new ones.
+//! The parts of the database: its column families, their files, and the numbers of new files.
 //!
-//! Readers load the set of families and a family's View, and take no lock. It is changed by [`crate::shared::change`] alone.
+//! Readers load the set of families and a family's View, and take no lock. Only [`crate::shared::change`] changes the
+//! set of families and their files.
 
 pub(crate) mod family;
 pub(crate) mod job_stats;
@@ -25,7 +26,7 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// What was found or made at the opening; the ids are those of the session and of the database.
+    /// The parts that were recovered or created at the opening. The ids are those of the session and of the database.
     pub(crate) fn new(
         families: FamilySet,
         (tables, numbers): (Tables, FileNumbers),
@@ -42,7 +43,7 @@ impl Catalog {
         }
     }
 
-    /// The MANIFEST and the versions. To write to it: [`Shared::manifest`](crate::shared::Shared::manifest).
+    /// Locks the VersionSet. Use [`Shared::manifest`](crate::shared::Shared::manifest) to write to the MANIFEST.
     pub(crate) fn lock_versions(&self) -> MutexGuard<'_, VersionSet> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -44,7 +44,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// The cache that gets the data blocks of a new table in addition to its file, if any does.
+    /// The cache that gets the data blocks of a new table in addition to its file; `None` if no cache does.
     pub(crate) fn prepopulate(
         &self,
         number: FileNumber,
@@ -69,7 +69,7 @@ impl Tables {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The durations of reads of a family's files, for each level that had any.
+    /// The durations of reads of a family's files, for each level with reads.
     pub(crate) fn read_latencies(&self, family: u32) -> Vec<(u32, Histogram)> {
         let latencies = self.lock_latencies();
         let mut out = Vec::new();
@@ -89,7 +89,7 @@ impl Tables {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the reads of a table are counted; nowhere without statistics.
+    /// The meter of the reads of a table. Without statistics, reads are not counted.
     fn meter(&self, family: u32, level: u32, options: &ColumnFamilyOptions) -> table::ReadMeter {
         let limiter = self.env.rate_limiter.as_ref();
         let limiter = limiter.filter(|l| l.mode().reads()).cloned();
@@ -114,8 +114,8 @@ impl Tables {
     /// Opens a table file of the family with this id, for as long as a Version contains it. Its reads are
     /// counted as `activity`. `on_disk` is the file of a table that moves here from another level.
     ///
-    /// Errors: Corruption naming the file if it is missing, has another size than the MANIFEST
-    /// says, or is damaged.
+    /// Errors: `Corruption` with the name of the file if it is missing or damaged, or its size differs from the
+    /// size in the MANIFEST.
     pub(crate) fn open(
         &self,
         new: &NewFile,
@@ -156,7 +156,7 @@ impl Tables {
     }
 }
 
-/// What a new MANIFEST describes.
+/// The state of the database that a new MANIFEST describes.
 #[derive(Clone, Copy)]
 pub(crate) struct Contents<'a> {
     pub(crate) tables: &'a Tables,
@@ -169,7 +169,7 @@ pub(crate) struct Contents<'a> {
 /// The MANIFEST, and the numbers that it records.
 pub(crate) struct VersionSet {
     manifest: Option<Writer>,
-    /// Why no more edits are taken.
+    /// The error because of which no more edits are accepted.
     failure: Option<Error>,
     /// Tables of edits that a failed MANIFEST may or may not contain.
     undecided: Vec<PathBuf>,
@@ -180,11 +180,11 @@ pub(crate) struct VersionSet {
     pub(crate) max_manifest_file_size: u64,
     /// Closed logs that the MANIFEST records, with the number of their durable bytes.
     pub(crate) tracked_logs: BTreeMap<u64, u64>,
-    /// What the nonces of logs are derived from.
+    /// The secrets from which the nonces of logs are derived.
     pub(crate) log_secrets: log::Secrets,
     /// The last log and its end, once the database is being closed.
     log_end: Option<LogEnd>,
-    /// The names of logs; they are made durable before an edit that may rely on them.
+    /// The directory entries of logs. They are made durable before an edit that may rely on them.
     pub(crate) log_names: Option<Arc<log::Names>>,
 }
 
@@ -224,8 +224,8 @@ impl VersionSet {
         }
     }
 
-    /// Edits say from which log on all logs are needed. At least one of these must exist after a power cut;
-    /// otherwise it looks as if the logs had been removed.
+    /// Makes the names of the logs durable before edits are written. Edits record the first log that is needed. At
+    /// least one log from there on must exist after a power cut; otherwise it looks as if the logs had been removed.
     fn make_log_names_durable(&self) -> Result<()> {
         let names = self.log_names.as_ref();
         names.map_or(Ok(()), |names| names.make_newest_durable())
@@ -291,8 +291,8 @@ impl VersionSet {
         Ok(())
     }
 
-    /// Starts a new MANIFEST in place of the current one. If that fails, or the file system panics, CURRENT
-    /// may already name the new one, so nothing is written to the old one any more.
+    /// Starts a new MANIFEST in place of the current MANIFEST. If that fails, or the file system panics, CURRENT
+    /// may already name the new MANIFEST, so nothing is written to the old MANIFEST any more.
     fn replace_manifest(&mut self, contents: Contents<'_>) -> Result<()> {
         self.failure = Some(panicked("was begun"));
         let started = self.start_manifest(contents);
@@ -300,7 +300,7 @@ impl VersionSet {
         started
     }
 
-    /// Starts a new MANIFEST after the old one may have failed. If that succeeds, edits are taken again.
+    /// Starts a new MANIFEST after the old MANIFEST may have failed. If that succeeds, edits are accepted again.
     pub(crate) fn start_anew(&mut self, contents: Contents<'_>) -> Result<()> {
         let started = self.replace_manifest(contents);
         if started.is_ok() {
@@ -312,7 +312,7 @@ impl VersionSet {
     }
 
     /// Discards tables that are part of no Version. If the MANIFEST has failed, it may name them: they are
-    /// kept until a new one is begun.
+    /// kept until a new MANIFEST is begun.
     pub(crate) fn discard(&mut self, janitor: &Janitor, paths: impl IntoIterator<Item = PathBuf>) {
         if self.failure.is_some() {
             self.undecided.extend(paths);
@@ -322,7 +322,7 @@ impl VersionSet {
     }
 
     /// Makes edits durable, all or none: several edits form an atomic group. `contents` is the state before
-    /// them.
+    /// the edits.
     pub(crate) fn log(
         &mut self,
         contents: Contents<'_>,
@@ -353,7 +353,7 @@ impl VersionSet {
         {
             self.replace_manifest(contents)?;
         }
-        // Logs that are no longer needed may be deleted: the MANIFEST must not ask for them.
+        // Logs that are no longer needed may be deleted: the MANIFEST must not require them.
         let goes = self.tracked_logs.range(..needed).next().is_some();
         let forget = goes.then(|| VersionEdit {
             wal_deletion: Some(needed),
@@ -361,13 +361,13 @@ impl VersionSet {
         });
         edits.extend(forget);
         self.append(&edits, Some(&contents.tables.env))?;
-        // Not earlier: a MANIFEST that is begun just now describes the database without these edits.
+        // Only now: a MANIFEST that was begun above describes the database without these edits.
         self.min_log_number_to_keep = needed;
         self.tracked_logs = self.tracked_logs.split_off(&needed);
         Ok(())
     }
 
-    /// Records closed logs, with the number of their durable bytes.
+    /// Records in the MANIFEST closed logs with the number of their durable bytes.
     pub(crate) fn track_logs(&mut self, logs: impl IntoIterator<Item = LogEnd>) -> Result<()> {
         if let Some(e) = &self.failure {
             return Err(e.clone());
@@ -383,7 +383,7 @@ impl VersionSet {
     }
 
     /// Appends edits to the MANIFEST; with `env`, records how long that took. If this fails, or the file
-    /// system or the clock panics, the MANIFEST may or may not contain the edits, and no more are taken.
+    /// system or the clock panics, the MANIFEST may or may not contain the edits, and no more edits are accepted.
     fn append(&mut self, edits: &[VersionEdit], env: Option<&Env>) -> Result<()> {
         let manifest = self.manifest.as_mut().ok_or_else(|| {
             Error::not_supported("changing the files of a database that is open for reading only")
@@ -400,8 +400,8 @@ impl VersionSet {
         appended
     }
 
-    /// Why the MANIFEST has failed, if it has. It may or may not contain what was written last, and no more
-    /// edits are taken until a new one is begun.
+    /// The error of the MANIFEST, if it has failed. It may or may not contain the last edits, and no more
+    /// edits are accepted until a new MANIFEST is begun.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
     }
@@ -422,7 +422,8 @@ impl VersionSet {
         Ok(())
     }
 
-    /// The current MANIFEST and its size in bytes, all of them durable.
+    /// The number of the current MANIFEST, and its size in bytes. All of its bytes are durable. `None` if it has
+    /// failed.
     pub(crate) fn manifest_end(&self) -> Option<(FileNumber, u64)> {
         let writer = self.manifest.as_ref().filter(|_| self.failure.is_none());
         writer.map(|m| (m.number(), m.size()))
@@ -434,8 +435,8 @@ impl VersionSet {
     }
 }
 
-/// The error of a MANIFEST while an operation on it is running, in case that panics. It must not look like
-/// an error of a compaction, which may be forgiven.
+/// The error of a MANIFEST while an operation on it is running, in case the operation panics. It must not look
+/// like an error of a compaction, which may be forgiven.
 fn panicked(what: &str) -> Error {
     Error::new(
         ErrorKind::IoError,
@@ -443,7 +444,7 @@ fn panicked(what: &str) -> Error {
     )
 }
 
-/// Where the family's next compactions start, with `kRoundRobin`.
+/// The keys where the family's next compactions start, with `kRoundRobin`.
 fn cursors(family: &Family) -> Vec<CompactCursor> {
     let levels = family.compactions.cursors().into_iter().enumerate();
     let known = levels.filter_map(|(level, key)| Some((level as u32, key?)));

@@ -6,7 +6,7 @@ use memtable::Memtable;
 
 use manifest::Version;
 
-/// The active memtable, the immutable ones (newest first), and the files. A reader that holds a View sees
+/// The active memtable, the immutable memtables (newest first), and the files. A reader that holds a View sees
 /// the same data, whatever is flushed or compacted meanwhile.
 pub(crate) struct View {
     pub(crate) mem: Arc<Memtable>,
@@ -15,8 +15,8 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Checks the order: from the active memtable down, each memtable is older than the one before it, and
-    /// so is the first log that it needs.
+    /// Checks the order: from the active memtable down, each memtable is older than the memtable before it, and
+    /// does not need a newer log.
     fn checked(self) -> Self {
         base::invariant!(
             std::iter::once(&self.mem)

@@ -1,13 +1,13 @@
 //! Background writers give way to synced writes.
 //!
-//! When a device is told to flush its cache, it brings everything to its medium that it was given, by
-//! whichever writer. So a synced put pays for what compactions, flushes and the pool have written since
-//! the last one. Therefore they write in pieces, and only one piece goes between two synced writes, right
-//! after the first has landed. The device is then done with it, as far as possible, when the next synced
-//! write comes.
+//! When a device flushes its cache, it brings all data to its medium, whichever writer wrote it. So a synced
+//! put pays for the data that compactions, flushes and the pool have written since the last synced write.
+//! Therefore these background writers write in pieces. Only one piece is written between two synced writes,
+//! right after the first has landed. The device has then finished the piece, as far as possible, when the
+//! next synced write comes.
 //!
 //! No background writer waits for long: beside a slow synced write the pieces are larger, and if no
-//! synced write comes, it does not wait for one.
+//! synced write comes, the background writer does not wait for one.
 
 use std::time::Duration;
 
@@ -19,44 +19,44 @@ use crate::locks;
 
 /// Bytes that background writers write between two synced writes.
 pub(crate) const PIECE: u64 = 64 << 10;
-/// The most bytes beside slow synced writes: the piece is then a small part of what the device does.
+/// The most bytes of a piece beside slow synced writes: the piece is then a small part of the device's work.
 const PIECE_MAX: u64 = 256 << 10;
-/// Beside large synced writes a piece is this many times their size: otherwise tables could never keep up
-/// with them.
+/// Beside large synced writes a piece is this many times their size: otherwise flushes and compactions could
+/// never keep up with the writes.
 const TIMES_WRITTEN: u64 = 8;
 /// The most bytes of a piece beside large synced writes.
 const LARGE_PIECE_MAX: u64 = 4 << 20;
-/// Bytes of a piece while nobody syncs.
+/// Bytes of a piece while there are no synced writes.
 const IDLE_PIECE: u64 = 1 << 20;
-/// How long to wait for a synced write before checking whether one is under way at all.
+/// How long to wait for a synced write before checking whether any synced write is under way.
 const LOOK: Duration = Duration::from_millis(1);
-/// After this many checks in a row that found no synced write, none is waited for until one has landed
-/// again.
+/// After this many checks in a row that found no synced write, background writers do not wait until a synced
+/// write has landed again.
 const IDLE_LOOKS: u32 = 4;
 /// After this many checks a piece is written beside a synced write that does not end.
 const LOOKS_MAX: u32 = 8;
 
-/// What a background writer may write now.
+/// The permission of a background writer to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) bytes: u64,
-    /// There are synced writes: the piece should be on the device before the next one is asked for.
+    /// Whether there are synced writes: the piece should then be on the device before the next grant is requested.
     pub(crate) beside: bool,
 }
 
 /// Synced writes, and what background writers write beside them.
 #[derive(Debug)]
 pub(crate) struct Courtesy {
-    /// Synced writes that the device has now.
+    /// Synced writes that are under way now.
     flying: AtomicUsize,
     /// Synced writes that have ended.
     landed: AtomicU64,
     /// Bytes of the last synced write.
     carried: AtomicU64,
-    /// Background writers that wait for one to end.
+    /// Background writers that wait for a synced write to end.
     waiting: AtomicUsize,
     /// One more than [`Courtesy::landed`] was when a background writer last waited for a synced write in
-    /// vain; 0 if that never happened. Nobody syncs while this is still one more than `landed`.
+    /// vain; 0 if that never happened. There are no synced writes while this is still one more than `landed`.
     idle_at: AtomicU64,
     piled: Mutex<Piled>,
     told: Condvar,
@@ -64,9 +64,9 @@ pub(crate) struct Courtesy {
 
 #[derive(Debug, Default)]
 struct Piled {
-    /// [`Courtesy::landed`] when last looked at.
+    /// [`Courtesy::landed`] when it was last read.
     seen: u64,
-    /// Bytes granted since.
+    /// Bytes granted since then.
     bytes: u64,
 }
 
@@ -106,19 +106,19 @@ impl Courtesy {
         self.piled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A synced write of `bytes` goes to the device; it has landed when the result is dropped.
+    /// Counts a synced write of `bytes` as under way. It has landed when the result is dropped.
     pub(crate) fn take_off(&self, bytes: u64) -> Flying<'_> {
         self.carried.store(bytes, Ordering::Relaxed);
         self.flying.fetch_add(1, Ordering::SeqCst);
         Flying(self)
     }
 
-    /// Whether there ever was a synced write: otherwise there is nothing to give way to.
+    /// Whether a synced write has ever landed: otherwise there is nothing to give way to.
     pub(crate) fn is_wanted(&self) -> bool {
         self.landed.load(Ordering::Relaxed) > 0
     }
 
-    /// How many bytes a background writer gathers before it asks for a grant.
+    /// How many bytes a background writer gathers before it requests a grant.
     pub(crate) fn step(&self) -> u64 {
         let landed = self.landed.load(Ordering::Relaxed);
         if self.idle_at.load(Ordering::Relaxed) == landed + 1 {
@@ -137,8 +137,8 @@ impl Courtesy {
         (least << looks.min(2)).min(PIECE_MAX.max(least))
     }
 
-    /// How many of `wanted` bytes may be written now. If the piece behind the last synced write was
-    /// granted already, waits until the next one lands.
+    /// How many of `wanted` bytes may be written now. If the piece after the last synced write was already
+    /// granted, waits until the next synced write lands, but not for long.
     pub(crate) fn grant(&self, clock: &dyn Clock, wanted: u64) -> Grant {
         let mut piled = self.lock();
         // From here on, each synced write that lands wakes this thread.
@@ -206,7 +206,7 @@ mod tests {
             (grant(&courtesy, 8 << 20), grant(&courtesy, 8 << 20)),
             (free, free)
         );
-        // The last one was long ago: it is waited for once.
+        // The last synced write was long ago: the grant waits for the next one once.
         drop(courtesy.take_off(100));
         assert!(courtesy.is_wanted() && grant(&courtesy, 8 << 20).beside);
         assert_eq!(
@@ -252,8 +252,8 @@ mod tests {
         assert!(pieces.iter().any(|g| g.bytes > PIECE), "{pieces:?}");
     }
 
-    /// One piece for each of a few large writes would hold up the tables that they make, until writers
-    /// have to wait for those.
+    /// One small piece for each of a few large writes would hold up the tables that these writes need, until writers
+    /// have to wait for the tables.
     #[test]
     fn beside_large_writes_the_pieces_are_large() {
         let courtesy = Courtesy::default();
@@ -274,8 +274,7 @@ mod tests {
         }
     }
 
-    /// What two background writers hand over between two synced writes is one piece, whoever gives
-    /// it.
+    /// Two background writers share one piece between two synced writes.
     #[test]
     fn all_together_hand_over_one_piece_between_two() {
         let courtesy = Courtesy::default();
@@ -303,7 +302,7 @@ mod tests {
             done.store(true, Ordering::Relaxed);
         });
         let most = most.load(Ordering::Relaxed);
-        // A machine that is busy may stretch a write beyond a look.
+        // On a busy machine a write may last longer than one check.
         assert!((PIECE..=2 * PIECE_MAX).contains(&most), "{most}");
     }
 }

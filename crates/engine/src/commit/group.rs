@@ -7,7 +7,7 @@ use base::Result;
 use super::queue::{Follower, Followers, Request};
 use crate::batch::WriteBatch;
 
-/// What one leader writes: its own batch, and those that it carries.
+/// The batches that one leader writes: its own, and those of its followers.
 pub(crate) struct Group {
     pub(crate) lead: Request,
     pub(crate) followers: Followers,

@@ -1,5 +1,5 @@
-//! What writers share: their queues, their order, and what holds them back; and the steps of a commit, which ask
-//! a [`CommitEnv`](pipeline::CommitEnv) for everything else.
+//! The state that writers share (queues, order, stalls), and the steps of a commit. The steps ask a
+//! [`CommitEnv`](pipeline::CommitEnv) for everything else.
 
 pub(crate) mod courtesy;
 pub(crate) mod group;
@@ -28,17 +28,17 @@ use options::DbOptions;
 
 /// See the module.
 pub(crate) struct Writes {
-    /// What is visible, and which groups are halfway.
+    /// The visible sequence number, and the groups in progress.
     pub(crate) order: Order,
     /// Writers that wait for the device.
     pub(crate) synced: Queue,
-    /// Writers that do not.
+    /// Writers that do not wait for the device.
     pub(crate) others: Queue,
     /// Without `allow_concurrent_memtable_write`, held while a group is inserted.
     pub(crate) memtable_writer: Mutex<()>,
-    /// Raised when a writer has more to look at than the memtables.
+    /// Raised when the next leader must look at more than its own group: full memtables, large logs, a failure.
     pub(crate) attention: Attention,
-    /// How far flushes and compactions are behind.
+    /// The stalls and the pace of writers.
     pub(crate) stall: Stall,
     /// Synced writes, to which background writers give way.
     pub(crate) courtesy: Courtesy,
@@ -48,12 +48,12 @@ pub(crate) struct Writes {
     pub(crate) unlogged: AtomicBool,
     /// How often `lock_wal` was called without `unlock_wal`.
     pub(crate) wal_locks: Mutex<u32>,
-    /// The one of the options that may change and is read for each write group.
+    /// The option of this name. It may change, and is read for each write group.
     pub(crate) max_total_wal_size: AtomicU64,
 }
 
 impl Writes {
-    /// Writes go on after the sequence number `last`.
+    /// The state of writers after the sequence number `last`.
     pub(crate) fn after(last: u64, options: &DbOptions, buffers: Arc<WriteBuffers>) -> Self {
         Self {
             order: Order::after(last),

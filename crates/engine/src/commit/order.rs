@@ -4,9 +4,9 @@
 //! group's place in the order. A group that finishes before its predecessor becomes visible only after
 //! it, so that a reader never sees a write without all earlier ones.
 //!
-//! The order is also a *gate* for operations that must not run while a group is halfway: rotations of
+//! The order is also a *gate* for operations that must not run while a group is in progress: rotations of
 //! memtables, changes of the set of families, `lock_wal`. [`Order::close`] lets no more groups in and
-//! waits until those inside have left.
+//! waits until the groups inside have left.
 
 use std::collections::VecDeque;
 
@@ -22,13 +22,14 @@ use crate::watermark::Watermark;
 const CLOSED: usize = 1;
 /// A bit of [`Order::gate`]: groups are refused, see [`Order::refuse`].
 const REFUSES: usize = 2;
-/// What a group inside adds to [`Order::gate`].
+/// The amount that each group inside adds to [`Order::gate`].
 const INSIDE: usize = 4;
 
 /// See the module.
 pub(crate) struct Order {
-    /// [`CLOSED`], [`REFUSES`], and [`INSIDE`] for each group inside. The two bits change under `state`, and while one
-    /// of them is set, groups enter under it; otherwise they enter, and always they leave, without a lock.
+    /// [`CLOSED`], [`REFUSES`], and [`INSIDE`] for each group inside. The two bits change under the lock of `state`.
+    /// While one of them is set, groups enter under that lock. Otherwise groups enter without a lock. Groups always
+    /// leave without a lock.
     gate: AtomicUsize,
     state: Mutex<State>,
     changed: Condvar,
@@ -44,7 +45,7 @@ struct State {
     given: u64,
     /// Tickets up to this number are over.
     over: u64,
-    /// The groups behind `over`: `None` until a group is over, then the sequence number up to which it
+    /// The groups after `over`: `None` until a group is over, then the sequence number up to which it
     /// makes writes visible.
     later: VecDeque<Option<u64>>,
     /// The gate stays closed until [`Order::open`] is called.
@@ -92,7 +93,7 @@ pub(crate) struct Ticket<'a> {
     number: u64,
     /// The first sequence number of the group.
     pub(crate) first: u64,
-    /// The last one; `first - 1` if the group has none.
+    /// The last sequence number of the group; `first - 1` if the group has none.
     pub(crate) last: u64,
     over: bool,
     /// The group and all before it are over.
@@ -136,7 +137,7 @@ impl Drop for Ticket<'_> {
 pub(crate) struct Closed<'a>(Option<&'a Order>);
 
 impl Closed<'_> {
-    /// Leaves the gate closed until somebody calls [`Order::open`].
+    /// Leaves the gate closed until [`Order::open`] is called.
     pub(crate) fn keep(mut self) {
         if let Some(order) = self.0.take() {
             order.lock().kept = true;
@@ -161,7 +162,7 @@ impl Drop for Inside<'_> {
         let before = self.0.gate.fetch_sub(INSIDE, Ordering::Release);
         base::invariant!(before >= INSIDE, "somebody leaves twice");
         if before & CLOSED != 0 && before < 2 * INSIDE {
-            // Whoever closes has counted under the lock, and sleeps by now.
+            // The thread that closes the gate has counted under the lock, and sleeps by now.
             drop(self.0.lock());
             self.0.changed.notify_all();
         }
@@ -218,13 +219,13 @@ impl Order {
         self.gate.load(Ordering::Acquire) / INSIDE
     }
 
-    /// Whether the gate is closed. Under the lock, which the caller holds.
+    /// Whether the gate is closed. The caller holds the lock.
     fn is_closed(&self, _: &State) -> bool {
         self.gate.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Enters the gate. Waits while it is closed, if `patience` allows that. Errors: `Incomplete` if it
-    /// does not; the error of [`Order::refuse`].
+    /// Enters the gate. Waits while it is closed, if `patience` allows that. Errors: `Incomplete` if `patience`
+    /// does not allow it; the error of [`Order::refuse`].
     #[inline]
     pub(crate) fn enter(&self, patience: Patience) -> Result<Inside<'_>> {
         let mut seen = self.gate.load(Ordering::Relaxed);
@@ -261,8 +262,8 @@ impl Order {
     }
 
     /// Closes the gate and waits until no group is inside. If another thread has closed it, waits for
-    /// that thread first, if `patience` allows that. Errors: `Incomplete` if it does not; while another
-    /// thread resumes, the error of [`Order::refuse`].
+    /// that thread first, if `patience` allows that. Errors: `Incomplete` if `patience` does not allow it; while
+    /// another thread resumes, the error of [`Order::refuse`].
     pub(crate) fn close(&self, patience: Patience) -> Result<Closed<'_>> {
         let mut state = self.lock();
         while self.is_closed(&state) {
@@ -298,8 +299,8 @@ impl Order {
     }
 
     /// Until [`Order::accept`], threads that wait at the gate or arrive at it get `error`, even if they
-    /// have passed all earlier checks. One of them may run a listener that the thread which closed the
-    /// gate waits for.
+    /// have passed all earlier checks. They must not wait: the thread that closed the gate may wait for a
+    /// listener that runs on one of them.
     pub(crate) fn refuse(&self, error: &Error) {
         let mut state = self.lock();
         state.refusal = Some(error.clone());

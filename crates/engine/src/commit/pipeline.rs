@@ -4,8 +4,8 @@
 //!   commit ─ Queue::enter ─┬─ follower: sleeps, may insert its own batch, gets its result
 //!                          └─ leader:
 //!        admit      room in the memtables, or wait                       CommitEnv::admit
-//!        slot       the log can take a write, if one is waited for       CommitEnv::wait_for_slot
-//!        followers  the batches that wait behind, one group              queue
+//!        slot       for a synced write: the log can take a write         CommitEnv::wait_for_slot
+//!        followers  the batches that wait in the queue join the group    queue
 //!        number     consecutive sequence numbers, a place in the order   order
 //!        log        one append per batch, ONE write for the group        CommitEnv::log
 //!        hand over  the next in the queue leads
@@ -14,24 +14,25 @@
 //!        publish    readers see the group, after all before it           order
 //! ```
 //!
-//! Here is in which order the steps come, who takes them and what becomes of a failure; what each of them
-//! does is the environment's. So the pipeline is tested by itself, with a log and a memtable that are vectors.
+//! This module defines the order of the steps, the thread that takes each step, and the handling of failures.
+//! The environment defines the work of each step. So the pipeline can be tested by itself, with an environment
+//! that only records the steps.
 //!
-//! Which of the steps a write takes is data: see [`Plan`](super::plan::Plan). There are two queues, so that a writer that
-//! does not wait for the device never queues behind one that does. The two meet at the log, which is
-//! locked only for the time of an append, and in the order in which writes become visible.
+//! Which of the steps a write takes is data: see [`Plan`](super::plan::Plan). There are two queues, so that a
+//! writer that does not wait for the device never queues behind a writer that does. Both queues use the same log,
+//! which is locked only for the time of an append, and the same order, in which writes become visible.
 //!
-//! While a synced group is on its way to the device, the next one gathers; while it is inserted, the next
-//! one is on its way. With [`Settings::pipelined`], a group that does not wait for the device hands over
+//! While a synced group is on its way to the device, the next group gathers. While a group is inserted, the next
+//! group is on its way. With [`Settings::pipelined`], a group that does not wait for the device hands over
 //! the lead once it is logged; with [`Settings::two_queues`], once it is inserted; otherwise, once it is
 //! visible.
 //!
 //! Invariants
 //! - Sequence numbers are assigned and logged in one order, under the log's lock, and published in the
 //!   same order.
-//! - Behind the gate no write fails for a reason that could be known before it: families do not change
+//! - After the gate no write fails for a reason that could be known before the gate: families do not change
 //!   while a group is inside.
-//! - A writer that panics gives back what it holds: the lead, its place in the order, its followers. If
+//! - A writer that panics gives back the lead and its place in the order, and its followers get an error. If
 //!   its group may be written in part, the database refuses writes.
 //! - No write is visible before it is in the log as far as its plan says.
 //! - A failed log write is indeterminate: the records may or may not come back after a restart.
@@ -71,17 +72,18 @@ pub(crate) struct Settings {
 /// A group that has its place in the log.
 pub(crate) struct Logged<'a, F> {
     pub(crate) ticket: Ticket<'a>,
-    /// What must land before the group is as durable as its plan says.
+    /// The log write that must land before the group is as durable as its plan says.
     pub(crate) flight: Option<F>,
 }
 
-/// A write of the log that is on its way to the device. One that is dropped has failed.
+/// A log write that is on its way to the device. If this is dropped unsettled, the write counts as failed.
 pub(crate) trait InFlight {
-    /// Waits until it has landed.
+    /// Waits until the log write has landed.
     fn settle(self) -> Result<()>;
 }
 
-/// What a commit asks of the database around it. All but [`CommitEnv::insert`] are called by a leader.
+/// The parts of the database that a commit needs. Any writer calls [`CommitEnv::insert`], [`CommitEnv::clock`] and
+/// [`CommitEnv::count`]; only leaders call the other methods.
 pub(crate) trait CommitEnv {
     type Flight<'a>: InFlight
     where
@@ -93,16 +95,16 @@ pub(crate) trait CommitEnv {
 
     fn count(&self, ticker: Ticker, n: u64);
 
-    /// Makes room for a group, or waits for it; while the leader is held back it may refuse those who queue.
+    /// Makes room for a group, or waits for room. While the leader is held back, queued writers may be refused.
     fn admit(&self, lead: &Lead<'_>, request: &Request) -> Result<()>;
 
-    /// Waits until the log can take a write that is waited for. Followers gather meanwhile.
+    /// Waits until the log can take a synced write. Followers gather meanwhile.
     fn wait_for_slot(&self) -> Result<()>;
 
-    /// Refuses a batch if one of its families was dropped since it was checked. Behind the gate.
+    /// Refuses a batch if one of its families was dropped since it was checked. Called inside the gate.
     fn check_again(&self, request: &Request) -> Result<()>;
 
-    /// The same for the followers of a group; those that are refused leave it.
+    /// [`CommitEnv::check_again`] for the followers of a group. Followers that are refused leave the group.
     fn check_followers(&self, group: &mut Group);
 
     /// Gives the group its sequence numbers and its ticket under the log's lock, appends it, and begins what
@@ -114,24 +116,24 @@ pub(crate) trait CommitEnv {
         group: &mut Group,
     ) -> Result<Logged<'a, Self::Flight<'a>>>;
 
-    /// A group comes that is in no log.
+    /// Called before a group that is not logged is numbered.
     fn goes_unlogged(&self, group: &Group);
 
     /// Puts one batch into the memtables. Members of a group call it at the same time.
     fn insert(&self, batch: &WriteBatch) -> Result<()>;
 
-    /// Puts all batches of a group into the memtables; it has only `few` records.
+    /// Puts all batches of a group into the memtables. `few`: the group has at most one record.
     fn insert_all(&self, group: &Group, few: bool) -> Result<()>;
 
     /// A group was inserted.
     fn inserted(&self);
 
-    /// Makes an error sticky: a write may be there in part.
+    /// Makes an error sticky: a write may be in the database in part.
     fn fail(&self, what: &str, error: &Error);
 }
 
 impl Writes {
-    /// Commits a batch, as a leader or behind one. Returns the request, and the batch's last sequence number.
+    /// Commits a batch, as a leader or as a follower. Returns the request, and the batch's last sequence number.
     pub(crate) fn commit<E: CommitEnv>(
         &self,
         env: &E,
@@ -190,7 +192,7 @@ impl Writes {
         (group.lead, last)
     }
 
-    /// Waits for room, for the log and at the gate. While the result lives, families are neither made nor dropped.
+    /// Waits for room, for the log and at the gate. While the result lives, families are neither created nor dropped.
     #[inline]
     fn pass_the_gate<E: CommitEnv>(
         &self,
@@ -283,8 +285,7 @@ impl Writes {
     }
 }
 
-/// Nanoseconds that the perf counters have for the parts of this thread's writes; 0 if times are not
-/// counted.
+/// The nanoseconds of the perf counters for the parts of this thread's writes; 0 if times are not counted.
 fn parts_of_a_write() -> u64 {
     if perf::level() <= PerfLevel::EnableCount {
         return 0;
@@ -300,8 +301,8 @@ fn parts_of_a_write() -> u64 {
     .sum()
 }
 
-/// A group that has its place in the order and is not over yet. A panic leaves it half done, in the log
-/// or in the memtables, so that the database must refuse writes.
+/// A group that has its place in the order and is not over yet. A panic may leave it written in part, in the log
+/// or in the memtables. The database must then refuse writes.
 struct Halfway<'a, 'e, E: CommitEnv> {
     env: &'e E,
     ticket: Ticket<'a>,

@@ -1,4 +1,4 @@
-//! The pipeline by itself: in which order its steps come, and what becomes of failures.
+//! The pipeline by itself: the order of its steps, and its handling of failures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn commit<F: Fn(Step, u64) -> Result<()>>(
     env.writes.commit(env, request(options, records)).1
 }
 
-/// Waits until something is so that another thread does.
+/// Waits for a condition that another thread makes true.
 fn until(what: &str, so: impl Fn() -> bool) {
     let clock = SystemClock::shared();
     let begun = clock.monotonic_nanos();
@@ -85,7 +85,7 @@ fn a_lone_write_takes_its_steps_in_their_order() {
     assert_eq!(env.writes.visible().0, 4);
 }
 
-/// Three writers that come while a leader waits for room are one group with it: one log write, one landing.
+/// Three writers that arrive while a leader waits for room form one group with it: one log write, one landing.
 #[test]
 fn who_waits_behind_a_leader_is_written_with_it() {
     for records in [1, 40] {
@@ -117,7 +117,7 @@ fn who_waits_behind_a_leader_is_written_with_it() {
     }
 }
 
-/// Members of a large group insert for themselves, unless only one may insert at a time.
+/// Members of a large group insert their own batches, unless only one thread may insert at a time.
 #[test]
 fn members_insert_for_themselves() {
     for concurrent in [false, true] {
@@ -149,7 +149,7 @@ fn members_insert_for_themselves() {
     }
 }
 
-/// The log refuses one group: its numbers are used up, nothing of it is inserted, and writes go on.
+/// The log refuses one group: its sequence numbers are used up, none of its records is inserted, and writes go on.
 #[test]
 fn a_group_that_is_not_logged_fails_alone() {
     let env = TestEnv::new(|step, at| match (step, at) {
@@ -194,8 +194,8 @@ fn an_insert_that_fails_is_made_sticky() {
     assert_eq!(env.writes.visible().0, 0);
 }
 
-/// A panic in any step gives back the lead and the place in the order; where something may be half done,
-/// it is made sticky.
+/// A panic in any step gives back the lead and the place in the order. If the group may be written in part, the
+/// error is made sticky.
 #[test]
 fn a_writer_that_panics_holds_up_nobody() {
     for (step, halfway) in [
@@ -221,7 +221,7 @@ fn a_writer_that_panics_holds_up_nobody() {
     }
 }
 
-/// While a synced group is on its way, the next one is logged.
+/// While a synced group is on its way to the device, the next group is logged.
 #[test]
 fn synced_groups_overlap() {
     let logged = AtomicU64::new(0);
@@ -244,7 +244,8 @@ fn synced_groups_overlap() {
     assert_eq!(env.writes.visible().0, 2);
 }
 
-/// A write that does not wait for the device is inserted beside one that does, and visible only after it.
+/// A write that does not wait for the device is inserted while an earlier synced write is on its way, and becomes
+/// visible only after that write.
 #[test]
 fn writes_are_visible_in_their_order() {
     let (logged, lands) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! What a write does, as data: the pipeline reads it instead of having one copy per variant.
+//! The steps of a write, as data: the pipeline reads them instead of having one copy per variant.
 
 use crate::wal::LogStep;
 use options::WriteOptions;
@@ -6,24 +6,23 @@ use options::WriteOptions;
 /// The steps of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// How the log takes part; `None` for `disable_wal`.
+    /// How far the write is logged before it returns; `None` for `disable_wal`.
     pub(crate) log: Option<LogStep>,
     /// Whether the records go into the memtables.
     pub(crate) memtable: bool,
-    /// What the writer may wait for before its turn.
+    /// The events that the writer may wait for before its turn.
     pub(crate) patience: Patience,
     /// The caller does not wait until the write is visible.
     pub(crate) detached: bool,
 }
 
-/// What a writer may wait for before its turn. If it would have to wait for more, it fails with
-/// `Incomplete`.
+/// The events that a writer may wait for before its turn. If it would have to wait for any other event, it fails
+/// with `Incomplete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Patience {
-    /// Nothing but other writers: `no_slowdown`.
+    /// Only other writers: `no_slowdown`.
     None,
-    /// On a thread that flushes or compacts: nothing that needs a flush or a compaction. It would wait
-    /// for itself.
+    /// Everything but flushes and compactions. For threads that flush or compact: such a thread would wait for itself.
     Job,
     /// Everything.
     All,
@@ -38,7 +37,7 @@ impl Patience {
         }
     }
 
-    /// Whether it waits for flushes and compactions.
+    /// Whether the writer may wait for flushes and compactions.
     pub(crate) fn bears_stalls(self) -> bool {
         self == Self::All
     }
@@ -61,7 +60,7 @@ impl Plan {
         }
     }
 
-    /// The plan of an asynchronous write: another thread makes it durable and tells the waiters.
+    /// The plan of an asynchronous write: another thread makes it durable and wakes the waiters.
     pub(crate) fn detached(options: &WriteOptions) -> Self {
         Self {
             log: Some(LogStep::Append),
@@ -84,10 +83,10 @@ impl Plan {
         self.log == Some(LogStep::Sync)
     }
 
-    /// Whether a leader with this plan may carry a writer with the other.
+    /// Whether a leader with this plan may carry a follower with the other plan.
     ///
-    /// A group may carry writers that need less than its leader, never the other way round; writers
-    /// that must not wait do not join those that may.
+    /// A leader may carry followers that need less than itself, but not followers that need more. Followers may
+    /// wait at least as long as their leader: a leader that waits must not hold up a writer that must not wait.
     pub(crate) fn carries(&self, other: &Self) -> bool {
         self.memtable == other.memtable
             && self.log.is_some() == other.log.is_some()

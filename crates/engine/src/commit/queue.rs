@@ -1,16 +1,16 @@
 //! The queue of writers: one leads at a time, and writes its own batch and those of its followers.
 //!
-//! A writer that finds no leader leads at once, without a wait and without an allocation. Others queue,
+//! A writer that finds no leader leads at once, without a wait and without an allocation. Other writers queue,
 //! spin for a moment, and then sleep.
 //!
 //! In the queue whose groups wait for the device, a leader that is done wakes the first writer in the
-//! queue as the next leader. The new leader carries the compatible batches that wait behind it.
+//! queue as the next leader. The new leader carries the compatible batches that follow it in the queue.
 //!
 //! In the other queue, sleeping and being woken cost more than a write. That queue is *barging*: writers
 //! that run go before writers that sleep. A leader carries only writers that are awake, and hands over to
-//! one of them. If there are none, it gives up the lead and tells the first sleeper to take it after
+//! one of them. If no writer is awake, the leader gives up the lead and tells the first sleeper to take it after
 //! waking up, unless another writer was faster. After [`PASSING`] groups have passed the sleepers, the
-//! first sleeper gets the lead and carries all the others.
+//! first writer in the queue gets the lead and carries all the others.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -26,19 +26,20 @@ use crate::batch::WriteBatch;
 use crate::catalog::family::Epoch;
 use crate::locks;
 
-/// What a writer brings.
+/// A batch to be written, and how.
 pub(crate) struct Request {
     pub(crate) batch: WriteBatch,
     pub(crate) plan: Plan,
-    /// Which set of families the batch was checked with.
+    /// The set of families that the batch was checked with.
     pub(crate) checked: Epoch,
 }
 
-/// What a writer that entered the queue has to do.
+/// The outcome of entering the queue.
 pub(crate) enum Turn<'a> {
-    /// Lead: nobody else does until the [`Lead`] is given up.
+    /// The writer leads. No other writer leads until the [`Lead`] is given up.
     Lead(Request, Lead<'a>),
-    /// Nothing: a leader did it all. What the writer brought, and the last sequence number of its batch.
+    /// A leader wrote the batch, or the writer was refused: the writer's request, and the last sequence number of
+    /// its batch or the error.
     Done(Option<Request>, Result<u64>),
 }
 
@@ -46,7 +47,7 @@ const WAITING: u32 = 0;
 const LEAD: u32 = 1;
 const INSERT: u32 = 2;
 const DONE: u32 = 3;
-/// Nobody leads: take the lead, or wait on. Only followers that are still in the queue have this signal.
+/// There is no leader: take the lead, or wait on. Only followers that are still in the queue have this signal.
 /// It is set and cleared under the queue's lock.
 const TRY: u32 = 4;
 
@@ -67,7 +68,7 @@ impl Follower {
         self.thread.unpark();
     }
 
-    /// Spins for a moment until the signal differs from `from`; `None` if it does not.
+    /// Spins for a moment until the signal differs from `from`; `None` if it does not change in that time.
     fn spin(&self, from: u32) -> Option<u32> {
         for _ in 0..SPINS {
             let now = self.signal.load(Ordering::Acquire);
@@ -98,13 +99,13 @@ impl Follower {
         request.take()
     }
 
-    /// Runs `f` on the request; `None` if the follower has none any more.
+    /// Runs `f` on the request; `None` if the follower has no request any more.
     pub(super) fn with_request<T>(&self, f: impl FnOnce(&mut Request) -> T) -> Option<T> {
         let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
         request.as_mut().map(f)
     }
 
-    /// Runs `f` on the batch; `None` if the follower has none any more.
+    /// Runs `f` on the batch; `None` if the follower has no batch any more.
     pub(crate) fn with_batch<T>(&self, f: impl FnOnce(&mut WriteBatch) -> T) -> Option<T> {
         self.with_request(|r| f(&mut r.batch))
     }
@@ -127,7 +128,7 @@ impl Follower {
 pub(crate) struct Followers(Vec<Arc<Follower>>);
 
 impl Followers {
-    /// Takes those out for which `stays` is false.
+    /// Removes the followers for which `stays` is false.
     pub(super) fn retain(&mut self, stays: impl FnMut(&Arc<Follower>) -> bool) {
         self.0.retain(stays);
     }
@@ -173,26 +174,26 @@ struct Waiting {
     called: bool,
     /// Groups that have passed the sleeping writers.
     passed: u32,
-    /// If the leader is held back: why, and the highest patience of writers that do not wait for it.
+    /// While the leader is held back: the error for writers that do not wait for it, and their highest patience.
     held: Option<(Error, Patience)>,
 }
 
-/// A bit of [`Queue::lead`]: somebody leads.
+/// A bit of [`Queue::lead`]: there is a leader.
 const LED: u32 = 1;
-/// A bit of [`Queue::lead`]: somebody waits in the queue, or locks it to do so.
+/// A bit of [`Queue::lead`]: a writer waits in the queue, or locks the queue to do so.
 const QUEUED: u32 = 2;
 
 /// A queue of writers.
 pub(crate) struct Queue {
-    /// [`LED`] and [`QUEUED`]. A writer that is alone takes the lead and gives it up by this alone. While somebody is
-    /// queued, both change only under `waiting`.
+    /// [`LED`] and [`QUEUED`]. A writer that is alone takes the lead and gives it up without the lock of `waiting`.
+    /// While a writer is queued, both bits change only under that lock.
     lead: AtomicU32,
     waiting: Mutex<Waiting>,
     /// Writers that run go before writers that sleep.
     barging: bool,
 }
 
-/// The lead of a queue: given up when it is dropped, if not before.
+/// The lead of a queue. It is given up at the latest when this is dropped.
 pub(crate) struct Lead<'a> {
     queue: Option<&'a Queue>,
 }
@@ -213,8 +214,8 @@ impl Drop for Lead<'_> {
 }
 
 impl<'a> Lead<'a> {
-    /// The leader is held back while the result lives. Meanwhile writers with at most this patience get
-    /// the error instead of waiting: those in the queue, and those that arrive.
+    /// Marks the leader as held back while the result lives. Meanwhile writers with at most this patience get
+    /// the error instead of waiting, whether they are in the queue already or arrive.
     pub(crate) fn hold(&self, error: &Error, patience: Patience) -> Held<'a> {
         if let Some(queue) = self.queue {
             queue.hold(error, patience);
@@ -235,14 +236,14 @@ impl Drop for Held<'_> {
     }
 }
 
-/// A queue that is locked. Notes whether somebody is queued when it is dropped.
+/// A queue that is locked. When this is dropped, [`QUEUED`] is set or cleared to match the queue.
 struct Locked<'a> {
     waiting: MutexGuard<'a, Waiting>,
     lead: &'a AtomicU32,
 }
 
 impl Locked<'_> {
-    /// Takes the lead, if there is none. The queue must be marked as queued.
+    /// Takes the lead, if there is no leader. [`QUEUED`] must be set.
     fn take_lead(&self) -> bool {
         self.lead.fetch_or(LED, Ordering::AcqRel) & LED == 0
     }
@@ -312,7 +313,7 @@ impl Queue {
                 signal => return signal,
             }
             if self.barging {
-                // If it is not in the queue any more, a leader carries it.
+                // If this follower is not in the queue any more, a leader carries it.
                 let place = waiting.followers.iter().position(|f| Arc::ptr_eq(f, me));
                 if let Some(at) = place
                     && waiting.take_lead()
@@ -345,7 +346,7 @@ impl Queue {
         }
         let me = {
             let mut waiting = self.lock();
-            // From here on nobody leads or ceases to lead without the lock.
+            // From here on no writer takes or gives up the lead without the lock.
             self.lead.fetch_or(QUEUED, Ordering::AcqRel);
             if waiting.take_lead() {
                 return Turn::Lead(request, self.lead());
@@ -390,7 +391,7 @@ impl Queue {
     /// The followers whose batches the leader carries along: from the front of the queue, as long
     /// as they fit the plan and the group stays under `max_bytes`.
     pub(crate) fn followers(&self, lead: &Request, max_bytes: usize) -> Followers {
-        // Whoever queues in this moment is in the next group.
+        // A writer that queues in this moment is in the next group.
         if self.lead.load(Ordering::Relaxed) & QUEUED == 0 {
             return Followers(Vec::new());
         }
@@ -461,7 +462,7 @@ impl Queue {
         Lead { queue: Some(self) }
     }
 
-    /// How many writers wait behind the leader.
+    /// How many writers wait in the queue.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.lock().followers.len()
@@ -482,7 +483,7 @@ impl Queue {
             Some(0)
         };
         if let Some(next) = next.and_then(|at| waiting.followers.remove(at)) {
-            // Under the queue's lock: a follower that handles a TRY just now would overwrite the signal.
+            // Set under the queue's lock: a follower that handles a TRY at the same time would overwrite it.
             if next.signal.swap(LEAD, Ordering::AcqRel) == TRY {
                 waiting.called = false;
             }
@@ -501,7 +502,7 @@ impl Queue {
     }
 }
 
-/// A group whose members put their own batches into the memtables at the same time.
+/// A group whose members insert their own batches into the memtables in parallel.
 pub(crate) struct Parallel {
     left: AtomicUsize,
     leader: Thread,
@@ -509,8 +510,8 @@ pub(crate) struct Parallel {
 }
 
 impl Parallel {
-    /// Asks every follower to insert its batch, which already carries its sequence number, runs
-    /// `own` meanwhile, and waits for all. The first error is the group's.
+    /// Asks every follower to insert its batch, which already has its sequence number. Runs `own` meanwhile, and
+    /// waits for all followers. Returns the error of `own`, or else the first error of a follower.
     pub(crate) fn run(followers: &[Arc<Follower>], own: impl FnOnce() -> Result<()>) -> Result<()> {
         let group = Arc::new(Self {
             left: AtomicUsize::new(followers.len()),
@@ -532,7 +533,7 @@ impl Parallel {
         own.and(theirs.map_or(Ok(()), Err))
     }
 
-    /// A follower is done.
+    /// Called when a follower is done.
     fn report(&self, result: Result<()>) {
         if let Err(e) = result {
             self.failure

@@ -1,4 +1,4 @@
-//! One leads, and nobody is forgotten.
+//! There is one leader at a time, and every writer gets its turn.
 
 use super::*;
 use crate::commit::group::Group;
@@ -64,7 +64,7 @@ fn one_leads_and_everybody_is_served_whether_awake_or_asleep() {
     }
 }
 
-/// More threads than processors, and enough writes that every step is interrupted somewhere.
+/// There are more threads than processors, and enough writes that every step is interrupted at some time.
 #[test]
 fn nobody_is_forgotten_in_a_crowd() {
     let (queue, led) = (Queue::new(true), AtomicBool::new(false));
@@ -107,7 +107,7 @@ fn a_sleeper_is_passed_only_so_often() {
         {
             thread::yield_now();
         }
-        // This thread leads again and again, before the sleeper has woken.
+        // This thread leads again and again before the sleeper has woken up.
         let mut passed = 0;
         loop {
             let mut carried = queue.followers(&mine, 1 << 20);

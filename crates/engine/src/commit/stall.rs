@@ -1,4 +1,4 @@
-//! What holds writers back: the flag that a writer looks at, and what it says.
+//! Stalls: the flags that writers check, and the controller that decides how long they wait.
 
 use base::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
@@ -22,17 +22,17 @@ impl Attention {
     }
 
     pub(crate) fn clear(&self) {
-        // Whoever raised it before has written what the caller looks at next.
+        // A thread that raised the flag before has already written the state that the caller reads next.
         self.0.swap(false, Ordering::AcqRel);
     }
 }
 
-/// What writers know of the debt.
+/// The state of stalls, as writers see it.
 pub(crate) struct Stall {
     shaping: AtomicBool,
     /// The worst [`WriteStallCondition`] of all families.
     condition: AtomicU8,
-    /// Bytes that may be written before the controller is asked.
+    /// Bytes that may be written before the controller must be asked.
     pub(crate) allowance: AtomicI64,
     controller: Mutex<Controller>,
     /// How often the write-buffer manager stopped this database's writers.
@@ -76,7 +76,7 @@ impl Stall {
         self.condition.load(Ordering::Acquire) == WriteStallCondition::Normal as u8
     }
 
-    /// Whether writers wait.
+    /// Whether writers are stopped by RocksDB's rules.
     pub(crate) fn writes_stopped(&self) -> bool {
         self.is_stopped()
     }

@@ -1,4 +1,4 @@
-//! An environment for the pipeline by itself: it notes the steps, and lets a test say what happens in each.
+//! An environment for tests of the pipeline by itself: it records the steps, and a test decides the outcome of each.
 
 use base::clock::{Clock, SystemClock};
 use base::stats::Ticker;
@@ -17,7 +17,7 @@ use crate::locks;
 use crate::wal::LogStep;
 use options::DbOptions;
 
-/// What is done, with the last sequence number of the batch or group; 0 before it has one.
+/// A step of a commit. It is recorded with the last sequence number of the batch or group, or 0 before there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Admit,
@@ -33,7 +33,7 @@ pub(crate) enum Step {
 pub(crate) struct TestEnv<F> {
     pub(crate) writes: Arc<Writes>,
     pub(crate) settings: Settings,
-    /// Called before each step; its error is the step's.
+    /// Called before each step; its error is the error of the step.
     act: F,
     /// The log: held while a group is numbered and appended.
     log: Mutex<()>,
@@ -80,7 +80,7 @@ impl<F: Fn(Step, u64) -> Result<()>> TestEnv<F> {
         lock(&self.did).clone()
     }
 
-    /// What was made sticky.
+    /// The errors that were made sticky.
     pub(crate) fn failures(&self) -> Vec<String> {
         lock(&self.failures).clone()
     }
@@ -92,7 +92,7 @@ impl<F: Fn(Step, u64) -> Result<()>> TestEnv<F> {
     }
 }
 
-/// A group on its way.
+/// A group on its way to the device.
 pub(crate) struct TestFlight<'a, F> {
     env: &'a TestEnv<F>,
     last: u64,

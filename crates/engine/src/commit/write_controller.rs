@@ -1,9 +1,9 @@
-//! How fast writers may go, given how far flushes and compactions are behind: a pure state machine.
+//! How fast writers may go while flushes and compactions lag behind: a pure state machine.
 //!
 //! Two things are decided here, independently of each other:
 //!
 //! - the **condition** of a family, by RocksDB's rules ([`judge`]): normal, delayed, stopped. Events,
-//!   statistics and `no_slowdown` go by it. Only a stop makes writers wait until a flush or compaction
+//!   statistics and `no_slowdown` depend on it. Only a stop makes writers wait until a flush or compaction
 //!   has caught up;
 //! - the **rate**: bytes per second for all writers. It applies long before the slowdown trigger, so that
 //!   debt settles where writers and compactions are equally fast, and no trigger is met:
@@ -21,8 +21,8 @@
 //!
 //! *Drain* is the rate of writes that compactions can bear: the files that leave level 0 per second while
 //! there are too many, times the bytes written (to all families) per file. While the first compaction
-//! runs, the files that it is through with count. Before that was measured, drain is the highest rate
-//! that writers reached, and at least `delayed_write_rate`; before even that is known, nobody is held
+//! runs, the files that it has finished count. Before that is measured, drain is the highest rate
+//! that writers reached, and at least `delayed_write_rate`. Before that rate is known, writers are not held
 //! back below the slowdown trigger. Between the points the rate is interpolated on a logarithmic scale.
 //! It changes over fractions of a second rather than at once.
 //!
@@ -39,7 +39,7 @@ use options::{CfOptions, CompactionStyle};
 
 /// The lowest rate, in bytes per second: RocksDB's limit.
 const RATE_MIN: f64 = 16.0 * 1024.0;
-/// From this rate on, in bytes per second, nobody is held back.
+/// From this rate on, in bytes per second, writers are not held back.
 const RATE_FREE: f64 = 4.0 * 1024.0 * 1024.0 * 1024.0;
 /// Writers may run ahead of the rate by as many bytes as it allows in this time.
 const BURST_NANOS: f64 = 1e6;
@@ -56,7 +56,7 @@ const FRESH: f64 = 0.4;
 const FALL_SECONDS: f64 = 0.05;
 const RISE_SECONDS: f64 = 0.25;
 
-/// How far a family is behind.
+/// How far the flushes and compactions of a family lag behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Debt {
     /// Immutable memtables that are not in a table yet.
@@ -65,7 +65,7 @@ pub(crate) struct Debt {
     pub(crate) fill: f64,
     /// Files in level 0.
     pub(crate) l0_files: usize,
-    /// How much of these the running compactions are through with, in files.
+    /// How much of these files the running compactions have finished, in files.
     pub(crate) l0_done: f64,
     /// Bytes that compactions must write before the levels have their shape.
     pub(crate) pending_bytes: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Debt {
     pub(crate) l0_compacting: bool,
 }
 
-/// How far a family may be behind.
+/// How far the flushes and compactions of a family may lag behind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
     pub(crate) max_write_buffer_number: usize,
@@ -81,9 +81,9 @@ pub(crate) struct Limits {
     pub(crate) l0_compaction: usize,
     pub(crate) l0_slowdown: usize,
     pub(crate) l0_stop: usize,
-    /// 0 is none.
+    /// 0 means no limit.
     pub(crate) soft_bytes: u64,
-    /// 0 is none.
+    /// 0 means no limit.
     pub(crate) hard_bytes: u64,
     /// Automatic compactions are disabled. Only memtables count then: nothing would reduce the other
     /// debts.
@@ -114,7 +114,7 @@ impl Limits {
     }
 }
 
-/// Whether a family with this debt is to be held back, and for which cause: RocksDB's rules. The
+/// Whether a family with this debt delays or stops writers, and the cause: RocksDB's rules. The
 /// worst condition counts; of several causes memtables come first, then files, then bytes.
 pub(crate) fn judge(
     debt: &Debt,
@@ -167,7 +167,7 @@ fn pressure(debt: &Debt, limits: &Limits) -> f64 {
     if limits.no_compactions {
         return -1.0;
     }
-    // Memtables soon become files of level 0. The sum does not jump when one is flushed.
+    // Memtables soon become files of level 0. The sum does not jump when a memtable is flushed.
     let files = (debt.l0_files + debt.immutable) as f64 + debt.fill;
     let (begin, slow) = (limits.l0_compaction as f64, limits.l0_slowdown as f64);
     let half = f64::midpoint(begin, slow);
@@ -271,7 +271,7 @@ impl Mean {
     }
 }
 
-/// What is known of a family.
+/// The state of a family.
 struct Family {
     limits: Limits,
     debt: Debt,
@@ -284,10 +284,9 @@ struct Family {
     begun_at: Option<u64>,
     /// Files that leave level 0 per second while there are too many.
     drain: Mean,
-    /// The same, from what the first compaction has done so far.
+    /// The same, estimated from the progress of the first compaction.
     drain_so_far: Option<f64>,
-    /// Since when level 0 has had enough files for a compaction, or since files last left it (monotonic
-    /// nanoseconds).
+    /// When level 0 last got enough files for a compaction, or when files last left it (monotonic nanoseconds).
     draining_since: Option<u64>,
     /// Seconds that the flush of one memtable takes.
     flush_seconds: Mean,
@@ -358,13 +357,13 @@ impl Family {
         Some(self.drain.0.or(self.drain_so_far)? * self.span.0?)
     }
 
-    /// The rate at which the memtables become full just when the running flush is done.
+    /// The rate at which the memtables become full exactly when the running flush ends.
     fn flush_rate(&self, now: u64) -> Option<f64> {
         let (since, each) = (self.flushing_since?, self.flush_seconds.0?);
         let span = self.span.0?;
         let max = self.limits.max_write_buffer_number as f64;
         let room = (max - self.debt.immutable as f64 - self.debt.fill).max(0.01);
-        // Room comes back when the first of the waiting memtables is written.
+        // There is room again when the first of the waiting memtables is written.
         let left = (each - seconds(since, now)).max(each / 8.0);
         Some(room * span / left)
     }
@@ -404,7 +403,7 @@ fn seconds(from: u64, to: u64) -> f64 {
 pub(crate) struct Change {
     pub(crate) prev: WriteStallCondition,
     pub(crate) cur: WriteStallCondition,
-    /// Why; `None` if it is normal now.
+    /// The cause; `None` if the condition is normal now.
     pub(crate) cause: Option<WriteStallCause>,
 }
 
@@ -414,7 +413,7 @@ pub(crate) struct Controller {
     delayed_write_rate: f64,
     /// The highest rate of writes so far, in bytes per second.
     incoming: Option<f64>,
-    /// The last measurement: when, and how many bytes had been written by then.
+    /// The last measurement: its time, and the bytes that had been written by then.
     last: Option<(u64, u64)>,
     /// The rate in force, in bytes per second, and when it was last updated.
     rate: Option<f64>,
@@ -513,20 +512,20 @@ impl Controller {
         self.rate
     }
 
-    /// The rate, if a family is delayed or stopped, or if a writer had to wait recently. A rate above
-    /// that of the writers holds nobody back and is not reported.
+    /// The rate, if a family is delayed or stopped, or if a writer had to wait recently. A rate that no writer
+    /// reaches holds no writer back and is not reported.
     pub(crate) fn felt_rate(&self, now: u64) -> Option<f64> {
         let delayed = self.worst().0 != WriteStallCondition::Normal;
         let felt = delayed || self.was_held(now.saturating_sub(FELT_NANOS));
         self.rate.filter(|_| felt)
     }
 
-    /// Whether a writer was made to wait since then.
+    /// Whether a writer was made to wait since `since`.
     fn was_held(&self, since: u64) -> bool {
         self.held_at.is_some_and(|at| at > since)
     }
 
-    /// Whether writers have to ask before they write.
+    /// Whether writers have to ask the controller before they write.
     pub(crate) fn is_shaping(&self) -> bool {
         self.rate.is_some()
             || self.families.values().any(|f| {
@@ -547,7 +546,7 @@ impl Controller {
             self.last = Some((now, written));
             return;
         };
-        // Over shorter times the rate of a group would be measured, not that of the writers.
+        // In a shorter time the rate of a single group would be measured, not the rate of the writers.
         if now.saturating_sub(then) >= 20_000_000 {
             let bytes = written.saturating_sub(before) as f64;
             let rate = bytes / seconds(then, now);
@@ -556,7 +555,7 @@ impl Controller {
         }
     }
 
-    /// Moves the rate towards what the debt asks for.
+    /// Moves the rate towards the target that the debt sets.
     fn follow(&mut self, now: u64) {
         let (incoming, delayed) = (self.incoming, self.delayed_write_rate);
         let wanted = self
@@ -597,7 +596,7 @@ impl Controller {
         wait as u64
     }
 
-    /// How many bytes may be written before a writer has to ask again.
+    /// How many bytes may be written before a writer must ask the controller again.
     pub(crate) fn allowance(&self) -> u64 {
         const FREE: f64 = 256.0 * 1024.0;
         self.rate

@@ -1,4 +1,4 @@
-//! The controller against a model of a database: writers as fast as it lets them, a flush and a
+//! The controller with a model of a database: writers as fast as the controller lets them, a flush and a
 //! compaction of fixed speeds. The traces are drawn as text.
 
 use super::*;
@@ -49,7 +49,7 @@ fn conditions_are_rocksdbs() {
     assert_eq!(judge(&files(100), &manual), (Normal, None));
     assert_eq!(judge(&bytes(u64::MAX), &manual), (Normal, None));
     assert_eq!(judge(&memtables(2), &manual).0, Stopped);
-    // The worst of several.
+    // The worst of several conditions.
     let both = Debt {
         l0_files: 40,
         pending_bytes: 65 << 30,
@@ -100,7 +100,7 @@ fn the_rate_falls_smoothly_from_the_trigger_to_the_stop() {
     }
 }
 
-/// Files that a compaction is through with are gone soon: debt does not jump at its end.
+/// Files that a compaction has finished will leave level 0 soon: the debt does not jump at its end.
 #[test]
 fn what_a_compaction_is_through_with_is_no_debt() {
     let at = |l0_files, l0_done| {
@@ -212,7 +212,7 @@ impl Model {
             } else {
                 bytes * MS as f64 / wait as f64
             };
-            // What was not written was not paid for either.
+            // Bytes that were not written do not use up the rate.
             self.controller.paid_until = self.controller.paid_until.min(end as f64);
         }
         self.written += done;
@@ -278,7 +278,7 @@ fn writers_slower_than_compaction_are_left_alone() {
     assert!(low > 55.0 * MB, "{low}: {}", plot(late, 60.0 * MB));
 }
 
-/// As after an open: nothing is known of compactions, and level 0 has more files than its trigger.
+/// The state after an open: nothing is known of compactions, and level 0 has more files than its trigger.
 #[test]
 fn a_database_that_was_just_opened_holds_nobody_back() {
     let offered = 100.0 * MB;
@@ -373,8 +373,8 @@ fn time_that_stands_still_harms_nothing() {
     }
 }
 
-/// FIFO leaves its tables in level 0, so that their number grew past the compaction trigger, and
-/// writers were held to the 16 KiB a second that seemed to be all that compactions can bear.
+/// FIFO leaves its tables in level 0. Their number grew past the compaction trigger, and writers were limited to
+/// 16 KiB per second, as if compactions could bear no more.
 #[test]
 fn files_that_stay_in_level_0_hold_nobody_back_before_the_slowdown() {
     let fifo = Limits::of(&CfOptions {

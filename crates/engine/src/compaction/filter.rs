@@ -21,8 +21,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// The filter that the family's options ask for, if any. There is none after a filter of the family has
-    /// panicked.
+    /// The filter that the family's options set, if any. `None` after a filter of the family has panicked.
     pub(crate) fn of(family: &Family, context: &FilterContext) -> Result<Option<Self>> {
         let options = family.options();
         if !options.has_compaction_filter() || family.filter_failed.load(Ordering::Relaxed) {

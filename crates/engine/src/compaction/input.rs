@@ -1,4 +1,4 @@
-//! The input of a flush or compaction, without what range tombstones hide.
+//! The input of a flush or compaction, without the entries that range tombstones hide.
 
 use std::sync::Arc;
 
@@ -32,14 +32,14 @@ fn is_single_deletion(internal_key: &[u8]) -> bool {
         .is_some_and(|(_, packed)| packed as u8 == ValueType::SingleDeletion as u8)
 }
 
-/// The input of a flush or compaction without what range tombstones hide.
+/// The input of a flush or compaction, without the entries that range tombstones hide.
 pub(crate) struct Input {
     iter: Box<dyn InternalIterator>,
     /// `None` if there are no tombstones, the usual case.
     hidden: Option<Hidden>,
     /// Number of entries that were passed and not hidden.
     passed: u64,
-    /// The current entry is a single deletion that is hidden.
+    /// Whether the current entry is a single deletion that is hidden.
     at_hidden: bool,
     /// Number of entries that were hidden.
     num_hidden: u64,
@@ -90,7 +90,7 @@ impl Input {
         }
     }
 
-    /// Moves to the next entry, hidden or not. [`Input::pass_hidden`] then moves on to one that counts.
+    /// Moves to the next entry, hidden or not. The caller may then call [`Input::pass_hidden`].
     #[inline]
     pub(crate) fn step(&mut self) {
         self.passed += 1;
@@ -112,7 +112,7 @@ impl Input {
         }
     }
 
-    /// Whether the current entry is hidden. A hidden single deletion is shown all the same, because it must
+    /// Whether the current entry is hidden. A hidden single deletion is still shown, because it must
     /// meet the version that it was written for.
     #[inline]
     pub(crate) fn is_hidden(&self) -> bool {

@@ -1,22 +1,22 @@
-//! Which versions of a key survive a flush or a compaction, and what becomes of them.
+//! The rules by which versions of a key survive a flush or a compaction, and how they are written.
 //!
 //! Snapshots divide the sequence numbers into stripes. Of each stripe, readers can see only the newest
 //! version of a key; the others are dropped. Versions hidden by a range tombstone of the same stripe are
 //! removed from the input before any other rule applies.
 //!
 //! ```text
-//!   newest first, one key       what is written
+//!   newest first, one key       result
 //!   value    value              the first
-//!   deletion value              the deletion; nothing if nothing of the key is older, or below
+//!   deletion value              the deletion; nothing if no version of the key is older, or below
 //!   single   value              nothing: they go together
 //!   operand  operand value      their merge: a value
-//!   operand  operand            the same, if nothing of the key is older or below;
+//!   operand  operand            the same, if no version of the key is older or below;
 //!                               else one operand, if the operator can; else both
 //! ```
 //!
 //! A single deletion is not dropped merely because a newer version hides it. Otherwise its value would
-//! stay behind, and would reappear when a later single deletion is dropped together with that newer version. A
-//! compaction filter is asked before the rules apply: it may change the newest version of a key.
+//! remain, and would reappear when a later single deletion is dropped together with that newer version. A
+//! compaction filter is called before the rules apply: it may change the newest version of a key.
 //!
 //! If an operator fails, nothing is lost: the operands and the version under them stay as they are.
 
@@ -50,18 +50,18 @@ pub(crate) struct DropRules {
     may_exist_below: Option<MayExistBelow>,
     merge_operator: Option<Arc<dyn MergeOperator>>,
     filter: Option<Filter>,
-    /// What the inputs' range tombstones hide; `None` if they have none.
+    /// The entries that the inputs' range tombstones hide; `None` if there are no range tombstones.
     hidden: Option<Hidden>,
     enforce_single_del_contracts: bool,
     statistics: Option<Arc<Statistics>>,
-    /// Number of single deletions over something that they must not delete.
+    /// Number of single deletions over a version that they must not delete.
     mismatches: Cell<u64>,
-    /// Number of single deletions over nothing.
+    /// Number of single deletions over no version.
     fallthrough: u64,
 }
 
 impl DropRules {
-    /// The rules of a flush: what a deletion hides may be in any table.
+    /// The rules of a flush: the versions that a deletion hides may be in any table.
     pub(crate) fn keep_deletions(comparator: Comparator, snapshots: Vec<SequenceNumber>) -> Self {
         Self {
             comparator,
@@ -89,7 +89,7 @@ impl DropRules {
         }
     }
 
-    /// Takes over the merge operator and the settings of the family. Without an operator, operands stay as
+    /// Sets the merge operator of the family and the settings of the job. Without an operator, operands stay as
     /// they are.
     pub(crate) fn family(mut self, ctx: &OutputContext<'_>) -> Self {
         self.merge_operator.clone_from(&ctx.family.merge_operator);
@@ -98,13 +98,13 @@ impl DropRules {
         self
     }
 
-    /// Leaves out what these range tombstones hide.
+    /// Leaves out the entries that these range tombstones hide.
     pub(crate) fn without(mut self, hidden: Option<Hidden>) -> Self {
         self.hidden = hidden;
         self
     }
 
-    /// Sets the compaction filter to ask.
+    /// Sets the compaction filter.
     pub(crate) fn filter(mut self, filter: Option<Filter>) -> Self {
         self.filter = filter;
         self
@@ -125,7 +125,7 @@ impl DropRules {
         self.may_exist_below.as_mut().is_some_and(|f| !f(user_key))
     }
 
-    /// Entries dropped by flushes are not counted, as in RocksDB.
+    /// Adds to a ticker. Entries dropped by flushes are not counted, as in RocksDB.
     fn count(&self, t: Ticker, n: u64) {
         if self.may_exist_below.is_none() {
             return;
@@ -211,7 +211,7 @@ impl Merge {
         self.input.num_passed()
     }
 
-    /// Number of single deletions over something that they must not delete, and over nothing.
+    /// Number of single deletions over a version that they must not delete, and over no version.
     pub(crate) fn single_deletions(&self) -> (u64, u64) {
         (self.rules.mismatches.get(), self.rules.fallthrough)
     }
@@ -359,7 +359,7 @@ impl Merge {
             .then(|| (self.rules.stripe(entry.sequence), entry.value_type)))
     }
 
-    /// Asks the filter about the newest version of a key.
+    /// The filter's decision about the newest version of a key.
     fn ask_filter(&self, kind: ValueType) -> Result<FilterDecision> {
         let Some(filter) = &self.rules.filter else {
             return Ok(FilterDecision::Keep);
@@ -399,7 +399,7 @@ impl Merge {
     fn bottom_deletion(&mut self, sequence: SequenceNumber, stripe: usize) -> Result<Verdict> {
         self.hidden_from = Some(stripe);
         self.input.next();
-        // First drop what the deletion hides. In stripe 0, there are no other versions.
+        // First drop the versions that the deletion hides. In stripe 0 there are no other versions.
         let mut older = self.peek()?;
         while older.is_some_and(|(s, _)| s == stripe) {
             self.rules.count(Ticker::CompactionKeyDropNewerEntry, 1);
@@ -415,8 +415,8 @@ impl Merge {
         Ok(Verdict::Replaced)
     }
 
-    /// The version under a single deletion counts even if a range tombstone hides it: the application wrote
-    /// the single deletion for that version, not for the tombstone between them.
+    /// Handles a single deletion. The version under it counts even if a range tombstone hides that version: the
+    /// application wrote the single deletion for the version, not for the tombstone between them.
     fn single_deletion(&mut self, stripe: usize) -> Result<Verdict> {
         let internal_key = self.input.key().to_vec();
         let hidden = self.input.is_hidden();
@@ -473,10 +473,10 @@ impl Merge {
         ))
     }
 
-    /// Handles the operands of a stripe, beginning with the one at the cursor.
+    /// Handles the operands of a stripe, beginning with the operand at the cursor.
     fn operands(&mut self, stripe: usize) -> Result<Verdict> {
         let Some(operator) = self.rules.merge_operator.clone() else {
-            return Ok(Verdict::Survives); // and so does the version under it
+            return Ok(Verdict::Survives); // the versions under it survive too
         };
         let mut run = Vec::new(); // newest first
         let end = self.collect(stripe, &mut run)?;
@@ -504,7 +504,7 @@ impl Merge {
                 Some(operand) => self.make(newest, operand),
                 None => self.made.extend(run),
             }
-            // As in RocksDB: the filter is asked about the version under the operands, even if a snapshot
+            // As in RocksDB: the filter is called for the version under the operands, even if a snapshot
             // separates them.
             self.have_key = false;
             return Ok(Verdict::Replaced);
@@ -564,7 +564,7 @@ impl Merge {
         }
     }
 
-    /// The filter's decision about the operand at the cursor; `Keep` if a snapshot shows the operand.
+    /// The filter's decision about the operand at the cursor; `Keep` if a snapshot may show the operand.
     fn filtered_operand(&self) -> Result<FilterDecision> {
         let Some(filter) = &self.rules.filter else {
             return Ok(FilterDecision::Keep);

@@ -1,15 +1,16 @@
 //! Compaction: keeps level 0 small and the levels below in proportion.
 //!
 //! ```text
-//!   pick        what to compact: pure functions of files and options
-//!   candidates  a Version as the picker sees it
-//!   run         merges the inputs into new tables, in parts (split), cut where it is good (cut)
-//!   merge       which versions of a key survive
-//!   input       its entries, without what range tombstones hide
-//!   filter      calls users' compaction filters
-//!   output      writes a table and describes it
-//!   report      LOG, tickers and the family's numbers
-//!   install     makes the result part of the database (here)
+//!   crate picking   chooses the inputs: pure functions of files and options
+//!   touch           whether a requested range has any data
+//!   run             merges the inputs into new tables, in parts (split), with the cuts of the crate picking
+//!   merge           which versions of a key survive
+//!   input           the entries to merge, without those that range tombstones hide
+//!   filter          calls the application's compaction filters
+//!   output          writes a table and describes it
+//!   progress        counts the level 0 files that a compaction has nearly finished
+//!   report          LOG, tickers and the family's statistics
+//!   install         makes the result part of the database (in this file)
 //! ```
 //!
 //! Several compactions of a family may run at the same time. Each is registered under the state lock before
@@ -52,10 +53,10 @@ use picking::{self, Input, Kind, Plan, Range, Running, candidates};
 use report::Report;
 use run::Written;
 
-/// A registered compaction: no other one takes its files.
+/// A registered compaction: no other compaction takes its files.
 pub(crate) struct Pick {
     plan: Plan<TableFile>,
-    /// Its number in LOG and in the list of running compactions.
+    /// The number of the compaction in LOG and in the list of running compactions.
     pub(crate) id: u64,
     /// The Version that contains the inputs.
     pub(crate) version: Arc<Version>,
@@ -79,7 +80,7 @@ impl Deref for Pick {
 }
 
 impl Pick {
-    /// Errors: its caller has canceled it.
+    /// Errors: `Incomplete` if the caller has canceled the compaction.
     pub(crate) fn check_not_canceled(&self) -> Result<()> {
         check_not_canceled(self.canceled.as_ref())
     }
@@ -116,7 +117,7 @@ impl Pick {
 
     /// Turns the move into a merge. A move may leave files of the output level between the moved files, but
     /// a table written by a merge could overlap them. So the merge takes only as many of the inputs as have
-    /// no output file in their range; the first input alone has none.
+    /// no file of the output level in their range. The first input alone has no such file in its range.
     fn merge_instead(&mut self) {
         self.plan.kind = Kind::Merge;
         let levels = candidates::levels(&self.version);
@@ -133,7 +134,7 @@ impl Pick {
     }
 }
 
-/// The next compaction, if there is one to do; one that a caller waits for comes first.
+/// The next compaction, if one is due. Compactions that callers wait for come first.
 pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     if let Some(work) = next_manual(db, state) {
         return Some(work);
@@ -146,7 +147,7 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
         return None;
     }
     let families = db.catalog.families.load();
-    // Begin with the family after the last one, so that none waits forever.
+    // Begin with the family after the last compacted family, so that no family waits forever.
     let after = |id: u32| id > state.last_compacted;
     let mut order: Vec<&Arc<Family>> = families.iter().filter(|f| after(f.id)).collect();
     order.extend(families.iter().filter(|f| !after(f.id)));
@@ -159,14 +160,14 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     None
 }
 
-/// A compaction that could be done, and the Version and options that it was picked from.
+/// A picked compaction, and the Version and options that it was picked from.
 pub(crate) struct Found {
     version: Arc<Version>,
     options: Arc<ColumnFamilyOptions>,
     plan: Plan<TableFile>,
 }
 
-/// The compaction that a family needs now, apart from requests.
+/// The automatic compaction that a family needs now, if any.
 pub(crate) fn automatic(db: &Shared, state: &State, family: &Arc<Family>) -> Option<Found> {
     let options = family.options_now();
     if family.is_dropped() || options.cf.disable_auto_compactions || state.held.contains(&family.id)
@@ -201,7 +202,7 @@ fn with_input<R>(
         .iter()
         .filter(|r| r.family == family.id)
         .collect();
-    // If files may be ingested behind everything, deletions are never dropped, so nothing would be freed.
+    // With `allow_ingest_behind`, deletions are never dropped, so a compaction would free nothing.
     let frees = db.snapshots.any_released() && !db.options.db.allow_ingest_behind;
     let oldest_snapshot = frees.then(|| {
         let oldest = db.snapshots.oldest();
@@ -229,7 +230,7 @@ fn next_manual(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
             }
             Ok(Next::Run(family, found)) => {
                 let work = launch(state, &family, *found, Some(Arc::clone(&manual)));
-                // Not earlier: user-defined comparators were called, and may have panicked.
+                // Only now: `launch` calls user-defined comparators, which may panic.
                 manual.running.store(true, Ordering::Relaxed);
                 return Some(work);
             }
@@ -272,7 +273,7 @@ fn manual_step(db: &Shared, state: &State, manual: &ManualCompaction) -> Result<
     })?;
     Ok(match step {
         Step::Run(mut plan) => {
-            // A filter sees everything that a caller asks to compact, even if it would only be moved.
+            // In a requested compaction a filter sees all entries, even of files that would only be moved.
             let refit = plan.reason == picking::manual::REFIT;
             if plan.kind == Kind::Move && !refit && options.has_compaction_filter() {
                 plan.kind = Kind::Merge;
@@ -337,7 +338,7 @@ fn launch(
     };
     let family = Arc::clone(family);
     Box::new(move |db| {
-        // Do this first: what follows calls the application's code, which may panic.
+        // Do this first: the following steps call the application's code, which may panic.
         let registered = Registered {
             background: &db.background,
             id,
@@ -390,8 +391,8 @@ impl Drop for Registered<'_> {
     }
 }
 
-/// Forgives failures that concern only the caller: of a compaction that was cut short by its caller or by
-/// the closing of the database, or whose filter panicked. The filter is not called again.
+/// Turns failures that concern only the caller into success: the compaction was canceled by its caller or by
+/// the close of the database, or its filter panicked. The filter is not called again.
 fn forgive(info: &Info, result: Result<()>) -> Result<()> {
     result.or_else(|e| match e.kind() {
         ErrorKind::Aborted => {
@@ -403,8 +404,8 @@ fn forgive(info: &Info, result: Result<()>) -> Result<()> {
     })
 }
 
-/// Makes the database refuse writes before the caller of a compaction hears of its failure: if the caller
-/// then resumes, it must find the failure. Lack of space is returned instead, for the job to handle.
+/// Makes the database refuse writes before the caller of a compaction gets its error: if the caller
+/// then resumes the database, it must find the failure. Lack of space is returned instead, for the job to handle.
 fn fail(db: &Shared, outcome: Result<()>) -> Result<()> {
     let Err(e) = outcome else { return Ok(()) };
     if lacks_space(&e) {

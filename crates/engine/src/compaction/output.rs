@@ -19,7 +19,7 @@ use manifest::edit::{FileMetaData, NewFile};
 use options::ColumnFamilyOptions;
 use options::hooks::filter::TableCreationReason;
 
-/// What all outputs of a job share.
+/// The settings that all outputs of a job share.
 pub(crate) struct OutputContext<'a> {
     pub(crate) family: &'a Family,
     /// The family's options when the job began.
@@ -28,11 +28,11 @@ pub(crate) struct OutputContext<'a> {
     pub(crate) numbers: &'a FileNumbers,
     pub(crate) db_id: &'a str,
     pub(crate) session_id: &'a str,
-    /// Unix seconds.
+    /// The current time, in seconds since 1970.
     pub(crate) now: u64,
-    /// The epoch of the outputs: their age among level 0 files.
+    /// The epoch number of the outputs: their age among level 0 files.
     pub(crate) epoch: u64,
-    /// When the oldest of the input data was written, in Unix seconds.
+    /// When the oldest of the input data was written, in seconds since 1970.
     pub(crate) oldest_ancestor_time: u64,
     pub(crate) statistics: Option<Arc<Statistics>>,
     /// Limits the rate at which the outputs are written.
@@ -41,16 +41,16 @@ pub(crate) struct OutputContext<'a> {
     pub(crate) enforce_single_del_contracts: bool,
     /// Number of bytes after which writeback is started; 0 leaves writeback to the system.
     pub(crate) bytes_per_sync: u64,
-    /// Synced writes take precedence, unless writers are stalled until the job is done; `None` if there are
-    /// none yet.
+    /// Synced writes, which take precedence unless writers are stalled until the job is done; `None` during
+    /// recovery.
     pub(crate) courtesy: Option<(&'a Courtesy, &'a Stall)>,
-    /// Codec of the blocks and its settings.
+    /// The codec of the blocks and its settings.
     pub(crate) compression: (table::CompressionType, table::CompressionSettings),
     pub(crate) teller: Teller<'a>,
 }
 
 impl<'a> OutputContext<'a> {
-    /// For the job with this number in LOG, of `family` with these options.
+    /// The settings for the job with this number in LOG, of `family` with these options.
     pub(crate) fn of(
         db: &'a Shared,
         family: &'a Family,
@@ -152,7 +152,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Adds an entry; it must come after all earlier ones.
+    /// Adds an entry, which must come after all earlier entries.
     #[inline]
     pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         if self.open.is_none() {
@@ -278,7 +278,7 @@ impl Drop for Output<'_> {
     }
 }
 
-/// Hands the file of a failed table to the janitor when dropped: it would only take up space.
+/// Gives the file of a failed table to the janitor when this is dropped: the file would only take up space.
 struct GivenUp<'a>(&'a OutputContext<'a>, Option<&'a std::path::Path>);
 
 impl Drop for GivenUp<'_> {
@@ -289,8 +289,8 @@ impl Drop for GivenUp<'_> {
     }
 }
 
-/// Starts writeback of the range piece by piece, as synced writes permit: a synced write that finds a whole
-/// table in the device's cache would wait until all of it is on the medium. Fewer than `least` bytes are
+/// Starts writeback of the range piece by piece, as synced writes permit: if a whole table were in the device's
+/// cache, a synced write would wait until all of it is on the medium. Fewer than `least` bytes are
 /// left for a later call. Returns the offset where it stopped.
 fn hand_over(
     file: &dyn io::File,
@@ -364,7 +364,7 @@ impl Open {
                 } else {
                     options.cf.target_file_size_base
                 },
-                // Level 0 is where flushes write to.
+                // -1 stands for a flush, and tables of flushes are on level 0.
                 level: if level == 0 { -1 } else { level as i32 },
                 prefix_extractor: options.prefix_extractor.clone(),
                 prepopulate: ctx.tables.prepopulate(number, level, options),

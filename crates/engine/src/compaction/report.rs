@@ -59,8 +59,8 @@ impl Report {
         report
     }
 
-    /// Reports what the compaction did, once its result is part of the database, or is not, because the family was
-    /// dropped.
+    /// Reports the result of the compaction. `installed`: the result is part of the database; it is discarded if the
+    /// family was dropped.
     pub(crate) fn end(
         self,
         info: &Info,
@@ -91,7 +91,7 @@ impl Report {
     }
 }
 
-/// What listeners are told.
+/// The description of the compaction for listeners.
 fn job_info(family: &Family, pick: &Pick, written: Option<&Written>) -> CompactionJobInfo {
     let files = || written.iter().flat_map(|w| &w.files);
     CompactionJobInfo {
@@ -155,10 +155,10 @@ fn route(pick: &Pick) -> String {
     format!("{} files to L{}", inputs.join(" + "), pick.output_level)
 }
 
-/// What people read in LOG when a merge begins, in RocksDB's words.
+/// Writes the lines about the begin of a merge to LOG, in RocksDB's words.
 fn begun_lines(info: &Info, family: &Family, pick: &Pick) {
     let name = &family.name;
-    // RocksDB has no score for a compaction that was asked for.
+    // RocksDB has no score for a manual compaction.
     let score = if pick.reason == MANUAL {
         -1.0
     } else {
@@ -192,10 +192,10 @@ fn begun_lines(info: &Info, family: &Family, pick: &Pick) {
     ));
 }
 
-/// A summary of inputs names no more files after this many bytes, as RocksDB's.
+/// After this many bytes, a summary of inputs names no more files, as in RocksDB.
 const SUMMARY_MAX: usize = 2345;
 
-/// A size as RocksDB's LOG has it: in whole units, of which there are at least 10.
+/// A size in the format of RocksDB's LOG: in the largest unit that gives at least 10.
 fn human(bytes: u64) -> String {
     for (shift, unit) in [(40, "TB"), (30, "GB"), (20, "MB"), (10, "KB")] {
         if bytes >= 10 << shift {
@@ -205,7 +205,7 @@ fn human(bytes: u64) -> String {
     format!("{bytes}B")
 }
 
-/// What people read in LOG when the result of a merge is part of the database, in RocksDB's words.
+/// Writes the lines about the result of a merge to LOG, in RocksDB's words. The result is part of the database.
 fn finished_lines(info: &Info, family: &Family, pick: &Pick, written: &Written, micros: u64) {
     if !info.log.is_on(InfoLogLevel::Info) {
         return;
@@ -253,13 +253,13 @@ fn finished_lines(info: &Info, family: &Family, pick: &Pick, written: &Written, 
     ));
 }
 
-/// Whether a table is one that a compaction has written.
+/// Whether a table was written by this compaction.
 fn is_new(written: &Written, file: &TableFile) -> bool {
     let new = |n: &NewFile| n.meta.number == file.number();
     written.files.iter().any(new)
 }
 
-/// How many files, and bytes, come from above the output level, and from it.
+/// The numbers of input files and bytes from levels above the output level, and from the output level.
 fn input_sizes(pick: &Pick) -> ((u64, u64), (u64, u64)) {
     let size = |output: bool| {
         let files = pick.files();
@@ -269,7 +269,7 @@ fn input_sizes(pick: &Pick) -> ((u64, u64), (u64, u64)) {
     (size(false), size(true))
 }
 
-/// Bytes of keys and values in the new tables before compression.
+/// The bytes of keys and values in the new tables, before compression.
 fn uncompressed(version: &Version, written: &Written) -> u64 {
     let files = version.files().filter(|(_, f)| is_new(written, f));
     files
@@ -330,7 +330,7 @@ fn moved(info: &Info, family: &Family, pick: &Pick) {
     );
 }
 
-/// What people read in LOG of files that go to another level as they are, in RocksDB's words.
+/// Writes the lines about a trivial move to LOG, in RocksDB's words.
 fn moved_lines(info: &Info, family: &Family, pick: &Pick) {
     if !info.log.is_on(InfoLogLevel::Info) {
         return;

@@ -42,22 +42,22 @@ const CHECK_EVERY: u64 = 512;
 /// How long a compaction steps aside before it checks again.
 const ASIDE_AT_MOST: Duration = Duration::from_millis(50);
 
-/// What a compaction wrote.
+/// The result of a compaction.
 #[derive(Default)]
 pub(crate) struct Written {
-    /// By key.
+    /// The new tables, in key order.
     pub(crate) files: Vec<NewFile>,
     pub(crate) records: u64,
     pub(crate) subcompactions: usize,
     /// CPU time in nanoseconds.
     pub(crate) cpu_nanos: u64,
-    /// Number of single deletions over something that they must not delete, and over nothing.
+    /// Number of single deletions over a version that they must not delete, and over no version.
     pub(crate) single_deletions: (u64, u64),
 }
 
-/// Writes the survivors of the inputs to new tables.
+/// Writes the surviving entries of the inputs to new tables.
 ///
-/// If it fails, the database is unchanged, and the files written are removed.
+/// If this fails, the database is unchanged, and the new files are removed.
 pub(crate) fn run(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<Written> {
     let snapshots = db.snapshots.sequences();
     let level0 = pick.files().filter(|(level, _)| *level == 0);
@@ -77,7 +77,8 @@ pub(crate) fn run(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result
     Ok(written)
 }
 
-/// Without success, even after a panic, no file that was made belongs to the database: all are deleted.
+/// Unless the compaction succeeds, its new files do not belong to the database: all of them are deleted, even after a
+/// panic.
 impl Drop for Job<'_> {
     fn drop(&mut self) {
         for &number in self.made().iter() {
@@ -113,7 +114,7 @@ impl Courtesy {
     }
 }
 
-/// What the parts of a compaction share.
+/// The state that the parts of a compaction share.
 struct Job<'a> {
     db: &'a Arc<Shared>,
     family: &'a Arc<Family>,
@@ -124,7 +125,7 @@ struct Job<'a> {
     progress: Progress,
     /// A part has failed: the others must end too.
     failed: AtomicBool,
-    /// Every file that was begun.
+    /// The numbers of all files that were begun.
     made: Mutex<Vec<FileNumber>>,
 }
 
@@ -159,7 +160,7 @@ impl Job<'_> {
                     out.single_deletions.0 += part.single_deletions.0;
                     out.single_deletions.1 += part.single_deletions.1;
                 }
-                // Parts that ended because of another one report that as their error.
+                // A part that ended because another part failed reports that as its error.
                 Err(e) if failure.is_none() || is_consequence(failure.as_ref()) => {
                     failure = Some(e);
                 }
@@ -194,7 +195,7 @@ impl Job<'_> {
         parts
     }
 
-    /// Writes one part, and informs listeners if it is one of several.
+    /// Writes one part, and calls listeners if there are several parts.
     fn told_part(&self, nth: usize, part: &Part, of: usize) -> Result<Written> {
         let clock = &self.db.env().clock;
         let cpu = clock.thread_cpu_nanos();
@@ -445,7 +446,7 @@ impl Job<'_> {
     }
 }
 
-/// The range tombstones of the inputs. Those with nothing below to hide are not written again.
+/// The range tombstones of the inputs. Tombstones that hide no data below are not written again.
 fn tombstones(
     family: &Family,
     pick: &Pick,
@@ -455,7 +456,7 @@ fn tombstones(
     let mut all = tombstones_of(family.comparator(), inputs, snapshots)?;
     if let Some(all) = &mut all {
         let version = &pick.version;
-        // Level 0 is not one sorted run: a table written there may lie above any of its other files.
+        // Level 0 is not one sorted run: a table written there may hide data in any of its other files.
         let first = match pick.output_level {
             0 => 0,
             level => level + 1,
@@ -469,14 +470,14 @@ fn tombstones(
 
 const ANOTHER_PART: &str = "another part of the compaction failed";
 
-/// Whether a part failed only because another one did.
+/// Whether a part failed only because another part failed.
 fn is_consequence(e: Option<&Error>) -> bool {
     e.is_some_and(|e| e.to_string().contains(ANOTHER_PART))
 }
 
-/// Whether a key may exist outside of the inputs and of newer data. Keys must be asked for in ascending
-/// order: each sorted level keeps a position, so the whole compaction passes over it once. If files may be
-/// ingested behind everything, any key may still appear.
+/// Whether a key may exist below the output, outside of the inputs. Keys must be passed in ascending
+/// order: each sorted level keeps a position, so the whole compaction passes over it once. With
+/// `allow_ingest_behind`, any key may still appear.
 fn below(pick: &Pick, ingest_behind: bool) -> MayExistBelow {
     if ingest_behind {
         return Box::new(|_| true);

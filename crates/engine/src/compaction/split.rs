@@ -1,7 +1,7 @@
 //! Divides the key range of a compaction into parts of about equal size, one for each thread.
 //!
-//! The boundaries are separator keys of the inputs' indexes. Each represents the bytes before it, so no
-//! data is read to find them.
+//! The boundaries are separator keys of the inputs' indexes. Each key represents the bytes before it, so no
+//! data blocks are read to find the boundaries.
 
 use base::Comparator;
 
@@ -11,7 +11,7 @@ use picking::{Candidate, Plan};
 /// Number of anchors taken from one file.
 const ANCHORS_PER_FILE: usize = 128;
 
-/// The user keys at which the parts after the first begin; at most `parts_max - 1`. A part is not much
+/// The user keys at which the second and later parts begin; at most `parts_max - 1`. A part is not much
 /// smaller than one output file.
 pub(crate) fn boundaries(
     cmp: &Comparator,
@@ -39,7 +39,7 @@ pub(crate) fn boundaries(
     cut(cmp, &anchors, parts, last.unwrap_or_default())
 }
 
-/// The anchors after which each further share of the bytes begins; all are before `last`.
+/// The anchors at which the second and later shares of the bytes begin; all anchors are before `last`.
 fn cut(cmp: &Comparator, anchors: &[(Vec<u8>, u64)], parts: usize, last: &[u8]) -> Vec<Vec<u8>> {
     let all: u64 = anchors.iter().map(|a| a.1).sum();
     let share = (all / parts as u64).max(1);
@@ -66,7 +66,7 @@ mod tests {
         let anchors: Vec<(Vec<u8>, u64)> = (0u8..100).map(|i| (vec![i], 10)).collect();
         let cuts = cut(&cmp, &anchors, 4, &[99]);
         assert_eq!(cuts, [vec![24], vec![49], vec![74]]);
-        // One key with all the bytes: no part is empty for it.
+        // One key has all the bytes: no empty part is made.
         let same: Vec<(Vec<u8>, u64)> = (0..100).map(|_| (vec![7], 10)).collect();
         assert_eq!(cut(&cmp, &same, 4, &[9]), [vec![7]]);
         assert_eq!(cut(&cmp, &same, 4, &[7]), Vec::<Vec<u8>>::new());

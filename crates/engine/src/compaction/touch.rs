@@ -1,6 +1,6 @@
-//! Whether a source has anything in a range of user keys. A file's bounds tell where it may have keys; the
-//! checks here tell whether it has any. Used by compactions on request, which leave alone what they would
-//! only rewrite.
+//! Whether a source has any entry or range tombstone in a range of user keys. The bounds of a file show where it
+//! may have keys; these checks find out whether it has any. Manual compactions use them, to leave out levels
+//! without data in the range.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Keys<'_> {
     }
 }
 
-/// Whether a memtable has anything between two user keys, both inclusive.
+/// Whether a memtable has any entry or range tombstone between two user keys, both inclusive.
 pub(crate) fn in_memory(view: &View, begin: Option<&[u8]>, end: Option<&[u8]>) -> bool {
     let keys = Keys {
         comparator: &view.version.comparator,
@@ -61,9 +61,9 @@ pub(crate) fn in_memory(view: &View, begin: Option<&[u8]>, end: Option<&[u8]>) -
     std::iter::once(&view.mem).chain(&view.imm).any(touches)
 }
 
-/// The uppermost level that has, or may have, anything between two user keys; the number of levels if none
-/// has. As in RocksDB, only in level style, where a compaction goes down from that level, and for ranges
-/// with two ends; otherwise 0.
+/// The uppermost level that has, or may have, data between two user keys; the number of levels if no level has.
+/// As in RocksDB, this is determined only for level style, where a compaction goes down from that level, and for
+/// ranges with two ends. Otherwise the result is 0.
 pub(crate) fn first_level(family: &Family, begin: Option<&[u8]>, end: Option<&[u8]>) -> usize {
     let options = family.options();
     // A partitioner may want a file to be cut where the file has no keys.

@@ -1,6 +1,6 @@
 //! One column family of a database, and the options of the calls that are made for it.
 //!
-//! The calls themselves stand beside those of [`Db`]: writes in `writes.rs`, reads in `reads.rs`, and so on.
+//! The calls themselves are next to those of [`Db`]: writes in `writes.rs`, reads in `reads.rs`, and so on.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::shared::snapshot::Snapshot;
 use options::{CompactRangeOptions, CompactionOptions, FlushOptions, WriteOptions};
 
 /// A column family of an open database, with the options of the calls that are made through it. [`Db::cf`] and
-/// [`Db::with`] make it; it is cheap to make and to copy.
+/// [`Db::with`] return it. It is cheap to make and to copy.
 ///
 /// ```
 /// use ironstone::{ColumnFamilyOptions, Db, Options, ReadOptions, WriteOptions};
@@ -66,7 +66,7 @@ pub trait CallOptions: sealed::Sealed {
 }
 
 mod sealed {
-    /// No other crate has options for a database's calls.
+    /// Keeps other crates from implementing [`CallOptions`](super::CallOptions).
     pub trait Sealed {}
 }
 
@@ -107,8 +107,8 @@ impl<'a> Cf<'a> {
         }
     }
 
-    /// The same with other options. Options of one kind do not touch those of another; a [`Snapshot`] takes the place
-    /// of [`ReadOptions::snapshot`].
+    /// The same column family with other options. Options of one kind do not change those of another kind. A
+    /// [`Snapshot`] replaces [`ReadOptions::snapshot`].
     #[must_use = "the options are those of the result"]
     #[inline]
     pub fn with(mut self, options: &'a impl CallOptions) -> Self {
@@ -154,7 +154,7 @@ impl<'a> Cf<'a> {
         self.snapshot_sequence()
     }
 
-    /// The same without a look at the other options.
+    /// [`Cf::read_sequence`] without a check of the other options.
     #[inline]
     pub(super) fn snapshot_sequence(&self) -> Result<Option<SequenceNumber>> {
         let in_options = self.read.and_then(|options| options.snapshot.as_ref());
@@ -177,7 +177,8 @@ impl Db {
     }
 
     /// The database at its default column family, with options: `db.with(&write_options).put("k", "v")?`. See
-    /// [`Cf::with`]. [`Cf::flush_all`], and calls that name families themselves, such as [`Cf::write`], are about all.
+    /// [`Cf::with`]. Calls that get their families from an argument, such as [`Cf::write`], and [`Cf::flush_all`] are
+    /// not limited to the default family.
     #[inline]
     pub fn with<'a>(&'a self, options: &'a impl CallOptions) -> Cf<'a> {
         self.default_cf().with(options)

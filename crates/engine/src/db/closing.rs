@@ -1,17 +1,17 @@
 //! How a database is closed: in which steps, on which thread, and when LOCK is released.
 //!
 //! ```text
-//!   before_close     what is only in memory goes to a table, the log to the operating system
+//!   before_close     writes that are in no log are flushed; the log is handed to the operating system
 //!   begin_close      no thread begins anything new
-//!   join             all threads have ended; one that is just closing the database ends behind it
-//!   the rest         nobody waits any more, obsolete files go, listeners hear what is left
-//!   LOCK             another process may open the database
+//!   join             all threads have ended, except a thread that is itself closing the database
+//!   the rest         waiters get an error, obsolete files are deleted, remaining letters are delivered
+//!   LOCK             is released: another process may open the database
 //! ```
 //!
 //! A listener or a callback on one of the database's own threads may drop the last handle. That thread
-//! still has to go on with its work, so nothing on it can wait for its end. A separate thread then closes
-//! the database. If the system cannot start one, everything after `begin_close` is left to the database's
-//! threads: the first one that ends has nothing else to do, and waits for the others.
+//! still has to go on with its work, so no code on it can wait for its end. A separate thread then closes
+//! the database. If the system cannot start such a thread, everything after `begin_close` is left to the
+//! database's threads: the first thread that ends has nothing else to do, and waits for the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use crate::jobs::Jobs;
 use crate::locks;
 use crate::shared::Shared;
 
-/// What a database has besides its state: its threads, and the right to its directory. LOCK is released
-/// when this is dropped, on whichever thread. The database's threads have been joined by then.
+/// The threads of a database, and its LOCK. LOCK is released when this is dropped, on whichever thread. The
+/// database's threads have been joined by then.
 #[derive(Default)]
 pub(crate) struct Running {
     pub(crate) jobs: Jobs,
@@ -40,8 +40,7 @@ impl Running {
         Self { jobs, _lock: lock }
     }
 
-    /// Closes the database. The caller is not one of its threads, or holds nothing of the database any
-    /// more.
+    /// Closes the database. The caller is not one of its threads, or uses nothing of the database any more.
     pub(crate) fn close(&mut self, shared: &Shared) -> Result<()> {
         let result = before(shared);
         self.end(shared);
@@ -51,8 +50,8 @@ impl Running {
     /// Closes the database on a separate thread, for a caller on one of the database's own threads.
     /// Errors are reported in LOG only.
     pub(crate) fn close_elsewhere(self, shared: &Arc<Shared>) {
-        // The thread that closes the database takes it from here. If that thread cannot be started, it is
-        // still here.
+        // The thread that closes the database takes `self` out of `running`. If that thread cannot be started,
+        // `self` is still in `running`.
         let running = Arc::new(ranked(locks::LEAF, Some(self)));
         let (to_close, of) = (Arc::clone(&running), Arc::clone(shared));
         let close = move || {
@@ -72,7 +71,7 @@ impl Running {
         }
     }
 
-    /// Joins the threads and does the rest.
+    /// Joins the threads and does everything that follows.
     fn end(&mut self, shared: &Shared) {
         self.jobs.join();
         shared.background.check_idle();
@@ -90,7 +89,7 @@ impl Running {
     }
 }
 
-/// What comes before the threads are joined. Afterwards the database closes, whatever happened.
+/// The steps before the threads are joined. The database closes even if they fail.
 fn before(shared: &Shared) -> Result<()> {
     let before = AssertUnwindSafe(|| maintenance::before_close(shared));
     let result = catch_unwind(before)

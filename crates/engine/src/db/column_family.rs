@@ -23,7 +23,7 @@ impl ColumnFamily {
         &self.0.name
     }
 
-    /// The family's id, as it stands in batches and in the MANIFEST.
+    /// The family's id, which batches and the MANIFEST use.
     pub fn id(&self) -> u32 {
         self.0.id
     }
@@ -77,8 +77,8 @@ impl WriteBatch {
         }
     }
 
-    /// The batch at the column family with this id, as [`ColumnFamily::id`] gives it and the records of a batch have it.
-    /// Whether there is such a family is checked when the batch is written.
+    /// The batch at the column family with this id: see [`ColumnFamily::id`]. Whether the family exists is checked when
+    /// the batch is written.
     pub fn cf_id(&mut self, family: u32) -> BatchCf<'_> {
         BatchCf {
             batch: self,
@@ -88,7 +88,8 @@ impl WriteBatch {
 }
 
 impl BatchCf<'_> {
-    /// Sets `key`. Errors: the key or value is too long for the format.
+    /// Sets `key`. Errors: `InvalidArgument` if the key or the value is too long for the format, or the batch is full.
+    /// The other methods fail for the same reasons.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.batch
             .put_cf_id(self.family, key.as_ref(), value.as_ref())

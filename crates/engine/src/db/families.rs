@@ -15,7 +15,7 @@ use options::{ColumnFamilyOptions, sanitize};
 /// The family that every database has.
 pub(crate) const DEFAULT: &str = "default";
 
-/// Creates a family; from then on it takes part in writes.
+/// Creates a family. From then on batches may write to it.
 ///
 /// Errors: a family of this name exists; invalid options; the MANIFEST fails.
 pub(crate) fn create(
@@ -28,7 +28,7 @@ pub(crate) fn create(
     let mut options = options.clone();
     let replaced = sanitize::family(&mut options, &db.options.db);
     let options = &options;
-    // No writes are in progress, so no group is halfway done with the old set.
+    // The gate is closed, so no group is in progress with the old set of families.
     let family = db.alone(|| {
         let mut change = db.change().refuse_writes_if_it_fails();
         let family = prepare(db, &change, name, options)?;
@@ -40,7 +40,7 @@ pub(crate) fn create(
     Ok(family)
 }
 
-/// Prepares a family that does not exist yet. No write may be inside the order of writes.
+/// Prepares a family that does not exist yet. The gate of the order of writes is closed.
 ///
 /// Errors: a family of this name exists.
 pub(crate) fn prepare(
@@ -93,7 +93,7 @@ pub(crate) fn created(
 
 /// Drops a family: its data is deleted once no handle or iterator uses it.
 ///
-/// Errors: the default family; one that is dropped already.
+/// Errors: the family is the default one, or was dropped already.
 pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
     if family.id == 0 {
         return Err(Error::invalid_argument("Can't drop default column family"));

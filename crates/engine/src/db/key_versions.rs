@@ -10,10 +10,10 @@ use crate::read::sources::Origin;
 
 /// Stored versions.
 impl Cf<'_> {
-    /// Passes the stored versions of the keys of the family to `visit`, in order, the newest version of a key
-    /// first, until `visit` returns false: the internal key, which is the user key, then type and sequence number
-    /// in 8 bytes, and the value. `begin` is inclusive, `end` exclusive; `None` is unbounded. Deletions are among
-    /// the versions; what a range deletion hides is not.
+    /// Passes the stored versions of the family's keys to `visit`, in key order and the newest version of a key first,
+    /// until `visit` returns false. The arguments of `visit` are the internal key and the value. An internal key is the
+    /// user key followed by 8 bytes with sequence number and type. `begin` is inclusive, `end` exclusive; `None` is
+    /// unbounded. Deletions are among the versions. Versions that a range deletion hides are not.
     pub fn visit_key_versions(
         &self,
         begin: Option<&[u8]>,

@@ -25,7 +25,7 @@ impl Db {
     /// The writes from sequence number `sequence` on, batch by batch. Iteration begins with the batch that contains
     /// `sequence` or, if the logs do not go back that far, with the first batch in them, whose sequence number is
     /// then larger. `WAL_ttl_seconds` and `WAL_size_limit_MB` keep logs for this purpose. Only writes in the log
-    /// files are visible: none with `disable_wal`, and with `manual_wal_flush` only those that were flushed.
+    /// files are shown: no write with `disable_wal`, and with `manual_wal_flush` only writes that were flushed.
     ///
     /// Errors: `NotFound` if this sequence number was not written yet; as [`Db::get_sorted_wal_files`].
     ///

@@ -1,4 +1,4 @@
-//! Manual flushes and compactions, and what closing does.
+//! Manual flushes and compactions, the end of background work, and the steps before a close.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +30,7 @@ pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOption
     flush_because(db, families, options, (FlushReason::ManualFlush, None))
 }
 
-/// [`flush`] for the given reason. Errors: also `Incomplete` if it was canceled; a flush that was begun
-/// goes on.
+/// [`flush`] for the given reason. Errors: also `Incomplete` if it was canceled; a flush that has begun goes on.
 pub(crate) fn flush_because(
     db: &Shared,
     families: &[Arc<Family>],
@@ -43,7 +42,7 @@ pub(crate) fn flush_because(
         db.background.check_may_wait("flush")?;
     }
     let due: Vec<_> = families.iter().filter_map(Active::of).collect();
-    // A thread that flushes or compacts would wait for itself.
+    // A thread that flushes or compacts must not wait for room: it would wait for itself.
     if !options.allow_write_stall && outbox::job_for(db.instance).is_none() {
         for active in &due {
             admit::wait_for_room(&db.background, &db.info, active.family, canceled)?;
@@ -86,10 +85,10 @@ impl<'a> Active<'a> {
     }
 }
 
-/// The memtables of some families, on their way to tables.
+/// The memtables of some families whose flush was requested.
 pub(crate) struct BegunFlush(Vec<(Arc<Family>, Vec<Arc<Memtable>>)>);
 
-/// Makes the families' active memtables immutable and asks for their flush. The gate of the order of
+/// Makes the families' active memtables immutable and requests their flush. The gate of the order of
 /// writes is closed.
 pub(crate) fn begin_flush(
     db: &Shared,
@@ -119,7 +118,7 @@ fn begin_flush_of(
         family.want_flush();
     }
     db.background.wake();
-    // What is in memory now; later memtables are not waited for.
+    // The memtables that are immutable now; later ones are not waited for.
     let pending = families
         .iter()
         .map(|f| (Arc::clone(f), f.view.load().imm.clone()));
@@ -138,7 +137,7 @@ impl BegunFlush {
         })
     }
 
-    /// Waits until all of it is in tables, or until it is canceled.
+    /// Waits until all of the memtables are in tables, or until the wait is canceled.
     pub(crate) fn wait(
         &self,
         background: &Background,
@@ -155,7 +154,7 @@ impl BegunFlush {
     }
 
     /// [`BegunFlush::wait`] for at most `at_most`. While background work is paused, waits only for
-    /// flushes that run already. Returns whether all of it is in tables.
+    /// flushes that run already. Returns whether all of the memtables are in tables.
     pub(crate) fn wait_unless_paused(
         &self,
         background: &Background,
@@ -178,7 +177,7 @@ impl BegunFlush {
     }
 }
 
-/// Flushes the family if memtables have keys of a range, then compacts the range and waits for that.
+/// Flushes the family if its memtables have keys of a range. Then compacts the range and waits for that.
 pub(crate) fn compact_range(
     db: &Shared,
     family: &Arc<Family>,
@@ -191,8 +190,7 @@ pub(crate) fn compact_range(
             db,
             std::slice::from_ref(family),
             &FlushOptions::default(),
-            // The flush may take long, if nothing can be written or background work is paused. So it can
-            // be canceled.
+            // The flush may take long, if background work is paused or level 0 is full. So it can be canceled.
             (FlushReason::ManualCompaction, options.canceled.as_ref()),
         )?;
     }
@@ -216,7 +214,7 @@ pub(crate) fn compact_range(
     wait_for_manual(&db.background, manual)
 }
 
-/// Compacts these table files, with those that must go along, and waits for it.
+/// Compacts these table files, together with the files that must be added, and waits for that.
 pub(crate) fn compact_files(
     background: &Background,
     family: &Arc<Family>,
@@ -250,7 +248,7 @@ fn wait_for_manual(background: &Background, manual: ManualCompaction) -> Result<
             .check_writable()
             .and_then(|()| background.check())
             .and_then(|()| check_not_canceled(manual.canceled.as_ref()));
-        // A compaction that runs ends by itself, and then has a result.
+        // A compaction that is running ends by itself and then has a result.
         if let (Err(e), false) = (given_up, running) {
             state.manual.retain(|m| !Arc::ptr_eq(m, &manual));
             return Err(e);
@@ -259,7 +257,7 @@ fn wait_for_manual(background: &Background, manual: ManualCompaction) -> Result<
     }
 }
 
-/// Marks the files of a range for compaction, all but those of the lowest level, and returns.
+/// Marks the files of a range for compaction and returns. Picking ignores marked files on the lowest level.
 pub(crate) fn suggest_compact_range(
     db: &Shared,
     family: &Family,
@@ -278,12 +276,12 @@ pub(crate) fn suggest_compact_range(
     Ok(())
 }
 
-/// Lets no flush and no compaction begin, and waits for those that run.
+/// Keeps flushes and compactions from beginning, and waits for those that are running.
 pub(crate) fn pause_background_work(background: &Background) -> Result<()> {
     background.check_may_wait("pause_background_work")?;
     let mut state = background.state();
     state.check_writable()?;
-    // A thread that resumes waits for flushes while nobody can write.
+    // A thread that resumes waits for flushes, which must not be paused meanwhile.
     while state.resuming {
         state = background.wait(state);
         state.check_writable()?;
@@ -296,7 +294,7 @@ pub(crate) fn pause_background_work(background: &Background) -> Result<()> {
     Ok(())
 }
 
-/// Takes one pause back.
+/// Ends one pause.
 pub(crate) fn continue_background_work(background: &Background) -> Result<()> {
     let mut state = background.state();
     if state.paused == 0 {
@@ -313,8 +311,7 @@ pub(crate) fn continue_background_work(background: &Background) -> Result<()> {
 /// More than a century.
 const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Flushes writes that are in no log. Errors: also if background work is paused, maybe by the caller
-/// itself.
+/// Flushes writes that are in no log. Errors: also if background work is paused, possibly by the caller itself.
 fn flush_unlogged(db: &Shared) -> Result<()> {
     db.check_writable()?;
     db.background.check_may_wait("cancel_all_background_work")?;
@@ -328,7 +325,8 @@ fn flush_unlogged(db: &Shared) -> Result<()> {
     ))
 }
 
-/// Ends background work for good; with `wait`, returns when none runs any more.
+/// Ends background work for good, after a flush of writes that are in no log. With `wait`, returns when no job is
+/// running any more.
 pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
     let unlogged = db.writes.has_unlogged() && !db.live_options.get().avoid_flush_during_shutdown;
     if unlogged && let Err(e) = flush_unlogged(db) {
@@ -349,7 +347,7 @@ pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
 pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
     db.background.check_may_wait("wait_for_compact")?;
     let mut state = db.background.state();
-    // What failed before this call may have space by now: it is tried again first.
+    // Compactions that ran out of space before this call may have space by now: they are tried again first.
     let before = state.starvations;
     loop {
         state.check_writable()?;
@@ -361,7 +359,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
         if !due && idle && state.manual.is_empty() {
             return Ok(());
         }
-        // A compaction that ran out of space is tried again, but nobody knows for how long.
+        // A compaction that ran out of space is tried again, perhaps for a long time: return its error instead.
         let starved = state.starvations > before && idle && !flushes && state.manual.is_empty();
         if let Some(e) = state.starved_by.as_ref().filter(|_| starved) {
             let hint = "compactions are tried again; make space, then wait again";
@@ -383,7 +381,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
 }
 
 /// Called before the jobs end: flushes writes that are in no log, and hands the log to the operating
-/// system.
+/// system or, if the next open needs it, syncs it.
 pub(crate) fn before_close(db: &Shared) -> Result<()> {
     // Also after a failure: a resume may be waiting for the gate, which `lock_wal` has closed.
     let locks = std::mem::take(
@@ -467,7 +465,7 @@ fn needed_end(catalog: &Catalog, wal: &Wal) -> Result<Option<LogEnd>> {
 /// Records in the MANIFEST where the last log ends, if all of it is durable. The next open then knows
 /// whether something is missing there.
 fn mark_end(db: &Shared) -> Result<()> {
-    // Asked only now: a log may be padded when it is made durable, and then ends later than before.
+    // Read only now: a log may be padded when it is made durable, and then ends later than before.
     let Some(end) = needed_end(&db.catalog, &db.wal)? else {
         return Ok(());
     };
@@ -475,10 +473,10 @@ fn mark_end(db: &Shared) -> Result<()> {
         .wal
         .with(|log| Ok(log.is_durable() && log.last_end() == end))?
     {
-        return Ok(()); // somebody is still writing
+        return Ok(()); // another thread is still writing
     }
     if let Err(e) = db.manifest().mark_log_end(end) {
-        // The log has everything, and the next open demands no more of it than of a log after a crash.
+        // The log has everything. The next open checks it no further than a log after a crash.
         db.info.log.warn(format_args!(
             "the end of log {} is not in the MANIFEST: {e}",
             end.number

@@ -31,8 +31,8 @@ impl Cf<'_> {
     /// `GetMergeOperands`. Empty if the key does not exist. Operands that a compaction has already merged are
     /// returned as one operand, or as part of the base value.
     ///
-    /// Errors: `Incomplete` if there are more than `expected_max_number_of_operands`; `InvalidArgument` if there are operands and the
-    /// family has no merge operator; `Aborted` if `continue_cb` panics; as [`Cf::get`].
+    /// Errors: `Incomplete` if there are more than `expected_max_number_of_operands`; `InvalidArgument` if there are
+    /// operands and the family has no merge operator; `Aborted` if `continue_cb` panics; as [`Cf::get`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();

@@ -51,15 +51,16 @@ impl std::fmt::Debug for Db {
 
 /// Closing.
 impl Db {
-    /// Hands buffered log records to the operating system, stops the background jobs, and releases the lock. Same
-    /// as dropping the database, but reports errors.
+    /// Hands buffered log records to the operating system, stops the background jobs, and releases the lock. Writes
+    /// that are in no log are flushed to tables first, unless `avoid_flush_during_shutdown` is set. Same as dropping
+    /// the database, but reports errors.
     ///
     /// Errors: also `Busy` if a listener calls this on a flush or compaction thread. Another thread then closes the
     /// database after that thread has finished its job.
     pub fn close(mut self) -> Result<()> {
         self.shared.background.check_may_wait("close")?; // on error this drops the database
         let running = self.running.get_mut();
-        // No lock is held: a listener that is told of the end may use other databases.
+        // No lock is held: a listener that is called during the close may use other databases.
         let running = running.unwrap_or_else(PoisonError::into_inner);
         running.close(&self.shared)
     }
@@ -130,7 +131,8 @@ impl Db {
             .collect()
     }
 
-    /// Creates a column family.
+    /// Creates a column family. Errors: `InvalidArgument` if the name is taken; an option is invalid or not supported;
+    /// the MANIFEST cannot be written.
     pub fn create_column_family(
         &self,
         name: &str,
@@ -140,6 +142,9 @@ impl Db {
     }
 
     /// Drops a column family and its data. Existing handles and iterators can still read it.
+    ///
+    /// Errors: `InvalidArgument` for the default family, a family that was dropped already, or a handle of another
+    /// database; the MANIFEST cannot be written.
     pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
         self.shared.check_handle(&family.0)?;
         families::drop_family(&self.shared, &family.0)
@@ -155,8 +160,8 @@ impl Cf<'_> {
         maintenance::flush(self.shared, std::slice::from_ref(self.family), &self.flush)
     }
 
-    /// Flushes the memtables of all families, as [`FlushOptions`](crate::FlushOptions) say. The family of `self` plays
-    /// no part. Errors: as [`Db::flush`].
+    /// Flushes the memtables of all families, as [`FlushOptions`](crate::FlushOptions) say. The family of `self` has no
+    /// effect. Errors: as [`Db::flush`].
     pub fn flush_all(&self) -> Result<()> {
         let families = self.shared.catalog.families.load();
         let all: Vec<_> = families.iter().cloned().collect();
@@ -168,7 +173,8 @@ impl Cf<'_> {
     /// that overlap the range are flushed first; then the data is compacted level by level down to the lowest one.
     /// With universal compaction all tables are merged, whatever the range.
     ///
-    /// Errors: also `Incomplete` if it was canceled through [`CompactRangeOptions`]; `change_level` is not possible.
+    /// Errors: also `Incomplete` if it was canceled through [`CompactRangeOptions`]; `NotSupported` if `change_level`
+    /// is set and the files cannot be moved to the requested level.
     pub fn compact_range(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
         self.check()?;
         let default = CompactRangeOptions::default();
@@ -224,7 +230,7 @@ impl Db {
     /// Flushes the memtables of all column families and waits until they are in tables.
     ///
     /// Errors: the flush failed, and the database refuses writes until it is resumed. After the device was full,
-    /// the database resumes by itself; a call that is still waiting then may return the result of that.
+    /// the database resumes by itself. A call that still waits at that time may return the result of that resume.
     pub fn flush(&self) -> Result<()> {
         self.default_cf().flush_all()
     }
@@ -236,6 +242,8 @@ impl Db {
 
     /// Starts no flush or compaction until [`Db::continue_background_work`], and waits for those that are running.
     /// Calls nest. Meanwhile, writers wait once the memtables are full.
+    ///
+    /// Errors: `Busy` if a listener calls this on a flush or compaction thread; the database refuses writes.
     pub fn pause_background_work(&self) -> Result<()> {
         maintenance::pause_background_work(&self.shared.background)
     }
@@ -245,7 +253,8 @@ impl Db {
         maintenance::continue_background_work(&self.shared.background)
     }
 
-    /// Stops flushes and compactions for good, so that closing the database is fast. With `wait`, returns when none
+    /// Stops flushes and compactions for good, so that closing the database is fast. Writes that are in no log are
+    /// flushed first, unless `avoid_flush_during_shutdown` is set. With `wait`, returns when no flush and no compaction
     /// is running any more. Later calls that need one fail with `ShutdownInProgress`.
     pub fn cancel_all_background_work(&self, wait: bool) {
         maintenance::cancel_all_background_work(&self.shared, wait);
@@ -281,6 +290,9 @@ impl Db {
     }
 
     /// Waits until no flush and no compaction is running or due.
+    ///
+    /// Errors: the database refuses writes; `Aborted` while background work is paused; a compaction ran out of space
+    /// and will be tried again.
     pub fn wait_for_compact(&self) -> Result<()> {
         maintenance::wait_for_jobs(&self.shared)
     }

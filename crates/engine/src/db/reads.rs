@@ -64,6 +64,9 @@ impl Cf<'_> {
     }
 
     /// The values of several keys, all as of the same moment, in the order of `keys`.
+    ///
+    /// Errors of each key: as [`Cf::get`]; `Aborted` after the values found so far exceed
+    /// [`ReadOptions::value_size_soft_limit`]. Keys are looked up in the order of the comparator.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
         let options = self.read_options();
         let checked = self.check();
@@ -86,7 +89,7 @@ impl Cf<'_> {
     }
 
     /// The values of keys in several column families, all as of the same moment, in the order of `keys`. The family of
-    /// `self` plays no part. See [`Db::multi_get_families`].
+    /// `self` has no effect. Errors: as [`Cf::multi_get`]. See [`Db::multi_get_families`] for an example.
     pub fn multi_get_families<K: AsRef<[u8]>>(
         &self,
         keys: &[(&ColumnFamily, K)],
@@ -95,7 +98,7 @@ impl Cf<'_> {
     }
 
     /// Cursors over several column families, all as of the same moment: RocksDB's `NewIterators`. The family of `self`
-    /// plays no part. Errors: as [`Cf::get`].
+    /// has no effect. Errors: as [`Cf::get`].
     pub fn iterators(&self, families: &[&ColumnFamily]) -> Result<Vec<DbIterator>> {
         let options = self.options_with_snapshot();
         options.check_for_iterator()?;
@@ -202,7 +205,7 @@ fn multi_get_families<K: AsRef<[u8]>>(
 
 impl Cf<'_> {
     /// The sequence number at which several families can be read, and the snapshot that protects it until their
-    /// Views are loaded: every View that is loaded later contains all that is visible at that number.
+    /// Views are loaded. Every View that is loaded later contains everything that is visible at that number.
     fn one_moment(&self) -> Result<(SequenceNumber, Option<Snapshot>)> {
         if let Some(sequence) = self.snapshot_sequence()? {
             return Ok((sequence, None));
@@ -212,7 +215,8 @@ impl Cf<'_> {
     }
 }
 
-/// Reading the default column family, with default options. [`Db::cf`] and [`Db::with`] read elsewhere and otherwise.
+/// Reading the default column family, with default options. Use [`Db::cf`] for other families and [`Db::with`] for
+/// other options.
 impl Db {
     /// The value of `key`: see [`Cf::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
@@ -234,7 +238,7 @@ impl Db {
         self.default_cf().prefix(prefix)
     }
 
-    /// The values of several keys, all as of the same moment, in the order of `keys`.
+    /// The values of several keys, all as of the same moment, in the order of `keys`. Errors: as [`Cf::multi_get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
         self.default_cf().multi_get(keys)
     }
@@ -277,8 +281,8 @@ impl Db {
     }
 }
 
-/// Reading the default column family as it was. `db.cf(&users).with(&snapshot)` reads other families. Errors of all of
-/// these: also `ShutdownInProgress` if the database is closed.
+/// Reading the default column family as of the snapshot. `db.cf(&users).with(&snapshot)` reads other families. Each
+/// of these methods fails with `ShutdownInProgress` if the database is closed.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   change     a copy of the options, checked as at open         after an error nothing has changed
-//!   apply      the copy replaces the options at once             running jobs keep their old options
-//!   check      stalls, full memtables, logs, threads
+//!   apply      the copy replaces the options                     running jobs keep their old options
+//!   check      stalls, full memtables, logs, threads             with the new limits
 //!   persist    writes a new OPTIONS file                         after an error the change stays in force;
 //!                                                                the file is written again later
 //! ```
@@ -99,7 +99,7 @@ struct Told<'a> {
     db: &'a Shared,
     /// The call and its target, for LOG.
     what: String,
-    /// The name of the call in RocksDB's message about a failure.
+    /// The name of the call, as RocksDB's message about a failure has it.
     failed: &'static str,
 }
 
@@ -137,7 +137,7 @@ impl Told<'_> {
         }
     }
 
-    /// Starts the threads that the options ask for. If one cannot be started, the running ones do the work.
+    /// Starts as many threads as the options set. If a thread cannot be started, the running threads do the work.
     fn start_threads(&self, db: &Db) -> Result<()> {
         let started = db.lock_running().jobs.follow_options(&db.shared);
         started.map_err(|e| {
@@ -207,7 +207,7 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
         shared.info.log.info(format_args!(
             "SetDBOptions(), input option value is not changed, skipping updating."
         ));
-        // Try again what an earlier call could not do.
+        // An earlier call may have failed to start threads or to write the OPTIONS file: try again.
         let started = told.start_threads(db);
         let persisted = if shared.live_options.is_stale() {
             told.persist(&held)
@@ -232,7 +232,7 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
     started.and(persisted)
 }
 
-/// `memory_limit` needs components that are created at open.
+/// Refuses to switch `memory_limit` on or off: it needs components that are created at open.
 fn check_memory(old: &DbOptions, new: &DbOptions) -> Result<()> {
     if (old.memory_limit == 0) == (new.memory_limit == 0) {
         return Ok(());

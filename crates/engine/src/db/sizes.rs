@@ -23,8 +23,9 @@ pub struct SizeApproximationOptions {
     pub include_memtables: bool,
     /// Data in files.
     pub include_files: bool,
-    /// The acceptable error as a fraction of the size. Files at the ends of the range are not looked into
-    /// if their total size is less than that; a negative value asks for the best estimate.
+    /// The acceptable error, as a fraction of the size of the files that lie wholly in the range. If the files at
+    /// the ends of the range are smaller than that in total, they are not read, and half of their size is
+    /// counted. 0 or a negative value asks for the best estimate.
     pub files_size_error_margin: f64,
 }
 
@@ -41,10 +42,12 @@ impl Default for SizeApproximationOptions {
 /// The keys from the first (inclusive) to the second (exclusive).
 pub type Range<'a> = (&'a [u8], &'a [u8]);
 
-/// Sizes of ranges, and tables that are dropped as a whole.
+/// Sizes of ranges, and deletion of whole tables.
 impl Cf<'_> {
     /// The approximate number of bytes of the family in each range. Files count with their size on disk,
     /// that is, compressed.
+    ///
+    /// Errors: `InvalidArgument` if `options` include neither memtables nor files; a table cannot be opened.
     pub fn get_approximate_sizes(
         &self,
         options: &SizeApproximationOptions,
@@ -54,7 +57,7 @@ impl Cf<'_> {
         approximate(self.family, options, ranges)
     }
 
-    /// The approximate number of entries and of bytes that the memtables have in the range.
+    /// The approximate number of entries and the approximate number of bytes that the memtables have in the range.
     pub fn get_approximate_memtable_stats(&self, range: Range<'_>) -> Result<(u64, u64)> {
         self.check()?;
         Ok(in_memory(self.family, range))
@@ -63,7 +66,10 @@ impl Cf<'_> {
     /// Deletes the tables whose keys all lie in one of the ranges, except those of level 0 and those that are being
     /// compacted. A bound of `None` is unbounded; the end of a range is inclusive with `include_end`. This frees
     /// space quickly but does not delete keys: data in other tables stays, and older versions of deleted keys may
-    /// become visible.
+    /// become visible. Waits for compactions of the family that are running.
+    ///
+    /// Errors: `Busy` if a listener calls this on a flush or compaction thread and a compaction is running; the
+    /// database refuses writes; the MANIFEST cannot be written.
     pub fn delete_files_in_ranges(
         &self,
         ranges: &[OpenRange<'_>],
@@ -160,8 +166,8 @@ fn in_files(family: &Family, (start, limit): Range<'_>, margin: f64) -> Result<u
 /// The bounds between which files are deleted; `None` is unbounded.
 pub type OpenRange<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// Removes from the family every file whose keys all lie in one of the ranges. Level 0 files stay, because
-/// what they hide must stay hidden. Data in files that also have keys outside of the range stays too,
+/// Removes from the family every file whose keys all lie in one of the ranges. Files of level 0 stay, because they
+/// may hide older versions in deeper levels. Data in files that also have keys outside of the range stays too,
 /// possibly including older versions of deleted keys.
 pub(crate) fn delete_files(
     db: &Shared,
@@ -170,7 +176,7 @@ pub(crate) fn delete_files(
     include_end: bool,
 ) -> Result<()> {
     db.check_writable()?;
-    // Listeners are told only when the family is free again: they may want to compact it.
+    // Listeners are called only after the family is free again: they may compact it.
     let _courier = db.courier();
     let _exclusive = Exclusive::take(&db.background, family)?;
     let mut change = db.change().refuse_writes_if_it_fails();

@@ -215,7 +215,7 @@ impl std::fmt::Debug for TtlIterator {
 }
 
 impl TtlIterator {
-    /// The underlying iterator, through which this one is moved.
+    /// The underlying iterator, which moves this iterator.
     pub fn inner(&mut self) -> &mut DbIterator {
         &mut self.0
     }
@@ -305,7 +305,7 @@ impl TtlMergeOperator {
     }
 }
 
-/// The operands without their times; `None` if one is too short to contain a time.
+/// The operands without their times; `None` if an operand is too short to contain a time.
 fn without_times<'a>(operands: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
     operands.iter().map(|o| plain(o)).collect()
 }

@@ -9,8 +9,8 @@ use crate::write::pending::{self, PendingWrite};
 use crate::write::resume;
 use crate::write::{pipeline, submit};
 
-/// Writing. Without [`WriteOptions`](crate::WriteOptions), a write survives the end of the process, but not a power cut:
-/// see [`WriteOptions::sync`](crate::WriteOptions::sync).
+/// Writing. Without [`WriteOptions`](crate::WriteOptions), a write survives the end of the process, but not a power
+/// cut: see [`WriteOptions::sync`](crate::WriteOptions::sync).
 impl Cf<'_> {
     /// A batch of one write to the family.
     #[inline]
@@ -40,33 +40,40 @@ impl Cf<'_> {
     }
 
     /// Removes `key`. The key must have been put exactly once since it was last removed, and must not have been merged.
-    /// The put and its removal then vanish together as soon as a compaction sees both. For other keys the visible result
-    /// is undefined. A compaction that finds a [`Db::delete`] of the key instead of a put fails; see
+    /// A compaction that sees both the put and its removal then drops both. For other keys the visible result is
+    /// undefined. A compaction that finds a [`Db::delete`] of the key instead of a put fails; see
     /// `enforce_single_del_contracts`.
     pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.one(|batch, id| batch.single_delete_cf_id(id, key.as_ref()))
     }
 
-    /// Applies a batch atomically: after a crash, either all of it or none of it is there. The batch names its families
-    /// itself: that of `self` plays no part. It stays as it is, to be written again, or [cleared](WriteBatch::clear) and
-    /// filled anew in the same memory. Only a panic on the way, of a file system for example, leaves it empty.
+    /// Applies a batch atomically: after a crash, either all of its records are in the database or none. Each record
+    /// of the batch has its own family; the family of `self` has no effect. The records stay in the batch: it can be
+    /// written again, or [cleared](WriteBatch::clear) and filled anew without a new allocation. Only a panic during
+    /// the write, for example in a file system, leaves the batch empty.
     ///
-    /// Errors: after `Incomplete` (writers would have to wait), `InvalidArgument` and `NotSupported` nothing was written.
-    /// After others the batch may be there or not, also after a restart: the database refuses writes until it is
-    /// resumed, and whoever writes the batch again then should be sure that doing it twice does no harm.
+    /// Errors: after `Incomplete` (writers would have to wait), `InvalidArgument` and `NotSupported` nothing was
+    /// written. After any other error the batch may or may not be in the database, also after a restart. Write it
+    /// again only if applying it twice does no harm. The database then refuses writes until it is resumed. The
+    /// exception is `NoSpace` if the log had no space for the batch: the database accepts writes again as soon as
+    /// there is space.
     pub fn write(&self, batch: &mut WriteBatch) -> Result<()> {
         pipeline::write(self.shared, &self.write, batch)
     }
 
     /// Writes a batch without waiting for the device: see [`Db::write_async`]. [`WriteOptions::sync`] has no effect.
     ///
+    /// Errors: as [`Cf::write`]; `InvalidArgument` with [`WriteOptions::disable_wal`].
+    ///
     /// [`WriteOptions::sync`]: crate::WriteOptions::sync
+    /// [`WriteOptions::disable_wal`]: crate::WriteOptions::disable_wal
     pub fn write_async(&self, batch: WriteBatch) -> Result<PendingWrite> {
         pending::write(self.shared, &self.write, batch)
     }
 }
 
-/// Writing to the default column family, with default options. [`Db::cf`] and [`Db::with`] write elsewhere and otherwise.
+/// Writing to the default column family, with default options. Use [`Db::cf`] for other families and [`Db::with`] for
+/// other options.
 impl Db {
     /// Sets `key`: see [`Cf::put`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
@@ -111,8 +118,9 @@ impl Db {
     /// durable: through a future that any runtime can poll, a callback, or a blocking wait. Many such writes share
     /// one write to the device.
     ///
-    /// Like any write, the call waits for room in the memtables (unless [`WriteOptions::no_slowdown`](crate::WriteOptions::no_slowdown) is set), and while other
-    /// groups are being logged.
+    /// Like any write, the call waits for room in the memtables, unless
+    /// [`WriteOptions::no_slowdown`](crate::WriteOptions::no_slowdown) is set, and while other groups are being logged.
+    /// Errors: as [`Cf::write_async`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -139,29 +147,30 @@ impl Db {
     }
 
     /// Waits until the logged write with sequence number `seq` and all earlier ones survive a power cut. Syncs the
-    /// log if needed. Errors: there is no such write yet, or it was not logged; the log cannot be synced.
+    /// log if needed. Errors: `InvalidArgument` if there is no such write yet or it was not logged; the log cannot be
+    /// synced.
     pub fn wait_durable(&self, seq: u64) -> Result<()> {
         pending::wait_durable(&self.shared, seq)
     }
 
-    /// Stops all writes until [`Db::unlock_wal`], and hands buffered log records to the operating system: the log
+    /// Stops all writes until [`Db::unlock_wal`], and hands buffered log records to the operating system. The log
     /// files do not change until then. Calls nest. Writers wait, or fail with `Incomplete` if `no_slowdown` is set.
     pub fn lock_wal(&self) -> Result<()> {
         maintenance::lock_wal(&self.shared)
     }
 
-    /// Accepts writes again after a failure because of which the database refuses them: flushes all memtables to
-    /// tables, and begins a new log and a new MANIFEST. Does nothing if there was no failure. After the device was
-    /// full, the database resumes by itself; this call then waits for that.
+    /// Accepts writes again after a failure that made the database refuse them. Begins a new log and a new MANIFEST,
+    /// and flushes all memtables to tables. Does nothing if there was no failure. After the device was full, the
+    /// database resumes by itself; this call waits for a resume that is under way.
     ///
     /// Errors: the failure persists; `Aborted` while background work is paused; `Busy` from a listener on a flush
-    /// or compaction thread, because the call would have to wait for that thread, and from a listener that is being
-    /// told of a resume.
+    /// or compaction thread, because the call would have to wait for that thread; `Busy` from a listener that is called
+    /// because of a resume.
     pub fn resume(&self) -> Result<()> {
         resume::resume(&self.shared)
     }
 
-    /// Ends one [`Db::lock_wal`]. Errors: the log is not locked.
+    /// Ends one [`Db::lock_wal`]. Errors: `Aborted` if the log is not locked.
     pub fn unlock_wal(&self) -> Result<()> {
         maintenance::unlock_wal(&self.shared.writes)
     }

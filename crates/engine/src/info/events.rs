@@ -9,7 +9,7 @@ use crate::info::log::{Event, InfoLog};
 use options::hooks::filter::TableCreationReason;
 use options::hooks::listener::{Listeners, TableFileCreationBriefInfo, TableFileCreationInfo};
 
-/// Reports the tables that one job makes.
+/// Reports the tables that one job writes.
 #[derive(Clone)]
 pub(crate) struct Teller<'a> {
     pub(crate) info_log: &'a InfoLog,
@@ -61,7 +61,7 @@ impl Teller<'_> {
         self.tell_created(path, created.file_size, created.properties, Ok(()));
     }
 
-    /// Reports that a table was begun and given up.
+    /// Reports that a table could not be completed.
     pub(crate) fn failed(&self, path: &Path, number: FileNumber, error: Error) {
         self.info_log.event(
             &Event::new("table_file_creation")

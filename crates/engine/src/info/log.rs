@@ -1,4 +1,4 @@
-//! LOG: a record of what the database did, for users and for tools that read RocksDB's LOG.
+//! LOG: a record of the database's operations, for users and for tools that read RocksDB's LOG.
 //!
 //! ```text
 //!   2026/11/21-20:24:51.272669 7 [WARN] message
@@ -9,7 +9,7 @@
 //! Times are in UTC, which needs no time-zone tables and has no jumps; RocksDB writes local time. The thread is a
 //! small number, the same for all lines of one thread of this process.
 //!
-//! The database never needs LOG to be readable, so a failure to write it never fails an operation: lines that could
+//! The database does not need LOG, so a failure to write it never fails an operation: lines that could
 //! not be written are counted ([`InfoLog::lost`]) and otherwise ignored.
 
 use std::fmt::{self, Write as _};
@@ -90,8 +90,8 @@ fn name_in_log_dir(dir: &Path) -> String {
 }
 
 impl Place {
-    /// Begins a new file. An existing one is renamed to `LOG.old.<micros>`, and the oldest files beyond the limit
-    /// are deleted. Adds the number of failures to `lost`.
+    /// Begins a new file. An existing file is renamed to `LOG.old.<micros>`, and the oldest files beyond the limit
+    /// are deleted. Adds the number of failed renames and deletions to `lost`. `None` if the file cannot be created.
     fn begin(&self, now: u64, lost: &AtomicU64) -> Option<Arc<dyn File>> {
         let count = |failed: bool| {
             if failed {
@@ -122,7 +122,7 @@ impl Place {
         }
     }
 
-    /// The old LOG files to delete, oldest first, so that with the new one at most `keep` files exist.
+    /// The old LOG files to delete, oldest first, so that with the new file at most `keep` files exist.
     fn superfluous(&self) -> Vec<String> {
         let number = |name: &str| {
             let number = name.strip_prefix(&self.name)?.strip_prefix(".old")?;
@@ -174,8 +174,8 @@ impl Out {
 }
 
 impl InfoLog {
-    /// Begins a new LOG in `dir`. An existing one is renamed to `LOG.old.<micros>`, and the oldest files are
-    /// deleted, so that with the new one at most `rolling.keep` files exist. Never fails: if the file cannot be
+    /// Begins a new LOG in `dir`. An existing LOG is renamed to `LOG.old.<micros>`, and the oldest files are
+    /// deleted, so that with the new LOG at most `rolling.keep` files exist. Never fails: if the file cannot be
     /// created, every line is lost and counted.
     pub(crate) fn open(
         fs: Arc<dyn FileSystem>,
@@ -297,12 +297,12 @@ impl InfoLog {
         self.clock.wall_micros()
     }
 
-    /// Seconds since 1970, for what a line says.
+    /// Seconds since 1970, for the text of a line.
     pub(crate) fn now_seconds(&self) -> u64 {
         self.now() / 1_000_000
     }
 
-    /// Never fails: a file system that panics must not harm the caller.
+    /// Writes a line. Never fails: a file system that panics must not affect the caller.
     fn append(&self, micros: u64, level: Level, message: fmt::Arguments<'_>) {
         let written = AssertUnwindSafe(|| self.write(micros, level, message));
         if catch_unwind(written).is_err() {
@@ -407,7 +407,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// An event with this name; RocksDB's name where RocksDB has the event.
+    /// An event with this name, which is RocksDB's name if RocksDB has the event.
     pub(crate) fn new(name: &str) -> Self {
         let members = String::with_capacity(256);
         Self { members }.text("event", name)

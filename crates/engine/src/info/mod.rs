@@ -1,4 +1,4 @@
-//! What a database tells of itself: its LOG, the events in it, the counts of what it did, and what listeners hear.
+//! How a database reports its operations: LOG and the events in it, counters, and listeners.
 
 pub(crate) mod dump;
 pub(crate) mod events;
@@ -16,21 +16,21 @@ use crate::outbox::Outbox;
 use options::Env;
 use options::hooks::listener::{EventListener, Listeners};
 
-/// Everybody who is told what an open database does: people by LOG, tools by counts, the application by listeners.
+/// The outputs for reports about an open database: LOG, counters, and the application's listeners.
 pub(crate) struct Info {
     pub(crate) log: InfoLog,
-    /// What the database did since it was opened.
+    /// Counts of the database's operations since it was opened.
     pub(crate) stats: DbStats,
-    /// The application's counts, if it wants any.
+    /// The application's statistics, if it has set any.
     pub(crate) statistics: Option<Arc<Statistics>>,
     pub(crate) clock: Arc<dyn Clock>,
     listeners: Listeners,
-    /// What listeners are to be told when no lock is held.
+    /// Calls of listeners that are queued until no lock is held.
     pub(crate) outbox: Outbox,
 }
 
 impl Info {
-    /// The database is opened now.
+    /// The outputs of a database that is being opened.
     pub(crate) fn new(log: InfoLog, env: &Env) -> Self {
         Self {
             log,
@@ -50,7 +50,7 @@ impl Info {
         }
     }
 
-    /// Adds a value that is no time to a histogram.
+    /// Adds a value to a histogram; for times see [`Info::timed`].
     #[inline]
     pub(crate) fn record(&self, h: HistogramKind, value: u64) {
         if let Some(s) = &self.statistics {
@@ -81,7 +81,7 @@ impl Info {
         &self.listeners
     }
 
-    /// Tells the listeners now. No lock may be held: see also [`Info::tell_later`].
+    /// Calls `f` with each listener now. No lock may be held: see also [`Info::tell_later`].
     pub(crate) fn tell(&self, f: impl Fn(&dyn EventListener)) {
         let panicked = self.listeners.tell(f);
         if panicked > 0 {
@@ -90,7 +90,7 @@ impl Info {
         }
     }
 
-    /// Tells the listeners, as soon as this thread holds no lock.
+    /// Calls `f` with each listener as soon as this thread holds no lock.
     pub(crate) fn tell_later(&self, f: impl Fn(&dyn EventListener) + Send + 'static) {
         if !self.listeners.is_empty() {
             self.outbox.put(Box::new(f));

@@ -1,6 +1,6 @@
-//! Counts of what the whole database did since it was opened: the numbers behind `rocksdb.dbstats`.
+//! Counts of the whole database's operations since it was opened: the numbers of `rocksdb.dbstats`.
 //!
-//! They are maintained even if the application wants no statistics. They are counted under the tickers with the
+//! They are maintained even if the application sets no statistics. They are identified by the tickers with the
 //! same meaning, so that a call site counts each event once. A ticker that has no count here costs nothing: the
 //! compiler removes the call, because the ticker is a constant at the call site.
 
@@ -18,7 +18,7 @@ pub(crate) struct Counts {
     pub(crate) nanos: u64,
     /// Write groups.
     pub(crate) groups: u64,
-    /// Writes that another writer's group carried along.
+    /// Writes of followers.
     pub(crate) followers: u64,
     pub(crate) keys: u64,
     /// Bytes of batches, whether or not they were logged.
@@ -109,7 +109,7 @@ impl DbStats {
         count.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// When the database was opened, in nanoseconds on the monotonic clock.
+    /// The time at which the database was opened, in nanoseconds on the monotonic clock.
     pub(crate) fn opened_nanos(&self) -> u64 {
         self.opened_nanos
     }

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Each call is atomic: either all of its files, in all families, are ingested or none. An error before the commit
-//! removes what was brought in. Earlier writes are made durable before the MANIFEST names the files, so that a
-//! crash never loses an earlier write but keeps an ingested file.
+//! removes the new files. Earlier writes are made durable before the MANIFEST names the files, so that a crash
+//! never loses an earlier write but keeps an ingested file.
 
 mod place;
 mod prepare;
@@ -116,14 +116,14 @@ struct Job<'a> {
     overlap: bool,
 }
 
-/// The level of a file, and its sequence number as an offset from the last used one; 0 stands for sequence number
-/// 0.
+/// The level of a file, and its sequence number as an offset from the last used sequence number. An offset of 0 stands
+/// for sequence number 0.
 struct Assigned {
     level: usize,
     nth: u64,
 }
 
-/// What a commit did.
+/// The result of a commit.
 struct Committed {
     /// By index of the job and of the file.
     assigned: Vec<Vec<Assigned>>,
@@ -133,12 +133,13 @@ struct Committed {
 
 /// Bulk loading.
 impl Cf<'_> {
-    /// Adds files written by an [`SstFileWriter`](crate::SstFileWriter) to the family, as one atomic write that is newer
-    /// than all existing data.
+    /// Adds files written by an [`SstFileWriter`](crate::SstFileWriter) to the family, as one atomic write that is
+    /// newer than all existing data. With [`ingest_behind`](IngestExternalFileOptions::ingest_behind), it is older.
     ///
     /// Errors: a file is damaged, is empty, or was not made by an `SstFileWriter` of Ironstone or RocksDB; it was
-    /// written with another comparator or for another column family; the options forbid it. An error leaves the
-    /// database unchanged.
+    /// written with another comparator or for another column family; the options forbid it. An error leaves the data
+    /// unchanged. The exception is a failure of the MANIFEST: the database then refuses writes, and may have the
+    /// files after it is opened again.
     pub fn ingest_external_file(
         &self,
         files: &[impl AsRef<Path>],
@@ -164,14 +165,14 @@ impl Db {
         self.default_cf().ingest_external_file(files, options)
     }
 
-    /// [`Db::ingest_external_file`] into several column families atomically: after a crash, either all files are
-    /// there or none.
+    /// [`Db::ingest_external_file`] into several column families atomically: after a crash, the database has either all
+    /// files or none. Errors: as [`Cf::ingest_external_file`]; a family occurs twice.
     pub fn ingest_external_files(&self, args: &[IngestExternalFileArg]) -> Result<()> {
         ingest(&self.shared, args)
     }
 }
 
-/// Ingests files into families. An error leaves the database unchanged.
+/// Ingests files into families. An error leaves the data unchanged, unless the MANIFEST failed.
 pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> {
     db.check_writable()?;
     check(db, args)?;
@@ -230,8 +231,8 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
     Ok(())
 }
 
-/// Takes what each job needs to keep compactions away, in the order of the family ids, so that two calls cannot
-/// deadlock.
+/// Keeps compactions away from the families as each job requires. The families are taken in the order of their ids,
+/// so that two calls cannot deadlock.
 fn exclusives<'db>(db: &'db Shared, jobs: &[Job<'_>]) -> Result<Vec<Option<Exclusive<'db>>>> {
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|i| jobs[*i].family.id);
@@ -250,7 +251,7 @@ fn flushed(db: &Shared, jobs: &[Job<'_>], wait: bool) -> Result<bool> {
         if !job.needs_flush()? {
             continue;
         }
-        // Another memtable, without room for it, would stall writers until background work continues.
+        // Without room for another memtable, a rotation would stall writers until background work continues.
         if !wait || !(job.family.view.load().mem.is_empty() || admit::has_room(job.family)) {
             return Ok(false);
         }
@@ -317,7 +318,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Whether a memtable contains keys of the files. Errors: it does, but must not be flushed.
+    /// Whether a memtable contains keys of the files. Errors: `InvalidArgument` if it does but must not be flushed.
     fn needs_flush(&self) -> Result<bool> {
         if self.options.ingest_behind {
             return Ok(false);
@@ -337,8 +338,8 @@ impl<'a> Job<'a> {
         Ok(false)
     }
 
-    /// Keeps compactions away from the family. If one is running, returns `None` if the files may go to level 0,
-    /// which needs a sequence number; otherwise waits for it.
+    /// Keeps compactions away from the family. If a compaction is running, returns `None` if the files may go to
+    /// level 0 with a sequence number, and otherwise waits for the compaction.
     fn exclusive<'db>(&self, db: &'db Shared) -> Result<Option<Exclusive<'db>>> {
         let o = self.options;
         let must = o.ingest_behind || !o.allow_global_seqno || o.fail_if_not_bottommost_level;
@@ -402,7 +403,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// The place of a file that is ingested behind existing data.
+    /// The place of a file that is ingested with `ingest_behind`.
     fn behind(&self, version: &Version, file: &Incoming) -> Result<Place> {
         let cmp = self.family.comparator();
         let last = version.num_levels() - 1;
@@ -447,7 +448,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Makes the files part of the database. No writer may be inside the order of writes.
+/// Makes the files part of the database. The gate of the order of writes is closed.
 fn commit(
     db: &Shared,
     jobs: &mut [Job<'_>],
@@ -459,7 +460,7 @@ fn commit(
     for job in &*jobs {
         change.families().require(job.family.id)?;
     }
-    // Files at sequence number 0 are visible to every snapshot: none may be taken until the files are there.
+    // Files at sequence number 0 are visible to every snapshot: no snapshot may be taken until the files are visible.
     let snapshots = db.snapshots.hold();
     let hidden = |job: &Job<'_>| job.options.snapshot_consistency && !snapshots.is_empty();
     let mut all = Vec::with_capacity(jobs.len());

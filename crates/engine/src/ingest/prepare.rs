@@ -1,5 +1,5 @@
-//! Checks a file that is to be ingested, and brings it into the database's directory under a file number of its
-//! own. No MANIFEST names it there yet.
+//! Checks a file that is to be ingested, and brings it into the database's directory under a new file number. The
+//! MANIFEST does not name it yet.
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Writes tables outside of any database, for later ingestion: RocksDB's `SstFileWriter`.
 //!
-//! All entries have sequence number 0; ingestion assigns the real one. So each key occurs once in a file, and
+//! All entries have sequence number 0; ingestion assigns the real number. So each key occurs once in a file, and
 //! entries must be added in key order. When [`SstFileWriter::finish`] returns, the file and its name are durable. A
 //! file that is not finished is removed.
 
@@ -97,8 +97,8 @@ impl SstFileWriter {
         }
     }
 
-    /// Begins a file. A file that was begun before and is not finished is removed. Errors: the file exists; no
-    /// table can be written with the options.
+    /// Begins a file. A file that was begun before and is not finished is removed. Errors: the file exists; the options
+    /// are invalid; those of the file system.
     pub fn open(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.abandon();
         let path = path.as_ref();
@@ -211,7 +211,7 @@ impl SstFileWriter {
     }
 
     /// Completes the file and makes it durable. After an error the file is removed. Errors: no file is open;
-    /// nothing was added; those of the file system.
+    /// no entry was added; those of the file system.
     pub fn finish(&mut self) -> Result<ExternalSstFileInfo> {
         let open = self.current()?;
         if open.info.num_entries + open.info.num_range_del_entries == 0 {
@@ -277,7 +277,7 @@ impl SstFileWriter {
 }
 
 impl SstFileWriter {
-    /// Tables are for this column family only: an ingestion into another one is refused. RocksDB's argument
+    /// Tables are for this column family only: an ingestion into another family is refused. RocksDB's argument
     /// `column_family`.
     #[must_use]
     pub fn with_column_family(mut self, family: &ColumnFamily) -> Self {

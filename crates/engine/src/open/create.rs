@@ -1,4 +1,4 @@
-//! Creating a new database, and the families that one lacks.
+//! Creation of a new database, and of missing families.
 
 use base::Result;
 
@@ -28,7 +28,7 @@ pub(super) fn blank(options: &Options, wanted: &Wanted<'_>) -> Recovered {
     out
 }
 
-/// Creates the families that the caller named and that do not exist.
+/// Creates the listed families that do not exist.
 pub(super) fn create_missing(db: &Shared, wanted: &Wanted<'_>) -> Result<()> {
     let Wanted::Listed(list) = wanted else {
         return Ok(());

@@ -11,19 +11,19 @@ use crate::wal::{ARCHIVE, location};
 use files::{self, FileKind};
 use options::Options;
 
-/// Ending a database for good.
+/// Deleting a database.
 impl Db {
     /// Deletes a database: its files in `path`, its logs there and in `options.db.wal_dir`, and the directories that
     /// are then empty. Other files stay, also those in `options.db.db_log_dir`. Does nothing if there is no database.
-    /// A `wal_dir` that another database uses loses that one's logs.
+    /// If `wal_dir` is also the `wal_dir` of another database, the logs of that database are deleted too.
     ///
-    /// Errors: the database is open (`Busy`); a file cannot be removed. After a failed removal the rest is no
-    /// longer a database, unless the failure came at LOCK or CURRENT. The call may be repeated.
+    /// Errors: the database is open (`Busy`); a file cannot be removed. After a failed removal the remaining files are
+    /// no longer a database, unless CURRENT itself could not be removed. The call may be repeated.
     pub fn destroy(path: impl AsRef<Path>, options: &Options) -> Result<()> {
         destroy(path.as_ref(), options)
     }
 
-    /// Always fails with `NotSupported`. Use `ironstone salvage` to list and save what can be read of damaged logs.
+    /// Always fails with `NotSupported`. Use `ironstone salvage` to list and save the readable data of damaged logs.
     pub fn repair(path: impl AsRef<Path>, _options: &Options) -> Result<()> {
         Err(Error::not_supported("Db::repair")
             .file(path)
@@ -38,7 +38,7 @@ pub(crate) fn destroy(dir: &Path, options: &Options) -> Result<()> {
         return Ok(());
     }
     let lock = fs.lock(&files::lock_path(dir))?;
-    // Only directories that the caller names: the OPTIONS file of a copied database may name the logs of the original.
+    // Only directories that the caller names. The OPTIONS file of a copied database may name the logs of the original.
     let wal_dir = location::resolve(fs, dir, &options.db)?;
     let log_dirs: BTreeSet<&Path> = [dir, &wal_dir].into();
     remove_current(fs, dir)?;
@@ -52,10 +52,10 @@ pub(crate) fn destroy(dir: &Path, options: &Options) -> Result<()> {
     }
     let last = |kind| matches!(kind, FileKind::Lock | FileKind::Identity);
     remove_files(fs, dir, |kind| !last(kind))?;
-    // IDENTITY says that this was a database, until nothing else is left of it: a failed call can be repeated.
+    // IDENTITY is removed after the other files: it marks the directory as a database for a repeated call.
     remove_files(fs, dir, |kind| kind == FileKind::Identity)?;
-    // Before the lock is released: a process that takes it then finds that LOCK is gone, and is refused. It would else
-    // hold a file without a name, and another process could lock a new one.
+    // Remove LOCK before the lock is released: a process that then takes the lock finds that LOCK is gone, and is
+    // refused. Otherwise it would hold a file without a name, and another process could lock a new file.
     remove(fs, &files::lock_path(dir))?;
     drop(lock);
     if wal_dir != dir {
@@ -65,7 +65,7 @@ pub(crate) fn destroy(dir: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Whether a directory has a database, or what a failed [`destroy`] has left of one.
+/// Whether a directory has a database, or the remains of one after a failed [`destroy`].
 fn is_database(fs: &dyn FileSystem, dir: &Path) -> Result<bool> {
     let entries = match files::list(fs, dir) {
         Err(e) if e.is_not_found() => return Ok(false),
@@ -79,8 +79,8 @@ fn is_database(fs: &dyn FileSystem, dir: &Path) -> Result<bool> {
     }))
 }
 
-/// Without CURRENT the remaining files are not a database. The directory is synced, so that this survives a power
-/// cut.
+/// Removes CURRENT. Without it the remaining files are not a database. The directory is synced, so that this
+/// survives a power cut.
 pub(crate) fn remove_current(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     remove(fs, &files::current_path(dir))?;
     fs.sync_dir(dir)
@@ -109,7 +109,7 @@ fn remove(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     }
 }
 
-/// Removes a directory if it is empty and can be removed. It may be a mount point, or a link to another directory.
+/// Removes a directory if it is empty and can be removed. A mount point or a link to another directory may stay.
 fn remove_empty(fs: &dyn FileSystem, dir: &Path) {
     if fs.list(dir).is_ok_and(|rest| rest.is_empty()) {
         let _stays = fs.remove_dir(dir);

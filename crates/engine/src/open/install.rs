@@ -34,11 +34,11 @@ use manifest::edit::VersionEdit;
 use options::hooks::filter::TableCreationReason;
 use options::hooks::listener::FlushReason;
 
-/// Which memory limit a family has exceeded during recovery.
+/// The memory limit that a family has exceeded during recovery, if any.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Excess {
     None,
-    /// The active memtable is full: a new one is begun.
+    /// The active memtable is full: a new memtable is begun.
     Memtable,
     /// The family's memtables are too large in total: all of them are flushed.
     All,
@@ -47,8 +47,8 @@ enum Excess {
 /// If there are more logs than this, recovered data is flushed before the open returns. Otherwise a program that
 /// opens and closes the database repeatedly would accumulate logs.
 const LOGS_KEPT: usize = 32;
-/// Recovered data is also flushed before the open returns if each family has less of it than its write buffer size
-/// divided by this, because that takes little time.
+/// Recovered data is also flushed before the open returns if each family has less recovered data than its write
+/// buffer size divided by this number, because such a flush takes little time.
 const MUCH: u64 = 4;
 
 /// The outcome of a recovery.
@@ -120,7 +120,7 @@ impl Opening {
         Ok(shared)
     }
 
-    /// The id of the database: from the MANIFEST, from IDENTITY, or a new one.
+    /// The id of the database: from the MANIFEST, from IDENTITY, or a new id.
     fn db_id(&self, recovered: &Recovered) -> Result<String> {
         if let Some(id) = recovered.db_id.as_ref().filter(|id| !id.is_empty()) {
             return Ok(id.clone());
@@ -241,7 +241,7 @@ impl Opening {
         Ok((files, log, secret))
     }
 
-    /// Logs that the recovery of the logs has ended.
+    /// Writes to LOG that the recovery of the logs has ended.
     fn recovery_finished(&self, status: &str) {
         self.info_log.event(
             &Event::new("recovery_finished")
@@ -250,7 +250,7 @@ impl Opening {
         );
     }
 
-    /// Which limit the recovered data of a family has exceeded.
+    /// The limit that the recovered data of a family has exceeded, if any.
     fn excess_of(&self, family: &Family) -> Excess {
         let view = family.view.load();
         let memory = &self.write_buffers;
@@ -271,7 +271,8 @@ impl Opening {
         }
     }
 
-    /// Whether the logs stay in use. They must not if data in them was given up, because it would come back.
+    /// Whether the logs stay in use. They must not stay if data in them was given up, because that data would come
+    /// back.
     fn keeps_logs(&self, replayed: &Replayed, families: &FamilySet) -> bool {
         let later =
             replayed.logs.len() <= LOGS_KEPT && families.iter().any(|family| is_much(family));
@@ -279,10 +280,10 @@ impl Opening {
     }
 
     /// Leaves the recovered data of a family in memory. It is flushed in the background, unless
-    /// `avoid_flush_during_recovery` is set and a single memtable holds it. Returns false if there is no such data.
+    /// `avoid_flush_during_recovery` is set and all of it is in one memtable. Returns false if there is no such data.
     ///
-    /// All of it goes to one table: the next recovery would otherwise find a part of it both in a table and in the
-    /// logs.
+    /// All of the data goes to one table: otherwise the next recovery could find a part of it both in a table and in
+    /// the logs.
     fn keep_recovered(&self, family: &Arc<Family>, log: FileNumber) -> bool {
         let view = family.view.load_full();
         if view.mem.is_empty() && view.imm.is_empty() {
@@ -294,8 +295,8 @@ impl Opening {
         true
     }
 
-    /// Syncs the logs that stay in use. A killed process may have left them in the page cache, and nothing in a
-    /// later log may become durable before them. Returns the end of the last one, if one stays in use.
+    /// Syncs the logs that stay in use. A killed process may have left them in the page cache, and no record of a
+    /// later log may become durable before them. Returns the end of the last log that stays in use, if any.
     fn sync_kept_logs(&self, replayed: &Replayed, any: bool) -> Result<LogEnd> {
         if !any {
             return Ok(LogEnd::NONE);
@@ -398,7 +399,7 @@ fn is_much(family: &Family) -> bool {
     bytes >= family.write_buffer_size() / MUCH
 }
 
-/// Makes the family's full memtable immutable and begins a new one.
+/// Makes the family's full memtable immutable and begins a new memtable.
 fn set_aside(family: &Family) {
     let view = family.view.load_full();
     let next = family.new_memtable(family.log_number());
@@ -417,7 +418,7 @@ fn flush_soon(family: &Family, number: FileNumber) {
     family.want_flush();
 }
 
-/// All data of the family is in tables: continues with an empty memtable and the log `number`.
+/// Continues with an empty memtable and the log `number`. All data of the family is in tables.
 fn start_on_log(family: &Family, number: FileNumber) {
     let view = family.view.load_full();
     family.set_log_number(number);

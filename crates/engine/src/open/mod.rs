@@ -8,9 +8,10 @@
 //!   tidy      OPTIONS file, obsolete files                      deletions
 //! ```
 //!
-//! Recovered data is flushed before the new MANIFEST is written if there is little of it, if it does not fit into
-//! the write buffers, or if part of the logs was given up as damaged. Otherwise it is flushed later in the
-//! background, and the logs stay until then.
+//! Recovered data is flushed before the new MANIFEST is written in four cases: there is little of it, there are many
+//! logs, it does not fit into the write buffers, or part of the logs was given up as damaged. Otherwise it is flushed
+//! later in the background, and the logs stay until then. With `avoid_flush_during_recovery`, the first two cases do
+//! not cause a flush.
 //!
 //! All problems with existing files are found before the point of no return. A failed open deletes nothing and
 //! overwrites nothing.
@@ -60,7 +61,7 @@ const ROCKSDB_VERSION: &str = "11.8.1";
 
 /// The column families to open.
 pub(crate) enum Wanted<'a> {
-    /// These families; a writer must list all that exist.
+    /// These families. Unless the open is read-only, all existing families must be listed.
     Listed(&'a [ColumnFamilyDescriptor]),
     /// All existing families, each with the options of the default family.
     All,
@@ -76,14 +77,15 @@ impl Db {
     /// Opens a database that has only the default column family, or creates one.
     ///
     /// Errors: the database does not exist and `create_if_missing` is false; it has more column families; another
-    /// process or handle has it open (`Busy`, naming the holder); its files are damaged.
+    /// process or another `Db` has it open (`Busy`, with the holder in the message); its files are damaged.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let default = ColumnFamilyDescriptor::new(families::DEFAULT, options.cf.clone());
         Self::open_cf(path, options, &[default])
     }
 
     /// Opens a database with these column families. Every family of the database must be listed. Families that do
-    /// not exist are created if `create_missing_column_families` is set.
+    /// not exist are created if `create_missing_column_families` is set. Errors: as [`Db::open`]; `InvalidArgument` if
+    /// a family is not listed or does not exist.
     pub fn open_cf(
         path: impl AsRef<Path>,
         options: &Options,
@@ -93,19 +95,20 @@ impl Db {
     }
 
     /// Opens a database with all of its column families, each with `options.cf`. A family that was written with a
-    /// built-in comparator is opened with that comparator.
+    /// built-in comparator is opened with that comparator. Errors: as [`Db::open`], except that the number of column
+    /// families does not matter.
     pub fn open_all(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         open(path.as_ref(), options, &Wanted::All, false)
     }
 
-    /// Like [`Db::open_all`], but changes nothing: it takes no lock and writes nothing, and writes fail. The logs
+    /// Like [`Db::open_all`], but for reading only: it takes no lock and writes no file, and writes fail. The logs
     /// are replayed into memory. Later writes of another process are not visible.
     pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         open(path.as_ref(), options, &Wanted::All, true)
     }
 
-    /// Like [`Db::open_read_only`], with options for each column family. Every family of the database must be
-    /// listed.
+    /// Like [`Db::open_read_only`], with options for each column family. Families that are not listed are not opened;
+    /// the default family must be listed. Errors: also `InvalidArgument` if a listed family does not exist.
     pub fn open_cf_read_only(
         path: impl AsRef<Path>,
         options: &Options,
@@ -119,8 +122,8 @@ impl Db {
         list_column_families(path.as_ref(), env)
     }
 
-    /// [`Db::open_read_only`]. Errors: also `Corruption` if `error_if_wal_file_exists` is set and there is a log.
-    /// Data that is only in logs would have to be replayed into memory.
+    /// Like [`Db::open_read_only`]. Errors: also `Corruption` if `error_if_wal_file_exists` is set and there is a log,
+    /// whose data would have to be replayed into memory.
     pub fn open_for_read_only(
         path: impl AsRef<Path>,
         options: &Options,
@@ -146,11 +149,11 @@ impl Db {
         open_secondary(path.as_ref(), secondary_path.as_ref(), options)
     }
 
-    /// Makes visible what the primary has written since this instance was opened or last caught up, including new
-    /// column families. Open tables stay open; logs are read from their start.
+    /// Makes the writes visible that the primary has made since this instance was opened or last caught up, including
+    /// new column families. Open tables stay open; logs are read from their start.
     ///
-    /// Errors: the database is open for writing; `TryAgain` if the primary changes its files too fast. After an
-    /// error, the previous state stays visible.
+    /// Errors: `NotSupported` if the database is open for writing; `TryAgain` if the primary changes its files too
+    /// fast. After an error, the previous state stays visible.
     pub fn try_catch_up_with_primary(&self) -> Result<()> {
         catch_up(&self.shared)
     }
@@ -225,8 +228,8 @@ fn oldest_log(recovered: &Recovered) -> FileNumber {
 
 /// Whether there is a database in `dir`.
 ///
-/// Errors: there is none, and none may be created; there is one, and `error_if_exists` is set; there are files of a
-/// database, but no CURRENT.
+/// Errors: there is no database, and it may not be created; there is a database, and `error_if_exists` is set; there
+/// are files of a database, but no CURRENT.
 fn look(dir: &Path, options: &Options, read_only: bool) -> Result<bool> {
     let fs = &*options.env.fs;
     if fs.exists(&files::current_path(dir))? {
@@ -397,7 +400,7 @@ impl Opening {
         }
     }
 
-    /// Logs which option values were replaced and which have no effect.
+    /// Writes to LOG which option values were replaced and which options have no effect.
     fn tell(&self, replaced: &[String]) {
         for line in replaced {
             self.info_log.warn(format_args!("{line}"));
@@ -513,7 +516,8 @@ impl Opening {
             .apply(&VersionEdit::default(), added)
             .map_err(|e| e.or_file(manifest))?
             .version;
-        // The family's own record may be older, because the family had no data in logs that were deleted since.
+        // The MANIFEST's log number of the family may be lower, if the family had no data in logs that are deleted
+        // now.
         let log_number = family.log_number.max(recovered.min_log_number_to_keep);
         let log_number = FileNumber(log_number);
         let opened = Family::new(

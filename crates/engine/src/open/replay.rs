@@ -1,13 +1,13 @@
-//! Recovery of the logs: writes that are in no table yet go into memtables again.
+//! Recovery of the logs: writes that are not in a table yet are inserted into memtables again.
 //!
 //! Logs are read in the order of their numbers. The recovery mode decides how damage ends a log. In point-in-time
 //! mode, damage ends the whole recovery, unless the next log begins with exactly the next sequence number: this is
 //! the case if the database was reopened after the damage.
 //!
-//! Each log that Ironstone wrote records where the previous one ended (`log::note`). A log that is missing, or that
+//! Each log that Ironstone wrote records where the previous log ended (`log::note`). A log that is missing, or that
 //! ends before that place, has lost writes. If a fence in a later log proves that these writes were durable, this
-//! is corruption, and the open fails. Otherwise a crash lost them before they were promised to be durable. Recovery
-//! then stops there, so that the recovered data is a prefix of what was written; later logs are ignored. The open
+//! is corruption, and the open fails. Otherwise a crash lost them before they were acknowledged as durable. Recovery
+//! then stops there, so that the recovered data is a prefix of all writes; later logs are ignored. The open
 //! that finds this moves every family to a new log, so that the ignored data does not come back.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use manifest::Recovered;
 const BATCH_HEADER: usize = 12;
 
 /// How many bytes of batches are inserted at once: the smallest write buffer divided by `PART_OF_BUFFER`, but at
-/// least `PART_MIN` and at most `PART_MAX`. After each part it is checked whether memtables are too large.
+/// least `PART_MIN` and at most `PART_MAX`. After each part, the sizes of the memtables are checked.
 const PART_MIN: usize = 64 << 10;
 const PART_MAX: usize = 1 << 20;
 const PART_OF_BUFFER: usize = 8;
@@ -54,7 +54,7 @@ pub(super) struct Replayed {
     pub(super) logs: Vec<(FileNumber, u64)>,
     /// The end of each log that holds records.
     pub(super) ends: Vec<LogEnd>,
-    /// Whether something in the logs was given up, or something is missing.
+    /// Whether part of the logs was given up as damaged, or is missing.
     pub(super) cut: bool,
 }
 
@@ -106,7 +106,7 @@ impl Opening {
         Ok(out)
     }
 
-    /// Logs which logs are being recovered, if there are any.
+    /// Writes to LOG which logs are being recovered, if there are any.
     fn tell_started(&self, chain: &Chain, first: FileNumber) {
         let logs: Vec<u64> = chain.stages(first.0).iter().map(|s| s.number).collect();
         if !logs.is_empty() {
@@ -118,7 +118,7 @@ impl Opening {
         }
     }
 
-    /// Replays one log, or handles a missing one.
+    /// Replays one log, or handles a missing log.
     fn replay_stage(
         &self,
         chain: &Chain,
@@ -261,7 +261,7 @@ impl Opening {
     }
 }
 
-/// A log that lacks data which a later log or the MANIFEST says it had.
+/// A log that lacks data which it had according to a later log or the MANIFEST.
 struct Short<'a> {
     opening: &'a Opening,
     chain: &'a Chain,
@@ -270,7 +270,8 @@ struct Short<'a> {
 }
 
 impl Short<'_> {
-    /// The log is missing, or ends at `end` instead of `noted`. Either returns an error or stops the recovery.
+    /// Handles a log that is missing or ends at `end` instead of `noted`. Returns an error, or stops the recovery.
+    /// With `SkipAnyCorruptedRecords`, the recovery continues.
     fn found(
         &self,
         end: u64,
@@ -360,7 +361,7 @@ impl OneLog<'_> {
             return Ok(false);
         };
         loop {
-            // The next part is read while this one is inserted.
+            // The next part is read while this part is inserted.
             let next = base::sync::thread::scope(|scope| {
                 let mut inserting = Vec::new();
                 let (part, insert) = (&part, &insert);

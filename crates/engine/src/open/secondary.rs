@@ -1,12 +1,12 @@
-//! Secondary instances, which only read what another instance, the primary, writes: opening one, and catching up
-//! with the primary.
+//! Secondary instances, which read a database that another instance, the primary, writes: how they are opened, and
+//! how they catch up with the primary.
 //!
-//! The primary does not know about them. It may delete a table, a log or the MANIFEST between the moment in which a
-//! secondary finds the file and the moment in which it opens it. Each such deletion comes after a record in a
-//! MANIFEST. So a state that was read counts only if meanwhile the MANIFEST changed through compactions at most. An
-//! error counts only if the MANIFEST did not change at all, several times in a row. Otherwise the state is read
-//! again. An open table stays readable even if its name is deleted, so all tables are kept open, whatever
-//! `max_open_files` says.
+//! The primary does not know about secondary instances. It may delete a table, a log or the MANIFEST after a
+//! secondary instance has found the file and before it opens the file. Each such deletion comes after a record in a
+//! MANIFEST. So a state that was read counts only if the MANIFEST did not change meanwhile, except by compactions. An
+//! error counts only if it occurs several times in a row while the MANIFEST does not change. Otherwise the state is
+//! read again. An open table stays readable even if its name is deleted, so all tables are kept open, whatever the
+//! value of `max_open_files`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,15 +25,15 @@ use files::{self, FileKind};
 use manifest::{self, Recovered, RecoveredFamily};
 use options::Options;
 
-/// How many attempts are made to read a state, and for how many nanoseconds at least, before it is given up because
-/// the primary changes it too fast.
+/// The least number of attempts to read a state, and their least total time in nanoseconds, before the instance gives
+/// up because the primary changes its files too fast.
 const ATTEMPTS_MIN: usize = 50;
 const ATTEMPTS_NANOS: u64 = 10_000_000_000;
 /// The most attempts, even if the clock advances slowly.
 const ATTEMPTS_MAX: usize = 10_000;
 /// How many times in a row the same error must occur while the MANIFEST does not change, before it counts. The
 /// primary writes to its log meanwhile, so the end of a log may be read in a mixture of two states. The next
-/// attempt then finds no error, or one at another place.
+/// attempt then finds no error, or an error at another place.
 const ERRORS: usize = 4;
 
 /// Opens a database that another instance may have open. Messages go to LOG in `own`.
@@ -57,7 +57,7 @@ pub(crate) fn open_secondary(dir: &Path, own: &Path, options: &Options) -> Resul
     Db::started(shared, None)
 }
 
-/// Makes visible what the primary has written since the database was opened or last caught up.
+/// Makes the writes visible that the primary has made since the database was opened or last caught up.
 pub(crate) fn catch_up(db: &Shared) -> Result<()> {
     if !db.read_only {
         return Err(Error::not_supported(
@@ -152,7 +152,7 @@ impl Stand {
     }
 }
 
-/// The last error's place, and how many times in a row it occurred.
+/// The place of the last error, and how many times in a row it occurred.
 #[derive(Default)]
 struct Wrong {
     place: Option<(ErrorKind, Option<PathBuf>, Option<u64>)>,
@@ -172,7 +172,7 @@ impl Wrong {
     }
 }
 
-/// Calls `read` until the primary did not interfere, and returns its result.
+/// Calls `read` until the primary does not interfere, and returns the result.
 fn settled<T>(dir: &Path, options: &Options, read: impl Fn() -> Result<T>) -> Result<T> {
     let clock = &options.env.clock;
     let began = clock.monotonic_nanos();
@@ -229,8 +229,8 @@ pub(crate) fn check_no_logs(dir: &Path, options: &Options) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Four errors at four places of a log that was being written were taken for damage. Found by chaos, seed
-    /// 9349.
+    /// Regression: four errors at four places of a log that was being written were taken for damage. Found by chaos,
+    /// seed 9349.
     #[test]
     fn only_what_stays_wrong_is_believed() {
         let at = |offset| Error::corruption("zeros").file("000004.log").offset(offset);

@@ -1,4 +1,4 @@
-//! `rocksdb.block-cache-entry-stats`: what is in the block cache.
+//! `rocksdb.block-cache-entry-stats`: the content of the block cache.
 //!
 //! The cache holds data blocks. Memory outside of it is charged to it: indexes, filters, and memtables if the
 //! write-buffer manager charges them. The counts are always up to date and need no collection, so the age of the

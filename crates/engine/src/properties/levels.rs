@@ -1,4 +1,4 @@
-//! `rocksdb.cfstats`: what flushes and compactions did, by level and by priority.
+//! `rocksdb.cfstats`: the work of flushes and compactions, by level and by priority.
 //!
 //! benchmark.sh and users read this text, so columns, widths and words are RocksDB's (measured on 11.8.1). An
 //! interval begins when the text is written to LOG.

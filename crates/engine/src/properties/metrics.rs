@@ -1,7 +1,7 @@
 //! All counters and properties in Prometheus's text format.
 //!
-//! Metrics of a family have the label `cf`; those of a level also have `level`; those of the whole database have no
-//! labels. Names are RocksDB's, with underscores.
+//! Metrics of a family have the label `cf`. Metrics of a level also have the label `level`. Metrics of the whole
+//! database have no labels. Names are RocksDB's, with underscores.
 
 use base::clock::Clock;
 use base::metrics::{Kind, Metrics};

@@ -3,10 +3,10 @@
 //! ```text
 //!   numbers  numeric properties
 //!   levels   rocksdb.cfstats: flushes and compactions
-//!   writes   rocksdb.dbstats: what was written
+//!   writes   rocksdb.dbstats: counts of writes
 //!   stalls   counts of write stalls
 //!   tables   lists and sums of table files
-//!   cache    what is in the block cache
+//!   cache    the content of the block cache
 //!   metrics  everything for Prometheus
 //!   text     numbers in RocksDB's format
 //! ```

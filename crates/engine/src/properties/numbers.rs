@@ -13,7 +13,7 @@ use crate::write::admit;
 use options::CompactionStyle;
 use picking::candidates;
 
-/// The database and family of which a number is asked.
+/// The database and the family whose number is computed.
 pub(super) struct Ask<'a> {
     db: &'a Shared,
     family: &'a Family,
@@ -38,7 +38,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// What a number describes.
+/// The scope of a numeric property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     Family,

@@ -1,4 +1,4 @@
-//! `rocksdb.dbstats`: what was written to the database, in RocksDB's format.
+//! `rocksdb.dbstats`: counts of the writes to the database, in RocksDB's format.
 
 use std::collections::BTreeMap;
 

@@ -42,7 +42,7 @@ pub(crate) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 pub struct Entries {
     cursor: DbIterator,
     comparator: Comparator,
-    /// The range that is left, not counting the entries already returned from the side of `at`.
+    /// The range that is left. It may still include the entries already returned from the side of `at`.
     left: KeyRange,
     at: At,
 }

@@ -1,7 +1,7 @@
 //! Point lookups.
 //!
-//! The sources of a View are searched from newest to oldest. Each passes its versions of the key, newest
-//! first, to a [`Search`], a small state machine that knows when it has seen enough:
+//! The sources of a View are searched from newest to oldest. Each source passes its versions of the key, newest
+//! first, to a [`Search`], a small state machine that ends the search when the result is known:
 //!
 //! ```text
 //!            value, entity                     deletion
@@ -33,7 +33,7 @@ use manifest::{TableFile, Version};
 /// Longest user key whose seek key is built on the stack.
 const STACK_KEY: usize = 120;
 
-/// Which key is looked up, and in which sources.
+/// A key to look up, and the sources to search.
 #[derive(Clone, Copy)]
 pub(crate) struct Lookup<'a> {
     pub(crate) family: &'a Family,
@@ -118,7 +118,8 @@ fn count_read(info: &Info, bytes: usize) {
 }
 
 /// The operands of the key as of `sequence`, oldest first, preceded by the plain value under them; empty if
-/// there is neither. After each operand, newest first, `goes_on` is asked whether older ones are wanted.
+/// there is neither. `goes_on` is called with each operand, newest first, and returns whether older operands are
+/// wanted.
 pub(crate) fn merge_operands<'a>(
     info: &Info,
     writes: &Writes,
@@ -188,7 +189,7 @@ pub(crate) fn multi_get(
     out
 }
 
-/// Whether the key exists, as far as this can be told without its value: a merge operand counts.
+/// Whether the key exists, as far as this can be found out without its value: a merge operand counts as a value.
 pub(crate) fn exists(
     info: &Info,
     writes: &Writes,
@@ -234,7 +235,7 @@ fn search_at(
     Ok(())
 }
 
-/// Searches one source after the other until the search has seen enough.
+/// Searches one source after the other until the result is known.
 fn search_sources(
     info: &Info,
     view: &View,
@@ -290,8 +291,8 @@ fn search_tables(
         }
     }
     for level in 1..version.num_levels() {
-        // More than one file if they share the user key: the next one has older versions of it,
-        // which may be newer than a tombstone that the first one has.
+        // There are several files if they share the user key. The next file has older versions of the key, which
+        // may be newer than a tombstone of the first file.
         for file in version.files_for(level, seek_key) {
             search.cover(file.covering_tombstone(&version.comparator, seek_key));
             search.table(file, seek_key)?;
@@ -312,7 +313,7 @@ fn search_tables(
     Ok(())
 }
 
-/// What the caller wants to know about a key.
+/// The information about a key that the caller wants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Want {
     /// The value, or the default column of an entity.
@@ -337,7 +338,7 @@ enum State {
     Absent,
 }
 
-/// What has been found of a key so far.
+/// The state of a search: the versions of the key found so far.
 struct Search<'a> {
     lookup: Lookup<'a>,
     want: Want,
@@ -350,9 +351,9 @@ struct Search<'a> {
     operands: Vec<Vec<u8>>,
     /// Versions older than this sequence number are hidden by a range tombstone; 0 if there is none so far.
     covered: u64,
-    /// Why the search cannot go on.
+    /// The error because of which the search cannot go on.
     failure: Option<Error>,
-    /// With [`Want::Operands`]: asked after each operand whether older ones are wanted.
+    /// With [`Want::Operands`]: called with each operand; returns whether older operands are wanted.
     goes_on: Option<ContinueCallback<'a>>,
 }
 
@@ -373,7 +374,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes in the sequence number of the next source's range tombstone over the key; 0 if it has none.
+    /// Adds the sequence number of the next source's range tombstone over the key; 0 if there is no such tombstone.
     #[inline]
     fn cover(&mut self, sequence: u64) {
         if sequence > self.covered && self.lookup.range_deletions {
@@ -401,7 +402,7 @@ impl<'a> Search<'a> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Takes in the versions that a table has.
+    /// Adds the versions that a table has.
     #[inline]
     fn table(&mut self, file: &TableFile, seek_key: &[u8]) -> Result<()> {
         let options = self.lookup.options;
@@ -416,7 +417,7 @@ impl<'a> Search<'a> {
         self.check().map_err(|e| e.or_file(file.path()))
     }
 
-    /// Takes in the next older version; returns false once the search is over.
+    /// Adds the next older version; returns false if no older versions are needed.
     #[inline]
     fn add(&mut self, version: key::Parsed<'_>, value: &[u8]) -> bool {
         if version.sequence.0 < self.covered {
@@ -468,7 +469,7 @@ impl<'a> Search<'a> {
                     Err(_) => self.failure = Some(Error::aborted("continue_cb panicked")),
                 }
             }
-            // The columns under operands are needed, too: a merge changes the default one only.
+            // The columns under operands are needed too: a merge changes only the default column.
             ValueType::WideColumnEntity
                 if self.want == Want::Entity
                     || (!self.operands.is_empty() && self.want != Want::Operands) =>

@@ -1,16 +1,16 @@
 //! The iterator that applications use: one entry per living user key.
 //!
 //! It moves an inner cursor over all versions of all keys, newest version first. Forward, the first visible
-//! version of a key decides, and the older ones are skipped. In reverse, the versions of a key come oldest
-//! first, so the newest visible one is known only when the cursor reaches the previous key. The entry is
-//! therefore saved, and the inner cursor stands before it.
+//! version of a key is the entry, and older versions are skipped. In reverse, the versions of a key come oldest
+//! first, so the newest visible version is known only when the cursor reaches the previous key. The entry is
+//! therefore saved, and the inner cursor is before it.
 //!
-//! If the newest visible version of a key is a merge operand, the key is merged as soon as it is reached,
-//! and the result is saved. Forward, the inner cursor then stands after the merged operands: at their base,
+//! If the newest visible version of a key is a merge operand, the operands are merged as soon as the key is
+//! reached, and the result is saved. Forward, the inner cursor is then after the merged operands: at their base,
 //! or after it.
 //!
 //! The iterator does not step through many versions of one key: after `max_sequential_skip_in_iterations`
-//! of them, the inner cursor seeks.
+//! versions, the inner cursor seeks.
 
 mod find;
 mod refresh;
@@ -75,11 +75,11 @@ pub struct DbIterator {
     place: Place,
     valid: bool,
     failure: Result<()>,
-    /// The key of the current entry, if that is saved; otherwise the user key whose older versions are
+    /// The key of the current entry, if the entry is saved; otherwise the user key whose older versions are
     /// skipped.
     saved_key: Vec<u8>,
     saved_value: Vec<u8>,
-    /// The type of the current entry, or in reverse of the saved one.
+    /// The type of the current entry; in reverse, of the saved entry.
     kind: ValueType,
     /// Operands of the key being examined: newest first when moving forward, oldest first in reverse.
     operands: Vec<Vec<u8>>,
@@ -223,7 +223,7 @@ impl DbIterator {
     /// - `rocksdb.iterator.is-key-pinned`, `rocksdb.iterator.is-value-pinned`: `1` if key or value
     ///   stay in memory as long as the iterator lives, else `0`. See [`ReadOptions::pin_data`].
     /// - `rocksdb.iterator.super-version-number`: how many states of memtables and files the family
-    ///   had, up to the one that the iterator shows.
+    ///   had, up to the state that the iterator shows.
     /// - `rocksdb.iterator.write-time`: when the entry was written, as a `u64` in little-endian
     ///   bytes; always `u64::MAX`, unknown.
     ///
@@ -365,7 +365,7 @@ impl DbIterator {
                 }
             }
             Direction::Reverse => {
-                // The inner cursor stands before the versions of the saved key, or before everything.
+                // The inner cursor is before the versions of the saved key, or before all entries.
                 self.direction = Direction::Forward;
                 let at = key::encode(&self.saved_key, SequenceNumber(0), ValueType::Deletion);
                 self.inner.seek(&at);

@@ -75,7 +75,7 @@ pub struct ReadOptions {
     pub verify_checksums: bool,
     /// Whether blocks read from a file are put into the block cache.
     pub fill_cache: bool,
-    /// Whether `delete_range` may be ignored, so that removed keys may be visible. Saves time for reads that know
+    /// Whether `delete_range` may be ignored, so that removed keys may be visible. Saves time if the application knows
     /// that there are no range deletions.
     pub ignore_range_deletions: bool,
     /// Without effect: reads are synchronous.
@@ -206,9 +206,9 @@ pub type ContinueCallback<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
 /// Options for reading the operands of a key.
 #[derive(Default)]
 pub struct GetMergeOperandsOptions<'a> {
-    /// If there are more operands than this, the read fails.
+    /// If there are more operands than this, the read fails with `Incomplete`.
     pub expected_max_number_of_operands: usize,
-    /// Can end the lookup early.
+    /// Called with each operand, newest first; may end the lookup early. `None` reads all operands.
     pub continue_cb: Option<ContinueCallback<'a>>,
 }
 

@@ -5,13 +5,13 @@
 //!
 //! | options | filters are asked | the iterator ends |
 //! |---|---|---|
-//! | `prefix_same_as_start` | yes | with the prefix |
+//! | `prefix_same_as_start` | yes | at the end of the prefix |
 //! | none of the three | yes | never; sources that were left out are included when it leaves the prefix |
 //! | `auto_prefix_mode` | if the upper bound lies within the prefix, or right after it | never |
 //! | `total_order_seek` | no | never |
 //!
-//! So without `prefix_same_as_start`, what an iterator shows never depends on filters. (In the second case,
-//! RocksDB's iterators may miss keys beyond the prefix.)
+//! So without `prefix_same_as_start`, the entries that an iterator shows never depend on filters. (In the second
+//! case, RocksDB's iterators may miss keys beyond the prefix.)
 
 use base::{Comparator, SliceTransform};
 use table::Prefix;
@@ -180,7 +180,7 @@ mod tests {
         assert!(asks(&mut auto, b"abc", Some(b"ac")));
         assert!(!asks(&mut auto, b"abc", Some(b"ac\0")));
         assert!(!asks(&mut auto, b"abc", Some(b"ad")));
-        // "b" lies between the two.
+        // "b" is between the two.
         assert!(!asks(&mut auto, b"a\xff", Some(b"b\0")));
         // A key without prefix.
         assert!(!asks(&mut auto, b"a", Some(b"b")));

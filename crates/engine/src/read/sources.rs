@@ -30,7 +30,7 @@ pub(crate) struct Origin {
     pub(crate) options: ReadOptions,
     /// The View that was used last.
     view: Arc<View>,
-    /// The number of that View, or of one that followed right after it.
+    /// The number of that View, or of a View that followed right after it.
     number: u64,
     /// The number of range tombstones in the active memtable at that time.
     tombstones: u64,
@@ -44,9 +44,9 @@ impl Drop for Origin {
     }
 }
 
-/// What has changed for an [`Origin`] since it was last checked.
+/// The change of an [`Origin`] since it was last checked.
 pub(crate) enum News {
-    /// Nothing that the cursors do not show already.
+    /// No change, or none that the cursors do not show already.
     None,
     /// The cursor of the active memtable must be positioned again.
     Memtable(SequenceNumber),
@@ -84,7 +84,7 @@ impl Origin {
         merged.covered_by(out.cover.if_any())
     }
 
-    /// Checks what is new for a tailing iterator at `sequence`.
+    /// Checks whether there are new entries for a tailing iterator at `sequence`.
     pub(crate) fn news(&mut self, sequence: SequenceNumber) -> News {
         let Some(shared) = self.shared.upgrade() else {
             return News::None; // the database was closed
@@ -165,7 +165,7 @@ impl<'a> Collected<'a> {
 
     fn memtables(&mut self, view: &View) {
         for (i, mem) in std::iter::once(&view.mem).chain(&view.imm).enumerate() {
-            // A tailing iterator's first cursor must be that of the active memtable.
+            // The first cursor of a tailing iterator must be the cursor of the active memtable.
             if mem.has_points() || (i == 0 && self.origin.options.tailing) {
                 self.children.push(Box::new(mem.iter()));
             }

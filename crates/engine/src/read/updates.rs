@@ -1,4 +1,4 @@
-//! What was written since a sequence number, read back from the logs: RocksDB's
+//! The writes since a sequence number, read back from the logs: RocksDB's
 //! `TransactionLogIterator`, for replication and change capture.
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //!
 //! A record is shown once it is published, so that readers of the database see it too. Batches come out
 //! as the application wrote them: the notes, sync fences and no-ops that Ironstone adds to records are
-//! taken off, and batches of nothing else are skipped. `LogData` of the application stays.
+//! removed, and batches that consist of nothing else are skipped. `LogData` of the application stays.
 //!
-//! The file may change while it is read, and what was read ahead may be stale. So wherever the log seems
+//! The file may change while it is read, and data that was read ahead may be stale. So wherever the log seems
 //! to end or to have a gap, that place is read once more before the iterator reports it.
 
 use std::sync::Arc;
@@ -30,17 +30,17 @@ use crate::wal::{Wal, WalFile};
 /// Goes through batches in the order of their sequence numbers; made by
 /// [`Db::get_updates_since`](crate::Db::get_updates_since).
 ///
-/// It stands on a batch, or on none if it has shown everything that is published and in the logs. In the
-/// latter case [`UpdatesIterator::valid`] is false, the status is no error, and [`UpdatesIterator::next`]
-/// goes on as soon as there is more. After an error it stays on none; to skip a gap, make a new iterator
-/// from the next sequence number on.
+/// The iterator is at a batch, or at no batch if it has shown everything that is published and in the logs. In
+/// the latter case [`UpdatesIterator::valid`] is false, the status is no error, and [`UpdatesIterator::next`]
+/// goes on as soon as there is more. After an error the iterator stays at no batch. To skip a gap, make a new
+/// iterator from the next sequence number on.
 pub struct UpdatesIterator {
     db: Arc<Shared>,
     /// The first sequence number wanted.
     from: u64,
-    /// The last one shown; `None` before the first batch.
+    /// The last sequence number that was shown; `None` before the first batch.
     last: Option<u64>,
-    /// Logs up to this one are done.
+    /// The last log that was read to its end, or that is skipped.
     done: FileNumber,
     log: Option<OpenLog>,
     /// A batch that was read and is not published yet, and the offset in its log before it.
@@ -57,7 +57,7 @@ struct OpenLog {
     reader: log::Reader,
     /// The reader has not read the file since it was placed at its offset.
     placed: bool,
-    /// The last record was the first one read after placing the reader: it is not stale.
+    /// The last record was the first record after the reader was placed, so it is not stale.
     fresh: bool,
     /// It seemed to end in damage while it was being written.
     suspect: bool,
@@ -80,7 +80,8 @@ pub(crate) fn since(db: &Arc<Shared>, from: u64) -> Result<UpdatesIterator> {
         )));
     }
     let files = sorted(&db.wal)?;
-    // If there is none, start with the first log: a log that begins with damage may have held the batch.
+    // If no log begins at or before `from`, start with the first log: a log that begins with damage may have held
+    // the batch.
     let first = files.iter().rfind(|f| f.start_sequence() <= from);
     let mut it = UpdatesIterator {
         db: Arc::clone(db),
@@ -97,12 +98,12 @@ pub(crate) fn since(db: &Arc<Shared>, from: u64) -> Result<UpdatesIterator> {
     it.status().map(|()| it)
 }
 
-/// Every log that holds a batch, archived ones first.
+/// Every log that contains a batch, archived logs first.
 pub(crate) fn sorted(wal: &Wal) -> Result<Vec<WalFile>> {
     wal.directory.sorted()
 }
 
-/// Whether nothing more is written to the log, because there is a newer one.
+/// Whether nothing more is written to the log, because there is a newer log.
 fn is_whole(background: &Background, wal: &Wal, number: FileNumber) -> Result<bool> {
     match background.newest_log() {
         Some(newest) => Ok(number < newest),
@@ -111,7 +112,7 @@ fn is_whole(background: &Background, wal: &Wal, number: FileNumber) -> Result<bo
 }
 
 impl UpdatesIterator {
-    /// Whether there is a batch here.
+    /// Whether the iterator is at a batch.
     pub fn valid(&self) -> bool {
         self.current.is_some()
     }
@@ -138,14 +139,14 @@ impl UpdatesIterator {
         self.current.take()
     }
 
-    /// The error that ended the iteration. `NotFound`: logs that held what comes next were
-    /// deleted. `Corruption`: sequence numbers are missing inside a log (they were written with
-    /// `disable_wal`, or lost), or a log is damaged.
+    /// The error that ended the iteration. `NotFound`: the logs with the next writes were deleted, or those
+    /// writes were made with `disable_wal`. `Corruption`: sequence numbers are missing inside a log (they were
+    /// written with `disable_wal`, or lost), or a log is damaged.
     pub fn status(&self) -> Result<()> {
         self.failure.as_ref().map_or(Ok(()), |e| Err(e.clone()))
     }
 
-    /// Moves on to the next batch, or to none if there is no more now. Does nothing after an error.
+    /// Moves to the next batch, or to no batch if there is none now. Does nothing after an error.
     pub fn next(&mut self) {
         self.current = None;
         if self.failure.is_some() {
@@ -262,7 +263,7 @@ impl UpdatesIterator {
             let Some(log) = &mut self.log else {
                 return Ok(None);
             };
-            // Both are asked before reading: the file then holds at least that much.
+            // Both are read before the file: the file then has at least that much.
             let whole = is_whole(&self.db.background, &self.db.wal, log.number)?;
             let submitted = if log.suspect {
                 self.db.wal.submitted(log.number)
@@ -308,7 +309,7 @@ impl UpdatesIterator {
         }
     }
 
-    /// Opens the log that follows; false if there is none yet.
+    /// Opens the next log; false if there is none yet.
     fn open_next(&mut self) -> Result<bool> {
         let directory = &self.db.wal.directory;
         for number in directory.numbers()?.into_keys().filter(|n| *n > self.done) {
@@ -324,7 +325,7 @@ impl UpdatesIterator {
                     });
                     return Ok(true);
                 }
-                // Deleted since: whether something is missing shows in the next one.
+                // Deleted since the listing: the next log shows whether something is missing.
                 Err(e) if e.is_not_found() => {}
                 Err(e) => return Err(e),
             }
@@ -334,7 +335,7 @@ impl UpdatesIterator {
 }
 
 impl OpenLog {
-    /// Places the reader at `offset`, to go on with what the file holds now.
+    /// Places the reader at `offset`, to go on with the current content of the file.
     fn place(&mut self, offset: u64) {
         self.reader.resume(offset);
         self.placed = true;
@@ -358,7 +359,7 @@ fn last_of(batch: &WriteBatch) -> u64 {
     (batch.sequence() + u64::from(batch.count())).saturating_sub(1)
 }
 
-/// Takes notes off the front, fences and no-ops off the end. `None` if the batch consists of nothing
+/// Removes notes from the front, and fences and no-ops from the end. `None` if the batch consists of nothing
 /// else.
 fn strip(batch: WriteBatch) -> Result<Option<WriteBatch>> {
     let (mut from, mut keep) = (HEADER_LEN, HEADER_LEN);

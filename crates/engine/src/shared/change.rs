@@ -1,14 +1,13 @@
-//! The one way to change what the database consists of: its families, their files, and the first log that is needed.
+//! The only way to change the parts of the database: its families, their files, and the first log that is needed.
 //!
 //! ```text
-//!   Shared::change        the MANIFEST is this thread's; what is to change is said
-//!   Change::log           tables are open, names of logs are durable, the MANIFEST has all of it or nothing
-//!   Logged::apply         readers see it: Views, log numbers, the set of families
+//!   Shared::change        locks the MANIFEST for this thread; the parts of the change are then added
+//!   Change::log           makes the names of logs durable; the MANIFEST then has the whole change or nothing of it
+//!   Logged::apply         makes the change visible: Views, log numbers, the set of families
 //! ```
 //!
-//! A change that does not complete, because it fails, is given up, or its thread panics, gives its new
-//! tables to the janitor. If the MANIFEST has failed, it may name them: they then stay until another
-//! MANIFEST is begun.
+//! A change may not complete: it fails, it is given up, or its thread panics. Its new tables then go to the
+//! janitor. If the MANIFEST has failed, it may name these tables: they then stay until another MANIFEST is begun.
 //!
 //! Lock order: the MANIFEST is locked before the state of the database.
 
@@ -59,12 +58,12 @@ impl Drop for Manifest<'_> {
     }
 }
 
-/// What is to become part of the database, all of it or nothing.
+/// Edits that become part of the database as a whole or not at all.
 #[must_use = "nothing changes until it is logged and applied"]
 pub(crate) struct Change<'a> {
     db: &'a Shared,
     versions: Manifest<'a>,
-    /// As they are before the change.
+    /// The families before the change.
     families: Arc<FamilySet>,
     edits: Vec<VersionEdit>,
     steps: Vec<Step>,
@@ -81,12 +80,12 @@ enum Step {
     Files {
         family: Arc<Family>,
         version: Arc<Version>,
-        /// Files that are not part of it any more.
+        /// Files that are not part of the new Version.
         removed: Vec<Arc<TableFile>>,
-        /// Memtables that were flushed into its files.
+        /// Memtables that were flushed into files of the new Version.
         flushed: Vec<Arc<Memtable>>,
     },
-    /// Nothing of the family is in logs before this one.
+    /// Logs before this log have no unflushed data of the family.
     Log(Arc<Family>, FileNumber),
     Born(Arc<Family>),
     Dropped(Arc<Family>),
@@ -116,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// Starts a new MANIFEST, after which changes are taken again if the old one has failed.
+    /// Starts a new MANIFEST. If the old MANIFEST had failed, changes are accepted again.
     pub(crate) fn start_manifest_anew(&self) -> Result<()> {
         let mut versions = self.manifest();
         let families = self.catalog.families.load();
@@ -152,35 +151,35 @@ impl<'a> Change<'a> {
         &self.families
     }
 
-    /// The number of the next family.
+    /// The id of the next family.
     pub(crate) fn next_family(&self) -> u32 {
         self.versions.max_column_family + 1
     }
 
-    /// The first log that counts as needed: those before it are declared obsolete already.
+    /// The first log that counts as needed. Logs before it are already recorded as obsolete.
     pub(crate) fn needed_logs(&self) -> FileNumber {
         FileNumber(self.versions.min_log_number_to_keep)
     }
 
-    /// Adds new tables of the change. They become obsolete unless it is logged.
+    /// Adds new tables of the change. They become obsolete unless the change is logged.
     pub(crate) fn makes(&mut self, tables: impl IntoIterator<Item = PathBuf>) {
         self.tables.extend(tables);
     }
 
-    /// Gives tables that were made in vain to the janitor.
+    /// Gives tables that are not needed after all to the janitor.
     pub(crate) fn discard(&mut self, tables: impl IntoIterator<Item = PathBuf>) {
         self.versions
             .discard(&self.db.catalog.tables.janitor, tables);
     }
 
-    /// Sequence numbers up to this one are used, though nobody sees them yet.
+    /// Records that sequence numbers up to `last` are used, although they are not visible yet.
     pub(crate) fn uses_sequences_through(&mut self, last: u64) {
         self.last_sequence = last;
     }
 
-    /// If the MANIFEST fails, the edits may be in it or not. The database then refuses writes: nothing
-    /// may be acknowledged as durable until another MANIFEST settles that. Background jobs make the
-    /// database fail themselves.
+    /// If the MANIFEST fails, it may or may not contain the edits. With this setting the database then refuses
+    /// writes: nothing may be acknowledged as durable until another MANIFEST settles the question. Background jobs
+    /// do not need it, because they make the database fail themselves.
     pub(crate) fn refuse_writes_if_it_fails(mut self) -> Self {
         self.refuse_writes = true;
         self
@@ -188,7 +187,7 @@ impl<'a> Change<'a> {
 
     /// Adds and removes files of a family. The new tables are opened for `activity`.
     ///
-    /// Errors: Corruption if a new table is missing or damaged, or a file to be removed is not there.
+    /// Errors: `Corruption` if a new table is missing or damaged, or a file to be removed is not in the Version.
     pub(crate) fn files(
         &mut self,
         family: &Arc<Family>,
@@ -222,7 +221,7 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
-    /// Nothing of the family is in logs before this one.
+    /// Records that logs before `first` have no unflushed data of the family.
     pub(crate) fn leaves_logs(&mut self, family: &Arc<Family>, first: FileNumber) {
         self.edits.push(VersionEdit {
             column_family: family.id,
@@ -232,7 +231,7 @@ impl<'a> Change<'a> {
         self.steps.push(Step::Log(Arc::clone(family), first));
     }
 
-    /// The family is part of the database from now on.
+    /// Adds the family to the database.
     pub(crate) fn adds_family(&mut self, family: &Arc<Family>) {
         self.edits.push(VersionEdit {
             column_family: family.id,
@@ -244,7 +243,7 @@ impl<'a> Change<'a> {
         self.steps.push(Step::Born(Arc::clone(family)));
     }
 
-    /// The family is no part of the database any more.
+    /// Removes the family from the database.
     pub(crate) fn drops_family(&mut self, family: &Arc<Family>) {
         self.edits.push(VersionEdit {
             column_family: family.id,
@@ -255,7 +254,7 @@ impl<'a> Change<'a> {
         self.steps.push(Step::Dropped(Arc::clone(family)));
     }
 
-    /// The first log that some family needs when the change is applied.
+    /// The first log that any family needs after the change is applied.
     pub(crate) fn first_needed_log(&self) -> FileNumber {
         let left_behind = |family: &Arc<Family>| {
             let mut steps = self.steps.iter().rev();
@@ -269,7 +268,7 @@ impl<'a> Change<'a> {
         first.unwrap_or_default().max(self.needed_logs())
     }
 
-    /// Logs before this one are obsolete.
+    /// Records that logs before `first` are obsolete.
     pub(crate) fn needs_logs_from(&mut self, first: FileNumber) {
         if first <= self.needed_logs() {
             return;
@@ -287,7 +286,7 @@ impl<'a> Change<'a> {
         self.log().map(Logged::apply).map(drop)
     }
 
-    /// Makes the change durable in the MANIFEST. Nobody sees it yet.
+    /// Makes the change durable in the MANIFEST. Readers do not see it yet.
     ///
     /// Errors: the database is open for reading only; the MANIFEST fails, or has failed.
     pub(crate) fn log(mut self) -> Result<Logged<'a>> {
@@ -316,12 +315,12 @@ impl Drop for Change<'_> {
     }
 }
 
-/// A change that the MANIFEST has.
+/// A change that is recorded in the MANIFEST.
 #[must_use = "the MANIFEST has it, so that everybody must see it"]
 pub(crate) struct Logged<'a>(Change<'a>);
 
 impl<'a> Logged<'a> {
-    /// The new Versions, in the order in which they were asked for.
+    /// The new Versions, in the order in which they were added.
     pub(crate) fn versions(&self) -> impl Iterator<Item = &Arc<Version>> {
         self.0.steps.iter().filter_map(|step| match step {
             Step::Files { version, .. } => Some(version),
@@ -334,7 +333,7 @@ impl<'a> Logged<'a> {
         let steps = std::mem::take(&mut self.0.steps);
         let db = self.0.db;
         let mut set = None;
-        // Files and Views that nobody uses any more are freed after the lock is released.
+        // Files and Views that are not used any more are freed after the lock is released.
         let mut removed = Vec::new();
         let state = db.background.state();
         for step in steps {
@@ -403,8 +402,8 @@ fn show(family: &Family, version: Arc<Version>, flushed: &[Arc<Memtable>]) {
     family.view.store(Arc::new(new));
 }
 
-/// A change that is part of the database. No other change begins until it is dropped; then jobs and
-/// waiters look again.
+/// A change that is part of the database. No other change begins until this is dropped; then jobs and
+/// waiters check the state again.
 pub(crate) struct Applied<'a>(Change<'a>);
 
 impl Drop for Applied<'_> {

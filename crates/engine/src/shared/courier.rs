@@ -1,9 +1,9 @@
 //! Calls the application's code (listeners, callbacks and wakers) when no lock is held.
 //!
-//! A function that takes locks and may have something to tell begins with a [`Courier`]. When the
-//! outermost courier of a thread is dropped, the thread holds no lock any more, and what was put aside is
-//! delivered: letters of the [outbox](crate::outbox), and calls of the watermarks' wakers and callbacks.
-//! Threads that flush or compact leave that to other threads, because the application's code may write,
+//! A function that takes locks and may queue such calls begins with a [`Courier`]. When the
+//! outermost courier of a thread is dropped, the thread holds no lock any more. The queued calls are then made:
+//! letters of the [outbox](crate::outbox) are delivered, and the watermarks' wakers and callbacks are called.
+//! Threads that flush or compact leave this to other threads, because the application's code may write,
 //! and the write may wait for them.
 
 use crate::background::Background;
@@ -32,8 +32,8 @@ impl Shared {
         Courier(self)
     }
 
-    /// Delivers this thread's letters, and calls the wakers and callbacks that the watermarks have put
-    /// aside. No lock may be held.
+    /// Delivers this thread's letters, and calls the wakers and callbacks that the watermarks have queued. A thread
+    /// that flushes or compacts leaves both to other threads. No lock may be held.
     #[inline]
     pub(crate) fn deliver(&self) {
         if outbox::works() {

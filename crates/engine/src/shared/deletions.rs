@@ -1,4 +1,4 @@
-//! Whether obsolete files are deleted: a copy of the database needs those that it has listed.
+//! Whether obsolete files are deleted. They must stay while a copy of the database is made from a list of files.
 
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 
@@ -6,7 +6,8 @@ use crate::locks;
 
 /// See the module.
 pub(crate) struct Deletions {
-    /// How often they were disabled; held while files are deleted. Before all other locks but that of the options.
+    /// How often deletions are disabled. The lock is held while files are deleted. It is taken before all other
+    /// locks except the lock of the options.
     disabled: Mutex<u32>,
 }
 
@@ -23,7 +24,7 @@ impl Deletions {
         self.disabled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be held while files are deleted: whoever disables deletions waits for that. `None` if they are disabled.
+    /// To be held while files are deleted: a thread that disables deletions waits for it. `None` if they are disabled.
     pub(crate) fn begin(&self) -> Option<MutexGuard<'_, u32>> {
         Some(self.lock()).filter(|disabled| **disabled == 0)
     }

@@ -1,5 +1,5 @@
-//! Keeps a column family free of compactions, for callers that choose the level of files themselves: a
-//! concurrent compaction could put its output where they put their files.
+//! Keeps a column family free of compactions, for callers that change its files themselves: a concurrent
+//! compaction could put its output in the same key range.
 
 use base::Result;
 
@@ -14,12 +14,12 @@ pub(crate) struct Exclusive<'a> {
 }
 
 impl<'a> Exclusive<'a> {
-    /// `None` if a compaction is running.
+    /// `None` if a compaction of the family is running, or another thread holds the family.
     pub(crate) fn try_take(background: &'a Background, family: &Family) -> Option<Self> {
         Self::hold(background, &mut background.state(), family.id)
     }
 
-    /// Waits for compactions that are running. Errors: the database fails or closes.
+    /// Waits for running compactions of the family. Errors: the database fails or closes; this thread must not wait.
     pub(crate) fn take(background: &'a Background, family: &Family) -> Result<Self> {
         let mut state = background.state();
         loop {

@@ -1,4 +1,4 @@
-//! How the database fails: it refuses writes from then on, and reads go on.
+//! How the database fails: from then on it refuses writes; reads still work.
 
 use base::stats::Ticker;
 use base::{Error, ErrorKind};
@@ -7,8 +7,8 @@ use crate::shared::Shared;
 use options::hooks::listener::BackgroundErrorReason;
 
 impl Shared {
-    /// Makes `error` sticky: every later write gets it, reads go on. The caller may hold any lock except
-    /// that of the state.
+    /// Makes `error` sticky: every later write fails with it; reads still work. The caller may hold any lock except
+    /// the state lock.
     pub(crate) fn fail(&self, what: &str, error: &Error) {
         self.fail_in(BackgroundErrorReason::WriteCallback, what, error);
     }
@@ -29,7 +29,7 @@ impl Shared {
         // Under the lock: a resume clears both failures together.
         self.wal.durable.fail(error);
         drop(state);
-        // Before anything that may panic: nobody else wakes those who wait.
+        // Before anything that may panic: no other thread wakes the waiters.
         self.background.notify();
         self.wal.wake_waiting();
         if first {
@@ -44,6 +44,6 @@ impl Shared {
             self.info
                 .tell_later(move |l| l.on_background_error(reason, &error));
         }
-        self.wal.wake(); // callbacks are to be told
+        self.wal.wake(); // to call the callbacks with the error
     }
 }

@@ -1,4 +1,4 @@
-//! Work that is left to the first of the database's threads that ends, because there is no other to do it.
+//! Work that is left to the first of the database's threads that ends, because no other thread can do it.
 
 use base::sync::{Mutex, PoisonError, ranked};
 
@@ -22,7 +22,7 @@ impl<D> Left<D> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(rest);
     }
 
-    /// Called at the end of each of the database's threads: does what [`Left::leave`] left to them.
+    /// Called at the end of each of the database's threads: does the work that [`Left::leave`] stored, if any.
     pub(crate) fn finish(&self, db: &D) {
         let left = self.0.lock();
         let rest = left.unwrap_or_else(PoisonError::into_inner).take();

@@ -1,4 +1,4 @@
-//! The options of the whole database that are in force, how they change, and whether the OPTIONS file says so.
+//! The options of the whole database that are in force, their changes, and whether the OPTIONS file has these changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::commit::Writes;
 use crate::locks;
 use options::DbOptions;
 
-/// How long a stale OPTIONS file stays so before it is written again.
+/// The time after which a stale OPTIONS file is written again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// See the module. Those of a family are its own.
+/// See the module. The options of a family are in its `Family`.
 pub(crate) struct LiveOptions {
     db: ArcSwap<DbOptions>,
-    /// Held while options change, and while an OPTIONS file is written. Before all other locks.
+    /// Held while options change, and while an OPTIONS file is written. It is taken before all other locks.
     change: Mutex<()>,
     /// When (monotonic nanoseconds) a stale OPTIONS file is to be written again; 0 if it is not stale.
     due: AtomicU64,
@@ -48,12 +48,12 @@ impl LiveOptions {
         self.db.store(Arc::new(options));
     }
 
-    /// Held while options change, and while an OPTIONS file is written.
+    /// To be held while options change, and while an OPTIONS file is written.
     pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
         self.change.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the newest OPTIONS file lacks something that is in force.
+    /// Whether the newest OPTIONS file lacks a change that is in force.
     pub(crate) fn is_stale(&self) -> bool {
         self.due.load(Ordering::Acquire) > 0
     }
@@ -65,12 +65,12 @@ impl LiveOptions {
         (due > 0).then(|| Duration::from_nanos(left()))
     }
 
-    /// Called after an attempt to write the file did not complete: it is made again later.
+    /// Called after an attempt to write the file did not complete: the attempt is repeated later.
     pub(crate) fn put_off(&self) {
         self.due.store(self.again(), Ordering::Release);
     }
 
-    /// Called after the file was written, or could not be. Returns true if it is stale from now on and was not before.
+    /// Called after an attempt to write the file. Returns true if the file is stale now and was not stale before.
     pub(super) fn tried(&self, written: bool) -> bool {
         let due = if written { 0 } else { self.again() };
         let before = self.due.swap(due, Ordering::AcqRel);

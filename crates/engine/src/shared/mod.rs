@@ -1,4 +1,4 @@
-//! What the threads of one open database share. Its locks are in the order of [`crate::locks`].
+//! The state that the threads of one open database share. Its locks are taken in the order of [`crate::locks`].
 //!
 //! Each part owns its state and its locks. A function takes the part that it needs, and all of them only if it needs
 //! three or more. Reads take none of the parts' locks: they load a family's View and the last sequence number.
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     /// See [`Family::instance`].
     pub(crate) instance: u64,
     pub(crate) dir: PathBuf,
-    /// The options as they were when the database was opened. Those of `db` that can change later are
+    /// The options as they were when the database was opened. Options in `db` that can change later must be
     /// read from [`Shared::live_options`].
     pub(crate) options: Options,
     pub(crate) read_only: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) deletions: Deletions,
 }
 
-/// A piece of work, which is done without the state lock.
+/// The work of a background job, which runs without the state lock.
 pub(crate) type Work = Box<dyn FnOnce(&Arc<Shared>) -> Result<()>>;
 
 /// A number that no other database opened by this process has.
@@ -65,7 +65,7 @@ pub(crate) fn new_instance() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The parts that `open` has made before the database exists.
+/// The parts that `open` creates before the database exists.
 pub(crate) struct Parts {
     pub(crate) instance: u64,
     pub(crate) dir: PathBuf,
@@ -118,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// Takes note that everything logged up to this sequence number survives a power cut.
+    /// Takes note that all logged writes up to this sequence number survive a power cut.
     #[inline]
     pub(crate) fn is_durable_through(&self, sequence: u64) {
         base::invariant!(
@@ -128,7 +128,7 @@ impl Shared {
         self.wal.durable.raise(sequence);
     }
 
-    /// Refuses new writes and tells the jobs to end.
+    /// Refuses new writes and makes the jobs end.
     pub(crate) fn begin_close(&self) {
         self.background.close();
         self.writes.attention.raise();
@@ -137,7 +137,7 @@ impl Shared {
         self.info.outbox.wake();
     }
 
-    /// Errors: the sticky failure, a read-only database, or one that is being closed.
+    /// Errors: the sticky failure; the database is read-only; the database is being closed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.read_only {
             return Err(read_only());

@@ -1,7 +1,7 @@
-//! Deletes what nothing refers to any more.
+//! Deletes files that are not needed any more.
 //!
-//! A log is deleted when every family's data in it is in tables, and only after the MANIFEST says so; it
-//! may be archived or recycled instead. Obsolete tables come from the janitor, which collects those whose
+//! A log is deleted when every family's data in it is in tables, and only after the MANIFEST records that; it
+//! may be archived or recycled instead. Obsolete tables come from the janitor, which collects tables whose
 //! last user is gone. Nothing is deleted while deletions are disabled.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use files::{self, FileKind};
 use manifest::version::Janitor;
 use options::hooks::listener::TableFileDeletionInfo;
 
-/// Files that are to be removed. After a panic, those that are left go back to the janitor.
+/// Files that are to be removed. After a panic, the remaining files go back to the janitor.
 struct Rest<'a> {
     janitor: &'a Janitor,
     paths: VecDeque<PathBuf>,
@@ -37,9 +37,9 @@ impl Drop for Rest<'_> {
 }
 
 impl Shared {
-    /// The first log that is needed. Families without unflushed data move to newer logs without a record
-    /// in the MANIFEST. The record is written here, before the logs are deleted, so that no log which the
-    /// MANIFEST counts as needed is ever missing.
+    /// Returns the first log that is needed, after the MANIFEST has recorded it. Families without unflushed data
+    /// move to newer logs without a record in the MANIFEST. The record is written here, before the logs are deleted,
+    /// so that every log that the MANIFEST counts as needed exists.
     fn declare_obsolete_logs(&self) -> FileNumber {
         let mut change = self.change();
         let needed = change.families().iter().map(|f| f.log_number()).min();
@@ -67,7 +67,7 @@ impl Shared {
         }
     }
 
-    /// Deletes what nothing refers to any more: logs that no family needs, unless they are archived;
+    /// Deletes files that are not needed any more: logs that no family needs, unless they are archived;
     /// archived logs that are too old or too many; and files that the janitor collected.
     pub(crate) fn delete_obsolete_files(&self) {
         let _courier = self.courier();
@@ -88,7 +88,7 @@ impl Shared {
             state.undeleted.append(&mut logs);
             state.undeleted.keys().copied().collect::<Vec<_>>()
         };
-        // A database that is open for reading only has none.
+        // A database that is open for reading only has no active log.
         let unneeded = self.wal.lock().as_mut().map(|l| l.take_unneeded(needed));
         drop(unneeded);
         for &number in &logs {
@@ -132,7 +132,7 @@ impl Shared {
         }
     }
 
-    /// Removes archived logs that are too old or too many, unless somebody has disabled deletions.
+    /// Removes archived logs that are too old or too many, unless deletions are disabled.
     pub(crate) fn purge_archive(&self) {
         if let Some(_held) = self.deletions.begin() {
             self.wal.directory.purge(&self.info.log);
@@ -188,7 +188,7 @@ fn table_deleted(info: &Info, dir: &Path, path: &Path, job: u64, removed: &Resul
     }
 }
 
-/// Archives a log that is not needed any more, or gets rid of it. Returns false if it is still there.
+/// Archives or removes a log that is not needed any more. Returns false if it is still there.
 pub(crate) fn obsolete_log(
     directory: &Directory,
     log: &InfoLog,

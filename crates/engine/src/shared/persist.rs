@@ -1,9 +1,9 @@
-//! The OPTIONS file of an open database: for people, RocksDB's tools, and applications that open the
-//! database with the options that it had.
+//! The OPTIONS file of an open database. It serves people, RocksDB's tools, and applications that open the
+//! database with its previous options.
 //!
-//! It is written after every change of options and of the set of families. If that fails, the change is
-//! in force all the same, and the file is *stale*. That is reported in LOG, and the file is written again
-//! at the next change, from time to time by a thread of the database, and at close.
+//! The file is written after every change of options and of the set of families. If that fails, the change is
+//! still in force, and the file is *stale*. This is reported in LOG, and the file is written again
+//! at the next change, at intervals by a thread of the database, and at close.
 
 use base::Result;
 use base::sync::MutexGuard;
@@ -13,25 +13,25 @@ use crate::shared::Shared;
 use files::{self, FileKind};
 use options::{ColumnFamilyOptions, DbOptions, codec};
 
-/// OPTIONS files that are kept, the newest included.
+/// The number of OPTIONS files that are kept, including the newest.
 const KEPT: usize = 2;
 
-/// Writes the OPTIONS file; older ones but one are deleted.
+/// Writes a new OPTIONS file. Except for one, older OPTIONS files are deleted.
 pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
     write_options_file_held(db, &db.live_options.lock())
 }
 
-/// [`write_options_file`] for a caller that holds [`LiveOptions::lock`](crate::shared::live_options::LiveOptions::lock) already.
+/// [`write_options_file`] for a caller that already holds
+/// [`LiveOptions::lock`](crate::shared::live_options::LiveOptions::lock).
 pub(crate) fn write_options_file_held(db: &Shared, held: &MutexGuard<'_, ()>) -> Result<()> {
     let written = write(db, held);
     if db.live_options.tried(written.is_ok()) {
-        db.background.wake(); // threads that sleep until something is due
+        db.background.wake(); // the thread that writes the file again must learn when
     }
     written
 }
 
-/// Called after a change that is in force whether or not this succeeds: writes the OPTIONS file, now or
-/// later.
+/// Called after a change, which stays in force even if this fails: writes the OPTIONS file, now or later.
 pub(crate) fn follow_change(db: &Shared) {
     if let Err(e) = write_options_file(db) {
         db.info.log.warn(format_args!(
@@ -55,7 +55,7 @@ fn write(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
     let fs = &*db.env().fs;
     io::replace_file(fs, &path, &temp, text.as_bytes()).inspect_err(|_| drop(fs.remove(&temp)))?;
     if let Err(e) = remove_old(db) {
-        // The next write of the file deletes them too.
+        // The next write of an OPTIONS file deletes them too.
         db.info
             .log
             .warn(format_args!("old OPTIONS files are still there: {e}"));
@@ -65,10 +65,10 @@ fn write(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
 
 fn remove_old(db: &Shared) -> Result<()> {
     let fs = &*db.env().fs;
-    // Locked until they are gone: a thread that disables deletions must find no file that is about to be
+    // Held until the files are gone: a thread that disables deletions must not list a file that is about to be
     // deleted.
     let Some(_held) = db.deletions.begin() else {
-        return Ok(()); // somebody copies the files that are there
+        return Ok(()); // another thread may be copying the files
     };
     let mut old: Vec<_> = files::list(fs, &db.dir)?
         .into_iter()
@@ -84,8 +84,8 @@ fn remove_old(db: &Shared) -> Result<()> {
 /// The text of the OPTIONS file, with these options of the whole database.
 pub(crate) fn options_text(catalog: &Catalog, db_options: &DbOptions) -> String {
     let families = catalog.families.load();
-    // With the arena block size that is in force: RocksDB's tools take the value as it stands, and 7.8.3
-    // aborts if a block is larger than a write buffer.
+    // The arena block size in force is written: RocksDB's tools use the value as it is, and 7.8.3 aborts if a
+    // block is larger than a write buffer.
     let in_force: Vec<_> = families
         .iter()
         .map(|f| {

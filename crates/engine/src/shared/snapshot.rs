@@ -1,4 +1,4 @@
-//! Snapshots: sequence numbers that reads can look back to.
+//! Snapshots: sequence numbers as of which reads see the database.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ pub(crate) struct Standing {
 #[derive(Debug)]
 pub(crate) struct SnapshotList {
     live: Mutex<BTreeMap<u64, Standing>>,
-    /// The lowest of them, or [`NONE`]; can be read without the lock.
+    /// The lowest sequence number in `live`, or [`NONE`]; can be read without the lock.
     oldest: AtomicU64,
     released: AtomicBool,
 }
@@ -102,7 +102,7 @@ impl SnapshotList {
     }
 }
 
-/// Each snapshot holds the list, so none is left.
+/// Each snapshot holds a reference to the list, so none is left.
 impl Drop for SnapshotList {
     fn drop(&mut self) {
         base::invariant!(
@@ -142,7 +142,7 @@ impl Drop for Held {
 }
 
 /// A consistent view of the whole database, all column families, as it was when
-/// [`Db::snapshot`](crate::Db::snapshot) returned. Cheap to clone; the data that it shows is kept until its
+/// [`Db::snapshot`](crate::Db::snapshot) returned. Cheap to clone. The data that it shows is kept until its
 /// last clone is dropped. It does not keep the database open.
 #[derive(Clone)]
 pub struct Snapshot {
@@ -151,7 +151,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// A snapshot of what is visible now.
+    /// A snapshot at the last visible sequence number.
     pub(crate) fn take(db: &Arc<Shared>) -> Self {
         let now = db.env().clock.wall_micros() / 1_000_000;
         Self {

@@ -1,8 +1,8 @@
 //! The active log, and older ones that are not durable yet.
 //!
-//! With `wal_io_mode = auto`, the kind of the next log ([`LogKind`]) follows the writes. A log is left
+//! With `wal_io_mode = auto`, the kind of the next log ([`LogKind`]) depends on the writes. A log is closed
 //! early when the writes no longer suit its kind, or when a direct log is full: extending its file would
-//! cost what a direct log saves.
+//! cost as much as a direct log saves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use super::pace;
 use crate::batch::HEADER_LEN;
 use options::WalIoMode;
 
-/// A direct log replaces a buffered one when synced groups outnumber the other ones by more than this.
+/// A direct log replaces a buffered log when synced groups outnumber unsynced groups by more than this.
 const SYNCED_RUN: u32 = 4;
-/// A buffered log replaces a direct one when unsynced groups outnumber synced ones by more than this.
+/// A buffered log replaces a direct log when unsynced groups outnumber synced groups by more than this.
 /// Each unsynced group costs a direct log a device write.
 const UNSYNCED_RUN: u32 = 32;
 /// Bytes that framing may add to a group, over all its records.
@@ -27,7 +27,7 @@ const FRAMING_SLACK: u64 = 64 << 10;
 /// `writable_file_max_buffer_size`.
 const PENDING_BYTES_MAX: usize = 1 << 20;
 
-/// How far the log goes before a write is acknowledged.
+/// How far the log must be written before a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LogStep {
     /// In the memory of the process: `manual_wal_flush`. Does not survive the death of the process.
@@ -38,7 +38,7 @@ pub(crate) enum LogStep {
     Sync,
 }
 
-/// The active log and what must be durable before it counts as durable.
+/// The active log, and the older logs that must be durable before it counts as durable.
 pub(crate) struct ActiveLog {
     writer: log::Writer,
     pub(crate) number: FileNumber,
@@ -49,19 +49,18 @@ pub(crate) struct ActiveLog {
     recycled: bool,
     /// The last earlier log that is not empty; none if no earlier log is needed.
     previous: LogEnd,
-    /// Groups that the log's kind does not suit, minus those that it suits; never below 0.
+    /// Groups that the log's kind does not suit, minus groups that it suits; never below 0.
     unsuited: u32,
-    /// Logs that were left behind with bytes that are not durable yet, oldest first. They are
-    /// synced before anything in the active log is acknowledged as durable.
+    /// Closed logs with bytes that are not durable yet, oldest first. They are
+    /// synced before any record of the active log is acknowledged as durable.
     unsynced: Vec<(log::Syncer, LogEnd)>,
-    /// The ends of logs that were left behind and are durable, until [`ActiveLog::take_closed`]
-    /// takes them.
+    /// The ends of closed logs that are durable, until [`ActiveLog::take_closed`] takes them.
     closed: Vec<LogEnd>,
     /// Offset up to which writeback of the active file was started.
     writeback_from: u64,
     /// The last sequence number in this log or an earlier one.
     last_sequence: u64,
-    /// Synced flights of this log that are not counted as durable yet: where each ends, and its last
+    /// Synced flights of this log that are not counted as durable yet: the end of each, and its last
     /// sequence number.
     flying: VecDeque<(Lsn, u64)>,
     /// How often logs were given up together with the flights under way.
@@ -75,21 +74,21 @@ pub(crate) struct ActiveLog {
 /// The active log, locked; `None` if the database is open for reading only.
 pub(crate) type Guard<'a> = MutexGuard<'a, Option<ActiveLog>>;
 
-/// What a group waits for at the device: the syncs of older logs first, then the write of the active one.
+/// The device operations that a group waits for: first the syncs of older logs, then the write of the active log.
 #[must_use = "the log waits until it is settled"]
 pub(crate) struct LogFlight {
     older: Vec<log::Syncer>,
     own: Option<log::Flight>,
-    /// The last sequence number that it covers.
+    /// The last sequence number that the flight covers.
     pub(crate) last_sequence: u64,
-    /// Whether it makes everything up to there durable.
+    /// Whether the flight makes all records up to that number durable.
     pub(crate) synced: bool,
-    /// [`ActiveLog::given_up`] when it began.
+    /// [`ActiveLog::given_up`] when the flight began.
     pub(crate) given_up: u64,
 }
 
 impl LogFlight {
-    /// Bytes that it writes.
+    /// Bytes that the flight writes.
     pub(crate) fn bytes(&self) -> u64 {
         self.own.as_ref().map_or(0, log::Flight::bytes)
     }
@@ -138,16 +137,15 @@ impl ActiveLog {
         }
     }
 
-    /// Makes another log the active one. What the old log holds is still to be synced. No flight may be
-    /// under way.
+    /// Makes `new` the active log. The records of the old log must still be synced. No flight may be under way.
     pub(crate) fn switch(&mut self, new: NewLog) -> Result<()> {
         self.submit_all()?;
         let left = self.end_at(Lsn(self.writer.size()));
         let old_records = self.recycled && self.kind == LogKind::Buffered;
         if old_records || self.writer.has_room_ahead() {
-            // If a sequence number is in no log, RocksDB takes records that an older log left behind the
-            // end for damage. Blocks behind the end are not needed any more. If the truncation fails, the
-            // file is no worse than before.
+            // If a sequence number is in no log, RocksDB takes records of an older log after the end for
+            // damage. Blocks after the end are not needed any more. If the truncation fails, the file is no
+            // worse than before.
             drop(self.writer.file().truncate(left.end.0));
         }
         if self.writer.durable() < left.end {
@@ -159,7 +157,7 @@ impl ActiveLog {
         Ok(())
     }
 
-    /// Leaves a failed log behind: it ends where its durable part ends.
+    /// Replaces a failed log. The failed log ends where its durable part ends.
     pub(crate) fn replace(&mut self, new: NewLog) {
         let left = self.end_at(self.writer.durable());
         if !left.is_empty() {
@@ -168,8 +166,8 @@ impl ActiveLog {
         self.leave(left, new);
     }
 
-    /// Leaves all logs behind: what they hold goes to tables. They count as durable up to the sequence
-    /// number `durable`, and no further.
+    /// Gives up all earlier logs: the memtables are flushed to tables instead. The logs count as durable up to the
+    /// sequence number `durable`, and no further.
     pub(crate) fn begin_anew(&mut self, new: NewLog, durable: u64) {
         self.replace(new);
         self.given_up += 1;
@@ -194,7 +192,7 @@ impl ActiveLog {
     }
 
     /// Called before a group is logged: notes whether its step suits the log's kind. Returns true if the
-    /// pool is wanted now and was not before.
+    /// pool is needed from now on and was not needed before.
     pub(crate) fn note_step(&mut self, files: &LogFiles, step: LogStep) -> bool {
         let unsuited = match (self.kind, files.mode, step) {
             (LogKind::Buffered, WalIoMode::Direct, _)
@@ -207,12 +205,12 @@ impl ActiveLog {
         step == LogStep::Sync && files.note_sync()
     }
 
-    /// The kind of the log to begin before a group of `bytes` is logged, if this one is full or
+    /// The kind of the log to begin before a group of `bytes` is logged, if this log is full or
     /// does not suit the writes.
     pub(crate) fn successor(&self, files: &LogFiles, bytes: u64) -> Option<LogKind> {
         let full = self.writer.size().saturating_add(bytes + FRAMING_SLACK) > self.capacity;
         if full {
-            // A group that fits no pool file goes to a buffered log.
+            // A group that does not fit into a pool file goes to a buffered log.
             let fits = bytes + FRAMING_SLACK <= self.capacity;
             return Some(if fits {
                 LogKind::Direct
@@ -234,12 +232,12 @@ impl ActiveLog {
         }
     }
 
-    /// How far the log is in the hands of the operating system, in bytes.
+    /// How many bytes of the log were submitted to the operating system.
     pub(crate) fn submitted(&self) -> u64 {
         self.writer.marks().submitted().0
     }
 
-    /// Its kind. The next log has the same kind, unless the writes ask for another.
+    /// The kind of the log. The next log has the same kind, unless the writes need another kind.
     pub(crate) fn kind(&self) -> LogKind {
         self.kind
     }
@@ -249,22 +247,22 @@ impl ActiveLog {
         Lsn(self.writer.size())
     }
 
-    /// Where its durable part ends.
+    /// Where the durable part of the log ends.
     pub(crate) fn durable_end(&self) -> Lsn {
         self.writer.durable()
     }
 
-    /// Its file.
+    /// The file of the log.
     pub(crate) fn file(&self) -> Arc<dyn io::File> {
         Arc::clone(self.writer.file())
     }
 
-    /// What ended the log, if it has failed.
+    /// The error that ended the log, if it has failed.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.writer.marks().failure()
     }
 
-    /// How many bytes of a pool file are used, if that has grown by a step since the last report. The
+    /// How many bytes of a pool file are used, if the number has grown by at least a step since the last report. The
     /// pool is filled at this pace.
     pub(crate) fn newly_used(&mut self) -> Option<u64> {
         let used = self.writer.size();
@@ -276,17 +274,17 @@ impl ActiveLog {
         Some(used)
     }
 
-    /// Whether a fence may be written now. A fence says that the logs before this one are durable. A
-    /// direct group is written only once they are. A buffered group is in the page cache earlier: a power
-    /// cut may spare it and yet take the end of a closed log.
+    /// Whether a fence may be written now. A fence records that the logs before this log are durable. A group in
+    /// a direct log is written only after they are. A group in a buffered log is in the page cache earlier: a power
+    /// cut may keep it and yet lose the end of a closed log.
     fn may_fence(&self) -> bool {
         let durable =
             |(log, _): &(log::Syncer, _)| log.marks().durable() >= log.marks().submitted();
         self.kind == LogKind::Direct || self.unsynced.iter().all(durable)
     }
 
-    /// Appends a batch. The first batch of a log carries a note about the previous log right behind its
-    /// header. With `fence`, a fence at the end of the batch says what is durable so far, if a fence may
+    /// Appends a batch. The first batch of a log has a note about the previous log right after its
+    /// header. With `fence`, a fence at the end of the batch records how far the log is durable, if a fence may
     /// be written.
     pub(crate) fn append(&mut self, record: &[u8], fence: bool) -> Result<()> {
         const NOTE: [u8; 2] = [ValueType::LogData as u8, log::note::LEN as u8];
@@ -321,8 +319,7 @@ impl ActiveLog {
         if let Some(fence) = &fence {
             parts[4..].copy_from_slice(&[&FENCE, fence]);
         }
-        // Recovery looks for the note and the fence: they are not compressed, nor is a header in front of
-        // a note.
+        // Recovery looks for the note and the fence. So they are not compressed, nor is a header before a note.
         let packed = if note.is_some() { 3..4 } else { 0..4 };
         self.writer.append_around(&parts, packed)?;
         Ok(())
@@ -333,7 +330,7 @@ impl ActiveLog {
         self.last_sequence = self.last_sequence.max(last);
     }
 
-    /// The last log that holds anything.
+    /// The end of the last log that is not empty.
     pub(crate) fn last_end(&self) -> LogEnd {
         match self.writer.size() {
             0 => self.previous,
@@ -341,7 +338,7 @@ impl ActiveLog {
         }
     }
 
-    /// Whether everything in the logs is durable.
+    /// Whether all records of the logs are durable.
     pub(crate) fn is_durable(&mut self) -> bool {
         self.note_closed();
         self.unsynced.is_empty() && self.writer.durable() == self.end()
@@ -352,13 +349,13 @@ impl ActiveLog {
         self.last_sequence
     }
 
-    /// Forgets what was appended from `to` on. Errors: the log has failed.
+    /// Removes the records that were appended from `to` on. Errors: the log has failed.
     pub(crate) fn cut_back(&mut self, to: Lsn) -> Result<()> {
         self.writer.cut_back(to)
     }
 
-    /// The step of a group that asks for `step`. If much of the log waits in the process, the group is
-    /// submitted to the operating system; otherwise memory would grow until somebody calls `flush_wal`.
+    /// The step of a group whose plan has `step`. If many bytes of the log wait in the process, the group is
+    /// submitted to the operating system; otherwise memory would grow until the next call of `flush_wal`.
     pub(crate) fn step_for(&self, step: LogStep) -> LogStep {
         if step == LogStep::Append && self.writer.pending() >= PENDING_BYTES_MAX {
             LogStep::Submit
@@ -386,7 +383,7 @@ impl ActiveLog {
         }
     }
 
-    /// Begins to bring everything appended as far as `step` says; `None` if there is nothing to wait for.
+    /// Begins to write all appended records as far as `step` requires; `None` if there is nothing to wait for.
     pub(crate) fn begin(&mut self, files: &LogFiles, step: LogStep) -> Result<Option<LogFlight>> {
         match step {
             LogStep::Append => Ok(None),
@@ -428,7 +425,7 @@ impl ActiveLog {
         }
     }
 
-    /// Fills up the last unit with a batch of no-ops, if the tail must not be written again.
+    /// Fills up the last unit with a batch of no-ops, if the tail must not be rewritten.
     fn pad(&mut self) -> Result<()> {
         let payload = self.writer.padding();
         if payload > 0 {
@@ -442,13 +439,12 @@ impl ActiveLog {
         Ok(())
     }
 
-    /// How often logs were given up together with the flights under way: to wait for a flight that began
-    /// before is in vain.
+    /// How often logs were given up together with their flights. Waiting for a flight that began before is in vain.
     pub(crate) fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// Takes note that a flight has landed. Returns the sequence number up to which everything logged is
+    /// Takes note that a flight has landed. Returns the sequence number up to which all logged records are
     /// durable; 0 if that has not changed.
     pub(crate) fn landed(&mut self, flight: LogFlight, outcome: Result<()>) -> Result<u64> {
         self.note_closed();
@@ -468,7 +464,7 @@ impl ActiveLog {
         Ok(durable)
     }
 
-    /// True while a flight is out.
+    /// Whether a flight is under way.
     pub(crate) fn is_flying(&self) -> bool {
         self.writer.is_flying()
     }
@@ -493,12 +489,12 @@ impl ActiveLog {
         Ok(())
     }
 
-    /// The logs that were left behind and are not durable.
+    /// The closed logs that are not durable.
     pub(crate) fn closed_unsynced(&self) -> Vec<log::Syncer> {
         self.unsynced.iter().map(|(log, _)| log.clone()).collect()
     }
 
-    /// Moves the logs that were left behind and have become durable from `unsynced` to `closed`.
+    /// Moves the closed logs that have become durable from `unsynced` to `closed`.
     pub(crate) fn note_closed(&mut self) {
         let closed = &mut self.closed;
         self.unsynced.retain(|(log, left)| {
@@ -510,9 +506,9 @@ impl ActiveLog {
         });
     }
 
-    /// Takes out the logs below `needed` that were left behind and are not durable. Nothing needs them
-    /// any more, so they are not to be synced. The caller closes them by dropping them, after it has
-    /// unlocked the log: closing a file gives back the memory of what was never written.
+    /// Takes out the closed logs below `needed` that are not durable. Nothing needs them any more, so they need not
+    /// be synced. The caller closes their files by dropping them, after it has unlocked the log: closing a file may
+    /// take time, because the memory of its unwritten pages is freed.
     pub(crate) fn take_unneeded(&mut self, needed: FileNumber) -> Vec<log::Syncer> {
         let gone = self
             .unsynced
@@ -520,17 +516,17 @@ impl ActiveLog {
         gone.map(|(log, _)| log).collect()
     }
 
-    /// Whether [`ActiveLog::take_closed`] has something to give.
+    /// Whether [`ActiveLog::take_closed`] would return any log.
     pub(crate) fn has_closed(&self) -> bool {
         !self.closed.is_empty()
     }
 
-    /// The logs that were left behind and have become durable since the last call.
+    /// The closed logs that have become durable since the last call.
     pub(crate) fn take_closed(&mut self) -> Vec<LogEnd> {
         std::mem::take(&mut self.closed)
     }
 
-    /// Makes everything durable, older logs first, while the log is locked.
+    /// Makes all records durable, older logs first, while the log is locked.
     pub(crate) fn sync_all(&mut self) -> Result<()> {
         for (log, _) in &self.unsynced {
             log.sync()?;
@@ -541,7 +537,7 @@ impl ActiveLog {
         Ok(())
     }
 
-    /// Hands everything appended to the operating system, while the log is locked.
+    /// Hands all appended records to the operating system, while the log is locked.
     pub(crate) fn submit_all(&mut self) -> Result<()> {
         if self.kind == LogKind::Direct {
             self.pad()?;

@@ -2,14 +2,14 @@
 //!
 //! The rules are RocksDB's (`db/wal_manager.cc`, release 11.8.1). With a time to live, files that were
 //! changed more than `WAL_ttl_seconds` ago are deleted. With a size limit, as many of the newest files
-//! stay as would fit if each were as large as the largest; empty files are deleted. The archive is looked
-//! at whenever obsolete files are removed, but at most once per half the time to live or per ten minutes,
-//! whichever is less. The time is that of the injected clock; it is compared with the files' own
-//! modification times.
+//! stay as would fit if each were as large as the largest; empty files are deleted. The archive is checked
+//! whenever obsolete files are removed, and at intervals by a thread, but at most once per half the time to
+//! live or per ten minutes, whichever is less. The current time comes from the injected clock; it is compared
+//! with the modification times of the files.
 //!
-//! Purging only deletes files. Archiving makes a file as long as its log, so that sizes mean something:
-//! what a file made ahead has behind the log's end is cut off. Like any change, that begins the time to
-//! live anew. A log without a single record is not archived.
+//! Purging only deletes files. Archiving cuts a file off at the end of its log, because a file that was prepared
+//! in advance is longer than its log, and the size limit needs real sizes. Like any change, that restarts the
+//! time to live. A log without records is not archived.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use options::Options;
 /// Name of the directory of archived logs, beside the logs. RocksDB's.
 pub(crate) const ARCHIVE: &str = "archive";
 
-/// Seconds between two looks at the archive, at most.
+/// The most seconds between two checks of the archive.
 const INTERVAL_SECONDS_MAX: u64 = 600;
 
 /// Where archived logs are kept, and for how long.
@@ -38,7 +38,7 @@ pub(super) struct Archive {
     dir: PathBuf,
     ttl_seconds: u64,
     bytes_max: u64,
-    /// When the archive was last looked at, seconds since 1970.
+    /// When the archive was last checked, in seconds since 1970.
     last_purge: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ impl Archive {
         self.ttl_seconds > 0 || self.bytes_max > 0
     }
 
-    /// Moves the log at `path` here; false if it holds no record and was left where it is.
+    /// Moves the log at `path` to the archive; false if it has no record and stays where it is.
     pub(super) fn put(&self, number: FileNumber, path: &Path) -> Result<bool> {
         let Some(end) = self.end_of_log(number, path)? else {
             return Ok(false);
@@ -99,7 +99,8 @@ impl Archive {
         if last != [0] {
             return Ok(Some(len));
         }
-        // Zeros made ahead, or a record that ends in a zero: only reading the log tells which.
+        // The file ends in zeros that were written in advance, or in a record that ends in a zero: read the log to
+        // find out.
         let mut reader = plain_reader(file, number);
         let mut record = Vec::new();
         let mut records = 0u64;
@@ -119,8 +120,8 @@ impl Archive {
         }
     }
 
-    /// Deletes archived logs that are too old or too many, unless the last look was a short time ago.
-    /// Returns the deleted logs. Errors are reported in LOG only; the next look tries again.
+    /// Deletes archived logs that are too old or too many, unless the last check was a short time ago.
+    /// Returns the deleted logs. Errors are reported in LOG only; the next check tries again.
     pub(super) fn purge(&self, log: &InfoLog) -> Vec<FileNumber> {
         if !self.is_on() {
             return Vec::new();
@@ -157,7 +158,7 @@ impl Archive {
         gone
     }
 
-    /// What the archive holds, by number.
+    /// The files of the archive, by number.
     fn look(&self) -> Result<Vec<Archived>> {
         let entries = match files::list(&*self.fs, &self.dir) {
             Err(e) if e.is_not_found() => return Ok(Vec::new()),
@@ -208,7 +209,7 @@ struct Archived {
     modified: u64,
 }
 
-/// A reader that ends at the first place where something is wrong.
+/// A reader that ends at the first damaged place.
 pub(crate) fn plain_reader(file: Arc<dyn File>, number: FileNumber) -> log::Reader {
     let options = log::ReaderOptions {
         mode: log::RecoveryMode::PointInTimeRecovery,
@@ -271,7 +272,7 @@ mod tests {
     #[test]
     fn age_and_size() {
         let files = [(4, 3 * MIB, 10), (5, MIB, 90), (6, MIB, 95)];
-        // The old one does not count for the size.
+        // The old file does not count for the size.
         assert_eq!(superfluous(50, 2, &files, 100), [4]);
         assert_eq!(superfluous(50, 1, &files, 100), [4, 5]);
     }

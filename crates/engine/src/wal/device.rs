@@ -6,10 +6,10 @@ use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::info::Info;
 
-/// The write that the device has now.
+/// The log write that is under way.
 #[derive(Default)]
 pub(crate) struct Device {
-    /// When it began, nanoseconds of the monotonic clock; 0 if there is none.
+    /// When the last log write that is under way began, in nanoseconds of the monotonic clock; 0 if there is none.
     since: AtomicU64,
     told: AtomicBool,
 }
@@ -49,7 +49,7 @@ impl Device {
              nothing is lost",
             nanos / 1_000_000
         ));
-        // Not before: whoever sees the count finds the line in LOG.
+        // Only now: a reader of the count must find the line in LOG.
         info.count(Ticker::WalSlowIo, 1);
     }
 }

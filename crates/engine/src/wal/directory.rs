@@ -1,15 +1,14 @@
-//! The logs as files: where they lie, which there are, and what becomes of those that are not
-//! needed any more.
+//! The files of the logs: where they are, how they are listed, and how obsolete logs are archived, deleted or reused.
 //!
 //! ```text
 //!   <wal_dir>/000008.log            alive: recovery may need it, or the next pass removes it
 //!   <wal_dir>/archive/000005.log    archived: kept for readers of updates (module `archive`)
-//!   <wal_dir>/log-pool/             files made ahead (crate `log`)
+//!   <wal_dir>/log-pool/             files prepared in advance (crate `log`)
 //! ```
 //!
-//! A log may be archived, deleted, or given back to the pool and overwritten while somebody reads
+//! A log may be archived, deleted, or given back to the pool and overwritten while a reader uses
 //! it. Readers therefore *pin* it ([`Directory::open_log`]): a pinned log is deleted instead of given to
-//! the pool, so that what they have open keeps its content.
+//! the pool, so that the open file keeps its content.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,10 +25,10 @@ use crate::locks;
 use files::{self, FileKind};
 use options::Options;
 
-/// Where a log lies.
+/// Where a log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WalFileKind {
-    /// In `archive/`: nothing needs it but readers of updates.
+    /// In `archive/`: only readers of updates need it.
     Archived,
     /// Among the logs: recovery may need it.
     Alive,
@@ -45,7 +44,7 @@ pub struct WalFile {
 }
 
 impl WalFile {
-    /// Its path below the directory of the logs: `/000008.log` or `/archive/000005.log`.
+    /// The path of the log below the directory of the logs: `/000008.log` or `/archive/000005.log`.
     pub fn path_name(&self) -> String {
         let name = format!("{}.log", FileNumber(self.log_number));
         match self.kind {
@@ -54,23 +53,24 @@ impl WalFile {
         }
     }
 
-    /// Its number.
+    /// The number of the log.
     pub fn log_number(&self) -> u64 {
         self.log_number
     }
 
-    /// Where it lies.
+    /// Where the log is.
     pub fn kind(&self) -> WalFileKind {
         self.kind
     }
 
-    /// The sequence number of its first batch; 0 where it was not looked for.
+    /// The sequence number of the first batch; 0 if the log was not read, as by
+    /// [`Db::get_current_wal_file`](crate::Db::get_current_wal_file).
     pub fn start_sequence(&self) -> u64 {
         self.start_sequence
     }
 
-    /// Bytes of the file. If a log that is alive is in a file made ahead, these are all bytes of that
-    /// file.
+    /// The size of the file in bytes. The file of a log that is alive may have been prepared in advance; the size
+    /// then includes its unused part.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -82,18 +82,18 @@ pub(crate) struct Directory {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     archive: Archive,
-    /// Logs that somebody reads, with the number of readers.
+    /// The logs that are being read, with the number of readers.
     pins: Mutex<BTreeMap<FileNumber, usize>>,
-    /// First sequence numbers of logs that were looked into; a log's never changes.
+    /// The first sequence numbers of logs that were read. The number of a log never changes.
     first_sequences: Mutex<BTreeMap<FileNumber, u64>>,
 }
 
-/// What became of a log that is not needed any more.
+/// The outcome for a log that is not needed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It lies in the archive.
+    /// The log is in the archive.
     Archived,
-    /// It is gone.
+    /// The log is gone.
     Gone,
 }
 
@@ -127,7 +127,7 @@ impl Directory {
         &self.dir
     }
 
-    /// Where the log lies while it is alive.
+    /// The path of the log while it is alive.
     pub(crate) fn path(&self, number: FileNumber) -> PathBuf {
         files::wal_path(&self.dir, number)
     }
@@ -137,8 +137,8 @@ impl Directory {
         self.archive.is_on()
     }
 
-    /// Archives a log that is not needed any more, or gets rid of it: by `discard`, which may overwrite
-    /// the file, or by deleting it while somebody reads it.
+    /// Archives a log that is not needed any more, or removes it: with `discard`, which may keep the file to be
+    /// overwritten, or by deletion if the log is being read.
     pub(crate) fn obsolete(
         &self,
         number: FileNumber,
@@ -149,7 +149,7 @@ impl Directory {
             return Ok(Fate::Archived);
         }
         lock(&self.first_sequences).remove(&number);
-        // Locked until the file has lost its name: a reader pins a log before it opens it.
+        // Locked until the name of the file is gone: a reader pins a log before it opens it.
         let pins = lock(&self.pins);
         if pins.contains_key(&number) {
             self.fs.remove(&path)?;
@@ -160,22 +160,22 @@ impl Directory {
         Ok(Fate::Gone)
     }
 
-    /// Deletes archived logs that are too old or too many, if the last look was long enough ago.
+    /// Deletes archived logs that are too old or too many, if the last check was long enough ago.
     pub(crate) fn purge(&self, log: &InfoLog) {
         for number in self.archive.purge(log) {
             lock(&self.first_sequences).remove(&number);
         }
     }
 
-    /// The time between two looks at the archive, in seconds.
+    /// The time between two checks of the archive, in seconds.
     pub(crate) fn purge_interval_seconds(&self) -> u64 {
         self.archive.interval_seconds()
     }
 
-    /// Opens a log for reading, wherever it lies. `NotFound`: it is gone.
+    /// Opens a log for reading, alive or archived. Errors: `NotFound` if it is gone.
     pub(crate) fn open_log(self: &Arc<Self>, number: FileNumber) -> Result<Pinned> {
         *lock(&self.pins).entry(number).or_default() += 1;
-        // From here on, dropping the result gives the pin back.
+        // The pin is given back when the result is dropped, or if the log cannot be opened.
         let pin = |file| Pinned {
             directory: Arc::clone(self),
             number,
@@ -225,7 +225,7 @@ impl Directory {
         Ok(all)
     }
 
-    /// Every log that holds a batch, in the order of their numbers.
+    /// Every log that contains a batch, in the order of their numbers.
     pub(crate) fn sorted(self: &Arc<Self>) -> Result<Vec<WalFile>> {
         let mut out = Vec::new();
         for (number, kind) in self.numbers()? {
@@ -255,9 +255,9 @@ impl Directory {
         })
     }
 
-    /// The sequence number of the log's first batch; `None` if it has none. A log that begins with damage
-    /// counts as having none: a failed first write leaves half a record, of which nothing was
-    /// acknowledged. Whether something is missing shows in the next log.
+    /// The sequence number of the log's first batch; `None` if it has no batch. A log that begins with damage
+    /// counts as empty: a failed first write leaves half a record, and none of it was acknowledged. The next log
+    /// shows whether something is missing.
     fn first_sequence(&self, log: &Pinned) -> Result<Option<u64>> {
         if let Some(&known) = lock(&self.first_sequences).get(&log.number) {
             return Ok(Some(known));
@@ -290,7 +290,7 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// The pool overwrites logs that it is given: a log is not given to it while somebody reads it.
+    /// The pool overwrites logs that are given to it. So a log is not given to the pool while it is being read.
     #[test]
     fn a_log_that_is_read_is_not_given_to_the_pool() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Where the logs of a database lie, and whether they are there.
+//! The directory of the logs of a database, and a check that the logs are in it.
 //!
 //! RocksDB looks for logs in `wal_dir` alone (measured, 7.8.3 and 11.8.1). If a database is opened
-//! without its former `wal_dir`, or with another one, it opens and lacks what was in the logs; a
-//! directory that is missing is created. Ironstone returns an error, as far as it can tell: if logs that
-//! the MANIFEST needs lie in the database's own directory, or in the one that its newest OPTIONS file
-//! names; or if the directory named there is gone, or has lost the log that Ironstone left in it.
+//! without its former `wal_dir`, or with another `wal_dir`, the open succeeds, and the data in the logs is
+//! missing; a missing directory is created. Ironstone returns an error where it can detect this: if logs that
+//! the MANIFEST needs are in the database's own directory, or in the directory that the newest OPTIONS file
+//! names; or if the directory named there is gone, or lacks the log that Ironstone left in it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,10 +24,9 @@ const OWN_OPTIONS: &str = "# Options of an Ironstone database";
 pub(crate) struct Location {
     fs: Arc<dyn FileSystem>,
     db_dir: PathBuf,
-    /// The directory of the logs. If that is the database's own directory, it has the same name as
-    /// `db_dir`.
+    /// The directory of the logs. It equals `db_dir` if the logs are in the database's own directory.
     dir: PathBuf,
-    /// What the newest OPTIONS file says.
+    /// The place of the logs according to the newest OPTIONS file.
     before: Option<Before>,
 }
 
@@ -35,12 +34,12 @@ pub(crate) struct Location {
 #[derive(Debug)]
 struct Before {
     dir: PathBuf,
-    /// Ironstone opened the database then: so a log is there, and its directory entry is durable.
+    /// Whether Ironstone opened the database then: if so, a log is there, and its directory entry is durable.
     own: bool,
 }
 
 impl Location {
-    /// The place that `options` name for the logs of the database in `db_dir`, which must exist.
+    /// The place of the logs for the database in `db_dir`, which must exist, according to `options`.
     pub(crate) fn of(db_dir: &Path, options: &Options) -> Result<Self> {
         let fs = Arc::clone(&options.env.fs);
         let dir = resolve(&*fs, db_dir, &options.db)?;
@@ -58,7 +57,7 @@ impl Location {
         &self.dir
     }
 
-    /// Whether the logs lie apart from the database's other files.
+    /// Whether the logs are in a directory of their own.
     pub(crate) fn is_separate(&self) -> bool {
         self.dir != self.db_dir
     }
@@ -118,7 +117,7 @@ impl Location {
         io::create_dirs(&*self.fs, &self.dir).map_err(|e| self.named(e))
     }
 
-    /// Holds the directory from here on. Returns the file system that holds it.
+    /// Holds the directory open from now on. Returns the file system that holds it.
     pub(crate) fn hold(&mut self) -> Result<Arc<dyn FileSystem>> {
         if self.is_separate() {
             self.fs = io::hold(&self.fs, &self.dir).map_err(|e| self.named(e))?;
@@ -126,7 +125,7 @@ impl Location {
         Ok(Arc::clone(&self.fs))
     }
 
-    /// Errors: logs that are needed, those from `oldest` on, lie somewhere else or are gone.
+    /// Errors: logs that are needed, from `oldest` on, are in another directory or missing.
     pub(crate) fn check(&self, oldest: FileNumber) -> Result<()> {
         if self.is_separate()
             && let Some(log) = self.logs(&self.db_dir, oldest)?.first()
@@ -182,7 +181,7 @@ impl Location {
         }
     }
 
-    /// Numbers of the logs here and in the archive: files that are made later get larger ones.
+    /// The numbers of the logs here and in the archive. Files that are created later get larger numbers.
     pub(crate) fn used_numbers(&self) -> Result<Vec<FileNumber>> {
         let mut all = self.numbers(&self.dir)?;
         all.extend(self.numbers(&self.dir.join(ARCHIVE))?);
@@ -203,7 +202,7 @@ impl Location {
         Ok(logs.map(|e| e.number).collect())
     }
 
-    /// The logs in `dir` from `oldest` on that hold a record.
+    /// The logs in `dir` from `oldest` on that have a record.
     fn logs(&self, dir: &Path, oldest: FileNumber) -> Result<Vec<PathBuf>> {
         let mut out = Vec::new();
         for number in self.numbers(dir)?.into_iter().filter(|n| *n >= oldest) {
@@ -227,7 +226,7 @@ impl Location {
     }
 }
 
-/// The directory that the option names. If that is the database's directory by any name, `db_dir` itself.
+/// The directory that the option names; `db_dir` itself if the option names the database's directory in any way.
 pub(crate) fn resolve(fs: &dyn FileSystem, db_dir: &Path, options: &DbOptions) -> Result<PathBuf> {
     if options.wal_dir.is_empty() {
         return Ok(db_dir.to_path_buf());
@@ -243,7 +242,7 @@ pub(crate) fn resolve(fs: &dyn FileSystem, db_dir: &Path, options: &DbOptions) -
     Ok(dir)
 }
 
-/// What the newest OPTIONS file says about the logs; `None` if there is none that can be read.
+/// The place of the logs according to the newest OPTIONS file; `None` if there is no readable OPTIONS file.
 fn before(fs: &dyn FileSystem, db_dir: &Path) -> Result<Option<Before>> {
     let Some(newest) = latest::path(fs, db_dir)? else {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! How new logs are made, and what becomes of obsolete ones.
+//! How new logs are created, and how obsolete logs are deleted or reused.
 //!
-//! A log is of one of two kinds for its whole life. A *direct* log is a file from the pool, filled with
-//! zeros ahead of time and written past the page cache: a synced group is one device write. A *buffered*
-//! log is a growing file, written through the page cache: that is cheapest for unsynced writes.
+//! A log has one of two kinds for its whole life. A *direct* log is a file from the pool, filled with
+//! zeros in advance and written with direct I/O: a synced group is one device write. A *buffered*
+//! log is a growing file, written through the page cache: this is cheapest for unsynced writes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,14 +21,14 @@ use crate::batch::HEADER_LEN;
 use crate::locks;
 use options::{Options, WalCompression, WalIoMode, WalTailPolicy};
 
-/// Groups are filled up with empty batches.
+/// The last unit of a group is filled up with a batch of no-ops.
 const PAD: TailPolicy = TailPolicy::Pad {
     payload_min: HEADER_LEN as u32,
 };
 /// The least number of units in a block of the log.
 const UNITS_MIN: u32 = 2;
 
-/// Bytes that go from the page cache to the device as one unit: a page of memory, or a block of the
+/// The bytes that the page cache writes to the device as one unit: a page of memory, or a block of the
 /// device if that is larger.
 fn page(probe: Option<&Probe>) -> u32 {
     let physical = probe.map_or(0, |p| p.physical_block);
@@ -41,24 +41,24 @@ fn page(probe: Option<&Probe>) -> u32 {
 /// How a log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogKind {
-    /// A file from the pool, past the page cache.
+    /// A file from the pool, written with direct I/O.
     Direct,
-    /// A growing file, through the page cache.
+    /// A growing file, written through the page cache.
     Buffered,
 }
 
-/// For at most this many bytes of a buffered log, blocks are allocated at once; with smaller memtables,
-/// for the size of one.
+/// The most bytes of a buffered log for which blocks are allocated at once. With a smaller write buffer, its size
+/// is the limit.
 const ALLOCATE_AHEAD_MAX: u64 = 4 << 20;
 
-/// Makes log files.
+/// Creates log files.
 pub(crate) struct LogFiles {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     pub(super) mode: WalIoMode,
-    /// The write unit of direct logs; `None` where every log is buffered.
+    /// The write unit of direct logs in bytes; `None` if every log is buffered.
     unit: Option<u32>,
-    /// Files for direct logs, and old ones to be overwritten; `None` if there are neither.
+    /// Files for direct logs, and old logs to be overwritten; `None` if neither is used.
     pool: Option<Pool>,
     /// Set once a write was synced, or from the start with `wal_io_mode = direct`: the pool is then worth
     /// its space.
@@ -69,13 +69,13 @@ pub(crate) struct LogFiles {
     /// See [`LogOptions::allocate_ahead`].
     allocate_ahead: u64,
     tail: TailPolicy,
-    /// Bytes that the system writes back as one unit: see [`LogOptions::sync_unit`].
+    /// The bytes that the system writes back as one unit: see [`LogOptions::sync_unit`].
     page: u32,
     depth: u32,
-    /// Records carry the log's number, so that files can be overwritten by later logs.
+    /// Records include the log's number, so that files can be overwritten by later logs.
     recyclable: bool,
     compressed: bool,
-    /// Logs that this process wrote in recyclable records.
+    /// The logs that this process wrote with recyclable records.
     recyclable_logs: Mutex<BTreeSet<FileNumber>>,
     names: Arc<Names>,
     /// The secret that the nonces of the logs are derived from.
@@ -84,7 +84,7 @@ pub(crate) struct LogFiles {
 }
 
 impl LogFiles {
-    /// The logs in `dir`; `probe` tells what can be done there. `secret`: see [`log::secret`].
+    /// The logs in `dir`. `probe` has the capabilities of the device. `secret`: see [`log::secret`].
     pub(crate) fn open(
         dir: PathBuf,
         options: &Options,
@@ -144,7 +144,7 @@ impl LogFiles {
         })
     }
 
-    /// The logs' names: those that the MANIFEST relies on must be durable.
+    /// The directory entries of the logs. Names that the MANIFEST relies on must be durable.
     pub(crate) fn names(&self) -> &Arc<Names> {
         &self.names
     }
@@ -164,7 +164,7 @@ impl LogFiles {
         }
     }
 
-    /// The pool, if there is something to do in it now.
+    /// The pool, if it has work to do now.
     pub(crate) fn pool_to_fill(&self) -> Option<&Pool> {
         let wanted = self.wanted.load(Ordering::Relaxed);
         let pool = self.pool.as_ref().filter(|_| wanted)?;
@@ -176,7 +176,7 @@ impl LogFiles {
         self.pool.as_ref().is_some_and(Pool::has_unfit)
     }
 
-    /// Whether files are made ahead at all.
+    /// Whether log files are prepared in advance at all.
     pub(crate) fn uses_pool(&self) -> bool {
         self.unit.is_some()
     }
@@ -186,17 +186,17 @@ impl LogFiles {
         self.unit.is_some() && self.pool.as_ref().is_some_and(Pool::has_some)
     }
 
-    /// Notes that a write is synced; true the first time, when the pool is to be filled.
+    /// Notes that a write is synced. Returns true the first time: the pool is then to be filled.
     pub(super) fn note_sync(&self) -> bool {
         self.unit.is_some()
             && !self.wanted.load(Ordering::Relaxed)
             && !self.wanted.swap(true, Ordering::Relaxed)
     }
 
-    /// Makes a new log of this kind; a buffered one if the pool has no file for a direct one. The name of
+    /// Creates a new log of this kind, or a buffered log if the pool has no file for a direct log. The name of
     /// a pool file is durable on return. The name of a new file becomes durable together with the first
-    /// bytes in it, or before the MANIFEST relies on it: to wait for it here would be to wait for
-    /// everything that the file system has to write.
+    /// bytes in it, or before the MANIFEST relies on it. Waiting for that here could mean waiting for
+    /// all data that the file system has to write.
     pub(crate) fn create(&self, number: FileNumber, kind: LogKind) -> Result<NewLog> {
         let path = files::wal_path(&self.dir, number);
         let mut options = LogOptions {
@@ -210,7 +210,7 @@ impl LogFiles {
             ..LogOptions::default()
         };
         let unit = self.unit.filter(|_| kind == LogKind::Direct);
-        // A buffered log of a database that has direct ones does not use up their files.
+        // A buffered log must not use up the files for direct logs.
         let begun = self.names.begin();
         let taken = match &self.pool {
             Some(pool) if unit.is_some() || self.unit.is_none() => pool.take(&path)?,
@@ -265,20 +265,20 @@ impl LogFiles {
         })
     }
 
-    /// Opens the file of a new log. Also returns its length.
+    /// Opens the file of a new log, and returns it with its length in bytes.
     fn open_new(&self, number: FileNumber, how: OpenHow) -> Result<(Arc<dyn File>, u64)> {
         let path = files::wal_path(&self.dir, number);
         let opened = self.fs.open(&path, how);
         let opened = opened.and_then(|file| file.len().map(|len| (file, len)));
         if opened.is_err() && how.create == Create::Never {
-            // It came from the pool, and has a log's name already.
+            // The file came from the pool, and already has the name of a log.
             self.discard_unused(number);
         }
         opened
     }
 
-    /// The tail policy and the sync unit of a buffered log. None of its pages is written atomically, so a
-    /// policy that relies on atomic writes must not write one twice.
+    /// The tail policy and the sync unit of a buffered log. Its pages are not written atomically, so a
+    /// policy that relies on atomic writes must not write a page twice.
     fn growing_tail(&self) -> (TailPolicy, Option<u32>) {
         match self.tail {
             TailPolicy::Rewrite => (TailPolicy::Rewrite, None),
@@ -304,7 +304,7 @@ impl LogFiles {
         }
     }
 
-    /// Removes a log that was made and never used. If that fails, an empty log stays behind, which does
+    /// Removes a log that was created and never used. If that fails, an empty log remains, which does
     /// no harm.
     pub(crate) fn discard_unused(&self, number: FileNumber) {
         self.names.forget(number.0);
@@ -317,7 +317,7 @@ impl LogFiles {
         self.pace.note_used(log, bytes);
     }
 
-    /// The active log was begun because a memtable was sealed.
+    /// Takes note that the active log was begun because a memtable was sealed.
     pub(crate) fn note_sealed(&self) {
         self.pace.note_sealed();
     }
@@ -337,21 +337,21 @@ impl LogFiles {
     }
 }
 
-/// A log that was just made.
+/// A log that was just created.
 pub(crate) struct NewLog {
     pub(super) writer: log::Writer,
     pub(crate) number: FileNumber,
     /// See [`log::note`].
     pub(super) nonce: u64,
     pub(super) kind: LogKind,
-    /// Bytes that it may grow to.
+    /// The number of bytes that the log may grow to.
     pub(super) capacity: u64,
-    /// Its file is that of an obsolete log.
+    /// Whether its file was the file of an obsolete log.
     pub(super) recycled: bool,
 }
 
 impl NewLog {
-    /// How it is written, for the LOG.
+    /// How the log is written, as a text for LOG.
     pub(crate) fn describe(&self, wanted: LogKind) -> String {
         match (self.kind, wanted) {
             (LogKind::Direct, _) => format!("direct, {} bytes made ahead", self.capacity),

@@ -1,14 +1,15 @@
-//! The write-ahead log of an open database: the one thing that is durable when a write is acknowledged.
+//! The write-ahead log of an open database: the only part that is durable when a synced write is acknowledged.
 //!
 //! ```text
-//!   append ─> the active log's buffer ─> flight ─> device ─> `durable` rises, and tells those who wait
+//!   append ─> the active log's buffer ─> flight ─> device ─> `durable` rises, and its waiters are woken
 //!                   active.rs            submit.rs
 //!   next log: log_files.rs makes it, of the kind and at the pace that suit the writes (unit.rs, pace.rs)
 //!   old logs: directory.rs keeps, archives or deletes them; updates.rs reads them
 //! ```
 //!
-//! [`Wal`] owns the active log and its lock, the flights' signal, what the device does, and how far the log is durable. What
-//! becomes of a group, or of a flight that fails, is decided by the write path (`write/submit.rs`, `write/rotate.rs`).
+//! [`Wal`] owns the active log and its lock, the signal of flights that land, the state of the device, and the
+//! watermark of durable writes. The write path (`write/submit.rs`, `write/rotate.rs`) decides what to do with a
+//! group, or after a flight that fails.
 
 pub(crate) mod active;
 pub(crate) mod archive;
@@ -38,24 +39,24 @@ pub(crate) use directory::Fate;
 pub use directory::{WalFile, WalFileKind};
 use log_files::LogFiles;
 
-/// How long a thread that waits for another one to mend the log sleeps before it looks again.
+/// How long a thread that waits for another thread to mend the log sleeps before it checks again.
 pub(crate) const MENDING: Duration = Duration::from_millis(10);
 
 /// See the module.
 pub(crate) struct Wal {
-    /// The logs as files.
+    /// The files of the logs.
     pub(crate) directory: Arc<Directory>,
-    /// `None` if the database is open for reading only, as is the active log.
+    /// `None` if the database is open for reading only. The active log is then `None` too.
     log_files: Option<LogFiles>,
     active: Mutex<Option<ActiveLog>>,
     /// Signaled when a flight of the log has landed.
     landed: Condvar,
-    /// Held while the next log is made.
+    /// Held while the next log is created.
     switching: Mutex<()>,
     /// Bytes in the active log.
     bytes: AtomicU64,
     pub(crate) device: Device,
-    /// When the last synced group began; for `wal_min_sync_interval`.
+    /// When the last synced group began (monotonic nanoseconds); for `wal_min_sync_interval`.
     last_sync_nanos: AtomicU64,
     /// The sequence number up to which all logged writes survive a power cut.
     pub(crate) durable: Watermark,
@@ -66,7 +67,7 @@ pub(crate) struct Wal {
 }
 
 impl Wal {
-    /// The logs in `directory`, which are durable up to `last_sequence`; with the maker of logs and the active one, unless the
+    /// The logs in `directory`, which are durable up to `last_sequence`. `log_files` and `active` are `None` if the
     /// database is open for reading only.
     pub(crate) fn new(
         directory: Arc<Directory>,
@@ -90,7 +91,7 @@ impl Wal {
         }
     }
 
-    /// The maker of logs. Errors: the database is open for reading only.
+    /// Creates and discards logs. Errors: the database is open for reading only.
     pub(crate) fn log_files(&self) -> Result<&LogFiles> {
         self.log_files.as_ref().ok_or_else(read_only)
     }
@@ -105,7 +106,7 @@ impl Wal {
         self.lock().as_mut().map_or_else(|| Err(read_only()), f)
     }
 
-    /// Held while the next log is made.
+    /// To be held while the next log is created.
     pub(crate) fn lock_switch(&self) -> MutexGuard<'_, ()> {
         self.switching
             .lock()
@@ -134,14 +135,14 @@ impl Wal {
         guard
     }
 
-    /// A flight has landed: wakes those who wait for one.
+    /// Called after a flight has landed: wakes the threads that wait for a landing.
     pub(crate) fn tell_landed(&self, guard: &Guard<'_>) {
         if guard.as_ref().is_some_and(|log| log.waiting > 0) {
             self.landed.notify_all();
         }
     }
 
-    /// Wakes those who wait for a flight to land, whether one has or not.
+    /// Wakes the threads that wait for a flight to land, even if no flight has landed.
     pub(crate) fn wake_waiting(&self) {
         self.landed.notify_all();
     }
@@ -161,7 +162,8 @@ impl Wal {
         self.last_sync_nanos.store(now, Ordering::Relaxed);
     }
 
-    /// Waits until the log has a slot for a synced group, and until `min_interval_micros` have passed since the last one.
+    /// Waits until `min_interval_micros` have passed since the last synced group began, and until the log has a slot
+    /// for a synced group.
     pub(crate) fn wait_for_slot(&self, min_interval_micros: u64) -> Result<()> {
         self.keep_apart(min_interval_micros);
         let mut guard = self.lock();
@@ -175,8 +177,8 @@ impl Wal {
         Ok(())
     }
 
-    /// For a close after the failure `e`: hands what the process still has of the log to the operating
-    /// system, because some of it may be acknowledged. Errors: it cannot be handed over, and is lost.
+    /// For a close after the failure `e`: hands the log records that the process still has to the operating
+    /// system, because some of them may be acknowledged. Errors: they cannot be handed over, and are lost.
     pub(crate) fn hand_over_the_rest(&self, e: Error) -> Result<()> {
         let mut guard = self.lock();
         loop {
@@ -194,7 +196,7 @@ impl Wal {
         }
     }
 
-    /// Asks for everything up to `seq` to be made durable.
+    /// Requests that all logged writes up to `seq` are made durable.
     pub(crate) fn want_durable(&self, seq: u64) {
         let mut wanted = self.lock_wanted();
         if *wanted < seq {
@@ -227,12 +229,12 @@ impl Wal {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// So many bytes were appended.
+    /// Counts `bytes` that were appended.
     pub(crate) fn add_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The active log is a new one. Returns the bytes of the old one.
+    /// Called when a new log has become active. Returns the bytes of the old log.
     pub(crate) fn begin_bytes(&self) -> u64 {
         self.bytes.swap(0, Ordering::Relaxed)
     }
@@ -242,7 +244,7 @@ impl Wal {
         self.with(|log| Ok(log.number))
     }
 
-    /// How far the log was handed to the operating system, in bytes; `None` if it is not the active log.
+    /// How many bytes of the log were handed to the operating system; `None` if it is not the active log.
     pub(crate) fn submitted(&self, number: FileNumber) -> Option<u64> {
         let log = self.lock();
         log.as_ref()
@@ -250,7 +252,7 @@ impl Wal {
             .map(ActiveLog::submitted)
     }
 
-    /// How far the log is durable, in bytes; `None` if it is not the active log.
+    /// How many bytes of the log are durable; `None` if it is not the active log.
     pub(crate) fn durable_end(&self, number: FileNumber) -> Option<u64> {
         let log = self.lock();
         log.as_ref()
@@ -259,7 +261,7 @@ impl Wal {
     }
 }
 
-/// The error of whatever needs a log where there is none.
+/// The error of operations that need a log, in a database that is open for reading only.
 pub(crate) fn read_only() -> Error {
     Error::not_supported("writing to a database that is open for reading only")
 }

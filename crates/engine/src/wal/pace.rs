@@ -1,15 +1,15 @@
-//! Paces the filling of the next log's file: it is ready in time, and is filled no faster than the active
-//! log is used.
+//! Paces the filling of the next log's file with zeros: the file is ready in time, and is filled no faster than
+//! the active log is used.
 //!
 //! The file that the next log needs is filled piece by piece while the second and the third quarter of
 //! the active log are used. A file that is larger than the active log is filled from the beginning,
 //! because no obsolete log will provide blocks for it.
 //!
-//! A log may be left before it is full, when the memtable is full. So the quarters are those of the part
-//! that will be used: a memtable is expected to take as many bytes of logs as the one before.
+//! A log may be closed before it is full, when the memtable is full. So the quarters refer to the part of the log
+//! that will be used: a memtable is expected to take as many bytes of logs as the memtable before it.
 //!
 //! Files that are not urgent (further files and the reserve) get one byte of zeros for each byte that is
-//! logged. While the active log is not from the pool, everything is due.
+//! logged. While the active log is not from the pool, every step is due.
 
 use base::FileNumber;
 use base::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +19,9 @@ use log::pool::PIECE;
 /// The active log from the pool, and how far it is used.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Its number.
+    /// The number of the log.
     log: AtomicU64,
-    /// Its capacity in bytes; 0 if the active log is not from the pool.
+    /// The capacity of the log in bytes; 0 if the active log is not from the pool.
     capacity: AtomicU64,
     used: AtomicU64,
     /// Bytes that went to other logs since the last memtable was sealed.
@@ -32,7 +32,7 @@ pub(crate) struct Pace {
     spare: AtomicU64,
 }
 
-/// How many more bytes of a log of `capacity` bytes must be used before the pool is told.
+/// How many more bytes of a log of `capacity` bytes must be used before this is reported to the pool.
 pub(crate) fn step(capacity: u64) -> u64 {
     (capacity / 64).clamp(16 << 10, 128 << 10)
 }
@@ -59,7 +59,7 @@ impl Pace {
         self.capacity.store(capacity, Ordering::Relaxed);
     }
 
-    /// The active log was begun because a memtable was sealed.
+    /// Takes note that the active log was begun because a memtable was sealed.
     pub(crate) fn note_sealed(&self) {
         let taken = self.before.swap(0, Ordering::Relaxed);
         // A memtable that was sealed early, by a manual flush, says little about the next one.
@@ -75,7 +75,7 @@ impl Pace {
         self.capacity.load(Ordering::Relaxed).min(room)
     }
 
-    /// Takes note that `bytes` of the active log are used. A log that is about to be left does not count.
+    /// Takes note that `bytes` of the active log are used. A log that is about to be closed does not count.
     pub(crate) fn note_used(&self, log: FileNumber, bytes: u64) {
         if self.log.load(Ordering::Relaxed) != log.0 {
             return;
@@ -84,7 +84,7 @@ impl Pace {
         self.spare.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Whether the pool's next step is due. Only one thread asks, and then does the step.
+    /// Whether the pool's next step is due. Only one thread calls this, and then does the step.
     pub(crate) fn is_due(&self, next: &Next) -> bool {
         let Next::Fill {
             bytes,
@@ -102,7 +102,7 @@ impl Pace {
             let used = self.used.load(Ordering::Relaxed);
             return filled < due(bytes, capacity, self.expected(), used);
         }
-        // Saves up no more than two pieces.
+        // At most two pieces are saved up.
         let spare = self.spare.load(Ordering::Relaxed).min(2 * PIECE);
         let now = spare >= PIECE;
         let left = if now { spare - PIECE } else { spare };
@@ -111,7 +111,7 @@ impl Pace {
     }
 }
 
-/// How much of a file of `bytes` is to be filled when `used` bytes of the active log are used. The active
+/// How many bytes of a file of `bytes` are to be filled when `used` bytes of the active log are used. The active
 /// log has `capacity` bytes, of which `expected` will be used.
 fn due(bytes: u64, capacity: u64, expected: u64, used: u64) -> u64 {
     // An obsolete log comes back when its memtable is flushed: reusing its blocks saves allocating new
@@ -149,15 +149,15 @@ mod tests {
             let expected = (used.clamp(16, 48) - 16) * 2 * MIB;
             assert_eq!(due, expected);
         }
-        // A larger one takes all of the time.
+        // A larger file is filled from the beginning.
         assert_eq!(due(64 * MIB, 16 * MIB, 16 * MIB, 6 * MIB), 32 * MIB);
         assert_eq!(due(64 * MIB, 16 * MIB, 16 * MIB, 16 * MIB), 64 * MIB);
         assert_eq!(due(u64::MAX, 4, 4, 4), u64::MAX);
         assert_eq!(due(4, 1, 0, 0), 4, "it may be left at any time");
     }
 
-    /// The next file gets its zeros in pieces of 64 KiB while the log grows in steps: never far behind
-    /// and never all at once.
+    /// The next file gets its zeros in pieces of 64 KiB while the log grows in steps: it never lags far behind the
+    /// log, and never gets all zeros at once.
     #[test]
     fn zeros_come_piece_by_piece_as_the_log_grows() {
         let (pace, capacity) = (Pace::new(u64::MAX), 4 * MIB);
@@ -174,14 +174,14 @@ mod tests {
             assert_eq!(filled == capacity, used >= capacity / 4 * 3, "{used}");
         }
         assert_eq!(most, 2 * PIECE);
-        // The next log is made, but some bytes still go to the one before.
+        // The next log is created, but some bytes still go to the log before it.
         pace.begin(FileNumber(8), capacity);
         pace.note_used(LOG, capacity);
         assert!(!pace.is_due(&urgent(capacity, 0)));
     }
 
     /// Regression: a memtable was sealed in the first quarter of a log, and no file was ready for the
-    /// next log. That log had to make do with a small part of a file and was full in the middle of the
+    /// next log. That log got only a small part of a file and was full in the middle of the
     /// next memtable, and the pool never caught up.
     #[test]
     fn a_log_that_is_left_early_has_a_next_one() {

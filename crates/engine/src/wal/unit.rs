@@ -1,4 +1,4 @@
-//! The unit in which direct logs are written on a device, and options that are refused there.
+//! The unit in which direct logs are written on a device, and options that the device does not support.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use io::Probe;
 
 use options::{DbOptions, WalIoMode, WalTailPolicy};
 
-/// The write unit of direct logs; `None` where every log is buffered.
+/// The write unit of direct logs in bytes; `None` if every log is buffered.
 pub(super) fn direct_unit(db: &DbOptions, probe: &Probe) -> Option<u32> {
     let wanted = db.wal_mode() != WalIoMode::Buffered && db.wal_pool_files > 0;
     let unit = match db.wal_tail_policy {

@@ -1,10 +1,10 @@
 //! Room for a write group: rotates full memtables, and paces or stops writers when flushes and
 //! compactions do not keep up.
 //!
-//! The fast path is two loads. A thread that fills a memtable or meets an error raises [`Attention`];
+//! The fast path is a few loads. A thread that fills a memtable or meets an error raises [`Attention`];
 //! only then does the leader look closer. [`Stall::is_shaping`] is true while there is any debt: the
-//! leader then spends from an allowance, and asks the controller ([`crate::commit::write_controller`]) when the allowance is
-//! used up, about once per millisecond.
+//! leader then spends from an allowance, and asks the controller ([`crate::commit::write_controller`]) when
+//! the allowance is used up, about once per millisecond.
 //!
 //! Every operation that changes the debt (a rotation, a flush, a compaction, a change of the set of
 //! families) calls [`debt_changed`], which hands the debt of all families to the controller.
@@ -51,7 +51,7 @@ pub(crate) fn admit(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> 
     Ok(())
 }
 
-/// Fails a write that would have to wait but must not, before it queues behind one that waits.
+/// Fails a write that would have to wait but must not, before it queues behind a write that waits.
 #[inline]
 pub(crate) fn check_patience(writes: &Writes, env: &Env, plan: &Plan) -> Result<()> {
     if !plan.patience.bears_stalls()
@@ -81,7 +81,8 @@ fn impatient(writes: &Writes, env: &Env) -> Error {
     ))
 }
 
-/// Rotates the memtables that are to become immutable. Errors: what makes the database refuse writes.
+/// Rotates the memtables that are to become immutable. Errors: the database refuses writes; the new log cannot be
+/// created; the gate is closed and this thread must not wait.
 #[cold]
 pub(crate) fn look_closer(db: &Shared) -> Result<()> {
     look_closer_by(db, || db.writes.order.close(patience(&db.background)))
@@ -97,7 +98,7 @@ pub(crate) fn look_closer_soon(db: &Shared) {
 #[cold]
 fn look_closer_by<'a>(db: &'a Shared, close: impl FnOnce() -> Result<Closed<'a>>) -> Result<()> {
     db.writes.attention.clear();
-    // What cannot be done now is still due: the next group must not skip it.
+    // A rotation that fails now is still due: the next group must try it again.
     let mut due = StillDue(Some(&db.writes.attention));
     rotate_what_is_due(db, close)?;
     due.0 = None;
@@ -125,7 +126,7 @@ fn rotate_what_is_due<'a>(
     }
     let _courier = db.courier();
     let _closed = close()?;
-    // The leader of the other queue may have been here first.
+    // The leader of the other queue may have rotated the memtables meanwhile.
     let chosen = to_rotate(db);
     if chosen.is_empty() {
         return Ok(());
@@ -151,8 +152,8 @@ fn rotate_what_is_due<'a>(
         if chosen.iter().any(|(_, reason)| must(reason)) {
             return Err(e);
         }
-        // Only idle families were chosen: there is room for writes all the same, and the next new log
-        // asks again.
+        // Only idle families were chosen: there is still room for writes, and the next new log raises the
+        // attention again.
         db.info
             .log
             .warn(format_args!("idle families keep their logs: {e}"));
@@ -167,10 +168,10 @@ fn rotate_what_is_due<'a>(
     Ok(())
 }
 
-/// The families whose active memtable is to become immutable, and why. The memtable is full; or it keeps
-/// old logs alive while the logs together exceed `max_total_wal_size`; or it belongs to an idle family
-/// that keeps many logs alive for little data; or it is the oldest one while all memtables together are
-/// too large. With `atomic_flush`, all other families with data come along.
+/// The families whose active memtable is to become immutable, and the reason. The memtable is full; or it
+/// keeps old logs alive while the logs together exceed `max_total_wal_size`; or it belongs to an idle family
+/// that keeps many logs alive for little data; or it is the oldest memtable while all memtables together are
+/// too large. With `atomic_flush`, all other families with data are included.
 fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
     let families = db.catalog.families.load();
     let mut chosen: Vec<(Arc<Family>, FlushReason)> = Vec::new();
@@ -213,8 +214,8 @@ fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
     chosen
 }
 
-/// The family with the oldest memtable; of several, the one with the most data. Families that are due for
-/// a flush anyway do not count.
+/// The family with the oldest memtable; of several such families, the family with the most data. Families that
+/// are due for a flush anyway do not count.
 fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
     let idle = |f: &&Arc<Family>| {
         let view = f.view.load();
@@ -233,8 +234,8 @@ fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
 fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
     check_patience(&db.writes, db.env(), plan)?;
     db.info.leave_letters(); // that writers are held back, for one
-    // A stop may begin at any moment. A leader that waits for its end first tells the writers behind it;
-    // a leader that must not wait never waits here.
+    // A stop may begin at any moment. A leader that waits for its end first marks itself as held back, so that
+    // impatient writers in the queue are refused. A leader that must not wait never waits here.
     if plan.patience.bears_stalls()
         && (db.writes.stall.is_stopped() || db.writes.buffers().should_stall())
     {
@@ -270,7 +271,7 @@ fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The rate that writers are held to now, in bytes per second; 0 if they are not held back.
+/// The rate to which writers are limited now, in bytes per second; 0 if they are not held back.
 pub(crate) fn rate(db: &Shared) -> u64 {
     let now = db.env().clock.monotonic_nanos();
     let written = written(&db.catalog.families.load());
@@ -280,7 +281,7 @@ pub(crate) fn rate(db: &Shared) -> u64 {
     controller.felt_rate(now).map_or(0, |r| r as u64)
 }
 
-/// Asks the controller for `bytes` and a new allowance. Returns how many nanoseconds the writer has to
+/// Asks the controller for `bytes` and a new allowance. Returns the nanoseconds that the writer must
 /// wait for both.
 fn ask(db: &Shared, bytes: u64) -> u64 {
     let families = db.catalog.families.load();
@@ -349,14 +350,14 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
     while memory.should_stall() {
         db.check_writable()?;
         db.background.check()?;
-        // This database has to flush its own memtables; other databases flush theirs.
+        // This database must flush its own memtables; other databases flush theirs.
         look_closer(db)?;
         if is_flushing(&db.background, &db.catalog) {
             hope.still_since = None;
         } else if !hope.is_left(memory, clock.monotonic_nanos()) {
             break;
         }
-        // A listener that hears of the stall may be what makes room.
+        // A listener may make room when it is called because of the stall.
         db.info.leave_letters();
         memory.wait(&**clock, LOOK);
     }
@@ -370,18 +371,17 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
 /// How long a writer waits for memory that its own database does not flush.
 #[derive(Default)]
 struct Hope {
-    /// Since when the writer waits (monotonic nanoseconds), and the last memtable that was sealed by
-    /// then.
+    /// The time at which the wait began (monotonic nanoseconds), and the last memtable that was sealed by then.
     since: Option<(u64, u64)>,
-    /// Since when no flush runs (monotonic nanoseconds).
+    /// The time since which no flush runs (monotonic nanoseconds).
     still_since: Option<u64>,
 }
 
 impl Hope {
     /// Longest wait for flushes of other databases, which may fail and begin again.
     const OTHERS_NANOS: u64 = 1_000_000_000;
-    /// Longest wait while no flush runs. One may be about to begin, and most readers of a flushed
-    /// memtable are done sooner. An iterator may keep it longer, and may be this thread's own.
+    /// Longest wait while no flush runs. A flush may be about to begin, and most readers of a flushed
+    /// memtable are done sooner. An iterator may keep the memtable longer, and may be this thread's own.
     const STILL_NANOS: u64 = 100_000_000;
 
     /// Whether to go on waiting. Memory that did not become free in time is not waited for again.
@@ -410,8 +410,8 @@ fn is_flushing(background: &Background, catalog: &Catalog) -> bool {
     !background.state().flushing.is_empty() || catalog.families.load().iter().any(due)
 }
 
-/// Waits until `ready` or until it is canceled. Only operations that end with [`debt_changed`] can make
-/// `ready` true.
+/// Waits until `ready` returns true, or until the wait is canceled. Only operations that end with [`debt_changed`]
+/// can make `ready` true.
 fn wait_until(
     background: &Background,
     info: &Info,
@@ -433,7 +433,7 @@ fn wait_until(
 }
 
 /// Waits until one more immutable memtable of the family and one more file in level 0 would hold no
-/// writer back. A manual flush does so before it makes them.
+/// writer back. A manual flush waits for this before it adds both.
 pub(crate) fn wait_for_room(
     background: &Background,
     info: &Info,
@@ -448,7 +448,7 @@ pub(crate) fn wait_for_room(
     wait_until(background, info, canceled, || has_room(family))
 }
 
-/// See [`wait_for_room`].
+/// Whether [`wait_for_room`] need not wait.
 pub(crate) fn has_room(family: &Family) -> bool {
     let limits = Limits::of(&family.options().cf);
     let mut debt = debt_of(family);
@@ -473,8 +473,8 @@ fn debt_of(family: &Family) -> Debt {
     }
 }
 
-/// Measures the debt of all families, and reports in LOG and to listeners what it means for writers. The
-/// caller must not hold the state lock.
+/// Measures the debt of all families, and reports changes of the write stall conditions in LOG and to listeners.
+/// The caller must not hold the state lock.
 pub(crate) fn debt_changed(db: &Shared) {
     let families = db.catalog.families.load();
     let now = db.env().clock.monotonic_nanos();
@@ -568,7 +568,8 @@ fn describe(
     format!("{verb} writes because {what}{at}")
 }
 
-/// Holds a `low_pri` write of `bytes` back while compactions are due: RocksDB's 1 MiB a second.
+/// Holds a `low_pri` write of `bytes` back while compactions are due: RocksDB's 1 MiB per second, but at most one
+/// second per write.
 pub(crate) fn give_way(catalog: &Catalog, info: &Info, plan: &Plan, bytes: usize) -> Result<()> {
     const LOW_PRI_BYTES_PER_SECOND: u64 = 1 << 20;
     let behind = catalog.families.load().iter().any(|f| {

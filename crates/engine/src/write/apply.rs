@@ -43,7 +43,7 @@ impl Target for NewWrites<'_> {
 pub(crate) struct Replay<'a> {
     pub(crate) families: &'a FamilySet,
     pub(crate) log_number: base::FileNumber,
-    /// `(i, n)`: only families of share `i` of `n` are replayed; the others are skipped.
+    /// `(i, n)`: only the families of share `i` of `n` are replayed; other families are skipped.
     pub(crate) share: (usize, usize),
 }
 
@@ -56,23 +56,23 @@ impl Target for Replay<'_> {
             .filter(|f| f.id as usize % of == mine && f.log_number() <= self.log_number))
     }
 
-    /// Not known, and not needed.
+    /// Not known and not needed.
     fn settled(&self) -> SequenceNumber {
         SequenceNumber(0)
     }
 }
 
 /// Puts batches into the memtables. It collects the entries of several records, of one or many batches,
-/// and links them into the memtables together. All of them are there after [`finish`].
+/// and links them into the memtables together. All entries are in the memtables after [`finish`].
 ///
-/// Memtables are not replaced while it lives.
+/// Memtables must not be replaced while this lives.
 ///
 /// [`finish`]: Inserter::finish
 pub(crate) struct Inserter<'t, T> {
     target: &'t T,
-    /// The families met so far; `None` is one whose records are skipped.
+    /// The families met so far; `None` for a family whose records are skipped.
     met: Vec<(u32, Option<Met<'t>>)>,
-    /// Entries that have their memory but are not linked yet, each with the family's place in `met`.
+    /// Entries that are allocated but not linked yet, each with the family's index in `met`.
     prepared: Vec<(usize, Prepared)>,
     /// There is at most one record in all: it is inserted at once.
     single: bool,
@@ -102,10 +102,10 @@ impl<'t, T: Target> Inserter<'t, T> {
         }
     }
 
-    /// Adds every record of the batch, the first counted one under the batch's sequence number.
+    /// Adds every record of the batch. The first counted record gets the batch's sequence number.
     ///
-    /// Errors: an unknown column family, or a kind of record that Ironstone does not have yet. The
-    /// caller checks new batches with [`check`] before they reach the log.
+    /// Errors: an unknown column family; a kind of record that Ironstone does not support. The
+    /// caller checks new batches with [`check`] before they are logged.
     pub(crate) fn add(&mut self, batch: &WriteBatch) -> Result<()> {
         let mut seq = batch.sequence();
         for record in batch.records() {
@@ -177,7 +177,7 @@ impl<'t, T: Target> Inserter<'t, T> {
         Ok(())
     }
 
-    /// The place of the family in `met`.
+    /// The index of the family in `met`.
     #[inline]
     fn place(&mut self, cf: u32) -> Result<usize> {
         if let Some(at) = self.met.iter().position(|(id, _)| *id == cf) {
@@ -191,8 +191,8 @@ impl<'t, T: Target> Inserter<'t, T> {
         Ok(self.met.len() - 1)
     }
 
-    /// Adds the value that a merge operand yields instead of the operand, if `max_successive_merges` says
-    /// so. Returns whether it did.
+    /// Adds the merged value instead of the merge operand, if `max_successive_merges` requires that. Returns
+    /// whether it did.
     fn merged(
         &self,
         family: &Family,
@@ -201,7 +201,7 @@ impl<'t, T: Target> Inserter<'t, T> {
         seq: u64,
         value: &[u8],
     ) -> bool {
-        // No earlier write, which may be to the same key, is still on its way to the memtable.
+        // All earlier writes, which may be to the same key, must be in the memtable.
         let settled = self.target.settled().0 + 1 == batch.sequence();
         if family.max_successive_merges() == 0 || !settled {
             return false;
@@ -238,9 +238,9 @@ fn in_no_table(version: &Version, seek_key: &[u8]) -> bool {
             .all(|level| version.files_for(level, seek_key).next().is_none())
 }
 
-/// The value that the operand yields with the older operands under it. `None` unless the active memtable
-/// has at least `max_successive_merges` of these, and the value under them is in memory or does not
-/// exist.
+/// The result of merging the operand with the older operands of the key and their base value. `None` unless the
+/// active memtable has at least `max_successive_merges` of these operands, and the base value is in memory or
+/// does not exist.
 fn merge_in_memory(
     family: &Family,
     view: &View,
@@ -255,7 +255,7 @@ fn merge_in_memory(
     let mut base = None;
     for (i, mem) in std::iter::once(&view.mem).chain(&view.imm).enumerate() {
         if mem.covering_tombstone(&seek_key) > 0 {
-            return None; // what lies under it does not count
+            return None; // the versions under the tombstone do not count
         }
         mem.versions(&seek_key, |version, value| {
             if version.value_type == ValueType::Merge {
@@ -318,7 +318,7 @@ pub(crate) fn check(batch: &WriteBatch, families: &FamilySet) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a batch for a family that is not there any more.
+/// Refuses a batch with records of a family that does not exist any more.
 pub(crate) fn check_families(batch: &WriteBatch, families: &FamilySet) -> Result<()> {
     for record in batch.records() {
         match record? {

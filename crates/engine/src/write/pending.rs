@@ -1,8 +1,8 @@
 //! Asynchronous writes, whose durability is waited for later: `write_async`.
 //!
 //! The calling thread logs and inserts the write, and does not wait for the device. A thread of the
-//! database brings the log to the device, each time everything that has gathered. The futures need no
-//! runtime: they keep the waker that they are polled with.
+//! database brings the log to the device, each time with all records that have gathered. The futures need no
+//! particular runtime: they keep the waker that they are polled with.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -24,15 +24,15 @@ use options::hooks::listener;
 
 /// Interval at which the thread checks whether the device still answers.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long the thread sleeps after it could not bring the log to the device.
+/// How long the thread sleeps after it failed to bring the log to the device.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// A write on its way: what [`Db::write_async`](crate::Db::write_async) returns.
+/// An asynchronous write, which [`Db::write_async`](crate::Db::write_async) returns.
 ///
-/// Dropping it changes nothing: the write goes on.
+/// Dropping this does not cancel the write.
 #[derive(Debug)]
 pub struct PendingWrite {
-    /// The sequence number of the batch's last record.
+    /// The sequence number of the batch's last counted record.
     pub seq: u64,
     /// Ready when reads see the write.
     pub applied: Applied,
@@ -80,8 +80,8 @@ impl Reach {
         }
     }
 
-    /// Whether this may be the thread that brings the log to the device. It must not only wait: no other
-    /// thread does that work.
+    /// Whether this may be the thread that brings the log to the device. That thread must do the work instead of
+    /// waiting: no other thread does it.
     fn is_ours(&self) -> bool {
         matches!(self.which, Which::Durable) && listener::is_telling()
     }
@@ -102,20 +102,20 @@ macro_rules! future {
         pub struct $name(Reach);
 
         impl $name {
-            /// Waits until it is ready. Errors: what made the write fail.
+            /// Waits until this is ready. Errors: the error that made the write fail.
             pub fn wait(&self) -> Result<()> {
                 self.0.wait()
             }
 
-            /// Whether it is ready now.
+            /// Whether this is ready now.
             pub fn is_ready(&self) -> bool {
                 self.0.mark().get() >= self.0.seq
             }
 
-            /// Calls `callback` once, when this is ready or with the error that prevents it. The call
-            /// comes from another thread that writes or from one of the database's own; if this is ready
-            /// already, it comes at once. No lock of the database is held then, so the callback may
-            /// write. It should be short, because other callbacks wait behind it.
+            /// Calls `callback` once: when this is ready, or with the error that prevents it. If this is
+            /// ready already, the calling thread calls it at once; otherwise another thread that writes
+            /// or one of the database's own threads calls it. No lock of the database is held during the
+            /// call, so the callback may write. It should be short, because it delays other callbacks.
             pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
                 self.0.mark().call(self.0.seq, Box::new(callback));
             }
@@ -178,8 +178,8 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
     if db.wal.durable.get() >= seq {
         return Ok(());
     }
-    // Not the last visible number: a write that was logged behind a group still under way is not visible
-    // yet.
+    // Not the last visible number: a write that was logged after a group that is still in progress is not
+    // visible yet.
     let last = db.writes.order.allocated();
     if seq > last {
         return Err(Error::invalid_argument(format!(
@@ -199,7 +199,7 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
 /// The thread that brings asynchronous writes to the device, and watches the device.
 ///
 /// If that fails for good, all waiters get the error until `resume`. On a full device the thread tries
-/// again. Waiters get the error after `wal_no_space_wait_ms`, and so do those that come before there is
+/// again. Waiters get the error after `wal_no_space_wait_ms`, and so do later waiters until there is
 /// space again.
 pub(crate) fn run(db: &Arc<Shared>) {
     let mut full = Full::default();
@@ -230,14 +230,14 @@ fn outlive(db: &Shared, f: impl FnOnce()) {
     }
 }
 
-/// Since when the device is full.
+/// The time since which the device is full.
 #[derive(Default)]
 struct Full {
     since_nanos: Option<u64>,
 }
 
 impl Full {
-    /// Brings the log to the device; sleeps a little if that is not possible now.
+    /// Brings the log to the device. Sleeps for a moment if that is not possible now.
     fn try_flush(&mut self, db: &Shared, target: u64) {
         let resuming = db.writes.order.check_refusal().is_err();
         match submit::flush_wal(db, true) {
@@ -250,8 +250,8 @@ impl Full {
             Err(_) if resuming => {}
             Err(_) if db.background.is_closing() => return,
             Err(e) if e.kind() == ErrorKind::NoSpace => self.lasts(db, &e),
-            // Any other error has made the database fail already, and all waiters were told. To fail it
-            // again could undo a resume.
+            // Any other error has made the database fail already, and all waiters have the error. Failing the
+            // database again could undo a resume.
             Err(_) => {}
         }
         drop(db.wal.sleep_until_wanted(db.wal.lock_wanted(), RETRY));

@@ -1,4 +1,4 @@
-//! A write before and in its commit: what is checked of it, and what the database does in each step of
+//! The checks of a write before its commit, and the work of the database in each step of
 //! [the pipeline](crate::commit::pipeline).
 
 use base::clock::Clock;
@@ -21,13 +21,13 @@ use crate::shared::Shared;
 use crate::wal::LogStep;
 use options::WriteOptions;
 
-/// Writes a batch: when it returns, the batch is visible and as durable as `options` ask. The batch is given back.
+/// Writes a batch. On success the batch is visible and as durable as `options` require. The records stay in `batch`.
 pub(crate) fn write(db: &Shared, options: &WriteOptions, batch: &mut WriteBatch) -> Result<()> {
     let plan = Plan::new(options, db.options.db.manual_wal_flush);
     write_planned(db, options, plan, batch).map(|_| ())
 }
 
-/// Writes a batch as `plan` says; returns its last sequence number.
+/// Writes a batch with the steps of `plan`; returns its last sequence number.
 pub(crate) fn write_planned(
     db: &Shared,
     options: &WriteOptions,
@@ -76,7 +76,8 @@ pub(crate) fn write_planned(
     written
 }
 
-/// The place of a batch that is being written. If it does not come back, because of a panic, an empty one stays there.
+/// The place of a batch that is being written. If the batch does not come back because of a panic, an empty batch
+/// stays there.
 struct Lent<'a>(&'a mut WriteBatch);
 
 impl Drop for Lent<'_> {

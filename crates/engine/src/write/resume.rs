@@ -1,8 +1,8 @@
 //! `resume`: brings the database out of the state in which it refuses writes.
 //!
-//! After a failure the log on disk may lack what the memtables have. So a new log and a new MANIFEST are
-//! begun, all memtables go to tables, and only then are writers let in again. All acknowledged writes are
-//! durable by then. Whether other writes took effect stays unknown, as after any failed write.
+//! After a failure the log on disk may lack writes that the memtables have. So a new log and a new MANIFEST are
+//! begun, and all memtables are flushed to tables. Only then are writers let in again. All acknowledged writes
+//! are durable by then. Whether other writes took effect stays unknown, as after any failed write.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ thread_local! {
     static RESUMED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Marks the thread that resumes. A listener that is told of a resume runs on this thread: if it called
-/// `resume`, it would be told of that resume, without end.
+/// Marks the thread that resumes. A listener that is called because of a resume runs on this thread. If it called
+/// `resume`, it would be called because of that resume too, without end.
 struct Resumed(Option<u64>);
 
 /// Whether this thread resumes the database: if it waited for a resume, it would wait for itself.
@@ -85,9 +85,9 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
     result
 }
 
-/// Waits for its turn, and resumes unless somebody else has.
+/// Waits for its turn, and resumes unless another thread has done so.
 fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
-    // Listeners are told after the turn: they may pause background work, resume, or close the database.
+    // Listeners are called after the turn: they may pause background work, resume, or close the database.
     let _courier = db.courier();
     let Some(_turn) = Turn::take(&db.background)? else {
         return Ok(());
@@ -102,8 +102,8 @@ fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
     Ok(())
 }
 
-/// Why writes are refused, if they are. While another thread resumes, writes are refused, although the
-/// failure is cleared already for the flushes that belong to the resume. So this waits for that thread.
+/// The failure because of which writes are refused, if there is one. While another thread resumes, writes are
+/// refused although the failure is already cleared, for the flushes of the resume. So this waits for that thread.
 fn failure(background: &Background) -> Result<Option<Error>> {
     let mut state = background.state();
     while state.failure.is_none() && state.resuming {
@@ -120,11 +120,11 @@ fn check_may_wait(background: &Background) -> Result<()> {
 }
 
 /// Every writer is refused at the gate until [`Refused::end`]. If the resume fails before that, the
-/// refusal stays: the log is a new one and lacks what the memtables have, and a writer that looked for a
-/// failure while there seemed to be none must not write to it.
+/// refusal stays: the log is new and lacks writes that the memtables have. A writer that checked for a
+/// failure while it was cleared must not write to this log.
 struct Refused<'a> {
     db: &'a Shared,
-    /// Why; `None` after [`Refused::end`].
+    /// The failure; `None` after [`Refused::end`].
     error: Option<&'a Error>,
 }
 
@@ -143,8 +143,8 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// If the resume has not ended, not everything is in tables: the failure is set again. There may be no
-/// other failure, for example if background work was ended or a thread panicked.
+/// If the resume did not complete, some memtables are not in tables: the failure is set again. There may be no
+/// other failure, for example if background work was canceled or a thread panicked.
 impl Drop for Refused<'_> {
     fn drop(&mut self) {
         let Some(error) = self.error else { return };
@@ -156,14 +156,14 @@ impl Drop for Refused<'_> {
     }
 }
 
-/// The turn to resume. One thread resumes at a time, and nobody can pause background work meanwhile.
+/// The turn to resume. One thread resumes at a time, and background work cannot be paused meanwhile.
 struct Turn<'a>(&'a Background);
 
 impl<'a> Turn<'a> {
     /// Waits for its turn, and for flushes that are under way. `None` if there is no failure any more.
     ///
-    /// Errors: the memtables could not be flushed, because background work is paused or was ended, or the
-    /// database is being closed; or this thread must not wait.
+    /// Errors: the memtables could not be flushed, because background work is paused or was canceled, or the
+    /// database is being closed; this thread must not wait.
     fn take(background: &'a Background) -> Result<Option<Self>> {
         let mut state = background.state();
         // A flush that began before the failure relies on the logs as they were.
@@ -206,11 +206,11 @@ fn check_not_canceled(background: &Background) -> Result<()> {
     Ok(())
 }
 
-/// Begins a new MANIFEST, a new log and new memtables while nobody is writing. Clears the failure for the
+/// Begins a new MANIFEST, a new log and new memtables while the gate is closed. Clears the failure for the
 /// flushes that must follow.
 fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     let families: Vec<Arc<Family>> = db.catalog.families.load().iter().cloned().collect();
-    // The log first: the names of logs before it may be what failed.
+    // The log first: the failure may be that the names of earlier logs could not be made durable.
     let files = db.wal.log_files()?;
     let mut number = db.catalog.numbers.take();
     let mut new = files.create(number, LogKind::Buffered)?;
@@ -229,7 +229,8 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
             log.begin_anew(new, db.wal.durable.get());
             break old;
         }
-        // Another thread has replaced a failed log meanwhile, by one with a higher number: this one must come after it.
+        // Another thread has replaced a failed log meanwhile, by a log with a higher number. The new log must have
+        // a still higher number.
         drop(guard);
         files.discard_unused(number);
         number = db.catalog.numbers.take();
@@ -243,8 +244,8 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     }
     install_memtables(db, &families, number);
     // The failure is not cleared earlier: a flush of a memtable that was immutable already would make its
-    // writes durable, and the logs may lack earlier writes to other families. Both are cleared under one
-    // lock, because a failure sets both under it.
+    // writes durable, and the logs may lack earlier writes to other families. The failures of the state and of
+    // `durable` are cleared under one lock, because a new failure sets both under this lock.
     let mut state = db.background.state();
     state.failure = None;
     db.wal.durable.resume();
@@ -252,7 +253,7 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     Ok((families, number))
 }
 
-/// Waits until everything is in tables.
+/// Waits until all immutable memtables of the families are in tables.
 fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     for family in families {
         family.want_flush();
@@ -272,9 +273,9 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     Ok(())
 }
 
-/// Records in the MANIFEST that no log before the new one is needed: everything is in tables, and nobody
-/// has written to the new log. This comes before writers are let in: a failed log may end in half a
-/// record, and a recovery that read it would stop there, before the writes that come from now on.
+/// Records in the MANIFEST that no log before the new log is needed: all data is in tables, and the new log is
+/// still empty. This is done before writers are let in: a failed log may end in half a record, and a recovery
+/// that read it would stop there, before the writes that follow.
 fn leave_older_logs(db: &Shared, log: FileNumber) -> Result<()> {
     let mut change = db.change();
     for family in Arc::clone(change.families()).iter() {
@@ -284,7 +285,7 @@ fn leave_older_logs(db: &Shared, log: FileNumber) -> Result<()> {
     change.log_and_apply()
 }
 
-/// Resumes the database automatically after the device was full. Each attempt makes files, so the pauses
+/// Resumes the database automatically after the device was full. Each attempt creates files, so the pauses
 /// between attempts grow.
 #[derive(Default)]
 pub(crate) struct AfterFullDevice {
@@ -295,7 +296,7 @@ pub(crate) struct AfterFullDevice {
 }
 
 impl AfterFullDevice {
-    /// Called from time to time.
+    /// Called at intervals: attempts a resume if that is due.
     pub(crate) fn look(&mut self, db: &Shared) {
         let state = db.background.state();
         let full = |e: &Error| e.kind() == ErrorKind::NoSpace;

@@ -1,4 +1,4 @@
-//! New logs and new memtables: what happens when one of them is full.
+//! Rotation: new memtables and new logs, when the old ones are full or keep too many logs alive.
 
 use std::sync::Arc;
 
@@ -16,24 +16,25 @@ use crate::wal::log_files::LogKind;
 use crate::wal::{MENDING, Wal, read_only};
 use options::hooks::listener::MemTableInfo;
 
-/// A family is idle if its active memtable has less than 1/`IDLE_PART` of its write buffer and nothing of
-/// it is being flushed. Idle families are flushed only if the logs that they keep are `IDLE_PART` times
+/// A family is idle if its active memtable has less than 1/`IDLE_PART` of its write buffer and none of its
+/// memtables is being flushed. Idle families are flushed only if the logs that they keep are `IDLE_PART` times
 /// as large as their memtables.
 const IDLE_PART: u64 = 8;
 /// Idle families are flushed only if the logs that they keep are this many times as large as the largest
 /// write buffer.
 const IDLE_LOGS: u64 = 4;
-/// Idle families are flushed only if they keep at least this many bytes of logs: fewer take no time to
-/// read.
+/// Idle families are flushed only if they keep at least this many bytes of logs: recovery reads fewer bytes
+/// quickly.
 const IDLE_LOGS_MIN: u64 = 64 << 20;
 /// For each family to be flushed, idle families must keep this many bytes of logs: a flush takes at least
 /// as long as reading them.
 const IDLE_LOGS_EACH: u64 = 16 << 20;
-/// At most this many idle families are flushed at once, those with the oldest logs first: full families
-/// wait behind them.
+/// At most this many idle families are flushed at once, beginning with the oldest logs: full families
+/// must wait for these flushes.
 const IDLE_MAX: usize = 8;
 
-/// After a group was inserted: asks for a rotation of memtables that are full.
+/// Called after a group was inserted: requests a rotation of memtables that are full, and a closer look if the
+/// logs or all memtables together are too large.
 #[inline]
 pub(crate) fn note_full_memtables(db: &Shared, families: &FamilySet) {
     for family in families.iter() {
@@ -47,7 +48,8 @@ pub(crate) fn note_full_memtables(db: &Shared, families: &FamilySet) {
     }
 }
 
-/// Whether the logs together exceed `max_total_wal_size` (0: four times all write buffers).
+/// Whether the logs together exceed `max_total_wal_size`. 0 means four times all write buffers, or no limit if
+/// there is only one family.
 pub(crate) fn logs_too_large(db: &Shared) -> bool {
     let active = db.wal.bytes();
     let set = db.writes.max_total_wal_size.load(Ordering::Relaxed);
@@ -67,7 +69,7 @@ pub(crate) fn logs_too_large(db: &Shared) -> bool {
     true
 }
 
-/// The families with data in the oldest log that is not being flushed.
+/// The families that keep the oldest log alive, without those whose oldest memtable is being flushed.
 pub(super) fn oldest_log_holders(
     background: &Background,
     families: &FamilySet,
@@ -86,8 +88,8 @@ pub(super) fn oldest_log_holders(
         .collect()
 }
 
-/// Families that have little in memory, and by it keep many logs alive that no other family needs. To
-/// flush them costs little, and the next open need not read those logs.
+/// Families that have little data in memory, but keep many logs alive that no other family needs. Flushing
+/// them costs little, and the next open need not read those logs.
 pub(super) fn idle_log_holders(background: &Background, families: &FamilySet) -> Vec<Arc<Family>> {
     let mut largest = 0;
     let mut needed = None; // the oldest log needed by a family that is not idle
@@ -144,7 +146,7 @@ pub(crate) fn rotate(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     let number = next_log(db, None, kind)?;
     db.wal.log_files()?.note_sealed();
     install_memtables(db, families, number);
-    db.background.wake(); // the pool may have little time for the next file
+    db.background.wake(); // the pool may have little time to fill the next file
     Ok(())
 }
 
@@ -190,8 +192,7 @@ pub(super) fn install_memtables(db: &Shared, families: &[Arc<Family>], number: F
     admit::debt_changed(db);
 }
 
-/// Makes a new file the active log, if `from` is still the active one. Returns the active log's
-/// number.
+/// Makes a new file the active log, if `from` is still the active log. Returns the number of the active log.
 pub(super) fn switch_log(db: &Shared, from: FileNumber, kind: LogKind) -> Result<FileNumber> {
     next_log(db, Some(from), kind)
 }
@@ -214,8 +215,8 @@ fn next_log(db: &Shared, only_from: Option<FileNumber>, kind: LogKind) -> Result
         let log = guard.as_mut().ok_or_else(read_only)?;
         let old = log.number;
         if old != active {
-            // A failed log was replaced meanwhile by one with a higher number, which has what could
-            // not be written to the failed one.
+            // A failed log was replaced meanwhile by a log with a higher number. That log has the records
+            // that could not be written to the failed log.
             drop(guard);
             files.discard_unused(number);
             continue;
@@ -234,7 +235,7 @@ fn next_log(db: &Shared, only_from: Option<FileNumber>, kind: LogKind) -> Result
     }
 }
 
-/// `new` is the active log, and `old` is not any more.
+/// Takes note that `new` is now the active log instead of `old`.
 pub(super) fn note_new_log(background: &Background, wal: &Wal, old: FileNumber, new: FileNumber) {
     let bytes = wal.begin_bytes();
     let mut state = background.state();
@@ -242,7 +243,7 @@ pub(super) fn note_new_log(background: &Background, wal: &Wal, old: FileNumber, 
     state.logs.insert(new, 0);
 }
 
-/// Locks the log once no flight of it is under way. Errors: the database has failed.
+/// Locks the log once none of its flights is under way. Errors: the database has failed.
 fn lock_when_landed<'a>(background: &Background, wal: &'a Wal) -> Result<Guard<'a>> {
     let mut guard = wal.lock();
     while guard.as_ref().is_some_and(ActiveLog::is_flying) {

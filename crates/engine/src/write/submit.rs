@@ -4,7 +4,7 @@
 //! device is a [`LogFlight`], and the thread that began it runs it. At most `wal_pipeline_depth` flights
 //! are under way at once; a thread that finds no slot waits until one lands.
 //!
-//! A flight that fails ends its log. If the process still has everything that was not acknowledged, the
+//! A flight that fails ends its log. If the process still has all records that are not durable, the
 //! file is cut back to its durable part, the rest is written to a new log, and no writer gets an error.
 //! Otherwise the database refuses writes until `resume`.
 
@@ -29,8 +29,8 @@ use crate::wal::{LogStep, MENDING, Wal, read_only};
 /// How long a group waits before it tries again on a full device.
 const NO_SPACE_RETRY: Duration = Duration::from_millis(50);
 
-/// A flight that lands even if its thread panics, because others wait for it. It is made after the log
-/// was unlocked.
+/// A flight that counts as landed even if its thread panics, because other threads wait for it. It is created
+/// after the log was unlocked.
 #[must_use = "the log waits until it is settled"]
 pub(crate) struct Flying<'a> {
     db: &'a Shared,
@@ -55,7 +55,7 @@ fn active<'a>(guard: &'a mut Guard<'_>) -> Result<&'a mut ActiveLog> {
     guard.as_mut().ok_or_else(read_only)
 }
 
-/// Gives the group its sequence numbers, appends it to the log, and begins what `step` asks for. On a
+/// Gives the group its sequence numbers, appends it to the log, and begins the flight that `step` requires. On a
 /// full device it waits for space, for at most `wal_no_space_wait_ms`.
 pub(crate) fn log_group<'a>(
     db: &'a Shared,
@@ -149,7 +149,7 @@ fn try_log_group<'a>(
 }
 
 fn append(log: &mut ActiveLog, step: LogStep, group: &Group, ticket: &Ticket<'_>) -> Result<()> {
-    // The fence goes with the last batch of the group.
+    // The fence is part of the last batch of the group.
     let fence = step == LogStep::Sync;
     let followers = &group.followers;
     log.append(group.lead.batch.data(), fence && followers.is_empty())?;
@@ -161,9 +161,9 @@ fn append(log: &mut ActiveLog, step: LogStep, group: &Group, ticket: &Ticket<'_>
     Ok(())
 }
 
-/// Locks the log for a group of `bytes`, once it has room, is of the kind that suits, and can begin what
-/// `step` asks for. Also returns the step of the group, which goes further than `step` if much of the log
-/// waits in the process.
+/// Locks the log for a group of `bytes`, once it has room, has a suitable kind, and can begin the flight that
+/// `step` requires. Also returns the step of the group, which goes further than `step` if many bytes of the log
+/// wait in the process.
 fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogStep)> {
     let files = db.wal.log_files()?;
     let mut guard = db.wal.lock();
@@ -239,10 +239,10 @@ impl InFlight for Flying<'_> {
     }
 }
 
-/// What a flight was to make durable.
+/// The writes that a flight was to make durable.
 struct Wanted {
     last: u64,
-    /// [`ActiveLog::given_up`] when it began.
+    /// [`ActiveLog::given_up`] when the flight began.
     given_up: u64,
 }
 
@@ -277,8 +277,8 @@ fn run(db: &Shared, flight: &LogFlight) -> Result<()> {
     outcome
 }
 
-/// Waits for earlier flights: with several under way, they may not have landed yet. Errors: one of them
-/// failed, and its content could not be written again.
+/// Waits for earlier flights: if several are under way, the earlier ones may not have landed yet. Errors: an
+/// earlier flight failed, and its content could not be written again.
 fn wait_for_earlier<'a>(
     db: &'a Shared,
     mut guard: Guard<'a>,
@@ -306,12 +306,12 @@ fn given_up() -> Error {
     Error::aborted("the log of this write was given up: the database was resumed meanwhile")
 }
 
-/// Called after a flight has failed: writes what the process still has to a new log, or makes the
+/// Called after a flight has failed: writes the records that are not durable to a new log, or makes the
 /// database refuse writes.
 fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Result<()> {
     loop {
         if db.wal.durable.get() >= wanted.last {
-            return Ok(()); // somebody else did it
+            return Ok(()); // another thread did it
         }
         if db.background.state().failure.is_some() {
             return Err(error);
@@ -355,10 +355,10 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
 }
 
 /// Held while the log is mended. If that panics, the database fails, so that the threads that wait for it
-/// are told.
+/// get an error.
 struct Mending<'a> {
     db: &'a Shared,
-    /// The error that they get; `None` once the attempt has ended.
+    /// The error of the waiting threads; `None` once the attempt has ended.
     error: Option<&'a Error>,
 }
 
@@ -389,7 +389,7 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
             "some of what is not durable is not in the process any more",
         ));
     };
-    // What is written again must not be found in the old log too: it would be applied twice.
+    // Records that are written again must not stay in the old log: they would be applied twice.
     let file = log.file();
     file.truncate(log.durable_end().0)?;
     file.sync(SyncKind::All)?;
@@ -410,8 +410,8 @@ pub(crate) fn flush_wal(db: &Shared, sync: bool) -> Result<()> {
     bring_along(db, sync, sync)
 }
 
-/// Makes everything logged durable, for a copy of the database or for its close. This does not count as a
-/// synced write, for which log files would be made ahead.
+/// Makes all logged records durable, for a copy of the database or for its close. This does not count as a
+/// synced write, for which log files would be prepared.
 pub(crate) fn sync_unasked(db: &Shared) -> Result<()> {
     bring_along(db, true, false)
 }

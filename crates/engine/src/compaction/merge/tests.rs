@@ -156,10 +156,10 @@ fn deletions_go_when_nothing_older_is_left() {
     let e = "a@1=1 a@3- b@4-";
     assert_eq!(at_the_bottom(e, &[]), "");
     assert_eq!(above_others("a@1=1 a@3- c@4-", &[]), "a@3-");
-    // A snapshot at 2 still sees a@1, so the deletion above it must stay; nobody sees more of b.
+    // A snapshot at 2 still sees a@1, so the deletion above it must stay. No other version of b is visible.
     assert_eq!(at_the_bottom(e, &[2]), "a@3- a@1=1");
     assert_eq!(above_others(e, &[2]), "a@3- a@1=1 b@4-");
-    // A snapshot at 3 sees the deletion only: nothing of a is needed.
+    // A snapshot at 3 sees only the deletion: no version of a is needed.
     assert_eq!(at_the_bottom(e, &[3]), "");
     assert_eq!(
         at_the_bottom("a@1=1 a@3- a@5- a@6=6", &[2, 4]),
@@ -175,7 +175,7 @@ fn single_deletions_go_with_their_value() {
     assert_eq!(flushed("b@3!", &[]), "b@3!");
     // A snapshot that sees the value keeps both.
     assert_eq!(at_the_bottom("a@1=1 a@2!", &[1]), "a@2! a@1=1");
-    // One that sees neither, or only the deletion, does not.
+    // A snapshot that sees neither, or only the deletion, keeps nothing.
     assert_eq!(at_the_bottom("a@3=1 a@4!", &[2]), "");
     assert_eq!(above_others("a@3=1 a@4!", &[4]), "");
     // A newer version does not hide a single deletion whose value may be below.
@@ -208,10 +208,10 @@ fn single_deletions_of_other_things_are_noticed() {
     assert_eq!(mixed(true).run().unwrap(), "a@1-");
 }
 
-/// A single deletion over a deletion breaks the contract of single deletions. With a range tombstone
-/// between the two the deletion had been left out before it was looked at, and nothing was said; nor
-/// was it with a tombstone above both. RocksDB tells of it, and lets a single deletion and a value that
-/// a tombstone hides go together.
+/// Regression: a single deletion over a deletion breaks the contract of single deletions. With a range tombstone
+/// between the two, the deletion was left out before it was examined, and no error was returned; the same
+/// happened with a tombstone above both. RocksDB reports this, and drops a single deletion together with a value
+/// that a tombstone hides.
 #[test]
 fn single_deletions_meet_what_range_tombstones_hide() {
     let case = |entries, tombstone, below, snapshots| Case {
@@ -226,7 +226,7 @@ fn single_deletions_meet_what_range_tombstones_hide() {
             let e = case(entries, tombstone, below, &[]).run().unwrap_err();
             assert!(e.is_corruption(), "{entries}: {e}");
         }
-        // A snapshot between them keeps both, and apart.
+        // A snapshot between them keeps both.
         case(entries, tombstone, None, &[1, 2, 3, 4]).run().unwrap();
     }
     let survivors = |entries, tombstone, snapshots| {
@@ -236,31 +236,31 @@ fn single_deletions_meet_what_range_tombstones_hide() {
     assert_eq!(survivors("a@1=1 a@3!", 2, &[]), "");
     assert_eq!(survivors("a@1=1 a@2!", 3, &[]), "");
     assert_eq!(survivors("a@1=1 a@3!", 2, &[1]), "a@3! a@1=1");
-    // What meets nothing goes if it is hidden, and stays if it is not.
+    // A single deletion over no version is dropped if it is hidden, and kept if it is not.
     assert_eq!(survivors("a@1! b@1=1 c@3!", 2, &[]), "c@3!");
-    // Two of them, and a value for the older one.
+    // Two single deletions, and a value for the older one.
     assert_eq!(survivors("a@1=1 a@2! a@4!", 3, &[]), "");
 }
 
 #[test]
 fn operands_are_merged_as_far_as_snapshots_allow() {
-    // With what they lie on.
+    // Operands with their base.
     assert_eq!(flushed("a@1=1 a@2+2 a@3+3", &[]), "a@3=1,2,3");
     assert_eq!(flushed("a@1=0 a@2=1 a@3+3", &[]), "a@3=1,3");
     assert_eq!(flushed("a@1=1 a@2- a@3+3 a@4+4", &[]), "a@4=3,4");
     assert_eq!(flushed("a@1%x a@3+3", &[]), "a@3%:,3;c:x;");
-    // With one another.
+    // Operands with one another.
     assert_eq!(flushed("a@2+2 a@3+3", &[]), "a@3+2,3");
     assert_eq!(above_others("a@2+2 a@3+3 b@4+4", &[]), "a@3+2,3 b@4+4");
-    // With nothing, at the bottom.
+    // Operands without a base, at the bottom.
     assert_eq!(at_the_bottom("a@2+2 a@3+3 b@4+4", &[]), "a@3=2,3 b@4=4");
-    // What snapshots see stays apart.
+    // Operands that different snapshots see are not merged.
     let e = "a@1=1 a@2+2 a@3+3 a@4+4 a@5+5";
     assert_eq!(at_the_bottom(e, &[3]), "a@5+4,5 a@3=1,2,3");
     assert_eq!(at_the_bottom(e, &[1, 4]), "a@5+5 a@4+2,3,4 a@1=1");
     assert_eq!(at_the_bottom("a@2+2 a@3+3", &[2]), "a@3+3 a@2=2");
     assert_eq!(at_the_bottom("a@2+2 a@3+3 a@4-", &[2]), "a@4- a@2=2");
-    // A newer version hides all of it.
+    // A newer version hides all operands.
     assert_eq!(flushed("a@1=1 a@2+2 a@3=3 b@4=4", &[]), "a@3=3 b@4=4");
 }
 
@@ -317,7 +317,7 @@ fn an_operator_may_want_single_operands() {
     assert_eq!(case.run().unwrap(), "a@1+1 b@3+2");
 }
 
-/// Decides by the first byte of a value or operand.
+/// A filter that decides by the first byte of a value or operand.
 struct ByValue;
 
 impl CompactionFilter for ByValue {
@@ -366,12 +366,12 @@ fn a_filter_decides_about_the_newest_version() {
         ok("a@1%k b@2%r c@3%e d@4=e", &[], true),
         "a@1%c:k; c@3%c:new; d@4%c:new;"
     );
-    // Older versions, and deletions, it does not see.
+    // The filter does not see older versions and deletions.
     assert_eq!(ok("a@1=r a@2=k b@3-", &[1], false), "a@2=k a@1=r b@3-");
-    // Snapshots do not protect.
+    // Snapshots do not protect values from the filter.
     assert_eq!(ok("a@1=r", &[1], true), "");
     assert_eq!(ok("a@1=k a@2=r", &[1], true), "a@2- a@1=k");
-    // Keys are left out up to another, in which direction it may only be forward.
+    // Keys are skipped up to another key, which must come after the current key.
     assert_eq!(ok("a@1=sc b@2=k bb@3=k c@4=k", &[], false), "c@4=k");
     assert_eq!(ok("b@1=sb c@2=sa", &[], false), "b@1=sb c@2=sa");
     assert_eq!(ok("a@1=sz b@2=k", &[], false), "");
@@ -382,12 +382,12 @@ fn a_filter_decides_about_operands() {
     let ok = |e, s, bottom| filtered(e, s, bottom).unwrap();
     assert_eq!(ok("a@1=k a@2+r a@3+x", &[], true), "a@3=k,x");
     assert_eq!(ok("a@1=k a@2+c a@3+x", &[], true), "a@3=k,new,x");
-    // All gone: what is under them is looked at as if it were the newest.
+    // All operands are removed: the version under them is treated as the newest version.
     assert_eq!(ok("a@1=k a@2+r b@3=r b@4+r", &[], true), "a@1=k");
-    // An operand that a snapshot shows is not asked about.
+    // The filter is not called for an operand that a snapshot shows.
     assert_eq!(ok("a@1=k a@2+r a@3+r", &[2], true), "a@2=k,r");
     assert_eq!(ok("a@1=k a@2+sb a@3+x b@4=k", &[], true), "b@4=k");
-    // What operands lie on is asked about unless it is merged with them.
+    // The filter is called for the base under operands, unless the base is merged with them.
     assert_eq!(ok("a@1=c a@2+x a@3+y", &[1], true), "a@3+x,y a@1=new");
     assert_eq!(ok("a@1=c a@2+x a@3+y", &[], true), "a@3=c,x,y");
     assert_eq!(ok("a@1=c a@2=k a@3+y", &[1], true), "a@3=k,y a@1=c");

@@ -11,7 +11,7 @@ use super::{DbIterator, Place};
 use base::values::{self, Base, Stored, is_deletion, no_operator, visible_value};
 
 impl DbIterator {
-    /// Ends the positioning: the iterator is at an entry, or failed.
+    /// Ends a movement: the iterator is at an entry, or has failed.
     fn settle(&mut self, positioned: Result<()>) {
         self.valid = positioned.is_ok();
         self.failure = positioned;
@@ -123,8 +123,8 @@ impl DbIterator {
         Ok(())
     }
 
-    /// Merges the operand under the cursor and the older ones with their base, saves the result, and leaves
-    /// the cursor after the merged operands.
+    /// Merges the operand under the cursor and the older operands with their base, saves the result, and leaves
+    /// the cursor after the merged operands: at their base, or after it.
     fn merge_forward(&mut self) -> Result<()> {
         self.save_key();
         self.operands.clear();
@@ -170,7 +170,7 @@ impl DbIterator {
         merged
     }
 
-    /// Saves a merged value as the current entry's.
+    /// Saves a merged value as the value of the current entry.
     fn show(&mut self, stored: Stored) -> Result<()> {
         self.place = Place::Saved;
         self.saved_value = stored.bytes;
@@ -259,8 +259,7 @@ impl DbIterator {
         self.settle(positioned);
     }
 
-    /// In reverse: takes in the version under the cursor, of type `kind`, which is newer than what was
-    /// saved.
+    /// In reverse: saves the version under the cursor, of type `kind`, which is newer than the saved versions.
     #[inline]
     fn collect(&mut self, kind: ValueType) {
         if kind == ValueType::Merge {
@@ -275,7 +274,7 @@ impl DbIterator {
         }
     }
 
-    /// In reverse, among many versions of the saved key: finds the newest visible one by a seek, saves it,
+    /// In reverse, among many versions of the saved key: finds the newest visible version with a seek, saves it,
     /// and leaves the cursor before the key. Returns false if the key is deleted.
     #[cold]
     fn newest_version(&mut self) -> Result<bool> {

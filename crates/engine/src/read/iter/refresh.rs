@@ -33,7 +33,7 @@ impl DbIterator {
         Ok(())
     }
 
-    /// Creates the cursors anew, for a reader at `sequence`. They have no position; a seek must follow.
+    /// Creates new cursors for a reader at `sequence`. They have no position; a seek must follow.
     fn renew(&mut self, sequence: SequenceNumber) {
         self.renew_cursors(sequence);
         if let Some(origin) = &self.origin {
@@ -79,7 +79,7 @@ impl DbIterator {
         }
     }
 
-    /// From now on the cursors, which see new entries by themselves, are read at `sequence`.
+    /// Reads at `sequence` from now on, with the same cursors, which see new entries by themselves.
     fn advance(&mut self, sequence: SequenceNumber) {
         self.sequence = sequence;
         self.inner.raise_limit(sequence);
