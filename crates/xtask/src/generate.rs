@@ -55,12 +55,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// All generated documents, complete.
-fn documents(tree: &Tree) -> Result<Vec<(&'static str, String)>, String> {
-    let product = |(path, _): &(&str, &str)| {
+/// The files in which options and tickers may have an effect.
+fn product(tree: &Tree) -> Sources<'_> {
+    let counts = |(path, _): &(&str, &str)| {
         PRODUCT.iter().any(|src| path.starts_with(src)) && !path.contains("tests")
     };
-    let sources = source::read(tree.texts("crates/", ".rs").filter(product));
+    source::read(tree.texts("crates/", ".rs").filter(counts))
+}
+
+/// All generated documents, complete.
+fn documents(tree: &Tree) -> Result<Vec<(&'static str, String)>, String> {
+    let sources = product(tree);
     let used = used_fields(&sources);
     let part = |path: &'static str, part: &str| {
         let text = tree.text(path).ok_or(format!("{path} is missing"))?;
@@ -339,7 +344,7 @@ mod tests {
                 "//! B.\n#[cfg(test)]\nmod tests { fn f(o: &O) { o.block_size; } }\n",
             ),
         ]);
-        let used = used_fields(&source::read(tree.texts("", ".rs")));
+        let used = used_fields(&product(&tree));
         assert!(used.contains("write_buffer_size"));
         for name in ["max_open_files", "use_direct_reads", "block_size"] {
             assert!(!used.contains(name), "{name}");
