@@ -22,7 +22,7 @@ const VERSION: u32 = 1;
 /// The columns of an entity in the order of their names, each name once.
 ///
 /// ```
-/// use ironstone::WideColumns;
+/// use base::values::entity::WideColumns;
 /// let columns = WideColumns::new([("b", "2"), ("a", "1")]).unwrap();
 /// assert_eq!(columns.get(b"b"), Some(&b"2"[..]));
 /// let names: Vec<&[u8]> = columns.iter().map(|(name, _)| name).collect();
