@@ -57,7 +57,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// The machine's clock behind the trait.
+    /// The machine's clock as a trait object.
     pub fn shared() -> Arc<dyn Clock> {
         #[expect(clippy::disallowed_methods, reason = "this is the clock's home")]
         let start = Instant::now();
@@ -89,8 +89,8 @@ impl Clock for SystemClock {
 }
 
 /// A clock that never panics, and whose monotonic times never go backwards. From the first panic of `clock` on, the
-/// machine's clock answers in its place, set as `clock` was when it answered last. So a bug in an application's clock ends
-/// no thread of a database and breaks off nothing that is half done. The panic hook has reported the panic.
+/// machine's clock replaces it, and continues from the last time that `clock` returned. So a bug in an application's
+/// clock ends no thread of a database and interrupts no operation. The panic hook has reported the panic.
 ///
 /// The machine's clock, and a clock that is guarded already, are returned as they are.
 #[must_use]
@@ -114,14 +114,14 @@ pub fn guarded(clock: &Arc<dyn Clock>) -> Arc<dyn Clock> {
 struct Guarded {
     clock: Arc<dyn Clock>,
     machine: Arc<dyn Clock>,
-    /// It has panicked, and is asked no more.
+    /// The clock has panicked, and is not called any more.
     broken: AtomicBool,
     wall: Hand,
     monotonic: Hand,
     boot: Hand,
 }
 
-/// What one method has answered.
+/// The last answers of one method.
 #[derive(Debug, Default)]
 struct Hand {
     /// How far the last answer was ahead of the machine's monotonic clock, in the method's unit, modulo 2^64.
@@ -131,7 +131,7 @@ struct Hand {
 }
 
 impl Hand {
-    /// Notes an answer that was given when the machine's clock was at `machine`.
+    /// Records an answer that was given when the machine's clock was at `machine`.
     fn told(&self, answer: u64, machine: u64) {
         self.ahead
             .store(answer.wrapping_sub(machine), Ordering::Relaxed);
@@ -142,7 +142,7 @@ impl Hand {
         machine.wrapping_add(self.ahead.load(Ordering::Relaxed))
     }
 
-    /// The highest answer so far, `answer` with them.
+    /// The highest answer so far, `answer` included.
     fn not_back(&self, answer: u64) -> u64 {
         self.highest
             .fetch_max(answer, Ordering::Relaxed)
@@ -151,7 +151,7 @@ impl Hand {
 }
 
 impl Guarded {
-    /// What the clock says; `None` if it is broken.
+    /// The result of calling the clock; `None` if it is broken.
     fn ask<T>(&self, ask: impl Fn(&dyn Clock) -> T) -> Option<T> {
         if self.broken.load(Ordering::Relaxed) {
             return None;
@@ -215,7 +215,7 @@ impl Clock for Guarded {
 mod tests {
     use super::*;
 
-    /// Stands where it is put; panics once it is broken.
+    /// A clock that shows the time that it was set to; panics once it is broken.
     #[derive(Debug, Default)]
     struct Breaks {
         at: AtomicU64,
@@ -279,7 +279,7 @@ mod tests {
             assert!((HOUR..HOUR + 60_000_000_000).contains(&time), "{time}");
         }
         assert_eq!(rest(&*guard), (0, Duration::MAX));
-        // It is not asked again, even if it would answer.
+        // It is not called again, even if it would answer.
         clock.broken.store(false, Ordering::Relaxed);
         let asked = clock.asked.load(Ordering::Relaxed);
         guard.sleep(Duration::from_millis(2));

@@ -1,5 +1,5 @@
 //! Integers and slices as RocksDB's files store them: little-endian fixed widths, LEB128
-//! varints, and length-prefixed slices (FORMATS: "Primitives" in docs/formats.md).
+//! varints, and length-prefixed slices (docs/formats.md, "Primitives").
 //!
 //! [`Decoder`] reads from a byte slice. It never panics and never allocates: if the input is too short
 //! or malformed, it returns `None`, and the caller, which knows the file and the field, makes the

@@ -1,5 +1,6 @@
 //! Code that all Ironstone crates share: errors, keys, integer coding, checksums, comparators,
-//! the `options!{}` table, statistics, metrics, time, threads and random numbers.
+//! prefixes, merge operators, stored values, the `options!{}` table, statistics, metrics, time, locks,
+//! threads and random numbers.
 //!
 //! Code is added to this crate only when two crates need it. Nothing here does I/O.
 

@@ -48,12 +48,12 @@ pub use shuttle::{
     sync::{Barrier, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic},
     thread_local,
 };
-/// The place of a lock in the order of all, and its name.
+/// The place of a lock in the order of all locks, and its name.
 ///
-/// Debug builds check that a thread which waits for a lock holds only locks of lower levels: see [`ranked`](fn@ranked).
+/// Debug builds check that a thread that waits for a lock holds only locks of lower levels: see [`ranked`](fn@ranked).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {
-    /// Those with a low level are taken first.
+    /// Locks with a lower level are taken first.
     pub level: u8,
     /// For messages.
     pub name: &'static str,

@@ -21,7 +21,7 @@ pub trait Threads: fmt::Debug + Send + Sync {
 pub struct SystemThreads;
 
 impl SystemThreads {
-    /// The operating system's threads behind the trait.
+    /// The operating system's threads as a trait object.
     pub fn shared() -> Arc<dyn Threads> {
         Arc::new(Self)
     }

@@ -46,8 +46,8 @@ pub enum Base<'a> {
 }
 
 impl<'a> Base<'a> {
-    /// The base that a version of this kind, which must not be an operand, is for the operands on top of
-    /// it. Errors: the version cannot be read.
+    /// A version of this kind, which must not be an operand, as the base of the operands on top of it. Errors: the
+    /// version cannot be read.
     pub fn of(kind: ValueType, value: &'a [u8]) -> Result<Self> {
         Ok(match kind {
             kind if is_deletion(kind) => Self::Nothing,

@@ -1,4 +1,4 @@
-//! Copies and hard links of whole files, for everything that brings files into a database or takes them out.
+//! Copies and hard links of whole files, for operations that add files to a database or copy them out of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,7 +121,7 @@ pub fn parent(path: &Path) -> &Path {
 }
 
 /// Removes a file, or a directory and everything in it. Does nothing if it does not exist. A symbolic link is removed
-/// itself; what it leads to stays.
+/// itself; its target stays.
 pub fn remove_tree(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     // Fails for a directory, but not for a link to one. The metadata would be those of what a link leads to.
     let Err(failed) = fs.remove(path) else {

@@ -80,8 +80,8 @@ mod tests {
         let over = |f: &FileTombstones, k: &str, s: u64| {
             covering(&f.lists, &cmp, &internal(k, s, ValueType::Value), ALL) > 0
         };
-        // The largest key is a real one: it and what is newer of its user key belongs to the table.
-        // So does the smallest, with all that is newer.
+        // The largest key is an entry's: it belongs to the table, with all newer versions of its user key.
+        // So does the smallest key, with all newer versions.
         let f = FileTombstones::new(
             &cmp,
             &internal("c", 8, ValueType::Value),

@@ -244,19 +244,19 @@ mod tests {
             ("a-c@5", "a-c:5"),
             ("a-e@7 c-g@9", "a-c:7 c-e:9,7 e-g:9"),
             ("c-g@9 a-e@7", "a-c:7 c-e:9,7 e-g:9"),
-            // One inside the other.
+            // A tombstone inside another.
             ("a-z@1 f-g@2", "a-f:1 f-g:2,1 g-z:1"),
-            // The same one twice, and the same range twice.
+            // The same tombstone twice, and the same range twice.
             ("a-c@5 a-c@5", "a-c:5"),
             ("a-c@5 a-c@8", "a-c:8,5"),
-            // Neighbours are joined if they are of one write.
+            // Neighbours with the same sequence number are joined.
             ("a-c@5 c-e@5", "a-e:5"),
             ("a-c@5 c-e@6", "a-c:5 c-e:6"),
             ("a-c@5 d-e@5", "a-c:5 d-e:5"),
             // The same start, the same end.
             ("a-c@5 a-e@6 a-d@7", "a-c:7,6,5 c-d:7,6 d-e:6"),
             ("a-e@5 b-e@6", "a-b:5 b-e:6,5"),
-            // Nothing is in them.
+            // Empty and inverted ranges.
             ("c-a@5", ""),
             ("a-a@5 b-c@1", "b-c:1"),
         ] {

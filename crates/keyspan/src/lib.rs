@@ -1,7 +1,7 @@
-//! Range deletions, for all who store or read them: memtables, tables, versions, compactions.
+//! Range deletions, as memtables, tables, Versions and compactions store and read them.
 //!
 //! A range deletion, or *tombstone*, `[start, end) @ s` deletes all versions of the keys in its range that are
-//! older than the sequence number `s`. Tombstones overlap in any way; each reader has its own form of them:
+//! older than the sequence number `s`. Tombstones may overlap in any way. Each use has its own form of them:
 //!
 //! | module | what it has |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | [`mod@sweep`] | the pieces between the bounds of tombstones, in key order |
 //! | [`fragments`] | for reads: [`Fragments`], which do not overlap, and the [`Window`](fragments::Window) around a key |
 //! | [`clip`] | the tombstones of a table, cut at the table's bounds |
-//! | [`stripes`] | for compactions: what tombstones hide between two snapshots, and which of them go on |
+//! | [`stripes`] | for compactions: which entries tombstones hide, and which tombstones are written again |
 //!
 //! ```
 //! use base::{Comparator, SequenceNumber, ValueType, key};

@@ -12,7 +12,7 @@ use base::{Comparator, SequenceNumber, ValueType, key};
 pub struct RangeTombstone {
     /// First user key.
     pub start: Vec<u8>,
-    /// The user key behind the last one.
+    /// The first user key after the range.
     pub end: Vec<u8>,
     /// The sequence number of the deletion.
     pub sequence: SequenceNumber,

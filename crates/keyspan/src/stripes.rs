@@ -24,7 +24,7 @@ pub type RangeExistsBelow<'a> = &'a dyn Fn(&[u8], &[u8]) -> bool;
 pub struct Tombstone<'a> {
     /// The first user key.
     pub begin: &'a [u8],
-    /// The user key behind the last one.
+    /// The first user key after the range.
     pub end: &'a [u8],
     /// The sequence number of the deletion.
     pub sequence: SequenceNumber,
@@ -131,7 +131,7 @@ impl Tombstones {
     }
 }
 
-/// Tells for each entry, in ascending order of user keys, whether a tombstone hides it.
+/// Finds out for each entry, in ascending order of user keys, whether a tombstone hides it.
 pub struct Hidden {
     tombstones: Arc<Tombstones>,
     /// In ascending order.
@@ -141,7 +141,7 @@ pub struct Hidden {
 }
 
 impl Hidden {
-    /// What these tombstones hide. `snapshots` are those of [`Tombstones::new`].
+    /// The entries that these tombstones hide. `snapshots` are those of [`Tombstones::new`].
     pub fn by(tombstones: Arc<Tombstones>, snapshots: &[SequenceNumber]) -> Self {
         Self {
             tombstones,
@@ -183,7 +183,7 @@ mod tests {
         of.iter().copied().map(SequenceNumber).collect()
     }
 
-    /// Of "a-e@7 c-g@9".
+    /// Parses "a-e@7 c-g@9".
     fn tombstones(text: &str, snapshots: &[u64]) -> Tombstones {
         let spans: Vec<Span> = text
             .split_whitespace()
@@ -240,7 +240,7 @@ mod tests {
         };
         for (snapshots, expected) in [
             (&[][..], "a-e@7"),
-            // A snapshot is older: what is under the tombstones must stay hidden.
+            // A snapshot is older: older entries in the range must stay hidden.
             (&[5], "a-e@7 g-k@9"),
             (&[7], "a-e@7 g-k@9"),
             // The snapshot sees both tombstones.

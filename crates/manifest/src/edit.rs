@@ -1,4 +1,4 @@
-//! One change of what the database consists of: a record of the MANIFEST.
+//! One change of a database's files and families: a record of the MANIFEST.
 //!
 //! ```text
 //!   edit:     (varint32 tag, body)*          in any order
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Source: RocksDB `db/version_edit.cc`; tags in docs/formats.md, "VersionEdit tags". Every tag of RocksDB
-//! up to 11.8 is read; what Ironstone does not use is kept as data. Unknown tags and fields whose numbers
-//! mark them as safe to ignore are skipped. Any other unknown one is Corruption, because what the edit says
-//! is then unknown.
+//! up to 11.8 is read; parts that Ironstone does not use are kept as data. Unknown tags and fields whose
+//! numbers mark them as safe to ignore are skipped. Any other unknown tag or field is Corruption, because the
+//! meaning of the edit is then unknown.
 //!
 //! Only tags that both RocksDB 7.8.3 and 11.8 read are written: see [`VersionEdit::encode`].
 #![deny(clippy::indexing_slicing)]

@@ -20,7 +20,7 @@ pub struct RecoveredFamily {
     pub name: String,
     /// The comparator's stored name; empty if no edit gave one.
     pub comparator: String,
-    /// Nothing of the family is in logs before this one.
+    /// Logs with a smaller number hold nothing of the family that is not in tables.
     pub log_number: u64,
     /// (level, number) to file.
     pub files: BTreeMap<(u32, u64), FileMetaData>,
@@ -30,7 +30,7 @@ pub struct RecoveredFamily {
     pub foreign: BTreeSet<&'static str>,
 }
 
-/// What the MANIFEST says.
+/// The content of the MANIFEST.
 #[derive(Debug, Default)]
 pub struct Recovered {
     /// The MANIFEST that CURRENT names.
@@ -41,7 +41,7 @@ pub struct Recovered {
     pub families: BTreeMap<u32, RecoveredFamily>,
     /// The largest id that a family has or had.
     pub max_column_family: u32,
-    /// No file has this number or a larger one, unless it was made behind the last edit.
+    /// No file has this number or a larger one, unless it was made after the last edit.
     pub next_file_number: u64,
     /// The last sequence number that is in tables.
     pub last_sequence: u64,
@@ -51,7 +51,7 @@ pub struct Recovered {
     pub db_id: Option<String>,
     /// The logs that were recorded, with their durable sizes if these were recorded.
     pub wals: BTreeMap<u64, Option<u64>>,
-    /// What the nonces of logs are derived from.
+    /// The secrets from which the nonces of logs are computed.
     pub log_secrets: log::Secrets,
     /// Where logs ended when the database was closed.
     pub log_ends: BTreeMap<u64, u64>,
@@ -59,7 +59,7 @@ pub struct Recovered {
 
 /// Reads CURRENT and the MANIFEST that it names.
 ///
-/// Errors: Corruption naming the file and what is wrong with it; nothing is changed.
+/// Errors: Corruption naming the file and the problem; nothing is changed.
 pub fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Recovered> {
     let number = files::read_current(fs, dir)?;
     let path = files::manifest_path(dir, number);

@@ -1,10 +1,10 @@
-//! What a database consists of: which files are on which level of which column family.
+//! The content of a database: which files are on which level of which column family.
 //!
 //! ```text
 //!   VersionEdit  one change, as the MANIFEST stores it            edit
 //!   MANIFEST     the log of edits; read at open, appended to      edit_log
 //!   Version      the files of one column family, immutable        version
-//!   TableCache   which tables are open                            table_cache
+//!   TableCache   the open tables                                  table_cache
 //! ```
 //!
 //! The engine's `VersionSet` is the only writer of the MANIFEST.

@@ -34,7 +34,7 @@ const OTHER_FILES: usize = 10;
 /// The least `max_open_files`, as in RocksDB.
 const OPEN_FILES_MIN: usize = 20;
 
-/// How many readers are open, and which.
+/// The open readers, and their number.
 #[derive(Debug)]
 pub struct TableCache {
     /// `usize::MAX` means no limit.
@@ -140,13 +140,13 @@ fn capacity(options: &DbOptions) -> usize {
     wanted.min(most).max(OPEN_FILES_MIN) - OTHER_FILES
 }
 
-/// What is needed to open a table again.
+/// The parameters for opening a table again.
 pub struct Source {
     /// The table file.
     pub path: PathBuf,
     /// The expected size of the file in bytes, if it is to be checked.
     pub size: Option<u64>,
-    /// Whose file system, clock and statistics are used.
+    /// Its file system, clock and statistics are used.
     pub env: Env,
 }
 
@@ -193,7 +193,7 @@ impl Source {
     }
 }
 
-/// Where a table's reader is.
+/// The place of a table's reader.
 pub enum Slot {
     /// Open as long as the table is part of the database.
     Always(Arc<Reader>),
@@ -276,7 +276,7 @@ impl Slot {
 pub enum Opened<'a> {
     /// It is never closed.
     Always(&'a Arc<Reader>),
-    /// It may be closed behind this.
+    /// It may be closed when this is dropped.
     Now(Arc<Reader>),
 }
 

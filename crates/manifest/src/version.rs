@@ -66,7 +66,7 @@ impl Janitor {
 
 /// A table file that is part of some Version.
 pub struct TableFile {
-    /// What the MANIFEST says of it.
+    /// Its metadata in the MANIFEST.
     pub meta: FileMetaData,
     /// In memory even while the reader is closed.
     pub properties: Arc<Properties>,
@@ -93,7 +93,7 @@ pub struct FileOnDisk {
 }
 
 impl FileOnDisk {
-    /// A file that goes to `janitor` if it is obsolete when nobody uses it any more.
+    /// A file that goes to `janitor` if it is obsolete when it is no longer in use.
     pub fn new(path: PathBuf, bytes: u64, janitor: Arc<Janitor>) -> Arc<Self> {
         Arc::new(Self {
             path,
@@ -161,7 +161,7 @@ impl TableFile {
         self.meta.number
     }
 
-    /// Where it is.
+    /// Its path.
     #[inline]
     pub fn path(&self) -> &Path {
         &self.on_disk.path
@@ -280,7 +280,7 @@ pub struct Version {
 
 impl Version {
     /// A Version without files. With `ingest_behind`, the last level is reserved for files that are
-    /// ingested behind everything.
+    /// ingested below all others.
     pub fn empty(comparator: Comparator, num_levels: usize, ingest_behind: bool) -> Self {
         Self {
             comparator,

@@ -165,14 +165,14 @@ impl Arena {
         }
     }
 
-    /// From now on, nothing is allocated any more.
+    /// After this call nothing is allocated any more.
     pub(crate) fn seal(&self) {
         if let Some(tracker) = &self.tracker {
             tracker.seal();
         }
     }
 
-    /// The sealed memory is kept: nobody should wait for it to be freed.
+    /// The sealed memory is kept: no thread should wait for it to be freed.
     pub(crate) fn keep(&self) {
         if let Some(tracker) = &self.tracker {
             tracker.keep();
@@ -349,7 +349,7 @@ mod tests {
                 old.iter().all(|s| again.contains(s)),
                 "{block}: {old:?}, {again:?}"
             );
-            // Where some are kept a small one has no chunk of the system's either.
+            // If slabs are kept, a small arena takes no chunk from the system either.
             drop(second);
             let small = fill(2 << 20);
             assert!(slabs(&small).iter().all(|s| again.contains(s)), "{block}");

@@ -8,6 +8,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | `memtable` | [`Memtable`]: inserts and lookups at the same time, from many threads |
+//! | `factory` | [`MemtableFactory`]: the representation, as an option |
 //! | `iter` | [`Iter`]: cursors |
 //! | `list` | the default representation: entries linked in key order under an index of blocks |
 //! | `vector` | the representation for bulk loads: sorted when it is read |
@@ -15,8 +16,8 @@
 //! | `tombstones` | range deletions |
 //! | [`history`] | flushed memtables that are kept for transactions |
 //! | `arena` | memory that is freed all at once |
-//! | `pool` | memory of memtables that are gone, for those that grow |
-//! | [`write_buffers`] | [`WriteBuffers`]: how much memory the memtables of several databases may have |
+//! | `pool` | memory of dropped memtables, for active ones |
+//! | [`write_buffers`] | [`WriteBuffers`]: the limit of the memory of several databases' memtables |
 //!
 //! The representation is an enum, not a trait object: inserts and lookups cost only one more predictable
 //! branch, and searches can be inlined. `unsafe` code is in `arena`, `list`, `vector` and `iter`.

@@ -1,4 +1,4 @@
-//! The memtable: its representation, its filter, its range tombstones, and what is counted of it.
+//! The memtable: its representation, its filter, its range tombstones and its counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -373,7 +373,7 @@ impl Memtable {
         self.rep.arena().unused() < arena_block_size / 4
     }
 
-    /// Whether cursors see what is inserted after they were made.
+    /// Whether cursors see entries that are inserted after the cursor was made.
     pub fn cursors_live(&self) -> bool {
         matches!(self.rep, Rep::List(_))
     }

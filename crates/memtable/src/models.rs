@@ -1,18 +1,18 @@
-//! Models of the memtable, which is read while it is written and takes no lock for that: loom runs each in
-//! every order of its threads' steps, and with every value that a weak memory order lets a load return
-//! (`cargo xtask loom`). What runs is the product's code; blocks of the index are smaller, so that few
-//! inserts cut one. Memory that is not atomic is tracked by `base::sync::Memory`: entries, blocks of the
-//! index, chunks of the arena.
+//! Models of the memtable, which is read without a lock while it is written. Loom runs each model in every
+//! order of its threads' steps, and with every value that a weak memory order lets a load return
+//! (`cargo xtask loom`). The models run the product's code; blocks of the index are smaller, so that few
+//! inserts split one. `base::sync::Memory` tracks memory that is not atomic: entries, blocks of the index,
+//! chunks of the arena.
 //!
-//! That the models can fail is shown by mutants whose files are named `weak-*` (`cargo xtask mutants
-//! --only weak`): each weakens one order, and a model must find it. These are stronger than they would have to
-//! be, and with any of them relaxed all models pass, as they should:
+//! Mutants show that the models can fail. Their files are named `weak-*` (`cargo xtask mutants
+//! --only weak`): each weakens one memory order, and a model must find it. The following memory orders are
+//! stronger than necessary. With any of them relaxed all models pass, as they should:
 //!
-//! - The release with which an entry is linked (`List::link`), and that of the slot that it gets in the
-//!   index: both stores come after the release fence of `Block::begin`, and the entry was written before
-//!   it. So what is weakened is a link before that fence. Slots above the lowest level need theirs, as the
-//!   blocks that they point to are made behind the fence.
-//! - `used` of a block: what was read of a block counts only if its version stands.
+//! - The release with which an entry is linked (`List::link`), and that of its slot in the index: both
+//!   stores come after the release fence of `Block::begin`, and the entry was written before the fence. So
+//!   the mutant links the entry before that fence. Slots above the lowest level need their release, because
+//!   the blocks that they point to are made after the fence.
+//! - `used` of a block: values read from a block count only if its version is unchanged.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     }
 }
 
-/// A memtable with these keys; each has the value "v", and the place in the list as its number.
+/// A memtable with these keys; each has the value "v", and its place in the list as its sequence number.
 pub fn memtable(keys: &[&str]) -> Arc<Memtable> {
     let settings = Settings {
         arena_block_size: 4096,
@@ -47,7 +47,7 @@ pub fn insert(memtable: &Memtable, key: &str, seq: u64) {
     memtable.insert(key.as_bytes(), SequenceNumber(seq), ValueType::Value, b"v");
 }
 
-/// Whether a key is there; its value is whole.
+/// Whether a key is there. Checks that its value is complete.
 pub fn has(memtable: &Memtable, key: &str) -> bool {
     let seek = key::encode(key.as_bytes(), SequenceNumber::MAX, ValueType::FOR_SEEK);
     let mut found = false;
@@ -59,7 +59,7 @@ pub fn has(memtable: &Memtable, key: &str) -> bool {
     found
 }
 
-/// How many entries there are; they are whole, and in their order.
+/// Number of entries. Checks that they are complete and in order.
 fn count(memtable: &Arc<Memtable>) -> usize {
     count_by(memtable.iter())
 }
@@ -77,7 +77,7 @@ fn count_by(mut it: Iter) -> usize {
     entries
 }
 
-/// Two threads allocate, where so many allocations of a quarter of a chunk were made before.
+/// Two threads allocate, after `before` allocations of a quarter of a chunk.
 fn allocate(before: usize) {
     let arena = Arc::new(Arena::new(4096, None));
     let alloc = |arena: &Arena| arena.alloc(1024).as_ptr() as usize;
@@ -94,7 +94,7 @@ fn allocate(before: usize) {
     assert!(arena.reserved() >= taken.len() * 1024);
 }
 
-/// Two threads that allocate from a chunk get memory of their own.
+/// Two threads that allocate from the same chunk get separate memory.
 pub fn a_chunk_is_shared() {
     allocate(1);
 }
@@ -104,7 +104,7 @@ pub fn a_chunk_is_full() {
     allocate(4);
 }
 
-/// Who meets an entry on the way meets all of it.
+/// A reader that reaches an entry sees all of it.
 pub fn entries_are_whole() {
     let memtable = memtable(&["b"]);
     let writer = {
@@ -119,8 +119,8 @@ pub fn entries_are_whole() {
     assert_eq!(count(&memtable), 3);
 }
 
-/// The slots of a block move, and somebody looks for what is in them. A key may be found before it is
-/// visible, but then whole.
+/// The slots of a block move while a reader searches for their keys. A key may be found before it is
+/// visible, but then it is complete.
 pub fn slots_move_beside_a_reader() {
     let memtable = memtable(&["b", "d"]);
     let writer = {
@@ -133,7 +133,7 @@ pub fn slots_move_beside_a_reader() {
     assert!(["a", "b", "d"].iter().all(|k| has(&memtable, k)));
 }
 
-/// A block of the index is cut, and a root put over it, while somebody looks for what was there before.
+/// A block of the index is split, and gets a root above it, while a reader searches for earlier keys.
 pub fn the_index_is_cut_beside_a_reader() {
     let memtable = memtable(&["a", "c", "e"]);
     let writer = {
@@ -146,7 +146,7 @@ pub fn the_index_is_cut_beside_a_reader() {
     assert!(["a", "b", "c", "e"].iter().all(|k| has(&memtable, k)));
 }
 
-/// The same while somebody goes through all entries, and asks for them ahead by the index.
+/// The same while a reader passes through all entries, and prefetches them through the index.
 pub fn the_index_is_cut_beside_a_pass() {
     let memtable = memtable(&["a", "c", "e"]);
     let writer = {
@@ -158,7 +158,7 @@ pub fn the_index_is_cut_beside_a_pass() {
     assert_eq!(count(&memtable), 4);
 }
 
-/// A block below the root is cut, so that the root gets one more, in between.
+/// A block below the root is split, so that the root gets another slot between two others.
 pub fn a_lower_block_is_cut_beside_a_reader() {
     // Root over [a b d], which is full, and [e f g].
     let memtable = memtable(&["d", "e", "f", "g", "a", "b"]);
@@ -172,7 +172,7 @@ pub fn a_lower_block_is_cut_beside_a_reader() {
     assert!(["a", "b", "c", "d", "e"].iter().all(|k| has(&memtable, k)));
 }
 
-/// Two threads insert; the first of them cuts the block in which the second has looked for its place.
+/// Two threads insert; the first splits the block in which the second has searched for its place.
 pub fn two_insert() {
     let memtable = memtable(&["b", "d", "f"]);
     let writers = ["a", "e"].map(|key| {
@@ -184,7 +184,7 @@ pub fn two_insert() {
     assert!(["a", "b", "d", "e", "f"].iter().all(|k| has(&memtable, k)));
 }
 
-/// The same below a root: what points to the block changes too.
+/// The same below a root: the block that points to the split one changes too.
 pub fn two_insert_below_a_root() {
     // Root over [a b d], which is full, and [e f g].
     let memtable = memtable(&["d", "e", "f", "g", "a", "b"]);

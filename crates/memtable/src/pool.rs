@@ -1,4 +1,4 @@
-//! Memory of memtables that are gone, kept for those that grow.
+//! Memory of dropped memtables, kept for active ones.
 //!
 //! The first access to a page costs the put that does it 2 µs per 4 KiB on the machine of
 //! docs/benchmarks.md, and giving pages back interrupts the other processors. So large memtables take their

@@ -11,7 +11,7 @@ use table::InternalIterator;
 
 use crate::{Memtable, Settings};
 
-/// Whoever reads a memtable finds what was in it before, in order, while others insert.
+/// A reader of a memtable finds all earlier entries, in order, while other threads insert.
 pub fn inserts_beside_readers(seed: u64) {
     let mut rng = Rng::new(seed);
     let settings = Settings {
@@ -19,7 +19,7 @@ pub fn inserts_beside_readers(seed: u64) {
         ..Settings::new(Comparator::bytewise())
     };
     let memtable = Arc::new(Memtable::with(1, FileNumber(1), settings));
-    // Enough that blocks of the index are full, and are cut while others look.
+    // Enough that blocks of the index are full, and are split while other threads search.
     let before = rng.below(200);
     let insert = |m: &Memtable, n: u64, seq: u64| {
         let key = format!("{:04}", n * 7919 % 10_000);
@@ -60,7 +60,7 @@ pub fn inserts_beside_readers(seed: u64) {
     assert_eq!(pass(&memtable), before + 6 * writers);
 }
 
-/// Entries, in their order.
+/// Number of entries. Checks their order.
 fn pass(memtable: &Arc<Memtable>) -> u64 {
     let mut it = memtable.iter();
     let (mut entries, mut last) = (0, Vec::new());

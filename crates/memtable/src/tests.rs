@@ -1,4 +1,4 @@
-//! Both representations hold the same things.
+//! Tests of both representations: they give the same results.
 
 use std::sync::Arc;
 
@@ -153,7 +153,7 @@ fn memory_is_counted_until_the_memtable_is_gone() {
     assert_eq!(budget.used(), 0);
 }
 
-/// A pass asks ahead, which must do no harm where entries are added before and behind it.
+/// A pass prefetches entries. That must do no harm while entries are added before and after its position.
 #[test]
 fn a_pass_meets_all_that_was_there_while_more_is_added() {
     let m = memtable(MemtableFactory::SkipList, 0);
@@ -188,7 +188,7 @@ fn a_pass_meets_all_that_was_there_while_more_is_added() {
     });
 }
 
-/// What is added between the two looks of a search backwards is behind the target and must not be found.
+/// A backward search looks twice. An entry that is added in between, after the target, must not be found.
 #[test]
 fn a_search_backwards_never_ends_behind_its_target() {
     let m = memtable(MemtableFactory::SkipList, 0);

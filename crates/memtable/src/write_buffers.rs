@@ -4,7 +4,8 @@
 //! memtable is gone. The memory of *active* memtables is also counted separately: that of immutable ones is
 //! already on its way to tables, and more flushes would not bring it there faster.
 //!
-//! [`WriteBuffers::should_flush`] and [`WriteBuffers::should_stall`] are the rules of RocksDB's `WriteBufferManager`. With a cache, the counted memory is charged against the cache's capacity, in steps.
+//! [`WriteBuffers::should_flush`] and [`WriteBuffers::should_stall`] are the rules of RocksDB's
+//! `WriteBufferManager`. With a cache, the counted memory is charged against the cache's capacity, in steps.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -171,7 +172,7 @@ impl WriteBuffers {
         (!sealed.awaited.is_empty()).then_some(sealed.number)
     }
 
-    /// Nobody waits any more for memtables that were sealed up to number `through` and are not free yet: it
+    /// Threads no longer wait for memtables that were sealed up to number `through` and are not free yet: it
     /// took too long.
     pub fn give_up(&self, through: u64) {
         let mut sealed = self.lock_sealed();
@@ -326,7 +327,7 @@ impl Tracker {
         self.number();
     }
 
-    /// The memtable is kept after its flush: nobody waits for its memory.
+    /// The memtable is kept after its flush: no thread waits for its memory.
     pub fn keep(&self) {
         self.budget.not_awaited(self.number());
     }

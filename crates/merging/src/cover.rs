@@ -1,4 +1,4 @@
-//! What range tombstones hide from an iterator.
+//! The range tombstones of an iterator: they hide entries.
 //!
 //! Every source of an iterator (a memtable, a level 0 file, a deeper level) may have tombstones. For a
 //! window of keys around the current position, they determine the sequence number of the newest tombstone;
@@ -96,7 +96,7 @@ impl Cover {
         (!self.sources.is_empty()).then(|| Box::new(self))
     }
 
-    /// From now on, tombstones up to `limit` are visible.
+    /// After this call, tombstones up to `limit` are visible.
     pub fn raise_limit(&mut self, limit: SequenceNumber) {
         self.limit = limit;
         self.located = false;

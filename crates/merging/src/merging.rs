@@ -8,8 +8,8 @@
 //! is missing as long as the caller stays within the prefix. Before moving beyond it, the caller must call
 //! [`MergingIter::complete`].
 //!
-//! With a [`Cover`], the iterator skips what range tombstones hide: a few entries one by one, more of them
-//! by a seek to the end of a newer child's tombstone.
+//! With a [`Cover`], the iterator skips entries that range tombstones hide: a few entries one by one, more of
+//! them by a seek to the end of a newer child's tombstone.
 
 use std::cmp::Ordering;
 
@@ -40,7 +40,7 @@ pub struct MergingIter {
     /// Indices of the children that are valid; the first is the current one.
     heap: Vec<usize>,
     direction: Direction,
-    /// What hides entries; `None` if nothing does, the usual case.
+    /// The tombstones that hide entries; `None` if there are none, the usual case.
     cover: Option<Box<Cover>>,
     /// Indices of the children that the last seek left out.
     left_out: Vec<usize>,
@@ -206,7 +206,7 @@ impl MergingIter {
         true
     }
 
-    /// From now on, range tombstones up to `limit` are respected.
+    /// After this call, range tombstones up to `limit` are respected.
     pub fn raise_limit(&mut self, limit: SequenceNumber) {
         if let Some(cover) = &mut self.cover {
             cover.raise_limit(limit);
@@ -409,7 +409,7 @@ mod tests {
     use keyspan::fragments::fragment;
     use memtable::{Memtable, Settings};
 
-    /// A child that counts what is done with it.
+    /// A child that counts its steps and seeks.
     struct Counted {
         iter: memtable::Iter,
         steps: Arc<AtomicUsize>,
@@ -503,7 +503,7 @@ mod tests {
         Span::new(&[a], &[b], SequenceNumber(seq))
     }
 
-    /// Sources at random; what they have of entries, and of tombstones.
+    /// Random sources; all their entries, and all their tombstones.
     fn draw(rng: &mut Rng) -> (Sources, Vec<(u8, u64)>, Vec<Span>) {
         let mut sources = Sources::new();
         let (mut all, mut spans) = (Vec::new(), Vec::new());

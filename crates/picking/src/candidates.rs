@@ -1,4 +1,4 @@
-//! The tables of a Version as the picker sees them, and what can be computed from their sizes alone.
+//! The tables of a Version as the picker sees them, and figures that follow from their sizes alone.
 
 use crate::score::Targets;
 use crate::score::pending_compaction_bytes as pending;
@@ -55,7 +55,7 @@ pub fn scores(version: &Version, options: &CfOptions, now: u64) -> Vec<f64> {
     super::scores(&levels(version), options, now)
 }
 
-/// How many files each level has, the highest score, and what is left to compact, in the words of RocksDB's LOG.
+/// The number of files of each level, the highest score, and the bytes left to compact, in the words of RocksDB's LOG.
 pub fn level_summary(version: &Version, options: &CfOptions, now: u64) -> String {
     let all = levels(version);
     let targets = Targets::of(&all, options);

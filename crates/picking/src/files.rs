@@ -1,4 +1,4 @@
-//! What the picker works on: files on levels, and key ranges.
+//! The picker's data: files on levels, and key ranges.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ pub struct Counts {
 
 /// A file as the picker sees it: a table of the database, or a line of a test.
 pub trait Candidate {
-    /// What the MANIFEST says of it.
+    /// Its metadata in the MANIFEST.
     fn meta(&self) -> &FileMetaData;
-    /// What its table says of it.
+    /// The counts in its table's properties.
     fn counts(&self) -> Counts;
     /// Whether it is an input of a running compaction.
     fn is_being_compacted(&self) -> bool;
@@ -307,7 +307,7 @@ impl<'a, F: Candidate> Levels<'a, F> {
     }
 }
 
-/// Weighs files: a file that consists mostly of deletions also counts what they delete.
+/// Weighs files: for a file that consists mostly of deletions, the data that they delete counts too.
 #[derive(Clone, Copy, Debug)]
 pub struct Weights(u64);
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   overlaps nothing below                  moves as it is
 //!   far smaller than the base level         becomes one file
-//!   going down rewrites more than it has    its newest files become one, and it goes down later with more
+//!   going down rewrites more than it has    its newest files become one; it goes down later with more data
 //!   the base level could not keep it        together with the base level into the level after it
 //!   else                                    into the base level
 //! ```

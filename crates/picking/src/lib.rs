@@ -1,4 +1,4 @@
-//! Which files to compact: pure functions of the files, the options, the time and what is running.
+//! Which files to compact: pure functions of the files, the options, the time and the running compactions.
 //!
 //! ```text
 //!   pick ─┬─ level      the level with the highest score into the next; then marked files, files
@@ -30,7 +30,7 @@ use files::total;
 use options::{CfOptions, CompactionStyle};
 use score::Targets;
 
-/// What a compaction is picked from.
+/// The data from which a compaction is picked.
 pub struct Input<'a, F> {
     /// The family's files.
     pub levels: Levels<'a, F>,

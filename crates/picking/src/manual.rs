@@ -17,7 +17,7 @@ use options::{BottommostLevelCompaction, CompactRangeOptions, CompactionStyle};
 /// The reason of a move requested by `change_level`.
 pub const REFIT: &str = "RefitLevel";
 
-/// What a caller wants compacted.
+/// A caller's request for a compaction.
 pub enum Request {
     /// User keys from `begin` to `end`, both inclusive; `None` is unbounded.
     Range {
@@ -367,7 +367,7 @@ fn no_such_level<F: Candidate>(input: &Input<'_, F>, what: &str) -> Error {
     e.hint(format!("num_levels = {num_levels}"))
 }
 
-/// Compacts these files and all that must go with them: the older level 0 files that overlap them, and the
+/// Compacts these files and all files that must go with them: the older level 0 files that overlap them, and the
 /// overlapping files of each level down to the output level.
 fn by_number<F: Candidate>(
     input: &Input<'_, F>,
@@ -428,8 +428,7 @@ fn by_number<F: Candidate>(
     Ok(Step::Run(Box::new(plan)))
 }
 
-/// Adds the files that must not be left behind above the output level or on it; returns the key range of
-/// all.
+/// Adds the files that must not stay above the output level or on it; returns the key range of all files.
 fn complete<F: Candidate>(
     input: &Input<'_, F>,
     chosen: &mut [Vec<Arc<F>>],

@@ -1,4 +1,4 @@
-//! What the picker causes to be written during a long overwrite: a simulation in time with one compaction
+//! How much the picker's choices write during a long overwrite: a simulation in time with one compaction
 //! thread.
 //!
 //! Keys are drawn uniformly. So a file contains a share of the keys in its range, and a merge of several
@@ -8,7 +8,7 @@
 use super::tests::{Bench, File as FileOf, MIB, file};
 use super::*;
 
-/// What is written, and how fast.
+/// The writes, and the speeds.
 struct World {
     /// Number of different keys.
     keys: f64,
@@ -40,7 +40,7 @@ struct Outcome {
     /// Maximum and average number of level 0 files.
     most: usize,
     mean: f64,
-    /// Share of the time in which puts waited.
+    /// Share of the time during which puts waited.
     held: f64,
 }
 

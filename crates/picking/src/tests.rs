@@ -1,4 +1,4 @@
-//! Text tests: files, options and what runs in, the targets, scores and picks out.
+//! Text tests: the input is files, options and running compactions; the output is targets, scores and picks.
 //!
 //! ```text
 //!   define [now=…] [snapshot=…]
@@ -10,8 +10,8 @@
 //!   pick  |  pick run  |  targets  |  manual from= to=  |  files numbers= to=
 //! ```
 //!
-//! Sizes are in MiB. `pick run` starts what was picked; `end` ends the oldest that runs, with one
-//! file of all input bytes. `REWRITE=1 cargo test -p ironstone-picking` writes the outputs anew.
+//! Sizes are in MiB. `pick run` starts the compaction that was picked; `end` ends the oldest running one,
+//! with one output file of all input bytes. `REWRITE=1 cargo test -p ironstone-picking` rewrites the outputs.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -310,7 +310,7 @@ impl Bench {
         out
     }
 
-    /// Does a request to its end.
+    /// Runs all steps of a request.
     fn manual(&mut self, request: &Request) -> String {
         let mut progress = Progress::default();
         let mut out = String::new();
@@ -397,7 +397,7 @@ impl Bench {
     }
 }
 
-/// Where a file per MiB of each key would end: `key=MiB` words, after the files behind.
+/// Where output files end. The text has the files of the next level, and then words `key=MiB`.
 fn cuts(sizes: Sizes, text: &str) -> String {
     let (behind, keys): (Vec<&str>, Vec<&str>) = text.lines().partition(|l| l.contains(':'));
     let behind = behind.into_iter().map(file).collect();

@@ -14,12 +14,12 @@
 //! `shared, non_shared, value_len, varint32 value_offset, key suffix`.
 //!
 //! In memory, the data that a search needs first is at the front. So a search costs one cache miss
-//! instead of one for the restart offsets behind the entries and one for each key that it compares:
+//! instead of one for the restart offsets after the entries and one for each key that it compares:
 //!
 //! ```text
 //!   u32 restart offsets… | u32 skip | u64 prefixes… | entries | separated values
 //!                          └ data blocks in bytewise order: length of the common prefix of the keys
-//!                            at the restart points, and each one's 8 bytes behind it, as integers
+//!                            at the restart points, and each key's next 8 bytes as an integer
 //! ```
 //!
 //! A [`Block`] is a counted reference to that memory and a few numbers, 32 bytes in total, so that it
@@ -179,7 +179,7 @@ pub(crate) struct Stored<'a> {
     /// The values, if they are separated.
     pub(crate) values: &'a [u8],
     restarts: &'a [u8],
-    /// True if the values stand behind all keys.
+    /// True if the values follow all keys.
     pub(crate) separated: bool,
 }
 
@@ -284,7 +284,7 @@ impl Block {
     }
 
     /// The range of restart points whose keys must be compared to find the first one not before a
-    /// user key: those in front of the range are before it, those behind the range are not.
+    /// user key: the keys before the range are before it, the keys after the range are not.
     #[inline]
     fn candidates(&self, comparator: &Comparator, user: &[u8]) -> (u32, u32) {
         let n = self.restarts();
@@ -343,7 +343,7 @@ impl Block {
             .unwrap_or_default()
     }
 
-    /// True if the values stand behind all keys.
+    /// True if the values follow all keys.
     #[inline]
     pub(crate) fn is_separated(&self) -> bool {
         self.packed & SEPARATED != 0

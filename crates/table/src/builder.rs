@@ -89,7 +89,7 @@ pub struct BuilderOptions {
     pub statistics: Option<Arc<Statistics>>,
     /// The clock that measures them; without it, times are not recorded.
     pub clock: Option<Arc<dyn Clock>>,
-    /// What the table is written for.
+    /// The purpose of writing the table.
     pub activity: Activity,
 }
 
@@ -127,7 +127,7 @@ impl Default for BuilderOptions {
 pub struct Finished {
     /// Size of the file in bytes.
     pub file_size: u64,
-    /// Bytes behind the data blocks.
+    /// Bytes after the data blocks.
     pub tail_size: u64,
     /// The properties that were written.
     pub properties: Properties,
@@ -249,7 +249,7 @@ impl Builder {
     }
 
     /// Adds a range tombstone: an internal key of type `RangeDeletion` with the first user key, and the
-    /// user key behind the last one. Tombstones may be added in any order.
+    /// first user key after the range. Tombstones may be added in any order.
     ///
     /// # Errors
     /// `InvalidArgument` for a key of another type.

@@ -206,8 +206,8 @@ pub fn compress(
     compress_within(kind, settings, dict, input, limit.saturating_sub(1), out)
 }
 
-/// Like [`compress`], if the payload has at most `payload_bytes_max` bytes. Compression is given up as
-/// soon as the payload exceeds that.
+/// Like [`compress`], but keeps the payload only if it has at most `payload_bytes_max` bytes. Compression
+/// stops as soon as the payload exceeds that.
 ///
 /// # Errors
 /// As [`compress`].

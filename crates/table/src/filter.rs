@@ -1,4 +1,4 @@
-//! Filters: a few bits per key, which tell for most absent keys that they are not in the table.
+//! Filters: a few bits per key, which show for most absent keys that they are not in the table.
 //!
 //! ```text
 //! filter block:  data | m0 m1 m2 m3 m4

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A search is a binary search over arrays of integers; only separators with the same prefix
-//! are compared as keys. Under the default comparator the prefixes are taken *behind* the common
+//! are compared as keys. Under the default comparator the prefixes are taken *after* the common
 //! prefix of all separators, so that they also distinguish keys that begin alike (`user0000…`).
 //!
 //! All index types are decoded to this form: binary search, hash (whose binary-search part is
@@ -26,7 +26,7 @@ use io::LargeVec;
 use crate::block::{Block, Cursor, Keys, Stored, Target};
 use crate::handle::BlockHandle;
 
-/// Bytes of the trailer behind each block.
+/// Bytes of the trailer after each block.
 const TRAILER_LEN: u64 = 5;
 
 /// The encoding of a table's index blocks, from its properties.
@@ -185,7 +185,7 @@ impl Index {
             };
         };
         let prefix = self.comparator.prefix(rest);
-        // The first prefix not below the target's lies behind the last sample that is below it.
+        // The first prefix not below the target's comes after the last sample that is below it.
         let segment = self.samples.partition_point(|&p| p < prefix);
         let from = segment.saturating_sub(1) * SAMPLE;
         let to = (segment * SAMPLE).min(n);
@@ -274,7 +274,7 @@ fn for_each_delta(
     Ok(())
 }
 
-/// The handle of the block directly behind `previous`.
+/// The handle of the block directly after `previous`.
 fn following(previous: BlockHandle, d: &mut Decoder<'_>) -> Option<BlockHandle> {
     Some(BlockHandle {
         offset: previous

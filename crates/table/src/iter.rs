@@ -17,7 +17,7 @@ use crate::reader::{ReadAhead, ReadAheadSizes, ReadOptions, Reader};
 pub struct Iter {
     reader: Arc<Reader>,
     options: ReadOptions,
-    /// Index of the current block; `reader.blocks()` or more behind the end.
+    /// Index of the current block; `reader.blocks()` or more after the end.
     at: usize,
     block: Option<Block>,
     cursor: Cursor,

@@ -46,13 +46,13 @@ macro_rules! properties {
             pub index_type: u32,
             /// Index keys are user keys, without sequence number and type.
             pub index_key_is_user_key: bool,
-            /// Index values tell sizes as differences.
+            /// Index values give sizes as differences.
             pub index_value_is_delta_encoded: bool,
             /// Some(false) if the filter holds no whole keys; `None` if the table does not say.
             pub whole_key_filtering: Option<bool>,
             /// Some(false) if the filter holds no prefixes; `None` if the table does not say.
             pub prefix_filtering: Option<bool>,
-            /// False if the timestamps that the comparator wants were dropped from the keys.
+            /// False if the timestamps that the comparator expects were dropped from the keys.
             pub user_defined_timestamps_persisted: bool,
             /// The version of a table made by an `SstFileWriter`, 1 or 2.
             pub external_sst_file_version: Option<u32>,
@@ -63,7 +63,7 @@ macro_rules! properties {
         }
 
         impl Default for Properties {
-            /// What a table without any properties says.
+            /// The values of a table without any properties.
             fn default() -> Self {
                 Self {
                     $( $tfield: String::new(), )*
@@ -121,7 +121,7 @@ properties! {
         filter_policy = "rocksdb.filter.policy";
         /// Which codec the blocks may need: a name, or from format version 7 a list.
         compression = "rocksdb.compression";
-        /// The compressor's settings, for people.
+        /// The compressor's settings, for users.
         compression_options = "rocksdb.compression_options";
         /// The column family's name.
         column_family_name = "rocksdb.column.family.name";
@@ -175,7 +175,7 @@ properties! {
         index_partitions = "rocksdb.index.partitions";
         /// The top level of a two-level index.
         top_level_index_size = "rocksdb.top-level.index.size";
-        /// Offset of what follows the data blocks.
+        /// Offset of the first byte after the data blocks.
         tail_start_offset = "rocksdb.tail.start.offset";
         /// When the newest key was written; 0 if unknown.
         newest_key_time = "rocksdb.newest.key.time";
@@ -278,8 +278,8 @@ impl Properties {
         all.into_iter().collect()
     }
 
-    /// The properties that RocksDB 7.8 does not know as its own, as they are stored: those of collectors, its
-    /// own among them, and of later versions.
+    /// The properties that RocksDB 7.8 counts as user-collected, as they are stored: those of collectors, RocksDB's
+    /// own collectors included, and those of later versions.
     pub fn user_collected(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         const OF_COLLECTORS: [&str; 11] = [
             INDEX_TYPE,

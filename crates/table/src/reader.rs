@@ -554,7 +554,7 @@ impl Reader {
         self.index.handle(i)
     }
 
-    /// The user key of the separator behind data block `i`, as the index has it: not before any key of the
+    /// The user key of the separator after data block `i`, as the index has it: not before any key of the
     /// block.
     pub fn separator(&self, i: usize) -> &[u8] {
         self.index.user_separator(i)

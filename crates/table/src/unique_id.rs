@@ -36,7 +36,8 @@ pub fn internal_unique_id(db_id: &str, session_id: &str, file_number: u64) -> Op
     Some((u128::from(high) << 64 | u128::from(lower)).to_le_bytes())
 }
 
-/// What is added to the halves of an internal id: their hash is zero.
+/// Added to the lower half of an internal id, and [`HIGH_OFFSET`] to the upper one. The hash of these two
+/// numbers is zero, so the id zero stays zero.
 const LOW_OFFSET: u64 = 0x590e_b907_c873_e891;
 const HIGH_OFFSET: u64 = 0xf159_8607_fb45_cbd8;
 

@@ -5,7 +5,7 @@ use super::HistogramKind;
 /// The purpose for which a table file is read or written: each has histograms of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activity {
-    /// None of the others.
+    /// Any other purpose.
     #[default]
     Unknown,
     /// A flush that opens its table.

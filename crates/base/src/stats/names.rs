@@ -1,4 +1,4 @@
-//! The names of all tickers and histograms of RocksDB 11.8, in its order, and our own behind them.
+//! The names of all tickers and histograms of RocksDB 11.8, in its order, and after them Ironstone's own.
 //!
 //! `docs/statistics.md` lists which of them the code counts; the others stay 0.
 
@@ -22,7 +22,7 @@ macro_rules! named {
                 }
             }
 
-            /// The one of this name.
+            /// The variant with this name.
             pub fn by_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|t| t.name() == name)
             }
@@ -148,15 +148,15 @@ Ticker {
     WalFileBytes = "rocksdb.wal.bytes",
     /// Logs that were begun with a file from the pool.
     WalPrecreateHit = "rocksdb.wal.precreate.hit",
-    /// Logs that should have been, when none was ready: they grow.
+    /// Logs that were begun when the pool had no file ready: they grow.
     WalPrecreateMiss = "rocksdb.wal.precreate.miss",
     WalPrecreateWaited = "rocksdb.wal.precreate.waited",
     WalPrecreateWaitMicros = "rocksdb.wal.precreate.wait.micros",
-    /// Log files that could not be made ahead.
+    /// Log files that could not be prepared.
     WalPrecreateFailed = "rocksdb.wal.precreate.failed",
-    /// Writes that their own thread brought through the log.
+    /// Writes that their own thread wrote to the log.
     WriteDoneBySelf = "rocksdb.write.self",
-    /// Writes that another thread's group carried.
+    /// Writes that another thread wrote as part of its group.
     WriteDoneByOther = "rocksdb.write.other",
     /// Groups written to the log.
     WriteWithWal = "rocksdb.write.wal",

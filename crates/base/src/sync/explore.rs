@@ -42,7 +42,7 @@ thread_local! {
 #[derive(Debug)]
 enum Way {
     Any,
-    /// The current thread goes on, except in one of this many steps.
+    /// The current thread continues, except in one of this many steps.
     Mostly(u64),
     /// The thread with the lowest number; at the steps in `changes` the current thread gets the
     /// highest number.

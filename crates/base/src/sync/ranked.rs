@@ -14,7 +14,7 @@ use super::Rank;
 std::thread_local! {
     /// The ranks that this thread holds, in the order in which it took them.
     static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
-    /// What this thread has taken since [`taken_by`] began.
+    /// The locks that this thread has taken since [`taken_by`] began.
     static TAKEN: RefCell<Option<Vec<&'static str>>> = const { RefCell::new(None) };
 }
 
@@ -31,7 +31,7 @@ pub fn taken_by(f: impl FnOnce()) -> Vec<&'static str> {
 struct Held(Option<Rank>);
 
 impl Held {
-    /// The thread takes what has this rank. Panics if it holds something of this rank or a higher one.
+    /// The thread is about to lock a mutex of this rank. Panics if it holds one of this rank or a higher one.
     #[track_caller]
     fn take(rank: Option<Rank>) -> Self {
         if let Some(rank) = rank {
@@ -53,7 +53,7 @@ impl Held {
         Self::took(rank)
     }
 
-    /// The thread has what has this rank, for which it did not wait.
+    /// Records that the thread holds a mutex of this rank.
     fn took(rank: Option<Rank>) -> Self {
         if let Some(rank) = rank {
             HELD.try_with(|held| held.borrow_mut().push(rank)).ok();
@@ -135,7 +135,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// See the standard library's. What does not wait may be done in any order.
+    /// See the standard library's. It does not wait, so it may be called in any order.
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         let guard = |inner| MutexGuard {
             inner,
@@ -192,7 +192,7 @@ impl Condvar {
         Self(std::sync::Condvar::new())
     }
 
-    /// See the standard library's. Whoever waits holds no rank that is higher than the mutex's.
+    /// See the standard library's. A waiting thread may hold no rank above the mutex's.
     #[track_caller]
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let MutexGuard { inner, held } = guard;

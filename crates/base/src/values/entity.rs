@@ -35,7 +35,7 @@ pub struct WideColumns {
 }
 
 impl WideColumns {
-    /// Columns from names and values in any order. Errors: `InvalidArgument` if a name comes twice.
+    /// Columns from names and values in any order. Errors: `InvalidArgument` if a name occurs twice.
     pub fn new<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         columns: impl IntoIterator<Item = (N, V)>,
     ) -> Result<Self> {

@@ -9,8 +9,8 @@ use super::{BlobAddition, BlobGarbage, FileMetaData, NewFile, VersionEdit, WalAd
 impl VersionEdit {
     /// Encodes the record.
     ///
-    /// A file's temperature, mark and range-deletion size are not written: they are hints that readers do
-    /// without. Errors: `NotSupported` for what must not be lost and cannot be written: user timestamps,
+    /// A file's temperature, mark and range-deletion size are not written: they are hints that readers do not
+    /// need. Errors: `NotSupported` for parts that must not be lost and cannot be written: user timestamps,
     /// and files outside the database's directory.
     pub fn encode(&self) -> Result<Vec<u8>> {
         self.check()?;

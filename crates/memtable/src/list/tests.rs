@@ -159,7 +159,7 @@ fn seeks_find_the_newest_visible_version() {
     );
 }
 
-/// Length first, then the bytes backwards: nothing that an integer prefix could tell.
+/// Compares lengths first, then the bytes backwards: no integer prefix can express this order.
 struct Odd;
 
 impl base::comparator::UserComparator for Odd {
@@ -173,7 +173,7 @@ impl base::comparator::UserComparator for Odd {
     }
 }
 
-/// Keys that share much, nothing, everything; in three orders.
+/// Keys that share long prefixes, none, or all bytes; in three orders.
 #[test]
 fn places_are_found_whatever_the_keys_share() {
     let n = if cfg!(miri) { 80 } else { 4000 };
@@ -222,7 +222,7 @@ fn places_are_found_whatever_the_keys_share() {
     }
 }
 
-/// What was inserted is found at once and ever after, while blocks split under the search.
+/// An inserted entry is found at once and from then on, while searches run and blocks split.
 #[test]
 fn searches_beside_inserts_miss_nothing() {
     let list = list();
@@ -245,7 +245,7 @@ fn searches_beside_inserts_miss_nothing() {
                         base::sync::thread::yield_now();
                         continue;
                     }
-                    // Where the writer is, and anywhere.
+                    // Near the writer, or anywhere.
                     let i = match rng.below(2) {
                         0 => there - 1,
                         _ => rng.below(there),
@@ -277,7 +277,7 @@ fn searches_beside_inserts_miss_nothing() {
     assert_eq!(all(&list).len() as u64, n);
 }
 
-/// Bytes of an entry beside its own.
+/// Overhead of an entry in bytes.
 #[test]
 #[cfg_attr(miri, ignore = "an average over many blocks")]
 fn keys_in_ascending_order_leave_full_blocks() {

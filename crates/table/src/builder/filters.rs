@@ -1,7 +1,7 @@
 //! The filter of a new table: full or partitioned, of keys, of their prefixes, or of both.
 //!
 //! A partition ends at the end of a data block. Each partition also contains the prefix of the key
-//! before it and of the key behind it, so that a lookup of a prefix needs one partition only.
+//! before it and of the key after it, so that a lookup of a prefix needs one partition only.
 
 use base::{Result, SliceTransform};
 
@@ -109,7 +109,7 @@ impl TableFilter {
     /// All filters of a table of `blocks` data blocks, and how many keys were added to them; no filter if
     /// there were none.
     pub(super) fn finish(mut self, blocks: usize) -> Result<(Vec<FilterPart>, u64)> {
-        // A lookup behind the last partition uses the last one, so no empty partition is needed.
+        // A lookup after the last partition uses the last one, so no empty partition is needed.
         if self.builder.num_added() > 0 {
             self.end_part(blocks.saturating_sub(1))?;
         }

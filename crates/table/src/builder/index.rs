@@ -64,7 +64,7 @@ pub(super) struct Encoding {
     restart_interval: u32,
 }
 
-/// One index block and the separator behind its last entry.
+/// One index block and the separator after its last entry.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) bytes: LargeVec<u8>,
@@ -167,7 +167,7 @@ impl IndexBuilder {
         }
     }
 
-    /// The separator behind block `i`: a user key or an internal key, as `encoding` says.
+    /// The separator after block `i`: a user key or an internal key, as `encoding` says.
     pub(super) fn separator(&self, i: usize, encoding: Encoding) -> &[u8] {
         let separator = self.separators.get(i);
         if encoding.user_keys {
@@ -210,7 +210,7 @@ pub(super) struct IndexBlock {
     restarts: Vec<u32>,
     /// Scratch: the part of an entry before its key.
     head: Vec<u8>,
-    /// Scratch: the part of an entry behind its key.
+    /// Scratch: the part of an entry after its key.
     value: Vec<u8>,
     entries: usize,
     last: Vec<u8>,

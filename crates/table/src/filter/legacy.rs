@@ -1,4 +1,4 @@
-//! The Bloom filter of format versions up to 4, read only, and the 32-bit hash behind it.
+//! The Bloom filter of format versions up to 4, read only, and its 32-bit hash.
 //!
 //! ```text
 //! data: n lines of 2^k bytes (64 as RocksDB writes it)     m0 = probes, m1…m4 = u32 n

@@ -307,7 +307,7 @@ pub struct ReadAheadSizes {
     pub max: usize,
     /// Number of consecutive reads after which it starts.
     pub after: u64,
-    /// Bytes behind each read that the operating system is advised to read ahead; 0 is none.
+    /// Bytes after each read that the operating system is advised to read ahead; 0 is none.
     pub told: u64,
 }
 

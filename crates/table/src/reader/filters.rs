@@ -77,7 +77,7 @@ impl Filters {
             return true;
         }
         // Sorts before every key with the prefix. The partition found so has the prefix even if its keys
-        // are in the next one, because it also has the prefix of the key behind it.
+        // are in the next one, because it also has the prefix of the key after it.
         let first = key::encode(prefix, base::SequenceNumber::MAX, base::ValueType::FOR_SEEK);
         Target::new(&first).map_or(true, |target| self.ask(&target, prefix))
     }
