@@ -35,7 +35,7 @@ use crate::info::Info;
 use crate::info::log::Event;
 use crate::shared::change::Change;
 use crate::shared::{Shared, Work};
-use crate::write::admit;
+use crate::write::debt;
 use manifest::Version;
 use manifest::edit::{NewFile, VersionEdit};
 use manifest::version::Janitor;
@@ -154,7 +154,7 @@ fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
     for w in &done {
         finished(&db.info, w);
     }
-    admit::debt_changed(db);
+    debt::debt_changed(db);
     Ok(())
 }
 

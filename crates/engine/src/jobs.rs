@@ -21,7 +21,7 @@ use crate::info::Info;
 use crate::outbox::{self, Job};
 use crate::shared::{Shared, Work, courier, persist};
 use crate::wal::log_files::LogFiles;
-use crate::write::{admit, pending};
+use crate::write::{debt, pending};
 use crate::{compaction, flush, properties};
 use options::DbOptions;
 use options::hooks::listener::BackgroundErrorReason;
@@ -395,7 +395,7 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
         state.starved_by = starved;
     }
     drop(state);
-    admit::debt_changed(db);
+    debt::debt_changed(db);
 }
 
 #[cfg(test)]

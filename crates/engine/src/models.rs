@@ -24,10 +24,9 @@ use table::cache::CacheKey;
 
 use crate::batch::WriteBatch;
 use crate::catalog::family::Epoch;
-use crate::commit::group::Group;
 use crate::commit::order::Order;
 use crate::commit::plan::{Patience, Plan};
-use crate::commit::queue::{Queue, Request, Turn};
+use crate::commit::queue::{Group, Queue, Request, Turn};
 use crate::watermark::Watermark;
 use options::WriteOptions;
 

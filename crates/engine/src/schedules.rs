@@ -11,10 +11,9 @@ use base::{Error, Result};
 
 use crate::batch::WriteBatch;
 use crate::catalog::family::Epoch;
-use crate::commit::group::Group;
 use crate::commit::order::Order;
 use crate::commit::plan::{Patience, Plan};
-use crate::commit::queue::{Parallel, Queue, Request, Turn};
+use crate::commit::queue::{Group, Parallel, Queue, Request, Turn};
 use crate::commit::test_env::{Step, TestEnv};
 use crate::locks;
 use crate::watermark::Watermark;

@@ -16,7 +16,7 @@ use crate::db::cf::Cf;
 use crate::db::{ColumnFamily, Db, families, maintenance};
 use crate::shared::Shared;
 use crate::shared::change::Logged;
-use crate::write::{admit, submit};
+use crate::write::{debt, submit};
 use files::copies::{self, Made};
 use files::{self};
 use manifest::edit::{FileMetaData, LEVELS_MAX, VersionEdit};
@@ -151,7 +151,7 @@ pub(crate) fn import(
         }
     }
     db.writes.attention.raise();
-    admit::debt_changed(db);
+    debt::debt_changed(db);
     Ok(family)
 }
 

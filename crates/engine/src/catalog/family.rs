@@ -214,6 +214,12 @@ impl Family {
             || deletions > 0 && active.num_range_deletes() >= deletions
     }
 
+    /// Requests the rotation of the active memtable if it is full. Returns whether this is the first request.
+    #[inline]
+    pub(crate) fn wants_rotation(&self, active: &Memtable) -> bool {
+        self.is_full(active) && !self.flush_wanted.swap(true, Ordering::Relaxed)
+    }
+
     /// The size in bytes of all write buffers of the family together.
     pub(crate) fn write_buffers_size(&self) -> u64 {
         let number = self.often.max_write_buffer_number.load(Ordering::Relaxed);

@@ -2,7 +2,6 @@
 //! [`CommitEnv`](pipeline::CommitEnv) for everything else.
 
 pub(crate) mod courtesy;
-pub(crate) mod group;
 pub(crate) mod order;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
@@ -19,6 +18,7 @@ use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Mutex, ranked};
 use memtable::WriteBuffers;
 
+use crate::catalog::family::FamilySet;
 use crate::commit::courtesy::Courtesy;
 use crate::commit::order::Order;
 use crate::commit::queue::Queue;
@@ -50,6 +50,8 @@ pub(crate) struct Writes {
     pub(crate) wal_locks: Mutex<u32>,
     /// The option of this name. It may change, and is read for each write group.
     pub(crate) max_total_wal_size: AtomicU64,
+    /// See [`Writes::limit_logs`].
+    log_limit: AtomicU64,
 }
 
 impl Writes {
@@ -67,6 +69,7 @@ impl Writes {
             unlogged: AtomicBool::new(false),
             wal_locks: ranked(locks::WAL_LOCKS, 0),
             max_total_wal_size: AtomicU64::new(options.max_total_wal_size),
+            log_limit: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -85,6 +88,26 @@ impl Writes {
     /// The budget of the memtables, for a new family to share.
     pub(crate) fn share_buffers(&self) -> Arc<WriteBuffers> {
         Arc::clone(&self.buffers)
+    }
+
+    /// Sets how large all logs together may become: `max_total_wal_size`, or four times all write buffers if that is 0.
+    /// The write buffer of a single family bounds its logs, so that there is no default limit then.
+    pub(crate) fn limit_logs(&self, families: &FamilySet) {
+        let limit = match self.max_total_wal_size.load(Ordering::Relaxed) {
+            0 if families.iter().nth(1).is_none() => u64::MAX,
+            0 => {
+                let all = families.iter().map(|f| f.write_buffers_size());
+                all.fold(0, u64::saturating_add).saturating_mul(4)
+            }
+            set => set,
+        };
+        self.log_limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// How large all logs together may become; `u64::MAX` means that there is no limit.
+    #[inline]
+    pub(crate) fn log_limit(&self) -> u64 {
+        self.log_limit.load(Ordering::Relaxed)
     }
 
     /// Whether a write was acknowledged that is in no log and in no table yet.

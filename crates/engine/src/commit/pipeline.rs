@@ -45,10 +45,9 @@ use base::sync::PoisonError;
 use base::{Error, ErrorKind, Result};
 
 use super::Writes;
-use super::group::Group;
 use super::order::{Inside, Ticket};
 use super::plan::Patience;
-use super::queue::{Lead, Parallel, Queue, Request, Turn};
+use super::queue::{Group, Lead, Parallel, Queue, Request, Turn};
 use crate::batch::WriteBatch;
 use crate::wal::LogStep;
 

@@ -1,7 +1,6 @@
 //! There is one leader at a time, and every writer gets its turn.
 
 use super::*;
-use crate::commit::group::Group;
 use options::WriteOptions;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 

@@ -9,9 +9,8 @@ use memtable::WriteBuffers;
 use std::sync::Arc;
 
 use super::Writes;
-use super::group::Group;
 use super::pipeline::{CommitEnv, InFlight, Logged, Settings};
-use super::queue::{Lead, Request};
+use super::queue::{Group, Lead, Request};
 use crate::batch::WriteBatch;
 use crate::locks;
 use crate::wal::LogStep;

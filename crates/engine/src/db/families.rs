@@ -8,7 +8,7 @@ use crate::catalog::family::Family;
 use crate::info::dump;
 use crate::shared::change::Change;
 use crate::shared::{Shared, persist};
-use crate::write::admit;
+use crate::write::debt;
 use manifest::Version;
 use options::{ColumnFamilyOptions, sanitize};
 
@@ -110,7 +110,7 @@ pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
         change.drops_family(family);
         change.log_and_apply()
     })?;
-    admit::debt_changed(db);
+    debt::debt_changed(db);
     db.info.log.info(format_args!(
         "Dropped column family [{}] (ID {})",
         family.name, family.id

@@ -20,7 +20,7 @@ use crate::outbox;
 use crate::shared::gate::patience;
 use crate::shared::{Shared, persist};
 use crate::wal::Wal;
-use crate::write::{admit, resume, rotate, submit};
+use crate::write::{pace, resume, rotate, submit};
 use options::hooks::listener::FlushReason;
 use options::{BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions};
 use picking::manual::Request;
@@ -45,7 +45,7 @@ pub(crate) fn flush_because(
     // A thread that flushes or compacts must not wait for room: it would wait for itself.
     if !options.allow_write_stall && outbox::job_for(db.instance).is_none() {
         for active in &due {
-            admit::wait_for_room(&db.background, &db.info, active.family, canceled)?;
+            pace::wait_for_room(&db.background, &db.info, active.family, canceled)?;
         }
     }
     // A memtable that another thread has made immutable meanwhile is being flushed. Its successor stays

@@ -21,7 +21,7 @@ use crate::db::Db;
 use crate::db::cf::Cf;
 use crate::shared::Shared;
 use crate::shared::persist::write_options_file_held;
-use crate::write::{admit, rotate};
+use crate::write::{debt, rotate};
 use options::memory::Budget;
 use options::{ColumnFamilyOptions, DbOptions, text};
 
@@ -184,8 +184,8 @@ fn set_options(db: &Shared, family: &Family, changes: &[(&str, &str)]) -> Result
     family.set_options(options);
     told.done(changeable(&family.options().cf), &no_effect);
     // With the new limits a memtable may be full, and waiting writers or jobs may go on.
-    rotate::note_full_memtables(db, &db.catalog.families.load());
-    admit::debt_changed(db);
+    debt::debt_changed(db);
+    rotate::note_full_memtables(db);
     told.persist(&held)
 }
 
@@ -224,11 +224,11 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
     let persisted = told.persist(&held);
     // The following steps wait for writers and call listeners, which may change options themselves.
     drop(held);
+    debt::debt_changed(shared);
     if rotate::logs_too_large(shared) {
         // An error here also reaches the next writer, which reports it.
-        admit::look_closer_soon(shared);
+        rotate::look_closer_soon(shared);
     }
-    admit::debt_changed(shared);
     started.and(persisted)
 }
 

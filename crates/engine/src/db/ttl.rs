@@ -161,10 +161,7 @@ impl<'a> TtlCf<'a> {
     }
 
     fn one(&self, add: impl FnOnce(&mut WriteBatch, u32) -> Result<()>) -> Result<()> {
-        self.cf.check()?;
-        let mut batch = WriteBatch::new();
-        add(&mut batch, self.cf.family.id)?;
-        self.write(&batch)
+        self.write(&self.cf.batch_of_one(add)?)
     }
 
     /// [`Cf::put`].

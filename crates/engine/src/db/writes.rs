@@ -14,11 +14,19 @@ use crate::write::{pipeline, submit};
 impl Cf<'_> {
     /// A batch of one write to the family.
     #[inline]
-    pub(super) fn one(&self, add: impl FnOnce(&mut WriteBatch, u32) -> Result<()>) -> Result<()> {
+    pub(super) fn batch_of_one(
+        &self,
+        add: impl FnOnce(&mut WriteBatch, u32) -> Result<()>,
+    ) -> Result<WriteBatch> {
         self.check()?;
         let mut batch = WriteBatch::new();
         add(&mut batch, self.family.id)?;
-        self.write(&mut batch)
+        Ok(batch)
+    }
+
+    #[inline]
+    pub(super) fn one(&self, add: impl FnOnce(&mut WriteBatch, u32) -> Result<()>) -> Result<()> {
+        self.write(&mut self.batch_of_one(add)?)
     }
 
     /// Sets `key`.

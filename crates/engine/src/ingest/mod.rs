@@ -32,7 +32,7 @@ use crate::db::{ColumnFamily, Db, maintenance};
 use crate::info::log::Event;
 use crate::shared::Shared;
 use crate::shared::exclusive::Exclusive;
-use crate::write::{admit, submit};
+use crate::write::{debt, pace, submit};
 use files::copies::{Made, parent};
 use manifest::Version;
 use manifest::edit::VersionEdit;
@@ -226,7 +226,7 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
         .timed(HistogramKind::IngestExternalFileRunTime, began);
     tell(db, &jobs, &done);
     db.writes.attention.raise();
-    admit::debt_changed(db);
+    debt::debt_changed(db);
     remove_moved(db, &jobs);
     Ok(())
 }
@@ -252,7 +252,7 @@ fn flushed(db: &Shared, jobs: &[Job<'_>], wait: bool) -> Result<bool> {
             continue;
         }
         // Without room for another memtable, a rotation would stall writers until background work continues.
-        if !wait || !(job.family.view.load().mem.is_empty() || admit::has_room(job.family)) {
+        if !wait || !(job.family.view.load().mem.is_empty() || pace::has_room(job.family)) {
             return Ok(false);
         }
         let one = std::slice::from_ref(job.family);

@@ -27,7 +27,7 @@ use crate::wal::active::ActiveLog;
 use crate::wal::directory::Directory;
 use crate::wal::log_files::{LogFiles, LogKind, NewLog};
 use crate::wal::{Wal, WalFileKind};
-use crate::write::admit;
+use crate::write::debt;
 use files::{self, FileKind};
 use manifest::Recovered;
 use manifest::edit::VersionEdit;
@@ -109,7 +109,7 @@ impl Opening {
             create::create_missing(&shared, wanted)?;
             persist::write_options_file(&shared)?;
             remove_leftovers(&shared)?;
-            admit::debt_changed(&shared);
+            debt::debt_changed(&shared);
             shared.info.log.info(format_args!(
                 "{}: last sequence {}, {} column families",
                 if exists { "opened" } else { "created" },

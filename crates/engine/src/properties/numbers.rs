@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
 use crate::shared::Shared;
-use crate::write::admit;
+use crate::write::debt;
 use options::CompactionStyle;
 use picking::candidates;
 
@@ -176,7 +176,7 @@ pub(super) const ALL: &[Number] = &[
         ))
     }),
     family("estimate-oldest-key-time", oldest_key_time),
-    db("actual-delayed-write-rate", |a| Some(admit::rate(a.db))),
+    db("actual-delayed-write-rate", |a| Some(debt::rate(a.db))),
     db("is-write-stopped", |a| {
         Some(u64::from(a.db.writes.stall.writes_stopped()))
     }),

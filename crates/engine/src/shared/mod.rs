@@ -85,6 +85,7 @@ impl Shared {
             family.listen(&env.listeners);
         }
         let info = Info::new(parts.info_log, env);
+        parts.wal.set_older(parts.logs.values().sum());
         let background = Background::new(parts.instance, parts.logs, &env.clock);
         let live_options = LiveOptions::new(&parts.options.db, &env.clock);
         Self {

@@ -84,6 +84,7 @@ impl Shared {
             let mut state = self.background.state();
             let keep = state.logs.split_off(&needed);
             let mut logs = std::mem::replace(&mut state.logs, keep);
+            self.wal.set_older(state.logs.values().sum());
             // Each log stays listed there until it is gone, even if a thread panics.
             state.undeleted.append(&mut logs);
             state.undeleted.keys().copied().collect::<Vec<_>>()

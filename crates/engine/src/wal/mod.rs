@@ -55,6 +55,8 @@ pub(crate) struct Wal {
     switching: Mutex<()>,
     /// Bytes in the active log.
     bytes: AtomicU64,
+    /// Bytes in older logs.
+    older: AtomicU64,
     pub(crate) device: Device,
     /// When the last synced group began (monotonic nanoseconds); for `wal_min_sync_interval`.
     last_sync_nanos: AtomicU64,
@@ -82,6 +84,7 @@ impl Wal {
             landed: Condvar::new(),
             switching: ranked(locks::LOG_SWITCH, ()),
             bytes: AtomicU64::new(0),
+            older: AtomicU64::new(0),
             device: Device::default(),
             last_sync_nanos: AtomicU64::new(0),
             durable: Watermark::at(last_sequence),
@@ -232,6 +235,18 @@ impl Wal {
     /// Counts `bytes` that were appended.
     pub(crate) fn add_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets the number of bytes in older logs, which has changed.
+    pub(crate) fn set_older(&self, bytes: u64) {
+        self.older.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether all logs together are larger than `limit`, or the active log is half as large.
+    #[inline]
+    pub(crate) fn exceeds(&self, limit: u64) -> bool {
+        let active = self.bytes();
+        active >= limit.div_ceil(2) || active + self.older.load(Ordering::Relaxed) > limit
     }
 
     /// Called when a new log has become active. Returns the bytes of the old log.

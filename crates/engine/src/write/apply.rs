@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use base::{Error, Result, SequenceNumber, ValueType, key};
-use memtable::{self, Prepared};
+use memtable::{self, Memtable, Prepared};
 
 use crate::batch::{Record, WriteBatch};
 use crate::catalog::family::{Family, FamilySet};
@@ -20,6 +20,9 @@ pub(crate) trait Target {
 
     /// Everything up to this sequence number is in the memtables.
     fn settled(&self) -> SequenceNumber;
+
+    /// Called after records were put into a memtable.
+    fn inserted(&self, family: &Family, mem: &Memtable);
 }
 
 /// New writes: every family must exist.
@@ -35,6 +38,13 @@ impl Target for NewWrites<'_> {
 
     fn settled(&self) -> SequenceNumber {
         self.writes.visible()
+    }
+
+    #[inline]
+    fn inserted(&self, family: &Family, mem: &Memtable) {
+        if family.wants_rotation(mem) {
+            self.writes.attention.raise();
+        }
     }
 }
 
@@ -60,6 +70,8 @@ impl Target for Replay<'_> {
     fn settled(&self) -> SequenceNumber {
         SequenceNumber(0)
     }
+
+    fn inserted(&self, _: &Family, _: &Memtable) {}
 }
 
 /// Puts batches into the memtables. It collects the entries of several records, of one or many batches,
@@ -114,6 +126,7 @@ impl<'t, T: Target> Inserter<'t, T> {
                     if let Some(family) = self.target.family(cf)? {
                         let view = family.view.load();
                         view.mem.delete_range(begin, end, SequenceNumber(seq));
+                        self.target.inserted(family, &view.mem);
                     }
                     seq += 1;
                     continue;
@@ -134,6 +147,7 @@ impl<'t, T: Target> Inserter<'t, T> {
                     if kind != ValueType::Merge || !self.merged(family, batch, key, seq, value) {
                         mem.insert(key, SequenceNumber(seq), kind, value);
                     }
+                    self.target.inserted(family, mem);
                 }
             } else {
                 self.add_one(batch, cf, (key, seq, kind), value)?;
@@ -226,6 +240,11 @@ impl<'t, T: Target> Inserter<'t, T> {
     /// After this, everything that was added is in the memtables.
     pub(crate) fn finish(mut self) {
         self.link();
+        for (_, met) in &self.met {
+            if let Some(met) = met {
+                self.target.inserted(met.family, &met.view.mem);
+            }
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The write path. Read [`pipeline`] first.
 
-pub(crate) mod admit;
 pub(crate) mod apply;
+pub(crate) mod debt;
+pub(crate) mod pace;
 pub(crate) mod pending;
 pub(crate) mod pipeline;
 pub(crate) mod resume;

@@ -6,20 +6,20 @@ use base::stats::{HistogramKind, Ticker};
 use base::sync::atomic::Ordering;
 use base::{Error, Result};
 
-use super::admit::{admit, check_patience, give_way};
 use super::apply::{self, Inserter, NewWrites};
-use super::rotate::note_full_memtables;
+use super::pace::{give_way, impatient, pace};
+use super::rotate::look_closer_by;
 use super::submit::{self, Flying};
 use crate::batch::WriteBatch;
 use crate::catalog::family::FamilySet;
-use crate::commit::group::Group;
-use crate::commit::pipeline::{CommitEnv, Logged, Settings};
+use crate::commit::Writes;
+use crate::commit::pipeline::{CommitEnv, Logged, Settings, at_the_gate};
 use crate::commit::plan::{Patience, Plan};
-use crate::commit::queue::{Lead, Request};
+use crate::commit::queue::{Group, Lead, Request};
 use crate::outbox;
 use crate::shared::Shared;
 use crate::wal::LogStep;
-use options::WriteOptions;
+use options::{Env, WriteOptions};
 
 /// Writes a batch. On success the batch is visible and as durable as `options` require. The records stay in `batch`.
 pub(crate) fn write(db: &Shared, options: &WriteOptions, batch: &mut WriteBatch) -> Result<()> {
@@ -86,6 +86,17 @@ impl Drop for Lent<'_> {
     }
 }
 
+/// Fails a write that would have to wait but must not, before it queues behind a write that waits.
+#[inline]
+fn check_patience(writes: &Writes, env: &Env, plan: &Plan) -> Result<()> {
+    if !plan.patience.bears_stalls()
+        && (!writes.stall.is_normal() || writes.buffers().should_stall())
+    {
+        return Err(impatient(writes, env));
+    }
+    Ok(())
+}
+
 /// Refuses a batch if one of its families was dropped since it was checked.
 #[inline]
 fn check_again(request: &Request, families: &FamilySet) -> Result<()> {
@@ -121,7 +132,16 @@ impl CommitEnv for Shared {
 
     #[inline]
     fn admit(&self, lead: &Lead<'_>, request: &Request) -> Result<()> {
-        admit(self, lead, &request.plan, request.batch.data().len())
+        let (plan, writes) = (&request.plan, &self.writes);
+        if writes.attention.raised() {
+            let gate = |p| writes.order.close(p);
+            look_closer_by(self, || at_the_gate(lead, plan.patience, gate))?;
+        }
+        if writes.stall.is_shaping() || writes.buffers().should_stall() {
+            check_patience(writes, self.env(), plan)?;
+            pace(self, lead, plan, request.batch.data().len())?;
+        }
+        Ok(())
     }
 
     fn wait_for_slot(&self) -> Result<()> {
@@ -180,7 +200,10 @@ impl CommitEnv for Shared {
 
     #[inline]
     fn inserted(&self) {
-        note_full_memtables(self, &self.catalog.families.load());
+        let writes = &self.writes;
+        if self.wal.exceeds(writes.log_limit()) || writes.buffers().should_flush() {
+            writes.attention.raise();
+        }
     }
 
     fn fail(&self, what: &str, error: &Error) {

@@ -1,20 +1,28 @@
 //! Rotation: new memtables and new logs, when the old ones are full or keep too many logs alive.
+//!
+//! A thread that fills a memtable or meets an error raises [`Attention`]. The next leader then looks closer: it
+//! rotates what is due.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use base::sync::atomic::Ordering;
 use base::{FileNumber, Result};
 use memtable::Memtable;
 
-use super::admit;
+use super::debt;
 use crate::background::Background;
 use crate::catalog::family::{Family, FamilySet};
 use crate::catalog::view::View;
+use crate::commit::order::Closed;
+use crate::commit::plan::Patience;
+use crate::commit::stall::Attention;
 use crate::shared::Shared;
+use crate::shared::gate::patience;
 use crate::wal::active::{ActiveLog, Guard};
 use crate::wal::log_files::LogKind;
 use crate::wal::{MENDING, Wal, read_only};
-use options::hooks::listener::MemTableInfo;
+use options::hooks::listener::{FlushReason, MemTableInfo};
 
 /// A family is idle if its active memtable has less than 1/`IDLE_PART` of its write buffer and none of its
 /// memtables is being flushed. Idle families are flushed only if the logs that they keep are `IDLE_PART` times
@@ -33,13 +41,162 @@ const IDLE_LOGS_EACH: u64 = 16 << 20;
 /// must wait for these flushes.
 const IDLE_MAX: usize = 8;
 
-/// Called after a group was inserted: requests a rotation of memtables that are full, and a closer look if the
-/// logs or all memtables together are too large.
-#[inline]
-pub(crate) fn note_full_memtables(db: &Shared, families: &FamilySet) {
-    for family in families.iter() {
-        let view = family.view.load();
-        if family.is_full(&view.mem) && !family.flush_wanted.swap(true, Ordering::Relaxed) {
+/// Rotates the memtables that are to become immutable. Errors: the database refuses writes; the new log cannot be
+/// created; the gate is closed and this thread must not wait.
+#[cold]
+pub(crate) fn look_closer(db: &Shared) -> Result<()> {
+    look_closer_by(db, || db.writes.order.close(patience(&db.background)))
+}
+
+/// [`look_closer`] for a thread that does not write. If the gate is kept closed, maybe by this thread,
+/// the work is left to the next writer.
+pub(crate) fn look_closer_soon(db: &Shared) {
+    drop(look_closer_by(db, || db.writes.order.close(Patience::Job)));
+}
+
+/// [`look_closer`], with the gate closed by `close`.
+#[cold]
+pub(super) fn look_closer_by<'a>(
+    db: &'a Shared,
+    close: impl FnOnce() -> Result<Closed<'a>>,
+) -> Result<()> {
+    db.writes.attention.clear();
+    // A rotation that fails now is still due: the next group must try it again.
+    let mut due = StillDue(Some(&db.writes.attention));
+    rotate_what_is_due(db, close)?;
+    due.0 = None;
+    Ok(())
+}
+
+/// When dropped, raises the attention of the next group, unless it is empty.
+struct StillDue<'a>(Option<&'a Attention>);
+
+impl Drop for StillDue<'_> {
+    fn drop(&mut self) {
+        if let Some(attention) = self.0 {
+            attention.raise();
+        }
+    }
+}
+
+fn rotate_what_is_due<'a>(
+    db: &'a Shared,
+    close: impl FnOnce() -> Result<Closed<'a>>,
+) -> Result<()> {
+    db.check_writable()?;
+    if to_rotate(db).is_empty() {
+        return Ok(());
+    }
+    let _courier = db.courier();
+    let _closed = close()?;
+    // The leader of the other queue may have rotated the memtables meanwhile.
+    let chosen = to_rotate(db);
+    if chosen.is_empty() {
+        return Ok(());
+    }
+    for (family, reason) in &chosen {
+        family.set_flush_reason(*reason);
+    }
+    let (to_seal, sealed): (Vec<_>, Vec<_>) = chosen.iter().partition(|(family, reason)| {
+        *reason == FlushReason::WriteBufferFull || !family.view.load().mem.is_empty()
+    });
+    // Families whose active memtable is empty need no new log.
+    for (family, _) in sealed {
+        family.want_flush();
+    }
+    let to_seal: Vec<_> = to_seal.iter().map(|(f, _)| Arc::clone(f)).collect();
+    let rotated = if to_seal.is_empty() {
+        Ok(())
+    } else {
+        rotate(db, &to_seal).inspect_err(|_| db.background.wake())
+    };
+    if let Err(e) = rotated {
+        let must = |reason: &FlushReason| *reason != FlushReason::WalFull || logs_too_large(db);
+        if chosen.iter().any(|(_, reason)| must(reason)) {
+            return Err(e);
+        }
+        // Only idle families were chosen: there is still room for writes, and the next new log raises the
+        // attention again.
+        db.info
+            .log
+            .warn(format_args!("idle families keep their logs: {e}"));
+        return db.check_writable();
+    }
+    for (family, reason) in &chosen {
+        if *reason != FlushReason::WriteBufferFull {
+            family.want_flush();
+        }
+    }
+    db.background.wake();
+    Ok(())
+}
+
+/// The families whose active memtable is to become immutable, and the reason. The memtable is full; or it
+/// keeps old logs alive while the logs together exceed `max_total_wal_size`; or it belongs to an idle family
+/// that keeps many logs alive for little data; or it is the oldest memtable while all memtables together are
+/// too large. With `atomic_flush`, all other families with data are included.
+fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
+    let families = db.catalog.families.load();
+    let mut chosen: Vec<(Arc<Family>, FlushReason)> = Vec::new();
+    let mut choose = |family: &Arc<Family>, reason| {
+        if !chosen.iter().any(|(f, _)| f.id == family.id) {
+            chosen.push((Arc::clone(family), reason));
+        }
+    };
+    for f in families.iter() {
+        if f.flush_wanted.load(Ordering::Relaxed) {
+            choose(f, FlushReason::WriteBufferFull);
+        }
+    }
+    if logs_too_large(db) {
+        for f in oldest_log_holders(&db.background, &families) {
+            choose(&f, FlushReason::WalFull);
+        }
+    }
+    let limited = db.writes.max_total_wal_size.load(Ordering::Relaxed) > 0;
+    if !limited && !db.options.db.atomic_flush {
+        for f in idle_log_holders(&db.background, &families) {
+            choose(&f, FlushReason::WalFull);
+        }
+    }
+    if db.writes.buffers().should_flush()
+        && let Some(f) = oldest_memtable(&families)
+    {
+        choose(f, FlushReason::WriteBufferManager);
+    }
+    if let Some((_, reason)) = chosen.first()
+        && db.options.db.atomic_flush
+    {
+        let reason = *reason;
+        for f in families.iter() {
+            if !f.view.load().mem.is_empty() && !chosen.iter().any(|(c, _)| c.id == f.id) {
+                chosen.push((Arc::clone(f), reason));
+            }
+        }
+    }
+    chosen
+}
+
+/// The family with the oldest memtable; of several such families, the family with the most data. Families that
+/// are due for a flush anyway do not count.
+fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
+    let idle = |f: &&Arc<Family>| {
+        let view = f.view.load();
+        let has_some = !(view.imm.is_empty() && view.mem.is_empty());
+        has_some && !f.is_being_flushed(&view)
+    };
+    families.iter().filter(idle).min_by_key(|f| {
+        let view = f.view.load();
+        let oldest = view.imm.last().unwrap_or(&view.mem);
+        (oldest.log_number(), Reverse(view.mem.data_bytes()))
+    })
+}
+
+/// Requests a rotation of the memtables that are full, and a closer look if the logs or all memtables together are too
+/// large. Called after options have changed; writers look after what they have filled themselves.
+pub(crate) fn note_full_memtables(db: &Shared) {
+    for family in db.catalog.families.load().iter() {
+        if family.wants_rotation(&family.view.load().mem) {
             db.writes.attention.raise();
         }
     }
@@ -48,32 +205,13 @@ pub(crate) fn note_full_memtables(db: &Shared, families: &FamilySet) {
     }
 }
 
-/// Whether the logs together exceed `max_total_wal_size`. 0 means four times all write buffers, or no limit if
-/// there is only one family.
+/// Whether the logs together exceed `max_total_wal_size`, or its default.
 pub(crate) fn logs_too_large(db: &Shared) -> bool {
-    let active = db.wal.bytes();
-    let set = db.writes.max_total_wal_size.load(Ordering::Relaxed);
-    let families = db.catalog.families.load();
-    if set == 0 && families.iter().nth(1).is_none() {
-        return false; // one family: its own write buffer bounds the log
-    }
-    let limit = if set > 0 {
-        set
-    } else {
-        default_total_wal_size(&families)
-    };
-    if active * 2 < limit && active < limit {
-        let older: u64 = db.background.state().logs.values().sum();
-        return active + older > limit;
-    }
-    true
+    db.wal.exceeds(db.writes.log_limit())
 }
 
 /// The families that keep the oldest log alive, without those whose oldest memtable is being flushed.
-pub(super) fn oldest_log_holders(
-    background: &Background,
-    families: &FamilySet,
-) -> Vec<Arc<Family>> {
+fn oldest_log_holders(background: &Background, families: &FamilySet) -> Vec<Arc<Family>> {
     let Some(oldest) = background.state().logs.keys().next().copied() else {
         return Vec::new();
     };
@@ -90,7 +228,7 @@ pub(super) fn oldest_log_holders(
 
 /// Families that have little data in memory, but keep many logs alive that no other family needs. Flushing
 /// them costs little, and the next open need not read those logs.
-pub(super) fn idle_log_holders(background: &Background, families: &FamilySet) -> Vec<Arc<Family>> {
+fn idle_log_holders(background: &Background, families: &FamilySet) -> Vec<Arc<Family>> {
     let mut largest = 0;
     let mut needed = None; // the oldest log needed by a family that is not idle
     let mut idle = Vec::new();
@@ -189,7 +327,7 @@ pub(super) fn install_memtables(db: &Shared, families: &[Arc<Family>], number: F
     for info in sealed {
         db.info.tell_later(move |l| l.on_memtable_sealed(&info));
     }
-    admit::debt_changed(db);
+    debt::debt_changed(db);
 }
 
 /// Makes a new file the active log, if `from` is still the active log. Returns the number of the active log.
@@ -241,6 +379,7 @@ pub(super) fn note_new_log(background: &Background, wal: &Wal, old: FileNumber, 
     let mut state = background.state();
     state.logs.insert(old, bytes);
     state.logs.insert(new, 0);
+    wal.set_older(state.logs.values().sum());
 }
 
 /// Locks the log once none of its flights is under way. Errors: the database has failed.
@@ -252,9 +391,4 @@ fn lock_when_landed<'a>(background: &Background, wal: &'a Wal) -> Result<Guard<'
         background.state().check_not_failed()?;
     }
     Ok(guard)
-}
-
-fn default_total_wal_size(families: &FamilySet) -> u64 {
-    let all = families.iter().map(|f| f.write_buffers_size());
-    all.fold(0, u64::saturating_add).saturating_mul(4)
 }

@@ -17,11 +17,10 @@ use io::SyncKind;
 
 use super::rotate::{note_new_log, switch_log};
 use crate::background::Background;
-use crate::commit::group::Group;
 use crate::commit::order::Ticket;
 use crate::commit::pipeline::{InFlight, Logged};
 use crate::commit::plan::Patience;
-use crate::commit::queue::Lead;
+use crate::commit::queue::{Group, Lead};
 use crate::shared::Shared;
 use crate::wal::active::{ActiveLog, Guard, LogFlight};
 use crate::wal::{LogStep, MENDING, Wal, read_only};

@@ -2,8 +2,8 @@
 
 use ironstone::batch::Record;
 use ironstone::{
-    ColumnFamilyOptions, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions,
-    WriteBatch, WriteOptions,
+    ColumnFamily, ColumnFamilyOptions, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options,
+    ReadOptions, WriteBatch, WriteOptions,
 };
 
 fn options() -> Options {
@@ -12,14 +12,18 @@ fn options() -> Options {
     o
 }
 
+/// A database with another family than the default one.
+fn with_users() -> (tempfile::TempDir, Db, ColumnFamily) {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path().join("db"), &options()).unwrap();
+    let users = db.create_column_family("users", &ColumnFamilyOptions::default());
+    (dir, db, users.unwrap())
+}
+
 /// A write that is refused leaves the batch as it is, so that it can be tried again; so does one that succeeds.
 #[test]
 fn a_batch_is_given_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Db::open(dir.path().join("db"), &options()).unwrap();
-    let users = db
-        .create_column_family("users", &ColumnFamilyOptions::default())
-        .unwrap();
+    let (_dir, db, users) = with_users();
     let mut batch = WriteBatch::new();
     batch.put("a", "1").unwrap();
     batch.cf(&users).put("b", "2").unwrap();
@@ -83,11 +87,7 @@ fn a_batch_that_another_thread_wrote_is_given_back() {
 /// Each kind of options has its effect, alone and beside the others; a snapshot takes the place of that in the options.
 #[test]
 fn families_and_options_meet_in_one_form() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Db::open(dir.path().join("db"), &options()).unwrap();
-    let users = db
-        .create_column_family("users", &ColumnFamilyOptions::default())
-        .unwrap();
+    let (_dir, db, users) = with_users();
     let cf = db.cf(&users);
     db.put("k", "default").unwrap();
     cf.put("k", "old").unwrap();
@@ -120,11 +120,7 @@ fn families_and_options_meet_in_one_form() {
 /// A `Cf` has its own options, and others keep theirs.
 #[test]
 fn each_kind_of_options_has_its_effect() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Db::open(dir.path().join("db"), &options()).unwrap();
-    let users = db
-        .create_column_family("users", &ColumnFamilyOptions::default())
-        .unwrap();
+    let (_dir, db, users) = with_users();
     let cf = db.cf(&users);
     let read = ReadOptions::default();
     let unlogged = WriteOptions {
@@ -146,11 +142,7 @@ fn each_kind_of_options_has_its_effect() {
 /// Snapshots and handles of another database are refused by each verb.
 #[test]
 fn what_is_of_another_database_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Db::open(dir.path().join("db"), &options()).unwrap();
-    let users = db
-        .create_column_family("users", &ColumnFamilyOptions::default())
-        .unwrap();
+    let (dir, db, users) = with_users();
     let other = Db::open(dir.path().join("other"), &options()).unwrap();
     let stray = other.snapshot();
     assert!(db.with(&stray).get("k").is_err());
