@@ -16,4 +16,4 @@ pub mod table_cache;
 pub mod version;
 
 pub use edit_log::{Recovered, RecoveredFamily, Writer, read};
-pub use version::{TableFile, Version};
+pub use version::{Files, TableFile, Version};

@@ -7,7 +7,7 @@
 //! gets its name for deletion.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering as Atomic};
@@ -268,14 +268,18 @@ impl TableFile {
     }
 }
 
+/// The files of a level, shared by the Versions and cursors that have them.
+pub type Files = Arc<Vec<Arc<TableFile>>>;
+
 /// The files of a column family.
 pub struct Version {
     /// The order of its keys.
     pub comparator: Comparator,
     /// Number of levels, from 0 on, that take part in compactions: all, or all but the last.
     compacted_levels: usize,
-    levels: Vec<Vec<Arc<TableFile>>>,
-    any_tombstones: bool,
+    levels: Vec<Files>,
+    /// The files of each level that have range tombstones.
+    with_tombstones: Vec<Files>,
 }
 
 impl Version {
@@ -285,8 +289,8 @@ impl Version {
         Self {
             comparator,
             compacted_levels: num_levels - usize::from(ingest_behind && num_levels > 1),
-            levels: vec![Vec::new(); num_levels],
-            any_tombstones: false,
+            levels: vec![Files::default(); num_levels],
+            with_tombstones: vec![Files::default(); num_levels],
         }
     }
 
@@ -299,11 +303,17 @@ impl Version {
     /// The files of a level: newest first on level 0, by key elsewhere.
     #[inline]
     pub fn level(&self, level: usize) -> &[Arc<TableFile>] {
-        self.levels.get(level).map_or(&[], Vec::as_slice)
+        self.levels.get(level).map_or(&[], |files| files.as_slice())
+    }
+
+    /// [`Version::level`], to be kept beyond the Version.
+    #[inline]
+    pub fn share_level(&self, level: usize) -> Files {
+        self.levels.get(level).map(Arc::clone).unwrap_or_default()
     }
 
     /// The files of every level that compactions read and write.
-    pub fn compacted_levels(&self) -> &[Vec<Arc<TableFile>>] {
+    pub fn compacted_levels(&self) -> &[Files] {
         &self.levels[..self.compacted_levels.min(self.levels.len())]
     }
 
@@ -352,13 +362,10 @@ impl Version {
         self.level(level).iter().filter(inside).cloned().collect()
     }
 
-    /// The files of a sorted level that have range tombstones, by key.
-    pub fn with_tombstones(&self, level: usize) -> Vec<Arc<TableFile>> {
-        if !self.any_tombstones {
-            return Vec::new();
-        }
-        let has = |f: &&Arc<TableFile>| f.tombstones().is_some();
-        self.level(level).iter().filter(has).cloned().collect()
+    /// The files of a level that have range tombstones, in the order of the level.
+    #[inline]
+    pub fn with_tombstones(&self, level: usize) -> &Files {
+        &self.with_tombstones[level]
     }
 
     /// Whether a level may have anything between two user keys; the end is exclusive.
@@ -382,20 +389,26 @@ impl Version {
     pub fn apply(&self, edit: &VersionEdit, added: Vec<(usize, Arc<TableFile>)>) -> Result<Next> {
         let mut levels = self.levels.clone();
         let mut removed = Vec::new();
-        for &(level, number) in &edit.deleted_files {
-            let files = levels.get_mut(level as usize);
-            let before = files.as_ref().map_or(0, |f| f.len());
-            if let Some(files) = files {
-                removed.extend(files.extract_if(.., |f| f.number() == number));
-                if files.len() < before {
-                    continue;
-                }
-            }
-            return Err(Error::corruption(format!(
-                "the MANIFEST deletes file {number} from level {level}, where it is not"
-            )));
-        }
         let mut touched = BTreeSet::new();
+        let mut deleted: BTreeMap<usize, HashSet<FileNumber>> = BTreeMap::new();
+        for &(level, number) in &edit.deleted_files {
+            deleted.entry(level as usize).or_default().insert(number);
+        }
+        for (level, mut numbers) in deleted {
+            if let Some(files) = levels.get_mut(level) {
+                let files = Arc::make_mut(files);
+                removed.extend(files.extract_if(.., |f| numbers.remove(&f.number())));
+                touched.insert(level);
+            }
+            if let Some(number) = numbers.iter().min() {
+                return Err(Error::corruption(format!(
+                    "the MANIFEST deletes file {number} from level {level}, where it is not"
+                )));
+            }
+        }
+        // A file that only moves to another level is not removed.
+        let moved: HashSet<FileNumber> = added.iter().map(|(_, f)| f.number()).collect();
+        removed.retain(|r: &Arc<TableFile>| !moved.contains(&r.number()));
         for (level, file) in added {
             let count = levels.len();
             let files = levels.get_mut(level).ok_or_else(|| {
@@ -404,21 +417,22 @@ impl Version {
                     file.number()
                 ))
             })?;
-            // A file that only moves to another level is not removed.
-            removed.retain(|r: &Arc<TableFile>| r.number() != file.number());
-            files.push(file);
+            Arc::make_mut(files).push(file);
             touched.insert(level);
         }
+        let mut with_tombstones = self.with_tombstones.clone();
         for level in touched {
-            sort_level(&self.comparator, level, &mut levels[level]);
-            check_level(&self.comparator, level, &levels[level])?;
+            let files = Arc::make_mut(&mut levels[level]);
+            sort_level(&self.comparator, level, files);
+            check_level(&self.comparator, level, files)?;
+            let has = |f: &&Arc<TableFile>| f.tombstones().is_some();
+            with_tombstones[level] = Arc::new(files.iter().filter(has).cloned().collect());
         }
-        let any_tombstones = levels.iter().flatten().any(|f| f.tombstones.is_some());
         let version = Self {
             comparator: self.comparator.clone(),
             compacted_levels: self.compacted_levels,
             levels,
-            any_tombstones,
+            with_tombstones,
         };
         Ok(Next { version, removed })
     }

@@ -27,7 +27,7 @@ pub struct Memtable {
     id: u64,
     /// The log that was active when this memtable became active: nothing in the memtable is in an older
     /// log.
-    log_number: FileNumber,
+    log_number: AtomicU64,
     /// The log that became active when this memtable stopped being active; 0 while it is active.
     next_log_number: AtomicU64,
     /// Deletions of single keys of all kinds, for the flushed file's properties and compaction heuristics.
@@ -157,7 +157,7 @@ impl Memtable {
             },
             filter,
             id,
-            log_number,
+            log_number: AtomicU64::new(log_number.0),
             next_log_number: AtomicU64::new(0),
             deletes: AtomicU64::new(0),
             data_bytes: AtomicU64::new(0),
@@ -171,7 +171,13 @@ impl Memtable {
 
     /// The oldest log that may contain anything of this memtable.
     pub fn log_number(&self) -> FileNumber {
-        self.log_number
+        FileNumber(self.log_number.load(Ordering::Acquire))
+    }
+
+    /// Later entries are in no log older than `n`. The memtable is empty, and nobody writes to it in this moment.
+    pub fn begin_with_log(&self, n: FileNumber) {
+        debug_assert!(self.is_empty() && n >= self.log_number());
+        self.log_number.store(n.0, Ordering::Release);
     }
 
     /// The oldest log that is still needed once this memtable and all older ones are flushed.

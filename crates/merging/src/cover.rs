@@ -14,14 +14,14 @@ use std::sync::Arc;
 use base::{Comparator, SequenceNumber, key};
 use keyspan::fragments::{self, Fragments, Window};
 
-use manifest::TableFile;
+use manifest::{Files, TableFile};
 
 /// The tombstones of one source.
 pub enum Lists {
     /// The tombstones of a memtable or of one file.
     One(Vec<Arc<Fragments>>),
     /// The files of a sorted level that have tombstones, sorted by key.
-    Level(Vec<Arc<TableFile>>),
+    Level(Files),
 }
 
 impl Lists {

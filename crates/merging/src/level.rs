@@ -1,17 +1,38 @@
 //! A cursor over a sorted level. It opens one file after the other.
 
 use std::cmp::Ordering;
+use std::ops::Deref;
+use std::slice;
 use std::sync::Arc;
 
 use base::{Comparator, Result, key};
 use table::{InternalIterator, Prefix};
 
-use manifest::TableFile;
+use manifest::{Files, TableFile};
+
+/// The files of a cursor.
+enum Run {
+    Level(Files),
+    /// One file of level 0.
+    One(Arc<TableFile>),
+}
+
+impl Deref for Run {
+    type Target = [Arc<TableFile>];
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Level(files) => files,
+            Self::One(file) => slice::from_ref(file),
+        }
+    }
+}
 
 /// A cursor over the files of a level, which do not overlap, in key order.
 pub struct LevelIter {
     comparator: Comparator,
-    files: Vec<Arc<TableFile>>,
+    files: Run,
     options: table::ReadOptions,
     /// Whether this is the last level that the family may have; for statistics.
     last: bool,
@@ -25,28 +46,46 @@ pub struct LevelIter {
 }
 
 impl LevelIter {
-    /// A cursor over these files, by key.
+    /// A cursor over these files, by key. `last`: this is the last level that the family may have; for statistics.
+    #[inline]
     pub fn new(
         comparator: Comparator,
-        files: Vec<Arc<TableFile>>,
+        files: impl Into<Files>,
         options: table::ReadOptions,
-    ) -> Self {
-        Self {
+        last: bool,
+    ) -> Box<Self> {
+        Self::over(comparator, Run::Level(files.into()), options, last)
+    }
+
+    /// A cursor over one file.
+    #[inline]
+    pub fn one(
+        comparator: Comparator,
+        file: Arc<TableFile>,
+        options: table::ReadOptions,
+        last: bool,
+    ) -> Box<Self> {
+        Self::over(comparator, Run::One(file), options, last)
+    }
+
+    /// Boxed, because it is large: it is not moved after it was made.
+    #[inline]
+    fn over(
+        comparator: Comparator,
+        files: Run,
+        options: table::ReadOptions,
+        last: bool,
+    ) -> Box<Self> {
+        Box::new(Self {
             comparator,
             files,
             options,
-            last: false,
+            last,
             at: 0,
             open: None,
             failure: Ok(()),
             left: Vec::new(),
-        }
-    }
-
-    /// Sets whether this is the last level that the family may have.
-    #[must_use]
-    pub fn on_last(self, last: bool) -> Self {
-        Self { last, ..self }
+        })
     }
 
     fn open(&mut self, at: usize) {

@@ -51,19 +51,33 @@ pub struct MergingIter {
 impl MergingIter {
     /// Merges these cursors, newest first.
     pub fn new(comparator: Comparator, children: Vec<Box<dyn InternalIterator>>) -> Self {
-        let children: Vec<_> = children
-            .into_iter()
-            .map(|iter| Child { iter, prefix: 0 })
-            .collect();
+        let mut merged = Self::with_room(comparator, children.len());
+        children.into_iter().for_each(|child| merged.push(child));
+        merged
+    }
+
+    /// A union of nothing, with room for so many cursors.
+    pub fn with_room(comparator: Comparator, cursors: usize) -> Self {
         Self {
             comparator,
-            heap: Vec::with_capacity(children.len()),
-            children,
+            heap: Vec::with_capacity(cursors),
+            children: Vec::with_capacity(cursors),
             direction: Direction::Forward,
             cover: None,
             left_out: Vec::new(),
             sought: Vec::new(),
         }
+    }
+
+    /// Adds a cursor, which is older than those before it. The iterator has no position yet.
+    #[inline]
+    pub fn push(&mut self, iter: Box<dyn InternalIterator>) {
+        self.children.push(Child { iter, prefix: 0 });
+    }
+
+    /// The number of cursors.
+    pub fn cursors(&self) -> usize {
+        self.children.len()
     }
 
     /// The same iterator without the entries that `cover` hides. Children must be ordered from newest to

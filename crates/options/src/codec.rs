@@ -72,56 +72,81 @@ pub struct ParsedOptions {
 
 /// The text of an OPTIONS file for a database with these families. `default` is written first.
 pub fn to_text(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> String {
-    let (body, newer) = sections(db, families);
-    let mut v = if newer {
-        ROCKSDB_NEWEST
-    } else {
-        ROCKSDB_VERSION
-    };
-    let all = families.iter().map(|(_, o)| &o.kept).chain([&db.kept]);
-    for kept in all.filter(|k| !k.is_empty()) {
-        v = v.max(kept.version);
+    let first = families.iter().filter(|(name, _)| *name == "default");
+    let rest = families.iter().filter(|(name, _)| *name != "default");
+    let sections = first.chain(rest).map(|(name, o)| Sections::of(name, o));
+    compose(db, sections.collect::<Vec<_>>().iter())
+}
+
+/// [`to_text`] from the sections of the families, in the order of the file.
+pub fn compose<'a>(db: &DbOptions, families: impl Iterator<Item = &'a Sections>) -> String {
+    let mut all = Sections::new(&db.kept);
+    all.add(DB_SECTION, None, &db.kept, &|n| db_value(db, n));
+    foreign(&mut all.text, &db.kept);
+    for family in families {
+        all.text.push_str(&family.text);
+        all.version = all.version.max(family.version);
     }
-    let f = FILE_VERSION;
-    let mut out = String::with_capacity(body.len() + 256);
+    let (v, f) = (all.version, FILE_VERSION);
+    let mut out = String::with_capacity(all.text.len() + 256);
     out.push_str("# Options of an Ironstone database, as RocksDB's tools read them.\n\n");
     let version = [
         ("rocksdb_version", format!("{}.{}.{}", v.0, v.1, v.2)),
         ("options_file_version", format!("{}.{}", f.0, f.1)),
     ];
     section(&mut out, "Version", None, version.into_iter());
-    out + &body
+    out + &all.text
 }
 
-/// The sections after the version, and whether they contain a key that 7.8.3 does not have.
-fn sections(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> (String, bool) {
-    let mut out = String::with_capacity(16 << 10);
-    let mut newer = false;
-    let mut of = |section, kept: &Kept, value: &dyn Fn(&str) -> Option<String>| {
-        let lines = lines(section, |n| kept.instead_of(section, n, value(n)));
-        newer |= lines.iter().any(|(key, _)| key.releases == Releases::New);
+/// The sections of one family in an OPTIONS file.
+#[derive(Clone, Debug)]
+pub struct Sections {
+    text: String,
+    /// The least RocksDB release that has all keys of these sections.
+    version: (u32, u32, u32),
+}
+
+impl Sections {
+    /// The sections of a family with this name and these options.
+    pub fn of(name: &str, o: &ColumnFamilyOptions) -> Self {
+        let mut out = Self::new(&o.kept);
+        out.add(CF_SECTION, Some(name), &o.kept, &|n| cf_value(o, n));
+        out.add(TABLE_SECTION, Some(name), &o.kept, &|n| o.table.get(n));
+        foreign(&mut out.text, &o.kept);
+        out.text.shrink_to_fit();
+        out
+    }
+
+    fn new(kept: &Kept) -> Self {
+        let version = if kept.is_empty() {
+            ROCKSDB_VERSION
+        } else {
+            ROCKSDB_VERSION.max(kept.version)
+        };
+        Self {
+            text: String::new(),
+            version,
+        }
+    }
+
+    fn add(
+        &mut self,
+        of: &'static str,
+        family: Option<&str>,
+        kept: &Kept,
+        value: &dyn Fn(&str) -> Option<String>,
+    ) {
+        let lines = lines(of, |n| kept.instead_of(of, n, value(n)));
+        if lines.iter().any(|(key, _)| key.releases == Releases::New) {
+            self.version = self.version.max(ROCKSDB_NEWEST);
+        }
         let known = lines
             .into_iter()
             .map(|(key, value)| (key.name.to_owned(), value));
-        let unknown = kept
-            .of(section)
-            .filter(|s| rocksdb::find(section, &s.name).is_none());
+        let unknown = kept.of(of).filter(|s| rocksdb::find(of, &s.name).is_none());
         let unknown = unknown.map(|s| (s.name.clone(), s.value.clone()));
-        known.chain(unknown).collect::<Vec<_>>()
-    };
-    let lines = of(DB_SECTION, &db.kept, &|n| db_value(db, n));
-    section(&mut out, DB_SECTION, None, lines.into_iter());
-    foreign(&mut out, &db.kept);
-    let first = families.iter().filter(|(name, _)| *name == "default");
-    let rest = families.iter().filter(|(name, _)| *name != "default");
-    for (name, o) in first.chain(rest) {
-        let lines = of(CF_SECTION, &o.kept, &|n| cf_value(o, n));
-        section(&mut out, CF_SECTION, Some(name), lines.into_iter());
-        let lines = of(TABLE_SECTION, &o.kept, &|n| o.table.get(n));
-        section(&mut out, TABLE_SECTION, Some(name), lines.into_iter());
-        foreign(&mut out, &o.kept);
+        section(&mut self.text, of, family, known.chain(unknown));
     }
-    (out, newer)
 }
 
 /// Writes unknown sections unchanged.

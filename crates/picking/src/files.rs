@@ -87,7 +87,7 @@ pub struct Levels<'a, F> {
     /// The order of keys.
     pub comparator: &'a Comparator,
     /// The files of each level.
-    pub files: &'a [Vec<Arc<F>>],
+    pub files: &'a [Arc<Vec<Arc<F>>>],
 }
 
 impl<F> Clone for Levels<'_, F> {
@@ -106,7 +106,7 @@ impl<'a, F: Candidate> Levels<'a, F> {
 
     /// The files of a level; none if there is no such level.
     pub fn level(&self, level: usize) -> &'a [Arc<F>] {
-        self.files.get(level).map_or(&[], Vec::as_slice)
+        self.files.get(level).map_or(&[], |files| files.as_slice())
     }
 
     /// The size of a level's files in bytes.

@@ -72,7 +72,7 @@ impl World {
         const STEP: f64 = 0.01;
         let mut bench = Bench::new();
         let levels = bench.options.num_levels as usize;
-        bench.levels = vec![Vec::new(); levels];
+        bench.levels = vec![Arc::default(); levels];
         let pieces = (self.keys * self.entry / bench.options.target_file_size_base as f64).ceil();
         let step = NAMES / pieces;
         for i in 0..pieces as u64 {
@@ -84,7 +84,7 @@ impl World {
                 range.start,
                 range.end - 1
             );
-            bench.levels[levels - 1].push(file(&f));
+            bench.level_mut(levels - 1).push(file(&f));
         }
         let full = format!("0000-{:04}", NAMES as u64 - 1);
         let (mut now, mut filled, mut done_at) = (0.0, 0.0, None::<f64>);
@@ -115,7 +115,7 @@ impl World {
                 let size = unique * self.entry / MIB as f64;
                 let made = bench.now;
                 let line = format!("{number}:{full} size={size} seq={number}-{number} made={made}");
-                bench.levels[0].insert(0, file(&line));
+                bench.level_mut(0).insert(0, file(&line));
             }
             if done_at.is_some_and(|t| t <= now) {
                 done_at = None;
@@ -150,15 +150,17 @@ impl World {
         let entries = self.merged(&all, (to - from) / NAMES, bottom);
         for (level, files) in &plan.inputs {
             let gone = |f: &Arc<FileOf>| files.iter().any(|g| g.meta().number == f.meta().number);
-            bench.levels[*level].retain(|f| !gone(f));
+            bench.level_mut(*level).retain(|f| !gone(f));
         }
         let output = plan.output_level;
         if plan.kind != Kind::Merge {
             for f in all {
                 f.set_busy(false);
-                bench.levels[output].push(Arc::clone(f));
+                bench.level_mut(output).push(Arc::clone(f));
             }
-            bench.levels[output].sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+            bench
+                .level_mut(output)
+                .sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
             return 0.0;
         }
         let bytes = entries * self.entry;
@@ -173,12 +175,16 @@ impl World {
                 b as u64 - 1,
                 bytes / pieces / MIB as f64
             );
-            bench.levels[output].push(file(&line));
+            bench.level_mut(output).push(file(&line));
         }
         if output == 0 {
-            bench.levels[0].sort_by_key(|f| std::cmp::Reverse(f.meta().largest_seqno));
+            bench
+                .level_mut(0)
+                .sort_by_key(|f| std::cmp::Reverse(f.meta().largest_seqno));
         } else {
-            bench.levels[output].sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+            bench
+                .level_mut(output)
+                .sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
         }
         bytes
     }

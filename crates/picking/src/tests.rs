@@ -110,7 +110,7 @@ pub(super) fn file(line: &str) -> Arc<File> {
 pub(super) struct Bench {
     comparator: Comparator,
     pub(super) options: CfOptions,
-    pub(super) levels: Vec<Vec<Arc<File>>>,
+    pub(super) levels: Vec<Arc<Vec<Arc<File>>>>,
     pub(super) running: Vec<(Running, Plan<File>)>,
     cursors: Vec<Option<Vec<u8>>>,
     pub(super) now: u64,
@@ -147,16 +147,21 @@ impl Bench {
             self.options.set(name, &value).unwrap();
         }
         self.options.validate().unwrap();
-        self.levels = vec![Vec::new(); self.options.num_levels as usize];
+        self.levels = vec![Arc::default(); self.options.num_levels as usize];
         let mut level = 0;
         for line in files {
             match line.strip_prefix('L').and_then(|l| l.parse().ok()) {
                 Some(l) => level = l,
-                None => self.levels[level].push(file(line)),
+                None => self.level_mut(level).push(file(line)),
             }
         }
         // As a Version sorts them.
-        self.levels[0].sort_by_key(|f| std::cmp::Reverse(f.meta.largest_seqno));
+        self.level_mut(0)
+            .sort_by_key(|f| std::cmp::Reverse(f.meta.largest_seqno));
+    }
+
+    pub(super) fn level_mut(&mut self, level: usize) -> &mut Vec<Arc<File>> {
+        Arc::make_mut(&mut self.levels[level])
     }
 
     pub(super) fn view(&self) -> Levels<'_, File> {
@@ -267,7 +272,7 @@ impl Bench {
         }
         for (level, files) in &plan.inputs {
             let gone = |f: &Arc<File>| files.iter().any(|g| g.meta.number == f.meta.number);
-            self.levels[*level].retain(|f| !gone(f));
+            self.level_mut(*level).retain(|f| !gone(f));
         }
         let output = plan.output_level;
         let mut new = match plan.kind {
@@ -285,11 +290,13 @@ impl Bench {
                 ))]
             }
         };
-        self.levels[output].append(&mut new);
+        self.level_mut(output).append(&mut new);
         if output > 0 {
-            self.levels[output].sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
+            self.level_mut(output)
+                .sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
         } else {
-            self.levels[0].sort_by_key(|f| std::cmp::Reverse(f.meta.largest_seqno));
+            self.level_mut(0)
+                .sort_by_key(|f| std::cmp::Reverse(f.meta.largest_seqno));
         }
         self.shape()
     }
@@ -301,7 +308,7 @@ impl Bench {
                 continue;
             }
             write!(out, "L{level}:").unwrap();
-            for f in files {
+            for f in files.iter() {
                 let (a, b) = (f.smallest().escape_ascii(), f.largest().escape_ascii());
                 write!(out, " {}:{a}-{b}", f.meta.number).unwrap();
             }

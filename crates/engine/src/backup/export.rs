@@ -14,8 +14,8 @@ use crate::backup::live_files::{self, LiveFileMetaData, NoDeletions};
 use crate::catalog::family::Family;
 use crate::db::cf::Cf;
 use crate::db::{ColumnFamily, Db, families, maintenance};
-use crate::shared::Shared;
 use crate::shared::change::Logged;
+use crate::shared::{Shared, persist};
 use crate::write::{debt, submit};
 use files::copies::{self, Made};
 use files::{self};
@@ -144,7 +144,8 @@ pub(crate) fn import(
         submit::flush_wal(db, true)?;
         add(db, (name, options), &mut all, &mut made)
     })?;
-    families::created(db, &family, options, &replaced);
+    families::report(db, &family, options, &replaced);
+    persist::follow_change(db);
     if import.move_files {
         for file in &all {
             drop(db.env().fs.remove(&file.external)); // a file that cannot be removed stays

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use base::merge::MergeOperator;
 use base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
@@ -16,6 +16,7 @@ use crate::catalog::job_stats::Compactions;
 use crate::catalog::view::View;
 use crate::locks;
 use manifest::Version;
+use options::codec::Sections;
 use options::hooks::listener::{FlushReason, Listeners};
 use options::{ColumnFamilyOptions, CompactionStyle};
 
@@ -92,6 +93,8 @@ pub(crate) struct Family {
     pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
     /// The options in force; replaced as a whole when any of them changes.
     options: ArcSwap<ColumnFamilyOptions>,
+    /// Some options, and their sections in an OPTIONS file, as they were written last.
+    sections: ArcSwapOption<(Arc<ColumnFamilyOptions>, Sections)>,
     /// The options that the write path reads.
     often: Often,
     /// The View that reads use. Replaced, under the database's state lock, when a memtable is rotated or
@@ -158,6 +161,7 @@ impl Family {
             merge_operator: options.merge_operator.clone(),
             often: Often::of(&options),
             options: ArcSwap::from_pointee(options),
+            sections: ArcSwapOption::empty(),
             log_number: AtomicU64::new(log_number.0),
             recorded_log: AtomicU64::new(log_number.0),
             next_epoch: AtomicU64::new(last_epoch.unwrap_or(0) + 1),
@@ -196,6 +200,22 @@ impl Family {
         let options = in_force(options);
         self.often.set(&options);
         self.options.store(Arc::new(options));
+    }
+
+    /// The sections of the family in an OPTIONS file. The arena block size in force is written: RocksDB's tools use the
+    /// value as it is, and 7.8.3 aborts if a block is larger than a write buffer.
+    pub(crate) fn sections(&self) -> Arc<(Arc<ColumnFamilyOptions>, Sections)> {
+        let now = self.options.load_full();
+        let before = self.sections.load_full();
+        if let Some(before) = before.filter(|before| Arc::ptr_eq(&before.0, &now)) {
+            return before;
+        }
+        let mut in_force = ColumnFamilyOptions::clone(&now);
+        in_force.cf.arena_block_size = arena_block_size(&now) as u64;
+        let sections = Sections::of(&self.name, &in_force);
+        let new = Arc::new((now, sections));
+        self.sections.store(Some(Arc::clone(&new)));
+        new
     }
 
     /// `write_buffer_size`.
@@ -495,6 +515,10 @@ impl FamilySet {
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&Arc<Family>> {
         self.iter().find(|f| f.name == name)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.by_id.len()
     }
 
     /// In order of id.

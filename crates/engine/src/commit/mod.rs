@@ -94,7 +94,7 @@ impl Writes {
     /// The write buffer of a single family bounds its logs, so that there is no default limit then.
     pub(crate) fn limit_logs(&self, families: &FamilySet) {
         let limit = match self.max_total_wal_size.load(Ordering::Relaxed) {
-            0 if families.iter().nth(1).is_none() => u64::MAX,
+            0 if families.count() == 1 => u64::MAX,
             0 => {
                 let all = families.iter().map(|f| f.write_buffers_size());
                 all.fold(0, u64::saturating_add).saturating_mul(4)

@@ -426,12 +426,12 @@ impl Job<'_> {
         for (level, files) in &self.pick.inputs {
             if *level == 0 {
                 for f in files {
-                    let one = vec![Arc::clone(f)];
-                    children.push(Box::new(LevelIter::new(cmp.clone(), one, options)));
+                    let file = Arc::clone(f);
+                    children.push(LevelIter::one(cmp.clone(), file, options, false));
                 }
             } else {
                 let files = files.clone();
-                children.push(Box::new(LevelIter::new(cmp.clone(), files, options)));
+                children.push(LevelIter::new(cmp.clone(), files, options, false));
             }
         }
         let merged = MergingIter::new(cmp.clone(), children);

@@ -108,8 +108,8 @@ fn has_keys(version: &Version, level: usize, keys: &Keys<'_>) -> Result<bool> {
         ..table::ReadOptions::default()
     };
     for run in runs.into_iter().filter(|run| !run.is_empty()) {
-        let mut cursor = LevelIter::new(keys.comparator.clone(), run, options);
-        if keys.meet(&mut cursor) {
+        let mut cursor = LevelIter::new(keys.comparator.clone(), run, options, false);
+        if keys.meet(&mut *cursor) {
             return Ok(true);
         }
         cursor.status()?;

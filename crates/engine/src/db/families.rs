@@ -1,5 +1,6 @@
 //! Creating and dropping column families.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use base::{Error, Result};
@@ -15,29 +16,50 @@ use options::{ColumnFamilyOptions, sanitize};
 /// The family that every database has.
 pub(crate) const DEFAULT: &str = "default";
 
-/// Creates a family. From then on batches may write to it.
+/// Creates families, all or none. From then on batches may write to them. The caller writes the OPTIONS file.
 ///
-/// Errors: a family of this name exists; invalid options; the MANIFEST fails.
+/// Errors: a family of such a name exists; two have the same name; invalid options; the MANIFEST fails.
 pub(crate) fn create(
     db: &Shared,
-    name: &str,
-    options: &ColumnFamilyOptions,
-) -> Result<Arc<Family>> {
-    options.validate_in(&db.options.db)?;
+    list: &[(&str, &ColumnFamilyOptions)],
+) -> Result<Vec<Arc<Family>>> {
+    let mut names = HashSet::new();
+    let mut all = Vec::with_capacity(list.len());
+    for (name, options) in list {
+        options.validate_in(&db.options.db)?;
+        if !names.insert(name) {
+            return Err(exists(name));
+        }
+        let mut options = ColumnFamilyOptions::clone(options);
+        let replaced = sanitize::family(&mut options, &db.options.db);
+        all.push((*name, options, replaced));
+    }
     db.check_writable()?;
-    let mut options = options.clone();
-    let replaced = sanitize::family(&mut options, &db.options.db);
-    let options = &options;
+    if all.is_empty() {
+        return Ok(Vec::new());
+    }
     // The gate is closed, so no group is in progress with the old set of families.
-    let family = db.alone(|| {
+    let families = db.alone(|| {
         let mut change = db.change().refuse_writes_if_it_fails();
-        let family = prepare(db, &change, name, options)?;
-        change.adds_family(&family);
+        let mut families = Vec::with_capacity(all.len());
+        for (name, options, _) in &all {
+            let family = prepare(db, &change, name, options)?;
+            change.adds_family(&family);
+            families.push(family);
+        }
         change.log_and_apply()?;
-        Ok(family)
+        Ok(families)
     })?;
-    created(db, &family, options, &replaced);
-    Ok(family)
+    db.writes.limit_logs(&db.catalog.families.load());
+    for (family, (_, options, replaced)) in families.iter().zip(&all) {
+        report(db, family, options, replaced);
+    }
+    Ok(families)
+}
+
+#[cold]
+fn exists(name: &str) -> Error {
+    Error::invalid_argument(format!("Column family already exists: {name}"))
 }
 
 /// Prepares a family that does not exist yet. The gate of the order of writes is closed.
@@ -50,9 +72,7 @@ pub(crate) fn prepare(
     options: &ColumnFamilyOptions,
 ) -> Result<Arc<Family>> {
     if change.families().by_name(name).is_some() {
-        return Err(Error::invalid_argument(format!(
-            "Column family already exists: {name}"
-        )));
+        return Err(exists(name));
     }
     let log_number = db.wal.number()?;
     let levels = options.cf.num_levels.unsigned_abs() as usize;
@@ -75,20 +95,19 @@ pub(crate) fn prepare(
 }
 
 /// Reports a family that was created, and which values of its options were replaced.
-pub(crate) fn created(
+pub(crate) fn report(
     db: &Shared,
     family: &Family,
     options: &ColumnFamilyOptions,
     replaced: &[String],
 ) {
-    let others = db.catalog.families.load().iter().count() - 1;
+    let others = db.catalog.families.load().count() - 1;
     dump::family(&db.info.log, others, &family.name, options);
     dump::replaced(&db.info.log, &family.name, replaced, options);
     db.info.log.info(format_args!(
         "Created column family [{}] (ID {})",
         family.name, family.id
     ));
-    persist::follow_change(db);
 }
 
 /// Drops a family: its data is deleted once no handle or iterator uses it.

@@ -1,5 +1,7 @@
 //! All stored versions of keys, as tools show them: RocksDB's `GetAllKeyVersions`.
 
+use std::borrow::Cow;
+
 use base::{Result, key};
 use keyspan::span::before_versions;
 use table::InternalIterator;
@@ -29,7 +31,7 @@ impl Cf<'_> {
             self.shared,
             self.family.view.load_full(),
             self.family,
-            &options,
+            Cow::Owned(options),
         );
         let mut it = origin.cursors(self.shared.writes.visible());
         match begin {

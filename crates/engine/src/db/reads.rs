@@ -1,5 +1,6 @@
 //! Reading: gets of one key and of several, iterators, snapshots.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base::stats::Activity;
@@ -43,7 +44,7 @@ impl Cf<'_> {
 
     /// A cursor over the family. Errors: as [`Cf::get`].
     pub fn iterator(&self) -> Result<DbIterator> {
-        iterator(self, &self.options_with_snapshot())
+        iterator(self, self.options_with_snapshot())
     }
 
     /// The entries whose keys are in a range: `db.cf(&users).range("a".."b")?`, or `..` for all keys. See [`Entries`].
@@ -106,7 +107,7 @@ impl Cf<'_> {
         let iterator = |family: &&ColumnFamily| {
             self.shared.check_handle(&family.0)?;
             let view = family.0.view.load_full();
-            let origin = Origin::new(self.shared, view, &family.0, &options);
+            let origin = Origin::new(self.shared, view, &family.0, Cow::Borrowed(&*options));
             Ok(DbIterator::new(Box::new(origin), sequence))
         };
         families.iter().map(iterator).collect()
@@ -137,7 +138,7 @@ impl Cf<'_> {
 }
 
 /// See [`Cf::iterator`].
-fn iterator(cf: &Cf<'_>, options: &ReadOptions) -> Result<DbIterator> {
+fn iterator(cf: &Cf<'_>, options: Cow<'_, ReadOptions>) -> Result<DbIterator> {
     cf.check()?;
     options.check_for_iterator()?;
     let sequence = cf.snapshot_sequence()?;
@@ -160,7 +161,7 @@ fn entries(cf: &Cf<'_>, range: KeyRange) -> Result<Entries> {
     }
     let comparator = cf.family.comparator();
     let options = entries::bounded(&options, comparator, &range);
-    let cursor = iterator(cf, &options)?;
+    let cursor = iterator(cf, Cow::Owned(options))?;
     Ok(Entries::new(cursor, comparator.clone(), range))
 }
 

@@ -1,5 +1,7 @@
 //! Creation of a new database, and of missing families.
 
+use std::collections::HashSet;
+
 use base::Result;
 
 use crate::db::families;
@@ -33,10 +35,9 @@ pub(super) fn create_missing(db: &Shared, wanted: &Wanted<'_>) -> Result<()> {
     let Wanted::Listed(list) = wanted else {
         return Ok(());
     };
-    for d in *list {
-        if db.catalog.families.load().by_name(&d.name).is_none() {
-            families::create(db, &d.name, &d.options)?;
-        }
-    }
-    Ok(())
+    let there = db.catalog.families.load();
+    let there: HashSet<&str> = there.iter().map(|f| f.name.as_str()).collect();
+    let missing = list.iter().filter(|d| !there.contains(d.name.as_str()));
+    let missing: Vec<_> = missing.map(|d| (d.name.as_str(), &d.options)).collect();
+    families::create(db, &missing).map(drop)
 }

@@ -24,7 +24,6 @@ use table::InternalIterator;
 
 use super::prefix::Scope;
 use super::sources::Origin;
-use crate::read::options::ReadOptions;
 use base::values::entity::WideColumns;
 use merging::MergingIter;
 
@@ -83,8 +82,7 @@ pub struct DbIterator {
     kind: ValueType,
     /// Operands of the key being examined: newest first when moving forward, oldest first in reverse.
     operands: Vec<Vec<u8>>,
-    /// `None` if the iterator shows nothing.
-    origin: Option<Box<Origin>>,
+    origin: Box<Origin>,
     /// The range of the plain value within the stored value, if it is only a part of it.
     value_range: Option<(usize, usize)>,
     /// The number of versions of one key in a row after which the cursor seeks.
@@ -125,19 +123,6 @@ impl DbIterator {
             tailing: options.tailing,
             auto_refresh: options.auto_refresh_iterator_with_snapshot && options.snapshot.is_some(),
             inner: origin.cursors(sequence),
-            origin: Some(origin),
-            ..Self::nothing(comparator)
-        }
-    }
-
-    /// An iterator without content, at sequence 0.
-    fn nothing(comparator: Comparator) -> Self {
-        Self {
-            inner: MergingIter::new(comparator.clone(), Vec::new()),
-            sequence: SequenceNumber(0),
-            lower: None,
-            upper: None,
-            scope: Scope::new(&ReadOptions::default(), None, &comparator),
             direction: Direction::Forward,
             place: Place::Cursor,
             valid: false,
@@ -146,14 +131,10 @@ impl DbIterator {
             saved_value: Vec::new(),
             kind: ValueType::Value,
             operands: Vec::new(),
-            origin: None,
             value_range: None,
-            skips_max: u64::MAX,
-            looks_max: u64::MAX,
             looks_left: 0,
-            tailing: false,
-            auto_refresh: false,
             comparator,
+            origin,
         }
     }
 
@@ -244,7 +225,7 @@ impl DbIterator {
             "rocksdb.iterator.internal-key" if self.valid => self.key().to_vec(),
             "rocksdb.iterator.internal-key" => self.saved_key.clone(),
             "rocksdb.iterator.super-version-number" => {
-                let number = self.origin.as_ref().map_or(0, |o| o.view_number());
+                let number = self.origin.view_number();
                 number.to_string().into_bytes()
             }
             "rocksdb.iterator.write-time" => u64::MAX.to_le_bytes().to_vec(),
@@ -253,7 +234,7 @@ impl DbIterator {
     }
 
     fn pins(&self) -> bool {
-        self.origin.as_ref().is_some_and(|o| o.options.pin_data)
+        self.origin.options.pin_data
     }
 
     /// Moves to the first entry.
@@ -428,7 +409,7 @@ impl DbIterator {
 
     #[inline]
     fn count(&self, t: Ticker) {
-        if let Some(s) = self.origin.as_ref().and_then(|o| o.statistics.as_ref()) {
+        if let Some(s) = &self.origin.statistics {
             s.add(t, 1);
         }
     }
@@ -436,7 +417,7 @@ impl DbIterator {
     /// Counts the entry that a movement found, if any.
     #[inline]
     fn count_arrival(&self, found: Ticker) {
-        let statistics = self.origin.as_ref().and_then(|o| o.statistics.as_ref());
+        let statistics = self.origin.statistics.as_ref();
         if !self.valid || (statistics.is_none() && perf::level() == PerfLevel::Disable) {
             return;
         }
@@ -450,27 +431,24 @@ impl DbIterator {
 
     /// The current time in nanoseconds, if the statistics record times.
     fn timer(&self) -> Option<u64> {
-        let origin = self.origin.as_ref()?;
+        let origin = &self.origin;
         let wanted = origin.statistics.as_ref()?.wants_times();
         wanted.then(|| origin.clock.monotonic_nanos())
     }
 
     /// The current time, if this thread counts times.
     fn clocked(&self) -> Option<u64> {
-        perf::start(&*self.origin.as_ref()?.clock)
+        perf::start(&*self.origin.clock)
     }
 
     fn took(&self, what: PerfCounter, since: Option<u64>) {
-        if let Some(origin) = &self.origin {
-            perf::stop(what, &*origin.clock, since);
-        }
+        perf::stop(what, &*self.origin.clock, since);
     }
 
     /// Counts the time of a seek.
     fn timed(&self, since: Option<u64>) {
-        if let (Some(origin), Some(since)) = (&self.origin, since)
-            && let Some(s) = &origin.statistics
-        {
+        let origin = &self.origin;
+        if let (Some(s), Some(since)) = (&origin.statistics, since) {
             let nanos = origin.clock.monotonic_nanos().saturating_sub(since);
             s.record_time(HistogramKind::DbSeek, nanos / 1000);
         }

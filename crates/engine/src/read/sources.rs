@@ -4,12 +4,12 @@
 //! An [`Origin`] remembers where the parts came from, so that an iterator can be updated to the family's
 //! current content. It does not keep the database open.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
 use base::clock::Clock;
 use base::stats::{Activity, Statistics, Ticker};
-use base::{Error, ErrorKind, Result, SequenceNumber};
-use table::InternalIterator;
+use base::{Comparator, Error, ErrorKind, Result, SequenceNumber};
 
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
@@ -59,14 +59,14 @@ impl Origin {
         shared: &Arc<Shared>,
         view: Arc<View>,
         family: &Arc<Family>,
-        options: &ReadOptions,
+        options: Cow<'_, ReadOptions>,
     ) -> Self {
         Self {
             shared: Arc::downgrade(shared),
             family: Arc::clone(family),
             statistics: shared.env().statistics.clone(),
             clock: Arc::clone(&shared.env().clock),
-            options: options.clone(),
+            options: options.into_owned(),
             tombstones: view.mem.num_range_deletes(),
             number: family.view.number(),
             view,
@@ -80,8 +80,7 @@ impl Origin {
         if self.options.read_tier != ReadTier::Memtable {
             out.files(&self.view.version);
         }
-        let merged = MergingIter::new(self.family.comparator().clone(), out.children);
-        merged.covered_by(out.cover.if_any())
+        out.merged.covered_by(out.cover.if_any())
     }
 
     /// Checks whether there are new entries for a tailing iterator at `sequence`.
@@ -143,15 +142,18 @@ impl Origin {
 /// The cursors, from newest to oldest, and the tombstones.
 struct Collected<'a> {
     origin: &'a Origin,
-    children: Vec<Box<dyn InternalIterator>>,
+    merged: MergingIter,
     cover: Cover,
 }
 
 impl<'a> Collected<'a> {
     fn new(origin: &'a Origin, sequence: SequenceNumber) -> Self {
+        let view = &origin.view;
+        let version = &view.version;
+        let cursors = 1 + view.imm.len() + version.level(0).len() + version.num_levels();
         Self {
             origin,
-            children: Vec::new(),
+            merged: MergingIter::with_room(origin.family.comparator().clone(), cursors),
             cover: Cover::new(origin.family.comparator().clone(), sequence),
         }
     }
@@ -159,7 +161,7 @@ impl<'a> Collected<'a> {
     /// Adds the tombstones of the source whose cursor was added last.
     fn hide(&mut self, lists: Lists) {
         if !self.origin.options.ignore_range_deletions {
-            self.cover.add(lists, self.children.len());
+            self.cover.add(lists, self.merged.cursors());
         }
     }
 
@@ -167,7 +169,7 @@ impl<'a> Collected<'a> {
         for (i, mem) in std::iter::once(&view.mem).chain(&view.imm).enumerate() {
             // The first cursor of a tailing iterator must be the cursor of the active memtable.
             if mem.has_points() || (i == 0 && self.origin.options.tailing) {
-                self.children.push(Box::new(mem.iter()));
+                self.merged.push(Box::new(mem.iter()));
             }
             let lists = mem.tombstone_fragments();
             if !lists.is_empty() {
@@ -179,33 +181,48 @@ impl<'a> Collected<'a> {
     fn files(&mut self, version: &Version) {
         let levels = version.num_levels();
         for file in version.level(0) {
-            self.level(vec![Arc::clone(file)], levels == 1);
+            if self.passes(file) {
+                let (comparator, options) = self.for_tables();
+                let (file, last) = (Arc::clone(file), levels == 1);
+                let cursor = LevelIter::one(comparator, file, options, last);
+                self.merged.push(cursor);
+            }
             if let Some(t) = file.tombstones() {
                 self.hide(Lists::One(t.lists.clone()));
             }
         }
         for level in 1..levels {
-            self.level(version.level(level).to_vec(), level + 1 == levels);
+            if version.level(level).is_empty() {
+                continue;
+            }
+            let mut files = version.share_level(level);
+            if self.origin.options.table_filter.is_some() {
+                files = Arc::new(files.iter().filter(|f| self.passes(f)).cloned().collect());
+            }
+            if !files.is_empty() {
+                let (comparator, options) = self.for_tables();
+                let last = level + 1 == levels;
+                let cursor = LevelIter::new(comparator, files, options, last);
+                self.merged.push(cursor);
+            }
             let files = version.with_tombstones(level);
             if !files.is_empty() {
-                self.hide(Lists::Level(files));
+                self.hide(Lists::Level(Arc::clone(files)));
             }
         }
     }
 
-    fn level(&mut self, mut files: Vec<Arc<TableFile>>, last: bool) {
-        let origin = self.origin;
-        if let Some(filter) = &origin.options.table_filter {
-            files.retain(|f| filter.passes(&f.properties));
-        }
-        if !files.is_empty() {
-            let comparator = origin.family.comparator().clone();
-            let options = table::ReadOptions {
-                activity: Activity::DbIterator,
-                ..origin.options.for_tables()
-            };
-            let cursor = LevelIter::new(comparator, files, options);
-            self.children.push(Box::new(cursor.on_last(last)));
-        }
+    /// Whether `table_filter` lets the iterator read the file.
+    fn passes(&self, file: &TableFile) -> bool {
+        let filter = &self.origin.options.table_filter;
+        filter.as_ref().is_none_or(|f| f.passes(&file.properties))
+    }
+
+    fn for_tables(&self) -> (Comparator, table::ReadOptions) {
+        let options = table::ReadOptions {
+            activity: Activity::DbIterator,
+            ..self.origin.options.for_tables()
+        };
+        (self.origin.family.comparator().clone(), options)
     }
 }

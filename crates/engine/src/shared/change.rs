@@ -153,7 +153,8 @@ impl<'a> Change<'a> {
 
     /// The id of the next family.
     pub(crate) fn next_family(&self) -> u32 {
-        self.versions.max_column_family + 1
+        let born = self.steps.iter().filter(|s| matches!(s, Step::Born(_)));
+        self.versions.max_column_family + 1 + born.count() as u32
     }
 
     /// The first log that counts as needed. Logs before it are already recorded as obsolete.

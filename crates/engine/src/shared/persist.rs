@@ -11,7 +11,7 @@ use base::sync::MutexGuard;
 use crate::catalog::Catalog;
 use crate::shared::Shared;
 use files::{self, FileKind};
-use options::{ColumnFamilyOptions, DbOptions, codec};
+use options::{DbOptions, codec};
 
 /// The number of OPTIONS files that are kept, including the newest.
 const KEPT: usize = 2;
@@ -84,16 +84,7 @@ fn remove_old(db: &Shared) -> Result<()> {
 /// The text of the OPTIONS file, with these options of the whole database.
 pub(crate) fn options_text(catalog: &Catalog, db_options: &DbOptions) -> String {
     let families = catalog.families.load();
-    // The arena block size in force is written: RocksDB's tools use the value as it is, and 7.8.3 aborts if a
-    // block is larger than a write buffer.
-    let in_force: Vec<_> = families
-        .iter()
-        .map(|f| {
-            let mut options = ColumnFamilyOptions::clone(&f.options());
-            options.cf.arena_block_size = f.arena_block_size() as u64;
-            (f.name.as_str(), options)
-        })
-        .collect();
-    let list: Vec<_> = in_force.iter().map(|(name, o)| (*name, o)).collect();
-    codec::to_text(db_options, &list)
+    // In order of id, so that `default` is first.
+    let sections: Vec<_> = families.iter().map(|f| f.sections()).collect();
+    codec::compose(db_options, sections.iter().map(|s| &s.1))
 }

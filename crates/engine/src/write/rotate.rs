@@ -13,7 +13,6 @@ use memtable::Memtable;
 use super::debt;
 use crate::background::Background;
 use crate::catalog::family::{Family, FamilySet};
-use crate::catalog::view::View;
 use crate::commit::order::Closed;
 use crate::commit::plan::Patience;
 use crate::commit::stall::Attention;
@@ -310,11 +309,7 @@ pub(super) fn install_memtables(db: &Shared, families: &[Arc<Family>], number: F
         } else if view.mem.is_empty() {
             // Later writes are in no older log. Without immutable memtables, the family needs no
             // older log.
-            family.view.store(Arc::new(View {
-                mem: family.new_memtable(number),
-                imm: view.imm.clone(),
-                version: Arc::clone(&view.version),
-            }));
+            view.mem.begin_with_log(number);
             if view.imm.is_empty() {
                 family.skip_logs(number);
             }

@@ -157,12 +157,10 @@ impl DbIterator {
 
     /// Applies operands, oldest first, to the base under the saved key.
     fn apply(&self, base: Base<'_>, operands: &[&[u8]]) -> Result<Stored> {
-        let origin = self.origin.as_ref();
-        let family = origin.map(|o| &o.family);
-        let operator = family.and_then(|f| f.merge_operator.as_deref());
-        let operator =
-            operator.ok_or_else(|| no_operator(family.map_or("", |f| f.name.as_str())))?;
-        let statistics = origin.and_then(|o| o.statistics.as_deref());
+        let family = &self.origin.family;
+        let operator = family.merge_operator.as_deref();
+        let operator = operator.ok_or_else(|| no_operator(&family.name))?;
+        let statistics = self.origin.statistics.as_deref();
         perf::count(PerfCounter::InternalMergeCount, operands.len() as u64);
         let began = self.clocked();
         let merged = values::apply(operator, statistics, &self.saved_key, base, operands);

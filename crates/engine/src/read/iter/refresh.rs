@@ -21,12 +21,9 @@ impl DbIterator {
         if self.tailing && snapshot.is_some() {
             return Err(Error::not_supported("a tailing iterator at a snapshot"));
         }
-        let Some(origin) = &mut self.origin else {
-            return self.status();
-        };
-        let sequence = origin.refresh(snapshot)?;
+        let sequence = self.origin.refresh(snapshot)?;
         self.auto_refresh =
-            snapshot.is_some() && origin.options.auto_refresh_iterator_with_snapshot;
+            snapshot.is_some() && self.origin.options.auto_refresh_iterator_with_snapshot;
         self.renew(sequence);
         self.valid = false;
         self.failure = Ok(());
@@ -36,29 +33,25 @@ impl DbIterator {
     /// Creates new cursors for a reader at `sequence`. They have no position; a seek must follow.
     fn renew(&mut self, sequence: SequenceNumber) {
         self.renew_cursors(sequence);
-        if let Some(origin) = &self.origin {
-            self.scope = scope_of(origin);
-        }
+        self.scope = scope_of(&self.origin);
     }
 
     fn renew_cursors(&mut self, sequence: SequenceNumber) {
-        if let Some(origin) = &self.origin {
-            self.sequence = sequence;
-            self.inner = origin.cursors(sequence);
-        }
+        self.sequence = sequence;
+        self.inner = self.origin.cursors(sequence);
     }
 
     /// At a snapshot: switches to the family's current View if that has changed. The visible content stays
     /// the same, but new cursors have no position.
     pub(super) fn renew_if_changed(&mut self) {
-        if self.origin.as_mut().is_some_and(|o| o.load_view(false)) {
+        if self.origin.load_view(false) {
             self.renew(self.sequence);
         }
     }
 
     /// [`DbIterator::renew_if_changed`] between two movements; the current entry stays the same.
     pub(super) fn refresh_here(&mut self) {
-        if !self.valid || !self.origin.as_mut().is_some_and(|o| o.load_view(false)) {
+        if !self.valid || !self.origin.load_view(false) {
             return;
         }
         let at = self.key().to_vec();
@@ -72,10 +65,10 @@ impl DbIterator {
     /// Updates a tailing iterator to the newest content before a seek.
     pub(super) fn follow(&mut self) {
         let sequence = self.sequence;
-        match self.origin.as_mut().map(|o| o.news(sequence)) {
-            Some(News::View(sequence)) => self.renew(sequence),
-            Some(News::Memtable(sequence)) => self.advance(sequence),
-            Some(News::None) | None => {}
+        match self.origin.news(sequence) {
+            News::View(sequence) => self.renew(sequence),
+            News::Memtable(sequence) => self.advance(sequence),
+            News::None => {}
         }
     }
 
@@ -92,17 +85,17 @@ impl DbIterator {
         }
         let behind = key::encode(&self.saved_key, SequenceNumber(0), ValueType::Deletion);
         let sequence = self.sequence;
-        match self.origin.as_mut().map(|o| o.news(sequence)) {
-            Some(News::View(sequence)) => {
+        match self.origin.news(sequence) {
+            News::View(sequence) => {
                 self.renew_cursors(sequence);
                 table::InternalIterator::seek(&mut self.inner, &behind);
             }
-            Some(News::Memtable(sequence)) => {
+            News::Memtable(sequence) => {
                 self.advance(sequence);
                 // All new entries are in the active memtable, whose cursor is the first.
                 self.inner.seek_again(0, &behind);
             }
-            Some(News::None) | None => {}
+            News::None => {}
         }
         self.find_next(true);
     }
