@@ -23,6 +23,9 @@
 //! **Capacity is strict**: a block that does not fit, after evicting what may be evicted, is not
 //! cached; the caller keeps its own copy. Blocks that are still in use are not evicted, as that would
 //! free no memory. [`BlockCache::reserve`] charges memory outside of the cache (indexes, filters).
+//!
+//! The capacity is that of all shards together, so that a block may be larger than a shard's share. A block evicts
+//! from its own shard as long as that keeps half of its share; then all shards give room evenly.
 #![expect(
     unsafe_code,
     reason = "lock-free hits read a value that the entry's pin protects"
@@ -44,6 +47,8 @@ const OVERHEAD: usize = 64 + 16;
 /// Minimum capacity of a shard in bytes: in smaller ones, large blocks would evict each other.
 const SHARD_BYTES_MIN: usize = 2 << 20;
 const SHARDS_MAX: usize = 64;
+/// A shard does not give more room to its own blocks than leaves it this part of its share of the capacity.
+const KEPT_PART: usize = 2;
 
 /// The key of a block: the file's cache id (see [`BlockCache::new_id`]) and the offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +74,20 @@ pub struct BlockCache {
     shards: Box<[Shard]>,
     capacity: AtomicUsize,
     reserved: AtomicUsize,
+    /// Bytes of the blocks of all shards, and of those that are being inserted.
+    used: AtomicUsize,
+    /// The shard that gives room first.
+    next_shard: AtomicUsize,
     next_id: AtomicU64,
+}
+
+/// The outcome of an insertion into a shard.
+enum Inserted {
+    Yes,
+    /// There is a block under the key already, or the shard has no more entries.
+    No,
+    /// The shard cannot evict enough.
+    LacksRoom,
 }
 
 impl BlockCache {
@@ -77,14 +95,14 @@ impl BlockCache {
     pub fn new(capacity: usize) -> Self {
         let wanted = (capacity / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         let shards = 1usize << wanted.ilog2();
-        let cache = Self {
+        Self {
             shards: (0..shards).map(|_| Shard::new()).collect(),
             capacity: AtomicUsize::new(capacity),
             reserved: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+            next_shard: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
-        };
-        cache.apply_capacity();
-        cache
+        }
     }
 
     /// A number for a file's blocks that no other file in this cache has.
@@ -107,14 +125,85 @@ impl BlockCache {
     /// Inserts a block, unless there is one under `key` already or it does not fit. True if it was
     /// inserted.
     pub fn insert(&self, key: CacheKey, block: &Block) -> bool {
+        let charge = Self::charge(block);
+        if u32::try_from(charge).is_err() || charge > self.limit() {
+            return false;
+        }
+        // Blocks are freed after the locks are released.
+        let mut evicted = Vec::new();
+        let taken = Taken::new(self, charge);
+        let excess = self.excess();
+        match self.insert_evicting(key, block, excess, &mut evicted) {
+            Inserted::Yes => return taken.keep(),
+            Inserted::No => return false,
+            Inserted::LacksRoom => self.make_room(&mut evicted),
+        }
+        if self.excess() > 0 {
+            return false;
+        }
+        match self.insert_evicting(key, block, 0, &mut evicted) {
+            Inserted::Yes => taken.keep(),
+            Inserted::No | Inserted::LacksRoom => false,
+        }
+    }
+
+    /// Inserts a block if its shard can evict `excess` bytes before.
+    fn insert_evicting(
+        &self,
+        key: CacheKey,
+        block: &Block,
+        excess: usize,
+        evicted: &mut Vec<Block>,
+    ) -> Inserted {
         let hash = key.hash();
-        self.shard(hash).insert(key, hash, block)
+        let mut freed = 0;
+        let room = |shard: &Shard, writer: &mut shard::Writer| {
+            freed = shard.make_room(writer, excess, self.kept(), evicted);
+            freed >= excess
+        };
+        let inserted = self.shard(hash).insert(key, hash, block, room);
+        self.used.fetch_sub(freed, Ordering::Relaxed);
+        inserted
+    }
+
+    /// The bytes that a shard keeps when its own blocks need room.
+    fn kept(&self) -> usize {
+        self.capacity() / self.shards.len() / KEPT_PART
+    }
+
+    /// The bytes that all blocks together may have.
+    fn limit(&self) -> usize {
+        self.capacity().saturating_sub(self.reserved())
+    }
+
+    /// How many bytes of blocks are too many.
+    fn excess(&self) -> usize {
+        let used = self.used.load(Ordering::Relaxed);
+        used.saturating_sub(self.limit())
+    }
+
+    /// Evicts from all shards evenly until the blocks fit, or until what remains is in use.
+    fn make_room(&self, evicted: &mut Vec<Block>) {
+        let shards = self.shards.len();
+        for keep in [self.kept(), 0] {
+            let first = self.next_shard.fetch_add(1, Ordering::Relaxed);
+            for i in 0..shards {
+                let excess = self.excess();
+                if excess == 0 {
+                    return;
+                }
+                let shard = &self.shards[(first + i) % shards];
+                let freed = shard.evict_some(excess.div_ceil(shards - i), keep, evicted);
+                self.used.fetch_sub(freed, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Removes the block under `key`, unless it is pinned.
     pub fn erase(&self, key: CacheKey) {
         let hash = key.hash();
-        self.shard(hash).erase(key, hash);
+        let freed = self.shard(hash).erase(key, hash);
+        self.used.fetch_sub(freed, Ordering::Relaxed);
     }
 
     /// Capacity in bytes, for blocks and reservations together.
@@ -125,7 +214,7 @@ impl BlockCache {
     /// Changes the capacity, and evicts blocks that no longer fit.
     pub fn set_capacity(&self, bytes: usize) {
         self.capacity.store(bytes, Ordering::Relaxed);
-        self.apply_capacity();
+        self.make_room(&mut Vec::new());
     }
 
     /// Bytes of the blocks in the cache, and of reservations.
@@ -159,18 +248,10 @@ impl BlockCache {
     /// refused: the memory is in use anyway.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         self.reserved.fetch_add(bytes, Ordering::Relaxed);
-        self.apply_capacity();
+        self.make_room(&mut Vec::new());
         Reservation {
             cache: Arc::clone(self),
             bytes,
-        }
-    }
-
-    fn apply_capacity(&self) {
-        let reserved = self.reserved.load(Ordering::Relaxed);
-        let each = self.capacity().saturating_sub(reserved) / self.shards.len();
-        for s in &self.shards {
-            s.set_capacity(each);
         }
     }
 
@@ -188,6 +269,11 @@ impl Drop for BlockCache {
             base::sync::thread::panicking() || self.reserved() == 0,
             "{} bytes are reserved in a cache that nobody has",
             self.reserved()
+        );
+        let (used, usage) = (self.used.load(Ordering::Relaxed), self.usage());
+        base::invariant!(
+            base::sync::thread::panicking() || used == usage,
+            "{used} bytes count as used, the shards have {usage}"
         );
     }
 }
@@ -213,7 +299,31 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let before = self.cache.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
         base::invariant!(before >= self.bytes, "more is given back than was reserved");
-        self.cache.apply_capacity();
+    }
+}
+
+/// Bytes that count as used for a block that is being inserted. If the block is not inserted, they are given back.
+struct Taken<'a> {
+    cache: &'a BlockCache,
+    bytes: usize,
+}
+
+impl<'a> Taken<'a> {
+    fn new(cache: &'a BlockCache, bytes: usize) -> Self {
+        cache.used.fetch_add(bytes, Ordering::Relaxed);
+        Self { cache, bytes }
+    }
+
+    /// The block was inserted.
+    fn keep(mut self) -> bool {
+        self.bytes = 0;
+        true
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.cache.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use base::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use base::sync::{Memory, Mutex, MutexGuard, PoisonError, ranked};
 
-use super::{BlockCache, CacheKey, Pinned};
+use super::{BlockCache, CacheKey, Inserted, Pinned};
 use crate::block::Block;
 use crate::locks;
 
@@ -148,7 +148,7 @@ impl fmt::Debug for Entry {
 
 /// State that only writers use, under the shard's mutex.
 #[derive(Debug, Default)]
-struct Writer {
+pub(super) struct Writer {
     /// Number of entries created so far; entry numbers are below it.
     created: usize,
     /// Empty entries.
@@ -157,7 +157,6 @@ struct Writer {
     live: usize,
     /// The entry number at which the CLOCK hand is.
     hand: usize,
-    capacity: usize,
 }
 
 /// A part of the cache with its own lock.
@@ -266,53 +265,55 @@ impl Shard {
         pinned
     }
 
-    pub(super) fn set_capacity(&self, bytes: usize) {
-        let mut evicted = Vec::new();
-        let mut w = self.lock();
-        w.capacity = bytes;
-        self.make_room(&mut w, 0, &mut evicted);
-        drop(w);
-        drop(evicted);
+    /// Evicts at least `want` bytes, as [`Shard::make_room`] does.
+    pub(super) fn evict_some(&self, want: usize, keep: usize, out: &mut Vec<Block>) -> usize {
+        self.make_room(&mut self.lock(), want, keep, out)
     }
 
-    pub(super) fn insert(&self, key: CacheKey, hash: u64, block: &Block) -> bool {
-        let charge = BlockCache::charge(block);
-        if u32::try_from(charge).is_err() {
-            return false;
-        }
-        // Blocks are freed after the lock is released.
-        let mut evicted = Vec::new();
+    /// Inserts a block, whose charge fits into 32 bits, if `room` makes room for it.
+    pub(super) fn insert(
+        &self,
+        key: CacheKey,
+        hash: u64,
+        block: &Block,
+        room: impl FnOnce(&Self, &mut Writer) -> bool,
+    ) -> Inserted {
         let mut w = self.lock();
         if self.find(key, hash).is_some() {
-            return false;
+            return Inserted::No;
         }
-        let fits = self.make_room(&mut w, charge, &mut evicted);
-        if fits && let Some((number, entry)) = self.empty_entry(&mut w) {
-            entry.id.store(key.id, Ordering::Relaxed);
-            entry.offset.store(key.offset, Ordering::Relaxed);
-            entry.charge.store(charge as u32, Ordering::Relaxed);
-            // SAFETY: the entry was empty and is BUSY now, and this thread has the mutex.
-            unsafe { *entry.value.get() = Some(block.clone()) };
-            entry.memory.written();
-            entry.state.fetch_add(CLOCK_ONE, Ordering::Relaxed);
-            entry.publish();
-            self.usage.fetch_add(charge, Ordering::Relaxed);
-            self.add_word(&mut w, hash, number);
-            return true;
+        if !room(self, &mut w) {
+            return Inserted::LacksRoom;
         }
-        drop(w);
-        drop(evicted);
-        false
+        let Some((number, entry)) = self.empty_entry(&mut w) else {
+            return Inserted::No;
+        };
+        let charge = BlockCache::charge(block);
+        entry.id.store(key.id, Ordering::Relaxed);
+        entry.offset.store(key.offset, Ordering::Relaxed);
+        entry.charge.store(charge as u32, Ordering::Relaxed);
+        // SAFETY: the entry was empty and is BUSY now, and this thread has the mutex.
+        unsafe { *entry.value.get() = Some(block.clone()) };
+        entry.memory.written();
+        entry.state.fetch_add(CLOCK_ONE, Ordering::Relaxed);
+        entry.publish();
+        self.usage.fetch_add(charge, Ordering::Relaxed);
+        self.add_word(&mut w, hash, number);
+        Inserted::Yes
     }
 
-    pub(super) fn erase(&self, key: CacheKey, hash: u64) {
+    /// Removes the block under `key`, unless it is pinned. Returns its charge; 0 if none was removed.
+    pub(super) fn erase(&self, key: CacheKey, hash: u64) -> usize {
         let mut w = self.lock();
+        let before = self.usage();
         let block = match self.find(key, hash) {
             Some((slot, number)) => self.evict(&mut w, slot, number, true),
             None => None,
         };
+        let freed = before - self.usage();
         drop(w);
         drop(block);
+        freed
     }
 
     /// Takes an empty entry, or creates one, and makes it BUSY.
@@ -351,16 +352,21 @@ impl Shard {
         }
     }
 
-    /// Evicts until `charge` more bytes fit. False if they cannot.
-    fn make_room(&self, w: &mut Writer, charge: usize, out: &mut Vec<Block>) -> bool {
-        if charge > w.capacity {
-            return false;
-        }
+    /// Evicts at least `want` bytes, unless the shard has no more than `keep`, or what remains is in use. Returns the
+    /// bytes that it evicted.
+    pub(super) fn make_room(
+        &self,
+        w: &mut Writer,
+        want: usize,
+        keep: usize,
+        out: &mut Vec<Block>,
+    ) -> usize {
+        let before = self.usage();
         // Three rounds bring every count to 0 and the fourth evicts; what then remains is in use.
         let mut steps = w.created * 4 + 1;
-        while self.usage() + charge > w.capacity {
+        while before - self.usage() < want && self.usage() > keep {
             if steps == 0 || w.created == 0 {
-                return false;
+                break;
             }
             steps -= 1;
             let number = w.hand;
@@ -379,7 +385,7 @@ impl Shard {
                 out.extend(self.evict(w, slot, number, false));
             }
         }
-        true
+        before - self.usage()
     }
 
     /// Removes an entry unless it is in use. With `force`, only a pin counts as use, not a counted reference.

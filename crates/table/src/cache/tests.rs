@@ -84,6 +84,59 @@ fn blocks_in_use_are_not_evicted_and_not_exceeded() {
     assert!(cache.insert(held, &block(held, 60_000)));
 }
 
+/// Blocks larger than a shard's share are cached as long as the whole cache has room for them.
+#[test]
+fn large_blocks_share_the_whole_capacity() {
+    let (shards, bytes) = if cfg!(miri) {
+        (2, 3 << 20)
+    } else {
+        (32, 3 << 20)
+    };
+    let cache = BlockCache::new(shards * SHARD_BYTES_MIN);
+    assert_eq!(cache.shards.len(), shards);
+    let fit = (cache.capacity() / (bytes + 200)) as u64;
+    let large: Vec<_> = (0..fit).map(|i| key(1, i)).collect();
+    for k in &large {
+        assert!(cache.insert(*k, &block(*k, bytes)), "{k:?}");
+    }
+    for k in &large {
+        assert!(cache.get(*k).is_some(), "{k:?} of {fit}");
+    }
+    // One more evicts one, and small blocks find room among large ones.
+    assert!(cache.insert(key(2, 0), &block(key(2, 0), bytes)));
+    assert_eq!(cache.len(), large.len());
+    for i in 0..200 {
+        let small = key(3, i);
+        assert!(cache.insert(small, &block(small, 1000)));
+        assert!(cache.usage() <= cache.capacity());
+    }
+    assert!(cache.len() > large.len() + 190, "{}", cache.len());
+    let too_large = block(key(4, 0), cache.capacity());
+    assert!(!cache.insert(key(4, 0), &too_large));
+    assert!(cache.len() > large.len() + 190, "nothing is evicted for it");
+}
+
+/// A block evicts from all shards, not everything from its own.
+#[test]
+#[cfg_attr(miri, ignore = "too slow")]
+fn a_large_block_takes_a_little_from_each_shard() {
+    let cache = BlockCache::new(16 * SHARD_BYTES_MIN);
+    for i in 0..40_000 {
+        cache.insert(key(1, i), &block(key(1, i), 1000));
+    }
+    assert!(cache.usage() > cache.capacity() - 4096);
+    let before: Vec<_> = cache.shards.iter().map(Shard::usage).collect();
+    assert!(cache.insert(key(2, 0), &block(key(2, 0), 8 << 20)));
+    let home = cache.shard(key(2, 0).hash());
+    for (shard, before) in cache.shards.iter().zip(before) {
+        let left = shard.usage();
+        assert!(
+            std::ptr::eq(shard, home) || left > before / 3,
+            "{left} of {before}"
+        );
+    }
+}
+
 #[test]
 fn what_is_used_again_stays_longer() {
     let cache = BlockCache::new(1 << 20);
