@@ -63,6 +63,8 @@ const RESERVED: u32 = 1 << 30;
 const HASH_INDEX: u32 = 1 << 31;
 /// In [`Block::packed`] only: the block has prefixes.
 const PREFIXES: u32 = 1 << 29;
+/// Bytes before the entries of a block that is decompressed in place: for at most 16 restart points.
+const HEAD_ROOM: usize = 64;
 /// Prefixes are made if they take at most one byte for this many bytes of the block.
 const BYTES_PER_PREFIX_BYTE: usize = 8;
 
@@ -224,6 +226,52 @@ impl Block {
         Ok(block)
     }
 
+    /// Like [`Block::searchable`], for a large block of `len` bytes that `fill` writes: it is not copied if it has few
+    /// restart points, as blocks of large values do.
+    pub(crate) fn filled(
+        len: usize,
+        comparator: &Comparator,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Self> {
+        let mut memory: Arc<[u8]> = std::iter::repeat_n(0, HEAD_ROOM + len).collect();
+        let filled = Arc::get_mut(&mut memory).and_then(|m| m.split_at_mut_checked(HEAD_ROOM));
+        let Some((head, stored)) = filled else {
+            return Err(bad("no room")); // nobody else has the memory, which is long enough
+        };
+        fill(stored)?;
+        let parts = Parts::of(stored)?;
+        let n = parts.restarts as usize;
+        if n * 4 > HEAD_ROOM || parts.restarts_at == 0 || parts.separated {
+            return Self::searchable(stored, comparator);
+        }
+        Self::put_restarts(head, stored.get(parts.restarts_at as usize..), n, HEAD_ROOM);
+        Self::with_memory(memory, HEAD_ROOM, parts, false)
+    }
+
+    /// Writes the offsets of the `n` restart points, counted from the start of the memory, to its start.
+    fn put_restarts(head: &mut [u8], stored: Option<&[u8]>, n: usize, base: usize) {
+        let stored = stored.unwrap_or_default();
+        let places = head.chunks_exact_mut(4).zip(stored.chunks_exact(4));
+        for (to, from) in places.take(n) {
+            let offset = u32_at(from, 0).unwrap_or(u32::MAX);
+            to.copy_from_slice(&offset.saturating_add(base as u32).to_le_bytes());
+        }
+    }
+
+    fn with_memory(memory: Arc<[u8]>, base: usize, parts: Parts, prefixes: bool) -> Result<Self> {
+        if u32::try_from(memory.len()).is_err() {
+            return Err(bad("longer than 4 GiB"));
+        }
+        Ok(Self {
+            memory,
+            base: base as u32,
+            entries_end: base as u32 + parts.entries_end,
+            packed: parts.restarts
+                | if parts.separated { SEPARATED } else { 0 }
+                | if prefixes { PREFIXES } else { 0 },
+        })
+    }
+
     fn lay_out(stored: &[u8], parts: Parts, prefixes: bool) -> Result<Self> {
         let n = parts.restarts as usize;
         let base = n * 4 + if prefixes { 4 + n * 8 } else { 0 };
@@ -236,24 +284,9 @@ impl Block {
             Arc::get_mut(&mut memory).and_then(|m| m.split_at_mut_checked(base))
         {
             rest.copy_from_slice(body);
-            let stored_restarts = stored.get(body.len()..).unwrap_or_default();
-            for (to, from) in head
-                .chunks_exact_mut(4)
-                .zip(stored_restarts.chunks_exact(4))
-                .take(n)
-            {
-                let offset = u32_at(from, 0).unwrap_or(u32::MAX);
-                to.copy_from_slice(&offset.saturating_add(base as u32).to_le_bytes());
-            }
+            Self::put_restarts(head, stored.get(body.len()..), n, base);
         }
-        Ok(Self {
-            memory,
-            base: base as u32,
-            entries_end: base as u32 + parts.entries_end,
-            packed: parts.restarts
-                | if parts.separated { SEPARATED } else { 0 }
-                | if prefixes { PREFIXES } else { 0 },
-        })
+        Self::with_memory(memory, base, parts, prefixes)
     }
 
     /// Fills in the prefixes of the keys at the restart points.

@@ -268,33 +268,89 @@ pub fn decompress(
             "compressed blocks of format_version {format_version}"
         )));
     }
-    match kind {
-        CompressionType::None => return Ok(payload.to_vec()),
-        CompressionType::Snappy => return decompress_snappy(payload),
-        _ => {}
+    if kind == CompressionType::None {
+        return Ok(payload.to_vec());
     }
-    let mut from = Decoder::new(payload);
-    let Some(size) = from.varint32() else {
-        return Err(bad(kind, "has no size"));
-    };
-    let body = from.rest();
-    let size_max = match kind {
-        CompressionType::Zlib => body.len() as u64 * ZLIB_RATIO_MAX,
-        CompressionType::Lz4 | CompressionType::Lz4hc => body.len() as u64 * LZ4_RATIO_MAX,
-        CompressionType::Zstd => zstandard::size_max(body.len()),
-        CompressionType::None | CompressionType::Snappy | CompressionType::BZip2 => u64::MAX,
-    };
-    check_size(kind, u64::from(size), size_max, body.len())?;
-    let size = size as usize;
+    let (size, body) = size_and_body(kind, payload)?;
     let out = match kind {
         CompressionType::Zlib => zlib::decompress(body, size, dict),
         CompressionType::BZip2 => decompress_bzip2(body, size),
         CompressionType::Lz4 | CompressionType::Lz4hc => lz4::decompress(body, size, dict),
         CompressionType::Zstd => zstandard::decompress(body, size, dict),
-        CompressionType::None | CompressionType::Snappy => None,
+        CompressionType::Snappy => {
+            let mut out = vec![0; size];
+            decompress_snappy(body, &mut out).map(|()| out)
+        }
+        CompressionType::None => None,
     };
     out.filter(|out| out.len() == size)
-        .ok_or_else(|| bad(kind, &format!("does not decompress to {size} bytes")))
+        .ok_or_else(|| wrong_size(kind, size))
+}
+
+/// The size in bytes of the block in a payload, for [`decompress_into`]. `None` if the codec cannot decompress in
+/// place: then only [`decompress`] works.
+pub(crate) fn size_in_place(
+    kind: CompressionType,
+    payload: &[u8],
+    format_version: u32,
+) -> Result<Option<usize>> {
+    let in_place = matches!(
+        kind,
+        CompressionType::Snappy
+            | CompressionType::Lz4
+            | CompressionType::Lz4hc
+            | CompressionType::Zstd
+    );
+    if !in_place || format_version < 2 {
+        return Ok(None);
+    }
+    size_and_body(kind, payload).map(|(size, _)| Some(size))
+}
+
+/// Decompresses the block in `payload` into `out`, which has the length that [`size_in_place`] tells.
+pub(crate) fn decompress_into(
+    kind: CompressionType,
+    payload: &[u8],
+    dict: &[u8],
+    out: &mut [u8],
+) -> Result<()> {
+    let (size, body) = size_and_body(kind, payload)?;
+    let done = match kind {
+        _ if size != out.len() => None,
+        CompressionType::Snappy => decompress_snappy(body, out),
+        CompressionType::Lz4 | CompressionType::Lz4hc => lz4::decompress_into(body, dict, out),
+        CompressionType::Zstd => zstandard::decompress_into(body, dict, out),
+        CompressionType::None | CompressionType::Zlib | CompressionType::BZip2 => None,
+    };
+    done.ok_or_else(|| wrong_size(kind, size))
+}
+
+/// The declared size of the block, which the payload can decompress to, and what the codec reads.
+fn size_and_body(kind: CompressionType, payload: &[u8]) -> Result<(usize, &[u8])> {
+    let (size, body) = if kind == CompressionType::Snappy {
+        let size = snap::raw::decompress_len(payload);
+        let size = size.map_err(|e| bad(kind, "has no size").because(e))?;
+        (size as u64, payload)
+    } else {
+        let mut from = Decoder::new(payload);
+        let size = from.varint32().ok_or_else(|| bad(kind, "has no size"))?;
+        (u64::from(size), from.rest())
+    };
+    let len = body.len() as u64;
+    let size_max = match kind {
+        CompressionType::Snappy => len * SNAPPY_RATIO_MAX,
+        CompressionType::Zlib => len * ZLIB_RATIO_MAX,
+        CompressionType::Lz4 | CompressionType::Lz4hc => len * LZ4_RATIO_MAX,
+        CompressionType::Zstd => zstandard::size_max(body.len()),
+        CompressionType::None | CompressionType::BZip2 => u64::MAX,
+    };
+    check_size(kind, size, size_max, body.len())?;
+    Ok((size as usize, body))
+}
+
+#[cold]
+fn wrong_size(kind: CompressionType, size: usize) -> Error {
+    bad(kind, &format!("does not decompress to {size} bytes"))
 }
 
 fn bad(kind: CompressionType, what: &str) -> Error {
@@ -336,20 +392,9 @@ fn compress_snappy(input: &[u8], room: usize, out: &mut Vec<u8>) -> bool {
     })
 }
 
-fn decompress_snappy(payload: &[u8]) -> Result<Vec<u8>> {
-    let kind = CompressionType::Snappy;
-    let size =
-        snap::raw::decompress_len(payload).map_err(|e| bad(kind, "has no size").because(e))?;
-    let size_max = payload.len() as u64 * SNAPPY_RATIO_MAX;
-    check_size(kind, size as u64, size_max, payload.len())?;
-    let mut out = vec![0; size];
-    let used = snap::raw::Decoder::new()
-        .decompress(payload, &mut out)
-        .map_err(|e| bad(kind, "does not decompress").because(e))?;
-    if used != size {
-        return Err(bad(kind, &format!("does not decompress to {size} bytes")));
-    }
-    Ok(out)
+fn decompress_snappy(payload: &[u8], out: &mut [u8]) -> Option<()> {
+    let used = snap::raw::Decoder::new().decompress(payload, out).ok()?;
+    (used == out.len()).then_some(())
 }
 
 fn compress_bzip2(input: &[u8], room: usize, out: &mut Vec<u8>) -> bool {

@@ -37,6 +37,13 @@ fn entries_back(block: &Block, keys: Keys) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(out)
 }
 
+fn filled(stored: &[u8], cmp: &Comparator) -> Result<Block> {
+    Block::filled(stored.len(), cmp, |to| {
+        to.copy_from_slice(stored);
+        Ok(())
+    })
+}
+
 fn ikey(user: &[u8], sequence: u64) -> Vec<u8> {
     base::key::encode(user, SequenceNumber(sequence), ValueType::Value)
 }
@@ -159,7 +166,8 @@ proptest! {
         for stored in [b.finish(), separated(&model, interval)] {
             let plain = Block::new(&stored).unwrap();
             let fast = Block::searchable(&stored, &cmp).unwrap();
-            for block in [&plain, &fast] {
+            let filled = filled(&stored, &cmp).unwrap();
+            for block in [&plain, &fast, &filled] {
                 prop_assert_eq!(&entries(block, Keys::Internal).unwrap(), &model);
                 prop_assert_eq!(&entries_back(block, Keys::Internal).unwrap(), &model);
                 check_seeks(block, &model, &cmp, Keys::Internal);
@@ -171,7 +179,8 @@ proptest! {
     fn any_bytes_are_a_block_or_an_error(mut b: Vec<u8>, restarts in 0u32..5, bits in 0u32..16) {
         b.extend_from_slice(&(restarts | bits << 28).to_le_bytes());
         let cmp = Comparator::bytewise();
-        for block in [Block::new(&b), Block::searchable(&b, &cmp)].into_iter().flatten() {
+        let all = [Block::new(&b), Block::searchable(&b, &cmp), filled(&b, &cmp)];
+        for block in all.into_iter().flatten() {
             for keys in [Keys::Plain, Keys::Internal, Keys::Ingested(3)] {
                 drop(entries(&block, keys));
                 drop(entries_back(&block, keys));

@@ -11,6 +11,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use base::{Error, ErrorKind, Result};
@@ -206,13 +207,30 @@ pub(super) fn compress_hc(
 
 /// `None` if `body` is not an LZ4 block of at most `size` bytes.
 pub(super) fn decompress(body: &[u8], size: usize, dict: &[u8]) -> Option<Vec<u8>> {
-    let capacity = c_int::try_from(size).ok()?;
+    let mut out: Vec<u8> = Vec::with_capacity(size);
+    let room = out.spare_capacity_mut().get_mut(..size)?;
+    let len = decompress_to(body, dict, room)?;
+    // SAFETY: the first `len` bytes were written.
+    unsafe { out.set_len(len) };
+    Some(out)
+}
+
+/// Decompresses into `out`. `None` if `body` is not an LZ4 block of that many bytes.
+pub(super) fn decompress_into(body: &[u8], dict: &[u8], out: &mut [u8]) -> Option<()> {
+    let size = out.len();
+    // SAFETY: of the same layout; only initialised bytes are written.
+    let room = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
+    (decompress_to(body, dict, room)? == size).then_some(())
+}
+
+/// Writes what `body` decompresses to at the start of `out`, and returns its length.
+fn decompress_to(body: &[u8], dict: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+    let capacity = c_int::try_from(out.len()).ok()?;
     let body_len = c_int::try_from(body.len()).ok()?;
     let dict = window(dict);
-    let mut out: Vec<u8> = Vec::with_capacity(size);
-    let to = out.spare_capacity_mut().as_mut_ptr().cast::<c_char>();
+    let to = out.as_mut_ptr().cast::<c_char>();
     // SAFETY: both functions check hostile input themselves: they read `body_len` bytes of `body`
-    // (and the dictionary), and write at most `capacity` bytes, which the vector has reserved.
+    // (and the dictionary), and write at most `capacity` bytes, which `out` has.
     let result = unsafe {
         let from = body.as_ptr().cast::<c_char>();
         if dict.is_empty() {
@@ -222,8 +240,6 @@ pub(super) fn decompress(body: &[u8], size: usize, dict: &[u8]) -> Option<Vec<u8
             LZ4_decompress_safe_usingDict(from, to, body_len, capacity, dict_at, c_len(dict))
         }
     };
-    let len = usize::try_from(result).ok().filter(|&len| len <= size)?;
-    // SAFETY: LZ4 returns the number of bytes it wrote from the start; it is within capacity.
-    unsafe { out.set_len(len) };
-    Some(out)
+    // LZ4 returns the number of bytes that it wrote from the start.
+    usize::try_from(result).ok().filter(|&len| len <= out.len())
 }

@@ -8,7 +8,9 @@
 use std::cell::RefCell;
 
 use base::{Error, ErrorKind, Result};
-use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, get_frame_content_size, max_c_level, min_c_level};
+use zstd::zstd_safe::{
+    CCtx, CDict, DCtx, DDict, WriteBuf, get_frame_content_size, max_c_level, min_c_level,
+};
 
 use super::{DEFAULT_LEVEL, fill_room};
 
@@ -83,6 +85,24 @@ pub(super) fn compress(
 
 /// `None` if `body` is not one frame of `size` bytes.
 pub(super) fn decompress(body: &[u8], size: usize, dict: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(size);
+    decode(body, size, dict, &mut out)?;
+    Some(out)
+}
+
+/// Decompresses into `out`. `None` if `body` is not one frame of that many bytes.
+pub(super) fn decompress_into(body: &[u8], dict: &[u8], out: &mut [u8]) -> Option<()> {
+    let size = out.len();
+    (decode(body, size, dict, out)? == size).then_some(())
+}
+
+/// Writes the content of the frame, which has `size` bytes, to `out`, and returns how many bytes it has written.
+fn decode<B: WriteBuf + ?Sized>(
+    body: &[u8],
+    size: usize,
+    dict: &[u8],
+    out: &mut B,
+) -> Option<usize> {
     if let Some(declared) = get_frame_content_size(body).ok()?
         && declared != size as u64
     {
@@ -98,19 +118,16 @@ pub(super) fn decompress(body: &[u8], size: usize, dict: &[u8]) -> Option<Vec<u8
             *context = DCtx::try_create();
         }
         let context = context.as_mut()?;
-        let mut out = Vec::with_capacity(size);
         if dict.is_empty() {
-            context.decompress(&mut out, body).ok()?;
-            return Some(out);
+            return context.decompress(out, body).ok();
         }
         if digested.is_none() || digested_dict != dict {
             *digested = DDict::try_create(dict);
             dict.clone_into(digested_dict);
         }
         context
-            .decompress_using_ddict(&mut out, body, digested.as_ref()?)
-            .ok()?;
-        Some(out)
+            .decompress_using_ddict(out, body, digested.as_ref()?)
+            .ok()
     })
 }
 

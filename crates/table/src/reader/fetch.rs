@@ -44,7 +44,10 @@ pub(crate) struct Fetch {
 }
 
 /// Maximum size in bytes of the scratch memory that a thread keeps.
-const SCRATCH_BYTES_MAX: usize = 1 << 20;
+const SCRATCH_BYTES_MAX: usize = 4 << 20;
+
+/// Blocks from this size in bytes on are decompressed into their final place.
+const IN_PLACE_MIN: usize = 32 << 10;
 
 thread_local! {
     /// The buffer into which this thread reads stored blocks.
@@ -159,10 +162,7 @@ impl Fetch {
     ) -> Result<Block> {
         let read = || {
             let len = self.stored_len(handle)?;
-            let open = |stored: &[u8]| {
-                let bytes = self.decode(stored, handle, Role::Data, how.verify)?;
-                Block::searchable(&bytes, comparator)
-            };
+            let open = |stored: &[u8]| self.open(stored, handle, comparator, how.verify);
             if let Some(ahead) = ahead
                 && let Some(stored) = self.read_ahead(handle, len, ahead, how)?
             {
@@ -184,6 +184,28 @@ impl Fetch {
             })
         };
         read().map_err(|e| self.locate(e, handle))
+    }
+
+    /// The data block in stored bytes.
+    fn open(
+        &self,
+        stored: &[u8],
+        handle: BlockHandle,
+        comparator: &Comparator,
+        verify: bool,
+    ) -> Result<Block> {
+        let (payload, kind) = self.verified(stored, handle, verify)?;
+        let Some(kind) = kind else {
+            return Block::searchable(payload, comparator);
+        };
+        let size = compress::size_in_place(kind, payload, self.format_version)?;
+        if let Some(size) = size.filter(|&size| size >= IN_PLACE_MIN) {
+            return Block::filled(size, comparator, |out| {
+                let into = || compress::decompress_into(kind, payload, &self.dictionary, out);
+                self.meter.decompress(payload.len(), into, |()| size)
+            });
+        }
+        Block::searchable(&self.decompress(kind, payload, Role::Data)?, comparator)
     }
 
     /// The stored bytes of a block, trailer included.
@@ -248,6 +270,20 @@ impl Fetch {
         role: Role,
         verify: bool,
     ) -> Result<Cow<'a, [u8]>> {
+        let (payload, kind) = self.verified(stored, handle, verify)?;
+        match kind {
+            None => Ok(Cow::Borrowed(payload)),
+            Some(kind) => self.decompress(kind, payload, role).map(Cow::Owned),
+        }
+    }
+
+    /// The payload in stored bytes, verified, and its codec; `None` if it is not compressed.
+    fn verified<'a>(
+        &self,
+        stored: &'a [u8],
+        handle: BlockHandle,
+        verify: bool,
+    ) -> Result<(&'a [u8], Option<CompressionType>)> {
         let size = handle.size as usize;
         let (Some(payload), Some(&type_byte)) = (stored.get(..size), stored.get(size)) else {
             return Err(Error::corruption("a block is cut short"));
@@ -257,17 +293,19 @@ impl Fetch {
                 .checksum(|| self.verify(payload, type_byte, stored, handle))?;
         }
         if type_byte == 0 {
-            return Ok(Cow::Borrowed(payload));
+            return Ok((payload, None));
         }
         let kind = CompressionType::from_u8(type_byte).ok_or_else(|| unknown_type(type_byte))?;
+        Ok((payload, Some(kind)))
+    }
+
+    fn decompress(&self, kind: CompressionType, payload: &[u8], role: Role) -> Result<Vec<u8>> {
         let dictionary: &[u8] = match role {
             Role::Data => &self.dictionary,
             Role::Meta => &[],
         };
-        let bytes = self.meter.decompress(payload.len() as u64, || {
-            compress::decompress(kind, payload, self.format_version, dictionary)
-        });
-        bytes.map(Cow::Owned)
+        let decompress = || compress::decompress(kind, payload, self.format_version, dictionary);
+        self.meter.decompress(payload.len(), decompress, Vec::len)
     }
 
     fn verify(&self, payload: &[u8], type_byte: u8, stored: &[u8], at: BlockHandle) -> Result<()> {

@@ -111,12 +111,13 @@ impl ReadMeter {
         result
     }
 
-    /// Decompresses by `f`, and records it. `from` is the number of compressed bytes.
-    pub(super) fn decompress(
+    /// Decompresses by `f`, and records it. `from` is the number of compressed bytes, `to` that of the others.
+    pub(super) fn decompress<T>(
         &self,
-        from: u64,
-        f: impl FnOnce() -> Result<Vec<u8>>,
-    ) -> Result<Vec<u8>> {
+        from: usize,
+        f: impl FnOnce() -> Result<T>,
+        to: impl FnOnce(&T) -> usize,
+    ) -> Result<T> {
         let statistics = self.statistics.as_ref();
         let detailed = statistics.is_some_and(|s| s.wants_detailed_times());
         let timer = self.timer(detailed || perf::level() > PerfLevel::EnableCount);
@@ -127,8 +128,8 @@ impl ReadMeter {
         }
         if let Some(s) = statistics {
             s.add(Ticker::NumberBlockDecompressed, 1);
-            s.add(Ticker::BytesDecompressedFrom, from);
-            s.add(Ticker::BytesDecompressedTo, out.len() as u64);
+            s.add(Ticker::BytesDecompressedFrom, from as u64);
+            s.add(Ticker::BytesDecompressedTo, to(&out) as u64);
             if let (true, Some(nanos)) = (detailed, self.nanos(timer)) {
                 s.record_time(HistogramKind::DecompressionTimesNanos, nanos);
             }
