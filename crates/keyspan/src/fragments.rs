@@ -10,7 +10,8 @@
 //!
 //! A fragment stores the sequence numbers of all tombstones over it, newest first, because a read at a
 //! snapshot needs the newest one that is visible at the snapshot. With many nested tombstones this would
-//! take quadratic space. Such a set is split into several lists, each of which is searched.
+//! take quadratic space. Such a set is split into several lists, each of which is searched. Before them comes a list
+//! with the newest number of each fragment alone: a read that sees the whole set searches only that one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -75,9 +76,42 @@ pub struct Fragments {
     list: Vec<Fragment>,
     /// The sequence numbers of all fragments; those of one fragment are adjacent, newest first.
     numbers: Vec<u64>,
+    newest: Option<Newest>,
+}
+
+/// A list with the newest number of each fragment alone.
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    /// How many lists after this one have all numbers.
+    lists: usize,
+    /// The newest number of all: reads that see it need no other list.
+    sequence: u64,
 }
 
 impl Fragments {
+    /// Adds a fragment with the numbers from `from` on, or extends the last one if that has the same.
+    fn add(&mut self, start: &[u8], end: &[u8], from: usize) {
+        let numbers = &self.numbers;
+        let adjacent =
+            |f: &&mut Fragment| *f.end == *start && numbers[f.numbers.clone()] == numbers[from..];
+        if let Some(last) = self.list.last_mut().filter(adjacent) {
+            last.end = end.into();
+            self.numbers.truncate(from);
+            return;
+        }
+        self.list.push(Fragment {
+            start: start.into(),
+            end: end.into(),
+            numbers: from..self.numbers.len(),
+        });
+    }
+
+    fn shrink_to_fit(mut self) -> Self {
+        self.list.shrink_to_fit();
+        self.numbers.shrink_to_fit();
+        self
+    }
+
     /// The window at the internal key `at`; tombstones newer than `limit` are ignored.
     pub fn window(&self, cmp: &Comparator, at: &[u8], limit: SequenceNumber) -> Window<'_> {
         let i = self
@@ -131,7 +165,50 @@ pub fn fragment(cmp: &Comparator, spans: &[Span]) -> Vec<Arc<Fragments>> {
     // By age, so that the halves of a set that is split are of different ages.
     spans.sort_by_key(|s| s.sequence);
     fragment_into(cmp, &spans, &mut out);
+    if out.len() > 1 {
+        out.insert(0, Arc::new(newest(cmp, &spans, out.len())));
+    }
     out
+}
+
+/// The list that comes before the `lists` of these tombstones, which are sorted by age.
+fn newest(cmp: &Comparator, spans: &[&Span], lists: usize) -> Fragments {
+    let mut all = Fragments {
+        newest: Some(Newest {
+            lists,
+            sequence: spans.last().map_or(0, |s| s.sequence.0),
+        }),
+        ..Fragments::default()
+    };
+    sweep(cmp, spans, |start, end, numbers| {
+        let from = all.numbers.len();
+        all.numbers.extend(numbers.keys().next_back());
+        all.add(start, end, from);
+        true
+    });
+    all.shrink_to_fit()
+}
+
+/// The lists that a read at `limit` must search.
+fn to_search(
+    lists: &[Arc<Fragments>],
+    limit: SequenceNumber,
+) -> impl Iterator<Item = &Arc<Fragments>> {
+    let mut rest = lists;
+    std::iter::from_fn(move || {
+        loop {
+            let (list, after) = rest.split_first()?;
+            rest = after;
+            match list.newest {
+                None => return Some(list),
+                Some(newest) if newest.sequence <= limit.0 => {
+                    rest = rest.get(newest.lists..).unwrap_or_default();
+                    return Some(list);
+                }
+                Some(_) => {}
+            }
+        }
+    })
 }
 
 fn fragment_into(cmp: &Comparator, spans: &[&Span], out: &mut Vec<Arc<Fragments>>) {
@@ -144,29 +221,12 @@ fn fragment_into(cmp: &Comparator, spans: &[&Span], out: &mut Vec<Arc<Fragments>
     let whole = sweep(cmp, spans, |start, end, numbers| {
         let from = all.numbers.len();
         all.numbers.extend(numbers.keys().rev());
-        let adjacent = all
-            .list
-            .last()
-            .filter(|f| *f.end == *start && all.numbers[f.numbers.clone()] == all.numbers[from..]);
-        if adjacent.is_some() {
-            all.numbers.truncate(from);
-            if let Some(last) = all.list.last_mut() {
-                last.end = end.into();
-            }
-        } else {
-            all.list.push(Fragment {
-                start: start.into(),
-                end: end.into(),
-                numbers: from..all.numbers.len(),
-            });
-        }
+        all.add(start, end, from);
         all.numbers.len() <= budget
     });
     if whole {
         if !all.list.is_empty() {
-            all.list.shrink_to_fit();
-            all.numbers.shrink_to_fit();
-            out.push(Arc::new(all));
+            out.push(Arc::new(all.shrink_to_fit()));
         }
         return;
     }
@@ -182,7 +242,7 @@ pub fn window<'a>(
     at: &[u8],
     limit: SequenceNumber,
 ) -> Window<'a> {
-    lists.iter().fold(Window::default(), |w, list| {
+    to_search(lists, limit).fold(Window::default(), |w, list| {
         w.and(list.window(cmp, at, limit), cmp)
     })
 }
@@ -196,7 +256,7 @@ pub fn covering(
     limit: SequenceNumber,
 ) -> u64 {
     let newest = |list: &Arc<Fragments>| list.window(cmp, at, limit).sequence;
-    lists.iter().map(newest).max().unwrap_or(0)
+    to_search(lists, limit).map(newest).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -298,6 +358,8 @@ mod tests {
             .map(|i| Span::new(b"", &(i + 1).to_be_bytes(), SequenceNumber(i + 1)))
             .collect();
         let lists = fragment(&cmp, &spans);
+        let searched = |limit| to_search(&lists, SequenceNumber(limit)).count();
+        assert_eq!((searched(n), searched(n - 1)), (1, lists.len() - 1));
         let numbers: usize = lists.iter().map(|l| l.numbers.len()).sum();
         assert!(
             numbers <= (n as usize) * (NUMBERS_PER_SPAN + 8),
