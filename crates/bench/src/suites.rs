@@ -6,10 +6,12 @@
 //!     │                                          │
 //!   session  pairs in turns ──> run (db_bench) ──┤ ◄── output, log, device, machine
 //!                                                ├──> table, page (HTML and SVG)
+//!   cliffs   unusual shapes, a table by itself
 //!   compare  two stored reports <────────────────┘     browser: checks the page in Chromium
 //! ```
 
 mod browser;
+mod cliffs;
 mod compare;
 pub(crate) mod data;
 mod device;
@@ -63,6 +65,8 @@ enum Task {
     /// The same on ten million keys with seven pairs, then sustained, requests, bulk load and device
     /// counts: hours
     Full(SuiteArguments),
+    /// Unusual shapes: many families, many files, large values …, and how the cost grows
+    Cliffs(cliffs::Arguments),
     /// Compare two stored reports; fails if a ratio fell by more than the noise
     Compare(compare::Arguments),
     /// Generate the page of a stored report again
@@ -124,6 +128,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Task::Quick(arguments) => measure(&suite::QUICK, arguments),
         Task::Standard(arguments) => measure(&suite::STANDARD, arguments),
         Task::Full(arguments) => measure(&suite::FULL, arguments),
+        Task::Cliffs(arguments) => cliffs::run(arguments),
         Task::Compare(arguments) => compare::run(arguments),
         Task::Page(arguments) => {
             let report = compare::read(&arguments.report)?;

@@ -55,10 +55,15 @@ impl Tombstones {
         let mut pieces: Vec<Piece> = Vec::new();
         let spans: Vec<&Span> = spans.iter().collect();
         sweep(comparator, &spans, |start, end, active| {
-            let newest = |limit: u64| active.range(..=limit).next_back().map(|(&n, _)| n);
-            let limits = snapshots.iter().map(|s| s.0).chain([SequenceNumber::MAX.0]);
-            let mut numbers: Vec<u64> = limits.rev().filter_map(newest).collect();
-            numbers.dedup();
+            // From one stripe with tombstones to the next: there may be many stripes without any.
+            let mut numbers: Vec<u64> = Vec::new();
+            let mut next = active.keys().next_back().copied();
+            while let Some(n) = next {
+                numbers.push(n);
+                let older = snapshots.partition_point(|s| s.0 < n).checked_sub(1);
+                let limit = older.and_then(|i| snapshots.get(i));
+                next = limit.and_then(|l| active.range(..=l.0).next_back().map(|(&n, _)| n));
+            }
             let (begin, end) = (key::user_key(start), key::user_key(end));
             match pieces.last_mut() {
                 Some(last) if last.end == begin && last.numbers == numbers => {
@@ -164,8 +169,8 @@ impl Hidden {
         while let Some(p) = pieces.get(self.at) {
             if comparator.compare(&p.end, user_key).is_gt() {
                 let over = comparator.compare(&p.begin, user_key).is_le();
-                let newer = |&n: &u64| n > sequence.0 && n <= stripe_end.0;
-                return over && p.numbers.iter().any(newer);
+                let visible = p.numbers.partition_point(|&n| n > stripe_end.0);
+                return over && p.numbers.get(visible).is_some_and(|&n| n > sequence.0);
             }
             self.at += 1;
         }

@@ -52,7 +52,9 @@ impl MergingIter {
     /// Merges these cursors, newest first.
     pub fn new(comparator: Comparator, children: Vec<Box<dyn InternalIterator>>) -> Self {
         let mut merged = Self::with_room(comparator, children.len());
-        children.into_iter().for_each(|child| merged.push(child));
+        for child in children {
+            merged.push(child);
+        }
         merged
     }
 

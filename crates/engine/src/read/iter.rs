@@ -202,7 +202,7 @@ impl DbIterator {
     ///
     /// - `rocksdb.iterator.internal-key`: the user key that the iterator is at, or stopped at.
     /// - `rocksdb.iterator.is-key-pinned`, `rocksdb.iterator.is-value-pinned`: `1` if key or value
-    ///   stay in memory as long as the iterator lives, else `0`. See [`ReadOptions::pin_data`].
+    ///   stay in memory as long as the iterator lives, else `0`. See [`pin_data`](crate::ReadOptions::pin_data).
     /// - `rocksdb.iterator.super-version-number`: how many states of memtables and files the family
     ///   had, up to the state that the iterator shows.
     /// - `rocksdb.iterator.write-time`: when the entry was written, as a `u64` in little-endian

@@ -5,6 +5,7 @@
 mod clock;
 mod destroy;
 mod entries;
+mod families;
 #[cfg(debug_assertions)]
 mod locks;
 mod names;

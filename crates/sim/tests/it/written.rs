@@ -8,8 +8,8 @@ use std::path::Path;
 
 use base::rng::Rng;
 use ironstone::{
-    ColumnFamily, ColumnFamilyOptions, Comparator, CompressionType, Db, Options, WriteBatch,
-    WriteOptions,
+    ColumnFamily, ColumnFamilyDescriptor, ColumnFamilyOptions, Comparator, CompressionType, Db,
+    Options, WriteBatch, WriteOptions,
 };
 use sim::dirs;
 use sim::oracle::content::{FamilyContent, difference, everything};
@@ -52,9 +52,12 @@ fn fill(db: &Db, cf: &ColumnFamily, rng: &mut Rng, from: u32, to: u32) {
 /// A database with tables in two levels, a log, deletions on both sides, and big values.
 fn build(db: &Db, options: &Options) {
     let mut rng = Rng::new(7);
-    db.create_column_family("second", &options.cf).unwrap();
-    db.create_column_family("reverse", &reversed(options))
-        .unwrap();
+    // Both in one record group of the MANIFEST.
+    db.create_column_families(&[
+        ColumnFamilyDescriptor::new("second", options.cf.clone()),
+        ColumnFamilyDescriptor::new("reverse", reversed(options)),
+    ])
+    .unwrap();
     for name in FAMILIES {
         let cf = db.column_family(name).unwrap();
         fill(db, &cf, &mut rng, 0, 300);
