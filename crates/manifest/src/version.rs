@@ -392,7 +392,11 @@ impl Version {
         let mut touched = BTreeSet::new();
         let mut deleted: BTreeMap<usize, HashSet<FileNumber>> = BTreeMap::new();
         for &(level, number) in &edit.deleted_files {
-            deleted.entry(level as usize).or_default().insert(number);
+            if !deleted.entry(level as usize).or_default().insert(number) {
+                return Err(Error::corruption(format!(
+                    "the MANIFEST deletes file {number} from level {level} twice"
+                )));
+            }
         }
         for (level, mut numbers) in deleted {
             if let Some(files) = levels.get_mut(level) {

@@ -49,6 +49,9 @@ const SHARD_BYTES_MIN: usize = 2 << 20;
 const SHARDS_MAX: usize = 64;
 /// A shard does not give more room to its own blocks than leaves it this part of its share of the capacity.
 const KEPT_PART: usize = 2;
+/// A block of at least this part of the capacity is refused if blocks in use would not leave room for it. Otherwise it
+/// would evict everything else in vain.
+const LARGE_PART: usize = 8;
 
 /// The key of a block: the file's cache id (see [`BlockCache::new_id`]) and the offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +77,12 @@ pub struct BlockCache {
     shards: Box<[Shard]>,
     capacity: AtomicUsize,
     reserved: AtomicUsize,
-    /// Bytes of the blocks of all shards, and of those that are being inserted.
+    /// Bytes of the blocks of all shards.
     used: AtomicUsize,
+    /// Bytes of the blocks that are being inserted.
+    coming: AtomicUsize,
+    /// [`BlockCache::used`] when room was last looked for and not found, because what remained was in use; else 0.
+    held: AtomicUsize,
     /// The shard that gives room first.
     next_shard: AtomicUsize,
     next_id: AtomicU64,
@@ -86,8 +93,8 @@ enum Inserted {
     Yes,
     /// There is a block under the key already, or the shard has no more entries.
     No,
-    /// The shard cannot evict enough.
-    LacksRoom,
+    /// The shard has evicted only so many bytes.
+    LacksRoom(usize),
 }
 
 impl BlockCache {
@@ -100,6 +107,8 @@ impl BlockCache {
             capacity: AtomicUsize::new(capacity),
             reserved: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
+            coming: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
             next_shard: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
         }
@@ -125,85 +134,118 @@ impl BlockCache {
     /// Inserts a block, unless there is one under `key` already or it does not fit. True if it was
     /// inserted.
     pub fn insert(&self, key: CacheKey, block: &Block) -> bool {
-        let charge = Self::charge(block);
-        if u32::try_from(charge).is_err() || charge > self.limit() {
+        let (charge, limit) = (Self::charge(block), self.limit());
+        if u32::try_from(charge).is_err() || charge > limit {
+            return false;
+        }
+        let large = self.shards.len() > 1 && charge > limit / LARGE_PART;
+        if large && charge + self.pinned_blocks() > limit {
             return false;
         }
         // Blocks are freed after the locks are released.
         let mut evicted = Vec::new();
-        let taken = Taken::new(self, charge);
-        let excess = self.excess();
-        match self.insert_evicting(key, block, excess, &mut evicted) {
-            Inserted::Yes => return taken.keep(),
-            Inserted::No => return false,
-            Inserted::LacksRoom => self.make_room(&mut evicted),
-        }
-        if self.excess() > 0 {
-            return false;
-        }
-        match self.insert_evicting(key, block, 0, &mut evicted) {
-            Inserted::Yes => taken.keep(),
-            Inserted::No | Inserted::LacksRoom => false,
-        }
+        let coming = Coming::new(self, charge);
+        let inserted = match self.insert_evicting(key, block, coming.need, &mut evicted) {
+            Inserted::LacksRoom(freed) => {
+                let need = coming.need - freed;
+                if self.nothing_to_evict() || self.make_room(need, &mut evicted) < need {
+                    return false;
+                }
+                self.insert_evicting(key, block, 0, &mut evicted)
+            }
+            done => done,
+        };
+        drop(coming);
+        // The capacity may have fallen meanwhile.
+        self.evict_excess(&mut evicted);
+        matches!(inserted, Inserted::Yes)
     }
 
-    /// Inserts a block if its shard can evict `excess` bytes before.
+    /// Inserts a block if its shard can evict `need` bytes before.
     fn insert_evicting(
         &self,
         key: CacheKey,
         block: &Block,
-        excess: usize,
+        need: usize,
         evicted: &mut Vec<Block>,
     ) -> Inserted {
         let hash = key.hash();
-        let mut freed = 0;
         let room = |shard: &Shard, writer: &mut shard::Writer| {
-            freed = shard.make_room(writer, excess, self.kept(), evicted);
-            freed >= excess
+            let freed = shard.make_room(writer, need, self.kept(), evicted);
+            self.used.fetch_sub(freed, Ordering::SeqCst);
+            freed
         };
-        let inserted = self.shard(hash).insert(key, hash, block, room);
-        self.used.fetch_sub(freed, Ordering::Relaxed);
+        let inserted = self.shard(hash).insert(key, hash, block, need, room);
+        if matches!(inserted, Inserted::Yes) {
+            self.used.fetch_add(Self::charge(block), Ordering::SeqCst);
+        }
         inserted
     }
 
     /// The bytes that a shard keeps when its own blocks need room.
     fn kept(&self) -> usize {
-        self.capacity() / self.shards.len() / KEPT_PART
+        self.limit() / self.shards.len() / KEPT_PART
     }
 
     /// The bytes that all blocks together may have.
     fn limit(&self) -> usize {
-        self.capacity().saturating_sub(self.reserved())
+        let reserved = self.reserved.load(Ordering::SeqCst);
+        self.capacity
+            .load(Ordering::SeqCst)
+            .saturating_sub(reserved)
     }
 
-    /// How many bytes of blocks are too many.
-    fn excess(&self) -> usize {
-        let used = self.used.load(Ordering::Relaxed);
-        used.saturating_sub(self.limit())
+    /// Whether room was looked for in vain, and nothing was inserted since.
+    fn nothing_to_evict(&self) -> bool {
+        let held = self.held.load(Ordering::Relaxed);
+        held > 0 && self.used.load(Ordering::Relaxed) <= held
     }
 
-    /// Evicts from all shards evenly until the blocks fit, or until what remains is in use.
-    fn make_room(&self, evicted: &mut Vec<Block>) {
+    /// Evicts what is too much, because the limit has fallen.
+    fn evict_excess(&self, evicted: &mut Vec<Block>) {
+        let used = self.used.load(Ordering::SeqCst);
+        let excess = used.saturating_sub(self.limit());
+        if excess > 0 && !self.nothing_to_evict() {
+            self.make_room(excess, evicted);
+        }
+    }
+
+    /// Evicts at least `want` bytes, from all shards evenly, unless what remains is in use. Returns the bytes that it
+    /// evicted.
+    fn make_room(&self, want: usize, evicted: &mut Vec<Block>) -> usize {
         let shards = self.shards.len();
-        for keep in [self.kept(), 0] {
-            let first = self.next_shard.fetch_add(1, Ordering::Relaxed);
+        let first = self.next_shard.fetch_add(1, Ordering::Relaxed);
+        let mut freed = 0;
+        // First in equal parts, from what shards have beyond the part that they keep; then from all they have; at last
+        // as much as any shard has.
+        for (keep, evenly) in [(self.kept(), true), (0, true), (0, false)] {
             for i in 0..shards {
-                let excess = self.excess();
-                if excess == 0 {
-                    return;
-                }
+                let Some(rest) = want.checked_sub(freed).filter(|&rest| rest > 0) else {
+                    return freed;
+                };
+                let part = if evenly {
+                    rest.div_ceil(shards - i)
+                } else {
+                    rest
+                };
                 let shard = &self.shards[(first + i) % shards];
-                let freed = shard.evict_some(excess.div_ceil(shards - i), keep, evicted);
-                self.used.fetch_sub(freed, Ordering::Relaxed);
+                freed += shard.evict_some(part, keep, evicted, |bytes| {
+                    self.used.fetch_sub(bytes, Ordering::SeqCst);
+                });
             }
         }
+        if freed < want {
+            self.held
+                .store(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        freed
     }
 
     /// Removes the block under `key`, unless it is pinned.
     pub fn erase(&self, key: CacheKey) {
         let hash = key.hash();
         let freed = self.shard(hash).erase(key, hash);
-        self.used.fetch_sub(freed, Ordering::Relaxed);
+        self.used.fetch_sub(freed, Ordering::SeqCst);
     }
 
     /// Capacity in bytes, for blocks and reservations together.
@@ -213,8 +255,9 @@ impl BlockCache {
 
     /// Changes the capacity, and evicts blocks that no longer fit.
     pub fn set_capacity(&self, bytes: usize) {
-        self.capacity.store(bytes, Ordering::Relaxed);
-        self.make_room(&mut Vec::new());
+        self.capacity.store(bytes, Ordering::SeqCst);
+        self.held.store(0, Ordering::Relaxed);
+        self.evict_excess(&mut Vec::new());
     }
 
     /// Bytes of the blocks in the cache, and of reservations.
@@ -230,8 +273,11 @@ impl BlockCache {
 
     /// Bytes of the blocks that are in use at the moment, and of reservations.
     pub fn pinned_usage(&self) -> usize {
-        let blocks: usize = self.shards.iter().map(Shard::pinned_usage).sum();
-        blocks + self.reserved.load(Ordering::Relaxed)
+        self.pinned_blocks() + self.reserved.load(Ordering::Relaxed)
+    }
+
+    fn pinned_blocks(&self) -> usize {
+        self.shards.iter().map(Shard::pinned_usage).sum()
     }
 
     /// Number of blocks in the cache.
@@ -247,8 +293,8 @@ impl BlockCache {
     /// Charges `bytes` of memory outside of the cache to its capacity while the result lives. Never
     /// refused: the memory is in use anyway.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
-        self.reserved.fetch_add(bytes, Ordering::Relaxed);
-        self.make_room(&mut Vec::new());
+        self.reserved.fetch_add(bytes, Ordering::SeqCst);
+        self.evict_excess(&mut Vec::new());
         Reservation {
             cache: Arc::clone(self),
             bytes,
@@ -302,28 +348,26 @@ impl Drop for Reservation {
     }
 }
 
-/// Bytes that count as used for a block that is being inserted. If the block is not inserted, they are given back.
-struct Taken<'a> {
+/// A block that is being inserted: its bytes count until it is in its shard, or refused.
+struct Coming<'a> {
     cache: &'a BlockCache,
     bytes: usize,
+    /// How many bytes this block must evict. Each of several blocks that come at once evicts its own.
+    need: usize,
 }
 
-impl<'a> Taken<'a> {
+impl<'a> Coming<'a> {
     fn new(cache: &'a BlockCache, bytes: usize) -> Self {
-        cache.used.fetch_add(bytes, Ordering::Relaxed);
-        Self { cache, bytes }
-    }
-
-    /// The block was inserted.
-    fn keep(mut self) -> bool {
-        self.bytes = 0;
-        true
+        let before = cache.coming.fetch_add(bytes, Ordering::SeqCst);
+        let all = cache.used.load(Ordering::SeqCst) + before + bytes;
+        let need = all.saturating_sub(cache.limit()).min(bytes);
+        Self { cache, bytes, need }
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Coming<'_> {
     fn drop(&mut self) {
-        self.cache.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.cache.coming.fetch_sub(self.bytes, Ordering::SeqCst);
     }
 }
 

@@ -322,7 +322,8 @@ impl VersionSet {
     }
 
     /// Makes edits durable, all or none: several edits form an atomic group. `contents` is the state before
-    /// the edits.
+    /// the edits. Edits that only add families are no group, because RocksDB's secondaries refuse a group that adds
+    /// families. They are written together, but after a crash the first of them may be there alone.
     pub(crate) fn log(
         &mut self,
         contents: Contents<'_>,
@@ -339,7 +340,8 @@ impl VersionSet {
             "logs from {} on are needed, and then from {needed} on",
             self.min_log_number_to_keep
         );
-        let group = edits.len();
+        let adds_families = edits.iter().all(|e| e.add_column_family.is_some());
+        let group = if adds_families { 1 } else { edits.len() };
         for (i, edit) in edits.iter_mut().enumerate() {
             edit.prev_log_number = Some(0);
             edit.next_file_number = Some(contents.numbers.peek());

@@ -13,6 +13,7 @@ pub(crate) mod write_controller;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use base::SequenceNumber;
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Mutex, ranked};
@@ -92,7 +93,12 @@ impl Writes {
 
     /// Sets how large all logs together may become: `max_total_wal_size`, or four times all write buffers if that is 0.
     /// The write buffer of a single family bounds its logs, so that there is no default limit then.
-    pub(crate) fn limit_logs(&self, families: &FamilySet) {
+    ///
+    /// Called when families or options have changed.
+    pub(crate) fn limit_logs(&self, families: &ArcSwap<FamilySet>) {
+        // So that the last call has the last say.
+        let _one_at_a_time = self.stall.lock();
+        let families = families.load();
         let limit = match self.max_total_wal_size.load(Ordering::Relaxed) {
             0 if families.count() == 1 => u64::MAX,
             0 => {

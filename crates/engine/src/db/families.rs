@@ -16,7 +16,8 @@ use options::{ColumnFamilyOptions, sanitize};
 /// The family that every database has.
 pub(crate) const DEFAULT: &str = "default";
 
-/// Creates families, all or none. From then on batches may write to them. The caller writes the OPTIONS file.
+/// Creates families, all or none, except that after a crash only the first ones may be there. From then on batches may
+/// write to them. The caller writes the OPTIONS file.
 ///
 /// Errors: a family of such a name exists; two have the same name; invalid options; the MANIFEST fails.
 pub(crate) fn create(
@@ -50,7 +51,7 @@ pub(crate) fn create(
         change.log_and_apply()?;
         Ok(families)
     })?;
-    db.writes.limit_logs(&db.catalog.families.load());
+    db.writes.limit_logs(&db.catalog.families);
     for (family, (_, options, replaced)) in families.iter().zip(&all) {
         report(db, family, options, replaced);
     }

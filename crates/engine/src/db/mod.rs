@@ -145,9 +145,10 @@ impl Db {
         Ok(ColumnFamily::new(made.remove(0)))
     }
 
-    /// Creates column families, all or none, and returns their handles in the order of the list. For many families
-    /// this is much faster than [`Db::create_column_family`], which writes the options of all families to a file each
-    /// time. Errors: as there; `InvalidArgument` also if two have the same name.
+    /// Creates column families, all or none, and returns their handles in the order of the list. If the process or the
+    /// machine fails meanwhile, the first ones of the list may be there. For many families this is much faster than
+    /// [`Db::create_column_family`], which writes the options of all families to a file each time. Errors: as there;
+    /// `InvalidArgument` also if two have the same name.
     ///
     /// ```
     /// use ironstone::{ColumnFamilyDescriptor, ColumnFamilyOptions, Db, Options};

@@ -218,6 +218,7 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
     }
     drop(now);
     shared.live_options.set(options, &shared.writes);
+    shared.writes.limit_logs(&shared.catalog.families);
     told.done(changeable(&**shared.live_options.get()), &no_effect);
     follow(shared)?;
     let started = told.start_threads(db);

@@ -27,7 +27,7 @@ use crate::wal::active::ActiveLog;
 use crate::wal::directory::Directory;
 use crate::wal::log_files::{LogFiles, LogKind, NewLog};
 use crate::wal::{Wal, WalFileKind};
-use crate::write::debt;
+use crate::write::{debt, rotate};
 use files::{self, FileKind};
 use manifest::Recovered;
 use manifest::edit::VersionEdit;
@@ -110,6 +110,7 @@ impl Opening {
             persist::write_options_file(&shared)?;
             remove_leftovers(&shared)?;
             debt::debt_changed(&shared);
+            rotate::note_full_memtables(&shared); // those that recovery has filled
             shared.info.log.info(format_args!(
                 "{}: last sequence {}, {} column families",
                 if exists { "opened" } else { "created" },

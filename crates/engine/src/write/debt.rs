@@ -42,8 +42,8 @@ pub(super) fn debt_of(family: &Family) -> Debt {
 /// Measures the debt of all families, and reports changes of the write stall conditions in LOG and to listeners.
 /// The caller must not hold the state lock.
 pub(crate) fn debt_changed(db: &Shared) {
+    db.writes.limit_logs(&db.catalog.families);
     let families = db.catalog.families.load();
-    db.writes.limit_logs(&families);
     let now = db.env().clock.monotonic_nanos();
     let mut changes = Vec::new();
     {

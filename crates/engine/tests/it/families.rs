@@ -31,7 +31,7 @@ fn options_files(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn many_are_created_at_once_or_none() {
+fn many_are_created_at_once_or_refused() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(dir.path(), &options()).unwrap();
     let made = db

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use ironstone::{Db, Options, WriteBatch};
+use ironstone::{ColumnFamilyDescriptor, Db, Options, WriteBatch};
 use sim::dirs;
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use sim::oracle::content::{difference, everything};
@@ -134,6 +134,11 @@ fn rocksdb_follows_us_and_we_follow_it() {
     let at = |name: &str| temp.path().join(name);
     let db = Db::open(at("ours"), &options()).unwrap();
     db.put("a", "1").unwrap();
+    // RocksDB's secondaries refuse an atomic group of the MANIFEST that adds families.
+    let more = ["x", "y", "z"].map(|name| ColumnFamilyDescriptor::new(name, options().cf));
+    let more = db.create_column_families(&more).unwrap();
+    db.cf(&more[1]).put("in y", "1").unwrap();
+    drop(more);
     let rocks_second = RocksDb::open_as_secondary(&lib.options(), at("ours"), at("r own")).unwrap();
     let mut o = lib.options();
     o.create_if_missing(true);

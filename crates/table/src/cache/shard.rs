@@ -265,25 +265,36 @@ impl Shard {
         pinned
     }
 
-    /// Evicts at least `want` bytes, as [`Shard::make_room`] does.
-    pub(super) fn evict_some(&self, want: usize, keep: usize, out: &mut Vec<Block>) -> usize {
-        self.make_room(&mut self.lock(), want, keep, out)
+    /// Evicts at least `want` bytes, as [`Shard::make_room`] does, and tells `gone` how many, under the lock.
+    pub(super) fn evict_some(
+        &self,
+        want: usize,
+        keep: usize,
+        out: &mut Vec<Block>,
+        gone: impl FnOnce(usize),
+    ) -> usize {
+        let mut w = self.lock();
+        let freed = self.make_room(&mut w, want, keep, out);
+        gone(freed);
+        freed
     }
 
-    /// Inserts a block, whose charge fits into 32 bits, if `room` makes room for it.
+    /// Inserts a block, whose charge fits into 32 bits, if `room` frees `need` bytes for it.
     pub(super) fn insert(
         &self,
         key: CacheKey,
         hash: u64,
         block: &Block,
-        room: impl FnOnce(&Self, &mut Writer) -> bool,
+        need: usize,
+        room: impl FnOnce(&Self, &mut Writer) -> usize,
     ) -> Inserted {
         let mut w = self.lock();
         if self.find(key, hash).is_some() {
             return Inserted::No;
         }
-        if !room(self, &mut w) {
-            return Inserted::LacksRoom;
+        let freed = if need > 0 { room(self, &mut w) } else { 0 };
+        if freed < need {
+            return Inserted::LacksRoom(freed);
         }
         let Some((number, entry)) = self.empty_entry(&mut w) else {
             return Inserted::No;

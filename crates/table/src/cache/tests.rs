@@ -137,6 +137,66 @@ fn a_large_block_takes_a_little_from_each_shard() {
     }
 }
 
+/// With 64 shards, nothing stays above the capacity, whatever the sizes of the blocks.
+#[test]
+#[cfg_attr(miri, ignore = "too slow")]
+fn a_smaller_capacity_holds_at_once() {
+    for (bytes, count) in [(4000, 40_000u64), (1 << 20, 200)] {
+        let cache = BlockCache::new(64 * SHARD_BYTES_MIN);
+        assert_eq!(cache.shards.len(), 64);
+        for i in 0..count {
+            cache.insert(key(1, i), &block(key(1, i), bytes));
+        }
+        for part in [2, 10, 100] {
+            cache.set_capacity(64 * SHARD_BYTES_MIN / part);
+            assert!(cache.usage() <= cache.capacity(), "{bytes} in 1/{part}");
+        }
+        cache.set_capacity(0);
+        assert_eq!((cache.usage(), cache.len()), (0, 0), "{bytes}");
+    }
+}
+
+/// Memory that is reserved leaves less to all shards, and all go on caching.
+#[test]
+#[cfg_attr(miri, ignore = "too slow")]
+fn with_much_reserved_every_shard_caches() {
+    let cache = Arc::new(BlockCache::new(32 * SHARD_BYTES_MIN));
+    let _reserved = cache.reserve(24 * SHARD_BYTES_MIN);
+    for i in 0..20_000 {
+        cache.insert(key(1, i), &block(key(1, i), 4000));
+    }
+    let share = cache.limit() / cache.shards.len();
+    for (i, shard) in cache.shards.iter().enumerate() {
+        let usage = shard.usage();
+        assert!(usage > share / 4, "shard {i}: {usage} of {share}");
+    }
+    assert!(cache.usage() <= cache.capacity());
+}
+
+/// What cannot fit beside the blocks that are in use evicts nothing.
+#[test]
+#[cfg_attr(miri, ignore = "too slow")]
+fn a_block_that_cannot_fit_evicts_nothing() {
+    let bytes = 1 << 20;
+    let cache = BlockCache::new(16 * bytes);
+    let held: Vec<_> = (0..8)
+        .map(|i| {
+            let b = block(key(1, i), bytes);
+            assert!(cache.insert(key(1, i), &b));
+            b
+        })
+        .collect();
+    let small = block(key(2, 0), 1000);
+    assert!(cache.insert(key(2, 0), &small));
+    drop(small);
+    for _ in 0..3 {
+        assert!(!cache.insert(key(3, 0), &block(key(3, 0), 9 * bytes)));
+        assert!(cache.get(key(2, 0)).is_some());
+    }
+    drop(held);
+    assert!(cache.insert(key(3, 0), &block(key(3, 0), 9 * bytes)));
+}
+
 #[test]
 fn what_is_used_again_stays_longer() {
     let cache = BlockCache::new(1 << 20);
