@@ -52,6 +52,8 @@ const KEPT_PART: usize = 2;
 /// A block of at least this part of the capacity is refused if blocks in use would not leave room for it. Otherwise it
 /// would evict everything else in vain.
 const LARGE_PART: usize = 8;
+/// After room was looked for in vain, one of so many blocks looks again.
+const LOOK_AGAIN: usize = 64;
 
 /// The key of a block: the file's cache id (see [`BlockCache::new_id`]) and the offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +85,8 @@ pub struct BlockCache {
     coming: AtomicUsize,
     /// [`BlockCache::used`] when room was last looked for and not found, because what remained was in use; else 0.
     held: AtomicUsize,
+    /// How often room was not looked for because of that.
+    not_looked: AtomicUsize,
     /// The shard that gives room first.
     next_shard: AtomicUsize,
     next_id: AtomicU64,
@@ -109,6 +113,7 @@ impl BlockCache {
             used: AtomicUsize::new(0),
             coming: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
+            not_looked: AtomicUsize::new(0),
             next_shard: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
         }
@@ -175,11 +180,11 @@ impl BlockCache {
             self.used.fetch_sub(freed, Ordering::SeqCst);
             freed
         };
-        let inserted = self.shard(hash).insert(key, hash, block, need, room);
-        if matches!(inserted, Inserted::Yes) {
-            self.used.fetch_add(Self::charge(block), Ordering::SeqCst);
-        }
-        inserted
+        let count = |charge| {
+            self.used.fetch_add(charge, Ordering::SeqCst);
+        };
+        self.shard(hash)
+            .insert(key, hash, block, (need, room, count))
     }
 
     /// The bytes that a shard keeps when its own blocks need room.
@@ -195,10 +200,15 @@ impl BlockCache {
             .saturating_sub(reserved)
     }
 
-    /// Whether room was looked for in vain, and nothing was inserted since.
+    /// Whether room was looked for in vain, and nothing was inserted since. Now and then it is worth another look: what
+    /// was in use may not be any more.
     fn nothing_to_evict(&self) -> bool {
         let held = self.held.load(Ordering::Relaxed);
-        held > 0 && self.used.load(Ordering::Relaxed) <= held
+        if held == 0 || self.used.load(Ordering::Relaxed) > held {
+            return false;
+        }
+        let before = self.not_looked.fetch_add(1, Ordering::Relaxed);
+        !(before + 1).is_multiple_of(LOOK_AGAIN)
     }
 
     /// Evicts what is too much, because the limit has fallen.

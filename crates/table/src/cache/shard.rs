@@ -279,14 +279,18 @@ impl Shard {
         freed
     }
 
-    /// Inserts a block, whose charge fits into 32 bits, if `room` frees `need` bytes for it.
+    /// Inserts a block, whose charge fits into 32 bits, if `room` frees `need` bytes for it. `count` is told its charge
+    /// before any other thread can find or evict it.
     pub(super) fn insert(
         &self,
         key: CacheKey,
         hash: u64,
         block: &Block,
-        need: usize,
-        room: impl FnOnce(&Self, &mut Writer) -> usize,
+        (need, room, count): (
+            usize,
+            impl FnOnce(&Self, &mut Writer) -> usize,
+            impl FnOnce(usize),
+        ),
     ) -> Inserted {
         let mut w = self.lock();
         if self.find(key, hash).is_some() {
@@ -307,6 +311,7 @@ impl Shard {
         unsafe { *entry.value.get() = Some(block.clone()) };
         entry.memory.written();
         entry.state.fetch_add(CLOCK_ONE, Ordering::Relaxed);
+        count(charge);
         entry.publish();
         self.usage.fetch_add(charge, Ordering::Relaxed);
         self.add_word(&mut w, hash, number);

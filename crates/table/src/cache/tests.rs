@@ -277,6 +277,56 @@ fn concurrent_hits_always_return_the_right_block() {
     assert_eq!((cache.len(), cache.usage()), (0, 0));
 }
 
+/// Blocks of all sizes from several threads, into several shards: the capacity holds when all is quiet, the cache
+/// stays full, and its counts agree with what is in it (checked when it is dropped).
+#[test]
+#[cfg_attr(miri, ignore = "too slow")]
+fn blocks_of_all_sizes_come_at_once() {
+    let cache = Arc::new(BlockCache::new(16 << 20));
+    assert_eq!(cache.shards.len(), 8);
+    for round in 0..20u64 {
+        base::sync::thread::scope(|s| {
+            for t in 0..4u64 {
+                let cache = &cache;
+                s.spawn(move || {
+                    let mut rng = Rng::new(100 * round + t);
+                    let mut held = Vec::new();
+                    for _ in 0..300 {
+                        let k = key(rng.below(3), rng.below(400));
+                        if let Some(found) = cache.get(k) {
+                            assert_eq!(names(&found), k);
+                            held.push(found.to_block());
+                        } else {
+                            let size = 1000 << rng.below(11);
+                            cache.insert(k, &block(k, size));
+                        }
+                        held.truncate(2);
+                    }
+                });
+            }
+            let mut rng = Rng::new(round);
+            for _ in 0..50 {
+                match rng.below(3) {
+                    0 => cache.set_capacity((1 + rng.below(15) as usize) << 20),
+                    1 => drop(cache.reserve(rng.below(8 << 20) as usize)),
+                    _ => cache.erase(key(rng.below(3), rng.below(400))),
+                }
+            }
+        });
+        cache.set_capacity(16 << 20);
+        assert!(cache.usage() <= cache.capacity(), "{}", cache.usage());
+        for i in 0..64 {
+            cache.insert(key(5 + round, i), &block(key(5 + round, i), 400_000));
+        }
+        assert!(cache.usage() <= cache.capacity());
+        assert!(
+            cache.usage() > 12 << 20,
+            "{} in round {round}",
+            cache.usage()
+        );
+    }
+}
+
 #[test]
 fn a_shard_grows_its_table_and_chunks() {
     let cache = BlockCache::new(64 << 20);
