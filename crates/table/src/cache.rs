@@ -211,6 +211,12 @@ impl BlockCache {
         !(before + 1).is_multiple_of(LOOK_AGAIN)
     }
 
+    /// Called after the limit has changed: evicts what is too much.
+    fn lower(&self) {
+        self.held.store(0, Ordering::Relaxed);
+        self.evict_excess(&mut Vec::new());
+    }
+
     /// Evicts what is too much, because the limit has fallen.
     fn evict_excess(&self, evicted: &mut Vec<Block>) {
         let used = self.used.load(Ordering::SeqCst);
@@ -266,8 +272,7 @@ impl BlockCache {
     /// Changes the capacity, and evicts blocks that no longer fit.
     pub fn set_capacity(&self, bytes: usize) {
         self.capacity.store(bytes, Ordering::SeqCst);
-        self.held.store(0, Ordering::Relaxed);
-        self.evict_excess(&mut Vec::new());
+        self.lower();
     }
 
     /// Bytes of the blocks in the cache, and of reservations.
@@ -304,7 +309,7 @@ impl BlockCache {
     /// refused: the memory is in use anyway.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         self.reserved.fetch_add(bytes, Ordering::SeqCst);
-        self.evict_excess(&mut Vec::new());
+        self.lower();
         Reservation {
             cache: Arc::clone(self),
             bytes,
