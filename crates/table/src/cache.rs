@@ -52,8 +52,8 @@ const KEPT_PART: usize = 2;
 /// A block of at least this part of the capacity is refused if blocks in use would not leave room for it. Otherwise it
 /// would evict everything else in vain.
 const LARGE_PART: usize = 8;
-/// After room was looked for in vain, one of so many blocks looks again.
-const LOOK_AGAIN: usize = 64;
+/// How many other shards a usual block asks for room. If these have none, it is not cached.
+const ASKED: usize = 4;
 
 /// The key of a block: the file's cache id (see [`BlockCache::new_id`]) and the offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,17 +79,20 @@ pub struct BlockCache {
     shards: Box<[Shard]>,
     capacity: AtomicUsize,
     reserved: AtomicUsize,
+    counts: Counts,
+    next_id: AtomicU64,
+}
+
+/// What insertions change, apart from what hits read.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counts {
     /// Bytes of the blocks of all shards.
     used: AtomicUsize,
     /// Bytes of the blocks that are being inserted.
     coming: AtomicUsize,
-    /// [`BlockCache::used`] when room was last looked for and not found, because what remained was in use; else 0.
-    held: AtomicUsize,
-    /// How often room was not looked for because of that.
-    not_looked: AtomicUsize,
     /// The shard that gives room first.
     next_shard: AtomicUsize,
-    next_id: AtomicU64,
 }
 
 /// The outcome of an insertion into a shard.
@@ -110,11 +113,7 @@ impl BlockCache {
             shards: (0..shards).map(|_| Shard::new()).collect(),
             capacity: AtomicUsize::new(capacity),
             reserved: AtomicUsize::new(0),
-            used: AtomicUsize::new(0),
-            coming: AtomicUsize::new(0),
-            held: AtomicUsize::new(0),
-            not_looked: AtomicUsize::new(0),
-            next_shard: AtomicUsize::new(0),
+            counts: Counts::default(),
             next_id: AtomicU64::new(1),
         }
     }
@@ -153,7 +152,8 @@ impl BlockCache {
         let inserted = match self.insert_evicting(key, block, coming.need, &mut evicted) {
             Inserted::LacksRoom(freed) => {
                 let need = coming.need - freed;
-                if self.nothing_to_evict() || self.make_room(need, &mut evicted) < need {
+                let asked = if large { self.shards.len() } else { ASKED };
+                if self.make_room(asked, &mut evicted, |freed| need.saturating_sub(freed)) < need {
                     return false;
                 }
                 self.insert_evicting(key, block, 0, &mut evicted)
@@ -161,9 +161,20 @@ impl BlockCache {
             done => done,
         };
         drop(coming);
-        // The capacity may have fallen meanwhile.
-        self.evict_excess(&mut evicted);
-        matches!(inserted, Inserted::Yes)
+        if !matches!(inserted, Inserted::Yes) {
+            return false;
+        }
+        // The limit may have fallen meanwhile, and whoever lowered it may have missed this block.
+        if self.excess() > 0 {
+            self.make_room(ASKED, &mut evicted, |freed| {
+                (2 * charge).saturating_sub(freed).min(self.excess())
+            });
+            if self.excess() > 0 {
+                self.erase(key);
+                return false;
+            }
+        }
+        true
     }
 
     /// Inserts a block if its shard can evict `need` bytes before.
@@ -177,11 +188,11 @@ impl BlockCache {
         let hash = key.hash();
         let room = |shard: &Shard, writer: &mut shard::Writer| {
             let freed = shard.make_room(writer, need, self.kept(), evicted);
-            self.used.fetch_sub(freed, Ordering::SeqCst);
+            self.counts.used.fetch_sub(freed, Ordering::SeqCst);
             freed
         };
         let count = |charge| {
-            self.used.fetch_add(charge, Ordering::SeqCst);
+            self.counts.used.fetch_add(charge, Ordering::SeqCst);
         };
         self.shard(hash)
             .insert(key, hash, block, (need, room, count))
@@ -200,68 +211,62 @@ impl BlockCache {
             .saturating_sub(reserved)
     }
 
-    /// Whether room was looked for in vain, and nothing was inserted since. Now and then it is worth another look: what
-    /// was in use may not be any more.
-    fn nothing_to_evict(&self) -> bool {
-        let held = self.held.load(Ordering::Relaxed);
-        if held == 0 || self.used.load(Ordering::Relaxed) > held {
-            return false;
-        }
-        let before = self.not_looked.fetch_add(1, Ordering::Relaxed);
-        !(before + 1).is_multiple_of(LOOK_AGAIN)
+    /// How many bytes of blocks are too many. After [`BlockCache::limit`] was changed, and after a block was counted:
+    /// all of these are sequentially consistent, so that at least one of the two sees the other.
+    fn excess(&self) -> usize {
+        let used = self.counts.used.load(Ordering::SeqCst);
+        used.saturating_sub(self.limit())
     }
 
-    /// Called after the limit has changed: evicts what is too much.
-    fn lower(&self) {
-        self.held.store(0, Ordering::Relaxed);
-        self.evict_excess(&mut Vec::new());
-    }
-
-    /// Evicts what is too much, because the limit has fallen.
-    fn evict_excess(&self, evicted: &mut Vec<Block>) {
-        let used = self.used.load(Ordering::SeqCst);
-        let excess = used.saturating_sub(self.limit());
-        if excess > 0 && !self.nothing_to_evict() {
-            self.make_room(excess, evicted);
-        }
-    }
-
-    /// Evicts at least `want` bytes, from all shards evenly, unless what remains is in use. Returns the bytes that it
-    /// evicted.
-    fn make_room(&self, want: usize, evicted: &mut Vec<Block>) -> usize {
+    /// Evicts from `asked` shards until `rest` is 0, which is told how many bytes were evicted, or until what remains is
+    /// in use. Returns the number of bytes.
+    fn make_room(
+        &self,
+        asked: usize,
+        evicted: &mut Vec<Block>,
+        rest: impl Fn(usize) -> usize,
+    ) -> usize {
         let shards = self.shards.len();
-        let first = self.next_shard.fetch_add(1, Ordering::Relaxed);
+        let asked = asked.min(shards);
+        let first = self
+            .counts
+            .next_shard
+            .fetch_add(asked + 1, Ordering::Relaxed);
         let mut freed = 0;
         // First in equal parts, from what shards have beyond the part that they keep; then from all they have; at last
         // as much as any shard has.
         for (keep, evenly) in [(self.kept(), true), (0, true), (0, false)] {
-            for i in 0..shards {
-                let Some(rest) = want.checked_sub(freed).filter(|&rest| rest > 0) else {
+            for i in 0..asked {
+                let rest = rest(freed);
+                if rest == 0 {
                     return freed;
-                };
+                }
                 let part = if evenly {
-                    rest.div_ceil(shards - i)
+                    rest.div_ceil(asked - i)
                 } else {
                     rest
                 };
                 let shard = &self.shards[(first + i) % shards];
                 freed += shard.evict_some(part, keep, evicted, |bytes| {
-                    self.used.fetch_sub(bytes, Ordering::SeqCst);
+                    self.counts.used.fetch_sub(bytes, Ordering::SeqCst);
                 });
             }
         }
-        if freed < want {
-            self.held
-                .store(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
         freed
+    }
+
+    /// Called after the limit has changed: evicts what is too much.
+    fn evict_excess(&self) {
+        if self.excess() > 0 {
+            self.make_room(self.shards.len(), &mut Vec::new(), |_| self.excess());
+        }
     }
 
     /// Removes the block under `key`, unless it is pinned.
     pub fn erase(&self, key: CacheKey) {
         let hash = key.hash();
         let freed = self.shard(hash).erase(key, hash);
-        self.used.fetch_sub(freed, Ordering::SeqCst);
+        self.counts.used.fetch_sub(freed, Ordering::SeqCst);
     }
 
     /// Capacity in bytes, for blocks and reservations together.
@@ -272,7 +277,7 @@ impl BlockCache {
     /// Changes the capacity, and evicts blocks that no longer fit.
     pub fn set_capacity(&self, bytes: usize) {
         self.capacity.store(bytes, Ordering::SeqCst);
-        self.lower();
+        self.evict_excess();
     }
 
     /// Bytes of the blocks in the cache, and of reservations.
@@ -309,7 +314,7 @@ impl BlockCache {
     /// refused: the memory is in use anyway.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         self.reserved.fetch_add(bytes, Ordering::SeqCst);
-        self.lower();
+        self.evict_excess();
         Reservation {
             cache: Arc::clone(self),
             bytes,
@@ -331,7 +336,7 @@ impl Drop for BlockCache {
             "{} bytes are reserved in a cache that nobody has",
             self.reserved()
         );
-        let (used, usage) = (self.used.load(Ordering::Relaxed), self.usage());
+        let (used, usage) = (self.counts.used.load(Ordering::Relaxed), self.usage());
         base::invariant!(
             base::sync::thread::panicking() || used == usage,
             "{used} bytes count as used, the shards have {usage}"
@@ -373,8 +378,8 @@ struct Coming<'a> {
 
 impl<'a> Coming<'a> {
     fn new(cache: &'a BlockCache, bytes: usize) -> Self {
-        let before = cache.coming.fetch_add(bytes, Ordering::SeqCst);
-        let all = cache.used.load(Ordering::SeqCst) + before + bytes;
+        let before = cache.counts.coming.fetch_add(bytes, Ordering::SeqCst);
+        let all = cache.counts.used.load(Ordering::SeqCst) + before + bytes;
         let need = all.saturating_sub(cache.limit()).min(bytes);
         Self { cache, bytes, need }
     }
@@ -382,7 +387,10 @@ impl<'a> Coming<'a> {
 
 impl Drop for Coming<'_> {
     fn drop(&mut self) {
-        self.cache.coming.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.cache
+            .counts
+            .coming
+            .fetch_sub(self.bytes, Ordering::SeqCst);
     }
 }
 
