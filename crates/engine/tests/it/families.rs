@@ -24,6 +24,11 @@ fn names(db: &Db) -> Vec<String> {
     families.iter().map(|f| f.name().to_owned()).collect()
 }
 
+fn bytes_of_logs(db: &Db) -> u64 {
+    let logs = db.get_sorted_wal_files().unwrap();
+    logs.iter().map(|log| log.size_bytes()).sum()
+}
+
 fn options_files(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
     let files = entries.filter(|p| p.to_string_lossy().contains("OPTIONS-"));
@@ -127,12 +132,7 @@ fn the_limit_of_all_logs_follows_the_families() {
     for i in 0..60_000u32 {
         db.put(i.to_be_bytes(), [7; 100]).unwrap();
     }
-    let size: u64 = db
-        .get_sorted_wal_files()
-        .unwrap()
-        .iter()
-        .map(|f| f.size_bytes())
-        .sum();
+    let size = bytes_of_logs(&db);
     assert!(size < 3 << 20, "{size} bytes of logs");
     db.set_db_options(&[("max_total_wal_size", "200000")])
         .unwrap();
@@ -140,12 +140,7 @@ fn the_limit_of_all_logs_follows_the_families() {
         db.put(i.to_be_bytes(), [7; 100]).unwrap();
     }
     db.flush().unwrap();
-    let size: u64 = db
-        .get_sorted_wal_files()
-        .unwrap()
-        .iter()
-        .map(|f| f.size_bytes())
-        .sum();
+    let size = bytes_of_logs(&db);
     assert!(size < 1 << 20, "{size} bytes of logs");
     assert_eq!(db.cf(&quiet).get("old").unwrap().unwrap(), b"v");
 }
