@@ -37,7 +37,7 @@ pub(crate) const QUEUE: Rank = Rank::new(28, "queue of writers");
 pub(crate) const WRITER: Rank = Rank::new(30, "waiting writer");
 /// `Order`: the tickets, and the gate.
 pub(crate) const ORDER: Rank = Rank::new(32, "order of writes");
-/// `Wal`: how far the log is wanted to be durable.
+/// `Demand`: how far the log is to become durable, and whether somebody waits for that.
 pub(crate) const WANTED: Rank = Rank::new(34, "wanted log");
 /// `Background`: which jobs run, which logs live, the failure.
 pub(crate) const STATE: Rank = Rank::new(36, "state");

@@ -430,7 +430,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     } else {
         Ok(())
     };
-    let wanted = *db.wal.lock_wanted() > db.wal.durable.get();
+    let wanted = db.wal.demand.target() > db.wal.durable.get();
     let log = needed_end(&db.catalog, &db.wal).and_then(|end| {
         if wanted || end.is_some() {
             submit::sync_unasked(db)?;

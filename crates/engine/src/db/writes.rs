@@ -124,7 +124,7 @@ impl Db {
 impl Db {
     /// Writes a batch without waiting for the device. The result reports when the write is visible and when it is
     /// durable: through a future that any runtime can poll, a callback, or a blocking wait. Many such writes share
-    /// one write to the device.
+    /// one write to the device: if nobody waits for durability, the log goes to the device once a millisecond.
     ///
     /// Like any write, the call waits for room in the memtables, unless
     /// [`WriteOptions::no_slowdown`](crate::WriteOptions::no_slowdown) is set, and while other groups are being logged.
@@ -149,7 +149,8 @@ impl Db {
     }
 
     /// The sequence number up to which every logged write survives a power cut. Writes with `disable_wal` are not
-    /// covered.
+    /// covered. Asking does not hurry an asynchronous write: [`Durable`](crate::Durable) and
+    /// [`Db::wait_durable`] do.
     pub fn durable_seq(&self) -> u64 {
         self.shared.wal.durable.get()
     }

@@ -39,7 +39,7 @@ impl Shared {
         if outbox::works() {
             self.info.leave_letters();
             if self.writes.order.visible.has_undelivered() || self.wal.durable.has_undelivered() {
-                self.wal.wake();
+                self.wal.demand.wake();
             }
             return;
         }

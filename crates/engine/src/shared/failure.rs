@@ -44,6 +44,6 @@ impl Shared {
             self.info
                 .tell_later(move |l| l.on_background_error(reason, &error));
         }
-        self.wal.wake(); // to call the callbacks with the error
+        self.wal.demand.wake(); // to call the callbacks with the error
     }
 }

@@ -134,7 +134,7 @@ impl Shared {
         self.background.close();
         self.writes.attention.raise();
         self.background.notify();
-        self.wal.wake();
+        self.wal.demand.wake();
         self.info.outbox.wake();
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   append ─> the active log's buffer ─> flight ─> device ─> `durable` rises, and its waiters are woken
 //!                   active.rs            submit.rs
+//!   asynchronous writes: demand.rs, a thread of the database brings the log to the device
 //!   next log: log_files.rs makes it, of the kind and at the pace that suit the writes (unit.rs, pace.rs)
 //!   old logs: directory.rs keeps, archives or deletes them; updates.rs reads them
 //! ```
@@ -13,6 +14,7 @@
 
 pub(crate) mod active;
 pub(crate) mod archive;
+pub(crate) mod demand;
 pub(crate) mod device;
 pub(crate) mod directory;
 pub(crate) mod location;
@@ -33,6 +35,7 @@ use crate::watermark::Watermark;
 pub(crate) use active::LogStep;
 use active::{ActiveLog, Guard};
 pub(crate) use archive::ARCHIVE;
+use demand::Demand;
 use device::Device;
 use directory::Directory;
 pub(crate) use directory::Fate;
@@ -62,9 +65,8 @@ pub(crate) struct Wal {
     last_sync_nanos: AtomicU64,
     /// The sequence number up to which all logged writes survive a power cut.
     pub(crate) durable: Watermark,
-    /// The sequence number up to which `write_async` wants the log to be durable.
-    wanted: Mutex<u64>,
-    wanted_more: Condvar,
+    /// What asynchronous writes demand.
+    pub(crate) demand: Demand,
     clock: Arc<dyn Clock>,
 }
 
@@ -88,8 +90,7 @@ impl Wal {
             device: Device::default(),
             last_sync_nanos: AtomicU64::new(0),
             durable: Watermark::at(last_sequence),
-            wanted: ranked(locks::WANTED, last_sequence),
-            wanted_more: Condvar::new(),
+            demand: Demand::new(last_sequence, clock),
             clock: Arc::clone(clock),
         }
     }
@@ -197,34 +198,6 @@ impl Wal {
             }
             guard = self.wait_for_landing(guard, Some(MENDING));
         }
-    }
-
-    /// Requests that all logged writes up to `seq` are made durable.
-    pub(crate) fn want_durable(&self, seq: u64) {
-        let mut wanted = self.lock_wanted();
-        if *wanted < seq {
-            *wanted = seq;
-            drop(wanted);
-            self.wanted_more.notify_one();
-        }
-    }
-
-    /// Wakes the thread that brings the log to the device.
-    pub(crate) fn wake(&self) {
-        drop(self.lock_wanted());
-        self.wanted_more.notify_all();
-    }
-
-    pub(crate) fn lock_wanted(&self) -> MutexGuard<'_, u64> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn sleep_until_wanted<'a>(
-        &self,
-        wanted: MutexGuard<'a, u64>,
-        at_most: Duration,
-    ) -> MutexGuard<'a, u64> {
-        clock::wait_timeout(&*self.clock, &self.wanted_more, wanted, at_most)
     }
 
     /// Bytes in the active log.

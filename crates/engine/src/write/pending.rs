@@ -1,8 +1,8 @@
 //! Asynchronous writes, whose durability is waited for later: `write_async`.
 //!
 //! The calling thread logs and inserts the write, and does not wait for the device. A thread of the
-//! database brings the log to the device, each time with all records that have gathered. The futures need no
-//! particular runtime: they keep the waker that they are polled with.
+//! database brings the log to the device, each time with all records that have gathered: at once if somebody waits,
+//! otherwise once a millisecond (`wal/demand.rs`). The futures need no particular runtime: they keep the waker that they are polled with.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -22,8 +22,6 @@ use crate::watermark::Watermark;
 use options::WriteOptions;
 use options::hooks::listener;
 
-/// Interval at which the thread checks whether the device still answers.
-const LOOK: Duration = Duration::from_millis(250);
 /// How long the thread sleeps after it failed to bring the log to the device.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -86,10 +84,22 @@ impl Reach {
         matches!(self.which, Which::Durable) && listener::is_telling()
     }
 
+    fn is_reached(&self) -> bool {
+        self.mark().get() >= self.seq
+    }
+
+    /// To be called by whoever is about to wait.
+    fn is_awaited(&self) {
+        if matches!(self.which, Which::Durable) && !self.is_reached() {
+            self.db.wal.demand.now(self.seq);
+        }
+    }
+
     fn wait(&self) -> Result<()> {
         if self.is_ours() {
             return wait_durable(&self.db, self.seq);
         }
+        self.is_awaited();
         self.mark().wait(self.seq)
     }
 }
@@ -109,7 +119,7 @@ macro_rules! future {
 
             /// Whether this is ready now.
             pub fn is_ready(&self) -> bool {
-                self.0.mark().get() >= self.0.seq
+                self.0.is_reached()
             }
 
             /// Calls `callback` once: when this is ready, or with the error that prevents it. If this is
@@ -117,6 +127,7 @@ macro_rules! future {
             /// or one of the database's own threads calls it. No lock of the database is held during the
             /// call, so the callback may write. It should be short, because it delays other callbacks.
             pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+                self.0.is_awaited();
                 self.0.mark().call(self.0.seq, Box::new(callback));
             }
         }
@@ -127,6 +138,7 @@ macro_rules! future {
                 if self.0.is_ours() {
                     return Poll::Ready(self.0.wait());
                 }
+                self.0.is_awaited();
                 self.0.mark().poll(self.0.seq, self.0.future, cx)
             }
         }
@@ -164,7 +176,7 @@ pub(crate) fn write(
         .hint("set disable_wal = false, or use write and flush"));
     }
     let seq = pipeline::write_planned(db, options, Plan::detached(options), &mut batch)?;
-    db.wal.want_durable(seq);
+    db.wal.demand.soon(seq);
     let reach = |which| Reach::new(db, which, seq);
     Ok(PendingWrite {
         seq,
@@ -204,21 +216,17 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
 pub(crate) fn run(db: &Arc<Shared>) {
     let mut full = Full::default();
     let mut resumer = AfterFullDevice::default();
-    let mut wanted = db.wal.lock_wanted();
+    let works = || db.background.state().failure.is_none();
     while !db.background.is_closing() {
-        let target = *wanted;
-        if target <= db.wal.durable.get() || db.background.state().failure.is_some() {
-            drop(db.wal.sleep_until_wanted(wanted, LOOK));
-            outlive(db, || {
+        match db.wal.demand.next(&db.wal.durable, works) {
+            Some(_) if db.background.is_closing() => {}
+            Some(target) => outlive(db, || full.try_flush(db, target)),
+            None => outlive(db, || {
                 db.wal.device.look(&db.info, db.options.db.wal_slow_io_ms);
                 resumer.look(db);
-            });
-        } else {
-            drop(wanted);
-            outlive(db, || full.try_flush(db, target));
+            }),
         }
         db.deliver();
-        wanted = db.wal.lock_wanted();
     }
 }
 
@@ -254,7 +262,7 @@ impl Full {
             // database again could undo a resume.
             Err(_) => {}
         }
-        drop(db.wal.sleep_until_wanted(db.wal.lock_wanted(), RETRY));
+        db.wal.demand.sleep(RETRY);
     }
 
     fn lasts(&mut self, db: &Shared, error: &Error) {

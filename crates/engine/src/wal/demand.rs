@@ -1,0 +1,250 @@
+//! What asynchronous writes demand of the thread that brings the log to the device (`write/pending.rs`).
+//!
+//! A write demands that the log becomes durable soon. Whoever waits for that demands it now. Between two device
+//! writes that nobody waits for, records gather for [`GATHER`]: they share the device write, and the thread is
+//! not woken for each of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::clock::{self, Clock};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
+
+use crate::locks;
+use crate::watermark::Watermark;
+
+/// How long after a device write the next one begins, if nobody waits for it.
+const GATHER: Duration = Duration::from_millis(1);
+/// How long the thread sleeps at most if nothing is demanded.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// See the module.
+pub(crate) struct Demand {
+    state: Mutex<State>,
+    changed: Condvar,
+    clock: Arc<dyn Clock>,
+}
+
+struct State {
+    /// The sequence number up to which the log is to become durable.
+    target: u64,
+    /// The sequence number up to which somebody waits for that.
+    awaited: u64,
+    /// When records have gathered for long enough, by the clock, in nanoseconds.
+    gathered_at: u64,
+    sleep: Sleep,
+}
+
+/// What the thread does that brings the log to the device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sleep {
+    /// It works, and looks at the demand afterwards.
+    No,
+    /// It sleeps until something is demanded.
+    Idle,
+    /// It sleeps while records gather, until somebody waits.
+    Gathering,
+}
+
+impl Demand {
+    /// No demand. The log is durable up to `last_sequence`.
+    pub(crate) fn new(last_sequence: u64, clock: &Arc<dyn Clock>) -> Self {
+        let state = State {
+            target: last_sequence,
+            awaited: last_sequence,
+            gathered_at: 0,
+            sleep: Sleep::No,
+        };
+        Self {
+            state: ranked(locks::WANTED, state),
+            changed: Condvar::new(),
+            clock: Arc::clone(clock),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sequence number up to which the log is to become durable.
+    pub(crate) fn target(&self) -> u64 {
+        self.lock().target
+    }
+
+    /// Demands that all logged writes up to `sequence` become durable soon.
+    pub(crate) fn soon(&self, sequence: u64) {
+        let mut state = self.lock();
+        if state.target < sequence {
+            state.target = sequence;
+            let wakes = state.sleep == Sleep::Idle;
+            drop(state);
+            if wakes {
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// Demands that all logged writes up to `sequence` become durable now, because somebody waits.
+    pub(crate) fn now(&self, sequence: u64) {
+        let mut state = self.lock();
+        if state.awaited < sequence {
+            state.awaited = sequence;
+            let wakes = state.sleep == Sleep::Gathering;
+            drop(state);
+            if wakes {
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// Wakes the thread.
+    pub(crate) fn wake(&self) {
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until something is demanded, at most `at_most`.
+    pub(crate) fn sleep(&self, at_most: Duration) {
+        drop(self.slept(self.lock(), Sleep::Idle, at_most));
+    }
+
+    fn slept<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        sleep: Sleep,
+        at_most: Duration,
+    ) -> MutexGuard<'a, State> {
+        state.sleep = sleep;
+        let mut state = clock::wait_timeout(&*self.clock, &self.changed, state, at_most);
+        state.sleep = Sleep::No;
+        state
+    }
+
+    /// Waits until the log is to be brought to the device, and returns how far it is to be durable then; `None` after
+    /// a while without demand, or if the thread was woken. Without `can_work` there is no demand.
+    pub(crate) fn next(&self, durable: &Watermark, can_work: impl Fn() -> bool) -> Option<u64> {
+        let mut state = self.lock();
+        if state.target <= durable.get() || !can_work() {
+            drop(self.slept(state, Sleep::Idle, LOOK));
+            return None;
+        }
+        let rest = state
+            .gathered_at
+            .saturating_sub(self.clock.monotonic_nanos());
+        if rest > 0 && state.awaited <= durable.get() {
+            // Once only: the clock of a test may stand still.
+            let rest = Duration::from_nanos(rest).min(GATHER);
+            state = self.slept(state, Sleep::Gathering, rest);
+        }
+        state.gathered_at = self.clock.monotonic_nanos() + GATHER.as_nanos() as u64;
+        Some(state.target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::clock::SystemClock;
+    use base::sync::thread;
+
+    /// A clock by which no time passes; whoever waits for a time waits for half a minute.
+    #[derive(Debug)]
+    struct Still;
+
+    impl Clock for Still {
+        fn wall_micros(&self) -> u64 {
+            0
+        }
+        fn monotonic_nanos(&self) -> u64 {
+            0
+        }
+        fn boot_nanos(&self) -> u64 {
+            0
+        }
+        fn sleep(&self, _: Duration) {}
+        fn patience(&self, _: Duration) -> Duration {
+            Duration::from_secs(30)
+        }
+    }
+
+    #[test]
+    fn whoever_waits_ends_the_gathering() {
+        let clock: Arc<dyn Clock> = Arc::new(Still);
+        let (demand, durable) = (Demand::new(0, &clock), Watermark::at(0));
+        demand.soon(1);
+        assert_eq!(
+            demand.next(&durable, || true),
+            Some(1),
+            "nothing gathers before the first"
+        );
+        durable.raise(1);
+        let real = SystemClock::shared();
+        let began = real.monotonic_nanos();
+        for seq in (2..20).step_by(2) {
+            // In any order: the waiter comes before the gathering or during it.
+            thread::scope(|s| {
+                s.spawn(|| {
+                    demand.soon(seq);
+                    demand.soon(seq + 1);
+                    demand.now(seq);
+                });
+                while demand.target() < seq {
+                    thread::yield_now();
+                }
+                assert!(
+                    demand
+                        .next(&durable, || true)
+                        .is_some_and(|target| target >= seq)
+                );
+            });
+            durable.raise(seq + 1);
+        }
+        let seconds = (real.monotonic_nanos() - began) / 1_000_000_000;
+        assert!(
+            seconds < 20,
+            "slept for {seconds} s although somebody waited"
+        );
+    }
+
+    #[test]
+    fn records_gather_for_a_while_and_no_longer() {
+        let clock = SystemClock::shared();
+        let (demand, durable) = (Demand::new(0, &clock), Watermark::at(0));
+        let began = clock.monotonic_nanos();
+        for seq in 1..=5 {
+            demand.soon(seq);
+            assert_eq!(demand.next(&durable, || true), Some(seq));
+            durable.raise(seq);
+        }
+        let gathered = clock.monotonic_nanos() - began;
+        // A condition variable may wake up spuriously, but hardly each time.
+        assert!(gathered > 2 * GATHER.as_nanos() as u64, "{gathered} ns");
+        assert_eq!(demand.next(&durable, || false), None);
+    }
+
+    #[test]
+    fn a_demand_wakes_the_thread_that_has_nothing_to_do() {
+        let clock: Arc<dyn Clock> = Arc::new(Still);
+        let (demand, durable) = (Demand::new(0, &clock), Watermark::at(0));
+        let real = SystemClock::shared();
+        let began = real.monotonic_nanos();
+        thread::scope(|s| {
+            s.spawn(|| demand.soon(1));
+            while demand.next(&durable, || true) != Some(1) {}
+            s.spawn(|| demand.wake());
+            durable.raise(1);
+            // Woken, or too early and then nothing is demanded for half a minute.
+            if demand.lock().sleep == Sleep::No {
+                s.spawn(|| {
+                    while demand.lock().sleep != Sleep::Idle {
+                        thread::yield_now();
+                    }
+                    demand.wake();
+                });
+            }
+            assert_eq!(demand.next(&durable, || true), None);
+        });
+        let seconds = (real.monotonic_nanos() - began) / 1_000_000_000;
+        assert!(seconds < 20, "slept for {seconds} s although it was woken");
+    }
+}
