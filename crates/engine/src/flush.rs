@@ -199,8 +199,9 @@ fn tables<'a>(dir: &'a Path, done: &'a [Written]) -> impl Iterator<Item = PathBu
 /// Merges a job's memtables into one level 0 table, unless all of their entries are dropped.
 fn write(db: &Shared, job: Job) -> Result<Written> {
     let options = job.family.options_now();
-    let ctx = OutputContext::of(db, &job.family, options, job.id, TableCreationReason::Flush);
+    let mut ctx = OutputContext::of(db, &job.family, options, job.id, TableCreationReason::Flush);
     let snapshots = db.snapshots.sequences();
+    ctx.snapshots.clone_from(&snapshots);
     let clock = &db.env().clock;
     let (start, cpu) = (clock.monotonic_nanos(), clock.thread_cpu_nanos());
     let number = ctx.numbers.take();

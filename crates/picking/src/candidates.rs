@@ -17,6 +17,8 @@ impl Candidate for TableFile {
         Counts {
             entries: p.num_entries,
             deletions: p.num_deletions,
+            range_deletions: p.num_range_deletions,
+            kept: p.num_kept_for_snapshots,
             raw_key_bytes: p.raw_key_size,
             raw_value_bytes: p.raw_value_size,
         }

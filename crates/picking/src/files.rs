@@ -14,6 +14,10 @@ pub struct Counts {
     pub entries: u64,
     /// Deletions of any kind.
     pub deletions: u64,
+    /// Range deletions.
+    pub range_deletions: u64,
+    /// Entries that were kept for a snapshot.
+    pub kept: u64,
     /// Bytes of keys before compression.
     pub(crate) raw_key_bytes: u64,
     /// Bytes of values before compression.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::files::{Candidate, Range, total};
+use super::kept::kept;
 use super::score::{Score, Targets, scores};
 use super::{Input, Kind, Plan};
 use options::CompactionPri;
@@ -342,26 +343,20 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
             .find_map(|(l, f)| self.single(l, f, Destination::Next, "FilesMarkedForCompaction"))
     }
 
-    /// Files with nothing below, whose deletions were kept only by a snapshot that has been released.
+    /// Files with nothing below, whose deletions and older entries were kept only for snapshots that have been
+    /// released. Those of level 0 go to the next level, the others stay where they are.
     fn freed_by_snapshots(&self) -> Option<Plan<F>> {
         let oldest = self.input.oldest_snapshot?;
-        let levels = &self.input.levels;
-        let lowest = |level: usize, f: &Arc<F>| {
-            let range = levels.range([f]);
-            let below = |l| {
-                range
-                    .as_ref()
-                    .is_some_and(|r| !levels.sorted_overlapping(l, r).is_empty())
-            };
-            !(level + 1..levels.count()).any(below)
-        };
-        self.idle()
-            .filter(|(l, f)| {
-                let seqno = f.meta().largest_seqno;
-                // One deletion may be the file's largest key, kept by an earlier compaction.
-                *l > 0 && seqno != 0 && seqno < oldest && f.counts().deletions > 1 && lowest(*l, f)
+        kept(self.input)
+            .filter(|(_, f)| f.meta().largest_seqno <= oldest)
+            .find_map(|(l, f)| {
+                let destination = if l == 0 {
+                    Destination::Next
+                } else {
+                    Destination::Same
+                };
+                self.single(l, f, destination, "BottommostFiles")
             })
-            .find_map(|(l, f)| self.single(l, f, Destination::Same, "BottommostFiles"))
     }
 
     fn expired(&self) -> Option<Plan<F>> {

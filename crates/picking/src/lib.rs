@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   pick ─┬─ level      the level with the highest score into the next; then marked files, files
-//!         │             with deletions that a released snapshot kept, and old files
+//!         │             with what a released snapshot kept, and old files
 //!         ├─ universal  adjacent sorted runs of similar size
 //!         └─ fifo       deletes the oldest files
 //!   manual              a range level by level; files by number; files to another level
@@ -16,6 +16,7 @@ pub mod candidates;
 pub mod cut;
 mod fifo;
 mod files;
+mod kept;
 mod level;
 mod level0;
 pub mod manual;
@@ -25,6 +26,7 @@ mod universal;
 use std::sync::Arc;
 
 pub use files::{Candidate, Counts, Levels, Range};
+pub use kept::kept_until;
 
 use files::total;
 use options::{CfOptions, CompactionStyle};
@@ -39,7 +41,7 @@ pub struct Input<'a, F> {
     /// Seconds since 1970.
     pub now: u64,
     /// Set once a snapshot has been released: the oldest sequence number that a snapshot still holds, or
-    /// the newest visible one. Hidden versions older than this can be dropped.
+    /// the highest number if there are no snapshots. Entries up to this number that are hidden by others up to this number can be dropped.
     pub oldest_snapshot: Option<u64>,
     /// The running compactions of this family.
     pub running: &'a [&'a Running],

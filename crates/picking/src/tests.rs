@@ -4,10 +4,10 @@
 //!   define [now=…] [snapshot=…]
 //!   any option of a column family=value            `8M` is 8 MiB
 //!   L0
-//!     5:a-f size=10 seq=5-9 [busy] [marked] [entries=… deletions=…] [made=…] [born=…]
+//!     5:a-f size=10 seq=5-9 [busy] [marked] [entries=… deletions=… tombstones=… kept=…] [made=…] [born=…]
 //!   ----
 //!   cut target= overlap= [early]
-//!   pick  |  pick run  |  targets  |  manual from= to=  |  files numbers= to=
+//!   pick  |  pick run  |  kept  |  targets  |  manual from= to=  |  files numbers= to=
 //! ```
 //!
 //! Sizes are in MiB. `pick run` starts the compaction that was picked; `end` ends the oldest running one,
@@ -89,6 +89,8 @@ pub(super) fn file(line: &str) -> Arc<File> {
             "marked" => out.marked = true,
             "entries" => out.counts.entries = n(),
             "deletions" => out.counts.deletions = n(),
+            "kept" => out.counts.kept = n(),
+            "tombstones" => out.counts.range_deletions = n(),
             "made" => out.meta.file_creation_time = n(),
             "born" => out.meta.oldest_ancestor_time = n(),
             _ => panic!("{word}"),
@@ -345,6 +347,10 @@ impl Bench {
                 self.targets()
             }
             "targets" => self.targets(),
+            "kept" => match self.with(|input| kept_until(input, self.snapshot.unwrap_or(0))) {
+                Some(number) => format!("until {number}\n"),
+                None => "nothing\n".to_owned(),
+            },
             "pick" => {
                 let plan = self.with(automatic);
                 let text = Self::show(plan.as_ref());

@@ -20,11 +20,12 @@ mod index;
 mod meter;
 mod sink;
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use base::clock::Clock;
 use base::stats::{Activity, Statistics};
-use base::{Comparator, Error, Result, SliceTransform, ValueType, key};
+use base::{Comparator, Error, Result, SequenceNumber, SliceTransform, ValueType, key};
 use io::File;
 
 use crate::block::BlockBuilder;
@@ -83,6 +84,8 @@ pub struct BuilderOptions {
     pub oldest_key_time: u64,
     /// Now, in seconds since 1970; 0 if unknown.
     pub file_creation_time: u64,
+    /// The snapshots, in ascending order: what entries are kept for.
+    pub snapshots: Vec<SequenceNumber>,
     /// The merge operator's name.
     pub merge_operator_name: Option<String>,
     /// Statistics to which blocks and writes are added.
@@ -114,6 +117,7 @@ impl Default for BuilderOptions {
             creation_time: 0,
             oldest_key_time: 0,
             file_creation_time: 0,
+            snapshots: Vec::new(),
             merge_operator_name: None,
             statistics: None,
             clock: None,
@@ -219,16 +223,13 @@ impl Builder {
             .filter(|_| internal_key.len() < 1 << 30 && value.len() < 3 << 30)
             .ok_or_else(|| self.error("a key or value whose length does not fit a table"))?;
         let is_first = self.properties.num_entries == self.properties.num_range_deletions;
-        if !is_first && key::compare(&self.options.comparator, &self.last_key, internal_key).is_ge()
-        {
-            return Err(self.error("keys added out of order"));
-        }
+        let repeats = !is_first && self.repeats_key(user, packed)?;
         if self.block_is_full(internal_key, value) {
             self.finish_data_block(Some(internal_key))?;
         }
         self.index.key(internal_key, self.data.is_empty());
         if let Some(filter) = &mut self.filter {
-            filter.add(user, !is_first && key::user_key(&self.last_key) == user);
+            filter.add(user, repeats && key::user_key(&self.last_key) == user);
         }
         self.data.add(internal_key, value);
         self.last_key.clear();
@@ -246,6 +247,23 @@ impl Builder {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether the last entry is a newer one of this key. Errors: this entry belongs before it.
+    #[inline]
+    fn repeats_key(&mut self, user: &[u8], packed: u64) -> Result<bool> {
+        let (last_user, last_packed) = key::split(&self.last_key).unwrap_or_default();
+        match self.options.comparator.compare(last_user, user) {
+            Ordering::Less => Ok(false),
+            Ordering::Equal if last_packed > packed => {
+                let snapshots = &self.options.snapshots;
+                let older = |packed: u64| snapshots.partition_point(|s| s.0 < packed >> 8);
+                let kept = older(packed) < older(last_packed);
+                self.properties.num_kept_for_snapshots += u64::from(kept);
+                Ok(true)
+            }
+            _ => Err(self.error("keys added out of order")),
+        }
     }
 
     /// Adds a range tombstone: an internal key of type `RangeDeletion` with the first user key, and the

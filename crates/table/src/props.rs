@@ -179,6 +179,9 @@ properties! {
         tail_start_offset = "rocksdb.tail.start.offset";
         /// When the newest key was written; 0 if unknown.
         newest_key_time = "rocksdb.newest.key.time";
+        /// Entries that were kept for a snapshot between them and a newer entry of their key. RocksDB has no such
+        /// property.
+        num_kept_for_snapshots = "ironstone.kept.for.snapshots";
         /// Estimate of the data's size under a slow, strong codec.
         slow_compression_estimated_data_size = "rocksdb.sample_for_compression.slow.data.size";
         /// Estimate of the data's size under a fast, weak codec.

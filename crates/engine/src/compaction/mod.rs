@@ -175,13 +175,23 @@ pub(crate) fn automatic(db: &Shared, state: &State, family: &Arc<Family>) -> Opt
         return None;
     }
     let version = Arc::clone(&family.view.load().version);
-    let plan = with_input(
-        db,
-        state,
-        family,
-        (&*version, &*options),
-        picking::automatic,
-    )?;
+    let plan = loop {
+        let picked = with_input(db, state, family, (&*version, &*options), |input| {
+            picking::automatic(input).ok_or_else(|| {
+                // With `allow_ingest_behind`, nothing is dropped.
+                let oldest = db.snapshots.oldest();
+                let oldest = oldest.filter(|_| !db.options.db.allow_ingest_behind)?;
+                picking::kept_until(input, oldest.0)
+            })
+        });
+        match picked {
+            Ok(plan) => break plan,
+            // Whoever releases the snapshots that keep it wakes the jobs.
+            Err(Some(kept)) if db.snapshots.keeps_until(kept) => return None,
+            Err(Some(_)) => {}
+            Err(None) => return None,
+        }
+    };
     Some(Found {
         version,
         options,
@@ -204,10 +214,8 @@ fn with_input<R>(
         .collect();
     // With `allow_ingest_behind`, deletions are never dropped, so a compaction would free nothing.
     let frees = db.snapshots.any_released() && !db.options.db.allow_ingest_behind;
-    let oldest_snapshot = frees.then(|| {
-        let oldest = db.snapshots.oldest();
-        oldest.unwrap_or_else(|| db.writes.visible()).0
-    });
+    let oldest = || db.snapshots.oldest().map_or(u64::MAX, |oldest| oldest.0);
+    let oldest_snapshot = frees.then(oldest);
     let cursors = family.compactions.cursors();
     f(&Input {
         levels: candidates::levels(version),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::clock::Clock;
 use base::stats::{Activity, HistogramKind, Statistics};
-use base::{Comparator, Error, FileNumber, Result, ValueType, key};
+use base::{Comparator, Error, FileNumber, Result, SequenceNumber, ValueType, key};
 use io::{IoPriority, RateLimiter};
 use keyspan::span::sentinel;
 use keyspan::stripes::Tombstone;
@@ -37,6 +37,8 @@ pub(crate) struct OutputContext<'a> {
     pub(crate) statistics: Option<Arc<Statistics>>,
     /// Limits the rate at which the outputs are written.
     pub(crate) rate_limit: Option<(Arc<RateLimiter>, IoPriority)>,
+    /// The snapshots that entries are kept for, in ascending order.
+    pub(crate) snapshots: Vec<SequenceNumber>,
     /// Whether a single deletion over a deletion is an error.
     pub(crate) enforce_single_del_contracts: bool,
     /// Number of bytes after which writeback is started; 0 leaves writeback to the system.
@@ -73,6 +75,7 @@ impl<'a> OutputContext<'a> {
             oldest_ancestor_time: now,
             statistics: db.env().statistics.clone(),
             rate_limit: limiter.map(|l| (Arc::clone(l), IoPriority::High)),
+            snapshots: Vec::new(),
             enforce_single_del_contracts: whole.enforce_single_del_contracts,
             bytes_per_sync: whole.bytes_per_sync,
             courtesy: Some((&db.writes.courtesy, &db.writes.stall)),
@@ -381,6 +384,7 @@ impl Open {
                     0
                 },
                 file_creation_time: ctx.now,
+                snapshots: ctx.snapshots.clone(),
                 merge_operator_name: options.merge_operator.as_ref().map(|m| m.name().to_owned()),
                 statistics: ctx.statistics.clone(),
                 clock: Some(Arc::clone(&ctx.tables.env.clock)),

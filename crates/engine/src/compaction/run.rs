@@ -373,6 +373,7 @@ impl Job<'_> {
             .min()
             .unwrap_or(ctx.now);
         ctx.compression = pick.compression();
+        ctx.snapshots.clone_from(&self.snapshots);
         ctx
     }
 

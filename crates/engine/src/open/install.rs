@@ -336,6 +336,7 @@ impl Opening {
             oldest_ancestor_time: now,
             statistics: self.options.env.statistics.clone(),
             rate_limit: None,
+            snapshots: Vec::new(),
             enforce_single_del_contracts: self.options.db.enforce_single_del_contracts,
             bytes_per_sync: self.options.db.bytes_per_sync,
             courtesy: None,

@@ -26,6 +26,9 @@ pub(crate) struct SnapshotList {
     /// The lowest sequence number in `live`, or [`NONE`]; can be read without the lock.
     oldest: AtomicU64,
     released: AtomicBool,
+    /// Once the oldest snapshot reaches this sequence number, a compaction may drop what snapshots have kept; or
+    /// [`NONE`].
+    keeping: AtomicU64,
 }
 
 /// No sequence number.
@@ -37,15 +40,17 @@ impl Default for SnapshotList {
             live: ranked(locks::SNAPSHOTS, BTreeMap::new()),
             oldest: AtomicU64::new(NONE),
             released: AtomicBool::new(false),
+            keeping: AtomicU64::new(NONE),
         }
     }
 }
 
 impl SnapshotList {
-    /// Takes a snapshot at the sequence number that `current` returns. No snapshot can be released while
+    /// Takes a snapshot of `db` at the sequence number that `current` returns. No snapshot can be released while
     /// `current` runs. `now` is in seconds since 1970.
     pub(crate) fn take(
         self: &Arc<Self>,
+        db: Weak<Shared>,
         now: u64,
         current: impl FnOnce() -> SequenceNumber,
     ) -> Arc<Held> {
@@ -60,12 +65,27 @@ impl SnapshotList {
         Arc::new(Held {
             sequence,
             list: Arc::clone(self),
+            db,
         })
     }
 
     fn tell_oldest(&self, live: &BTreeMap<u64, Standing>) {
         let oldest = live.keys().next().copied().unwrap_or(NONE);
-        self.oldest.store(oldest, Ordering::Release);
+        self.oldest.store(oldest, Ordering::SeqCst);
+    }
+
+    /// Takes note that a compaction may drop something once the oldest snapshot reaches `sequence`. Returns false if
+    /// it has reached it already: whoever released a snapshot meanwhile may have missed the note.
+    pub(crate) fn keeps_until(&self, sequence: u64) -> bool {
+        self.keeping.fetch_min(sequence, Ordering::SeqCst);
+        self.oldest.load(Ordering::SeqCst) < sequence
+    }
+
+    /// Whether the oldest snapshot has reached the noted sequence number. The note is then taken back.
+    fn gives_up(&self) -> bool {
+        let keeping = self.keeping.load(Ordering::SeqCst);
+        let given_up = keeping != NONE && self.oldest.load(Ordering::SeqCst) >= keeping;
+        given_up && self.keeping.swap(NONE, Ordering::SeqCst) != NONE
     }
 
     /// The oldest snapshot, if there is one. Takes no lock: the caller may hold the state lock, and threads
@@ -116,6 +136,7 @@ impl Drop for SnapshotList {
 pub(crate) struct Held {
     sequence: SequenceNumber,
     list: Arc<SnapshotList>,
+    db: Weak<Shared>,
 }
 
 impl Drop for Held {
@@ -130,13 +151,21 @@ impl Drop for Held {
             "a snapshot at {} that is in no list",
             self.sequence
         );
+        let mut first = false;
         if let Some(standing) = live.get_mut(&self.sequence.0) {
             standing.count -= 1;
             if standing.count == 0 {
                 live.remove(&self.sequence.0);
+                // Before the first release, nobody looks at what snapshots kept.
+                first = !self.list.released.swap(true, Ordering::SeqCst);
                 self.list.tell_oldest(&live);
-                self.list.released.store(true, Ordering::Relaxed);
             }
+        }
+        drop(live);
+        if (first | self.list.gives_up())
+            && let Some(db) = self.db.upgrade()
+        {
+            db.background.wake(); // a compaction is due
         }
     }
 }
@@ -147,22 +176,21 @@ impl Drop for Held {
 #[derive(Clone)]
 pub struct Snapshot {
     held: Arc<Held>,
-    db: Weak<Shared>,
 }
 
 impl Snapshot {
     /// A snapshot at the last visible sequence number.
     pub(crate) fn take(db: &Arc<Shared>) -> Self {
         let now = db.env().clock.wall_micros() / 1_000_000;
+        let weak = Arc::downgrade(db);
         Self {
-            held: db.snapshots.take(now, || db.writes.visible()),
-            db: Arc::downgrade(db),
+            held: db.snapshots.take(weak, now, || db.writes.visible()),
         }
     }
 
     /// The database. Errors: it is closed.
     pub(crate) fn db(&self) -> Result<Arc<Shared>> {
-        let db = self.db.upgrade();
+        let db = self.held.db.upgrade();
         db.filter(|db| !db.background.is_closing()).ok_or_else(|| {
             let closed = "the database of the snapshot is closed";
             Error::new(ErrorKind::ShutdownInProgress, closed)
@@ -204,7 +232,7 @@ mod tests {
     #[test]
     fn snapshots_at_one_number_are_counted_each() {
         let list = Arc::new(SnapshotList::default());
-        let take = || list.take(1, || SequenceNumber(7));
+        let take = || list.take(Weak::new(), 1, || SequenceNumber(7));
         let (a, b) = (take(), take());
         assert_eq!((list.count(), list.sequences().len()), (2, 1));
         assert_eq!(list.oldest(), Some(SequenceNumber(7)));

@@ -12,4 +12,5 @@ mod names;
 mod one_form;
 mod operations;
 mod smoke;
+mod snapshots;
 mod writes;
