@@ -148,7 +148,10 @@ fn once(setup: &Setup, shape: &Shape, rocksdb: bool, pair: u32) -> Result<Figure
         command
             .arg(setup.engine(rocksdb))
             .arg(format!("--db={}", db.display()))
-            .args(shape.flags().map(|flag| flag.replace("{keys}", &keys)))
+            .args(shape.flags().map(|flag| {
+                flag.replace("{keys}", &keys)
+                    .replace("{db}", &db.display().to_string())
+            }))
             .arg(format!("--benchmarks={benchmarks}"))
             .arg("--process_stats");
         command
@@ -178,6 +181,10 @@ fn once(setup: &Setup, shape: &Shape, rocksdb: bool, pair: u32) -> Result<Figure
     let run = output::run(&results, shape.measured())
         .ok_or_else(|| format!("no result of {} in:\n{results}", shape.measured()))?;
     let space = device::size(&db).unwrap_or(0) as f64;
+    let backup = db.with_extension("backup");
+    if backup.exists() {
+        fs::remove_dir_all(&backup).map_err(|e| format!("{}: {e}", backup.display()))?;
+    }
     figures(shape, &run, seconds, space)
 }
 

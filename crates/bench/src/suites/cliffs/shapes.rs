@@ -11,9 +11,10 @@ pub(crate) struct Shape {
     pub(crate) what: &'static str,
     /// Benchmarks that make the database; empty for a shape that begins with an empty one.
     pub(crate) prepare: &'static str,
-    /// The benchmarks of a run. The last one is measured.
+    /// The benchmarks of a run. The last one that has a result is measured.
     pub(crate) run: &'static str,
-    /// Flags of both, separated by spaces. `{n}` stands for the number.
+    /// Flags of both, separated by spaces. `{n}` stands for the number, `{keys}` for as many as fit into 128 MiB
+    /// if the number is the size of a value, `{db}` for the database's directory.
     pub(crate) flags: &'static str,
     /// What is compared.
     pub(crate) figure: Figure,
@@ -36,7 +37,8 @@ impl Shape {
 
     /// The benchmark whose result counts.
     pub(crate) fn measured(&self) -> &'static str {
-        self.run.rsplit(',').next().unwrap_or(self.run)
+        let has_result = |name: &&str| !["flush", "waitforcompaction"].contains(name);
+        self.run.rsplit(',').find(has_result).unwrap_or(self.run)
     }
 
     /// The flags of db_bench.
@@ -97,7 +99,7 @@ pub(crate) const SHAPES: &[Shape] = shapes! {
     batches, "puts", [1, 1000, 100000]: "" => "fillbatch",
         "--batch_size={n} --num=1000000", Operation;
     // Write buffers, in KiB.
-    buffers, "puts", [64, 1024, 65536]: "" => "fillrandom",
+    buffers, "puts", [64, 1024, 65536, 1048576]: "" => "fillrandom",
         "--write_buffer_size={n}000 --num=500000", Operation;
     // Writers.
     writers, "puts", [1, 4, 64]: "" => "fillrandom",
@@ -108,4 +110,40 @@ pub(crate) const SHAPES: &[Shape] = shapes! {
     // Caches, in MiB, for a database of 120 MB.
     caches, "readrandom", [8, 64, 1024]: "fillrandom,compact" => "readrandom",
         "--num=1000000 --cache_size={n}000000 --duration=3", Operation;
+    caches, "churn", [64, 512]: "fillrandom,compact" => "readrandom",
+        "--num=8000000 --cache_size={n}000000 --duration=20", Operation;
+    // Snapshots, iterators, one after each ten puts; what they keep is given back at the end.
+    snapshots, "puts", [1000, 10000]: "" => "fillrandom,flush,waitforcompaction",
+        "--num=1000 --writes={n}0 --writes_per_snapshot=10", Operation;
+    iterators, "puts", [1000, 10000]: "" => "fillrandom,flush,waitforcompaction",
+        "--num=1000 --writes={n}0 --writes_per_iterator=10", Operation;
+    // Merge operands of one key, and reading them.
+    operands, "puts", [1000, 50000]: "" => "mergerandom",
+        "--num=1 --writes={n} --merge_keys=1 --merge_operator=uint64add --value_size=8", Operation;
+    operands, "reads", [1000, 50000]: "" => "mergerandom,readrandom",
+        "--num=1 --writes={n} --merge_keys=1 --merge_operator=uint64add --value_size=8 --reads=100", Operation;
+    // Deletions: of the first keys, which a scan passes; of a queue's head.
+    deletions, "scan", [1000, 100000]: "fillseq,compact,deleteseq,flush" => "readseq",
+        "--num=1000000 --deletes={n} --reads=100 --disable_auto_compactions", Operation;
+    deletions, "queue", [10, 10000]: "" => "randomreplacekeys",
+        "--numdistinct={n} --num=300000 --use_single_deletes=false", Operation;
+    // Scans of ten keys with one prefix, without and with a filter of prefixes.
+    prefixes, "scan", [10]: "fillrandom,compact" => "seekrandom",
+        "--num=1000000 --prefix_size=8 --keys_per_prefix={n} --seek_nexts={n} --duration=3", Operation;
+    prefixes, "scan-filtered", [10]: "fillrandom,compact" => "seekrandom",
+        "--num=1000000 --prefix_size=8 --keys_per_prefix={n} --seek_nexts={n} --bloom_bits=10 --duration=3", Operation;
+    // Compaction styles: 0 is level, 1 universal, 2 FIFO.
+    styles, "overwrite", [0, 1, 2]: "" => "fillrandom,overwrite,flush,waitforcompaction",
+        "--compaction_style={n} --num=1000000 --write_buffer_size=8388608", Operation;
+    // Files that are ingested at once, and the copy of a database of so many keys.
+    ingestion, "files", [10, 1000]: "" => "ingestexternalfile",
+        "--ingest_external_file_batch_size={n} --num=100000", Process;
+    backups, "create", [100000, 4000000]: "fillrandom,compact" => "backup",
+        "--num={n} --backup_dir={db}.backup", Process;
+    // The memory of indexes and filters, for so many keys.
+    filters, "readrandom", [1000000, 10000000]: "fillseq,compact" => "readrandom",
+        "--num={n} --bloom_bits=10 --cache_size=8388608 --value_size=20 --duration=3", Operation;
+    // Seconds of mixed work.
+    mixed, "seconds", [30]: "fillrandom" => "readrandomwriterandom",
+        "--num=2000000 --duration={n} --cache_size=67108864", Operation;
 };

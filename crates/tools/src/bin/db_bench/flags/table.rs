@@ -99,6 +99,10 @@ and_engines! { flags! {
         disable_wal: bool = false;
         /// Each thread makes the WAL durable (FlushWAL with sync) after this many puts; 0: never.
         flush_wal_every: i64 = 0;
+        /// Each thread takes a snapshot after this many puts and keeps it until all puts are done; 0: never.
+        writes_per_snapshot: i64 = 0;
+        /// Each thread makes an iterator after this many puts and keeps it until all puts are done; 0: never.
+        writes_per_iterator: i64 = 0;
         /// The database that verify compares with.
         truth_db: String = String::new();
         /// Number of tables that ingestexternalfile ingests at once.

@@ -200,6 +200,8 @@ fn what_is_declared_here_is_rocksdbs_but_for_our_own() {
         "recycle_log_file_num",
         "times_file",
         "two_write_queues",
+        "writes_per_iterator",
+        "writes_per_snapshot",
     ];
     for flag in FLAGS {
         let known = ROCKSDB_FLAGS.split_whitespace().any(|f| f == flag.name);

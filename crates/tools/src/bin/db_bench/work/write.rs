@@ -6,6 +6,7 @@ use super::chosen::Choice;
 use super::{Worker, cursor_at};
 use crate::benchmarks::Order;
 use crate::engine::{Bounds, Cursor, Engine};
+use crate::flags::Flags;
 use crate::keys::{Keys, Shuffled, Values, random_number, standard_normal};
 use crate::pace::Sine;
 use crate::stats::Op;
@@ -18,6 +19,39 @@ pub(super) struct RangeDeletions {
     most: u64,
     one_by_one: bool,
     done: u64,
+}
+
+/// What was taken between writes, and is kept until the writes are done.
+struct Kept<'a, E: Engine> {
+    writes_per_snapshot: u64,
+    writes_per_iterator: u64,
+    snapshots: Vec<E::Snapshot<'a>>,
+    iterators: Vec<E::Cursor<'a>>,
+}
+
+impl<'a, E: Engine> Kept<'a, E> {
+    fn new(flags: &Flags) -> Self {
+        Self {
+            writes_per_snapshot: flags.writes_per_snapshot.max(0).unsigned_abs(),
+            writes_per_iterator: flags.writes_per_iterator.max(0).unsigned_abs(),
+            snapshots: Vec::new(),
+            iterators: Vec::new(),
+        }
+    }
+
+    /// Takes what is due after the writes from `before` to `next`.
+    fn take(&mut self, engine: &'a E, before: u64, next: u64) -> Result<()> {
+        let is_due = |every: u64| every > 0 && before / every != next / every;
+        if is_due(self.writes_per_snapshot) {
+            self.snapshots.push(engine.snapshot());
+        }
+        if is_due(self.writes_per_iterator) {
+            let mut iterator = engine.cursor(Bounds::default())?;
+            iterator.seek_to_first();
+            self.iterators.push(iterator);
+        }
+        Ok(())
+    }
 }
 
 impl<E: Engine> Worker<'_, E> {
@@ -48,6 +82,7 @@ impl<E: Engine> Worker<'_, E> {
         let interval = self.flags.sine_write_rate_interval_milliseconds;
         let mut sine = self.flags.sine_write_rate.then(|| Sine::new(interval));
         let mut deletions = self.range_deletions();
+        let mut kept = Kept::new(self.flags);
         let (mut next, mut bytes) = (0, 0);
         let every = self.flags.flush_wal_every.max(0).unsigned_abs();
         while limit.take(plan.batch_size, &self.stats) {
@@ -72,6 +107,7 @@ impl<E: Engine> Worker<'_, E> {
             if every > 0 && before / every != next / every {
                 self.engine.sync_wal()?;
             }
+            kept.take(self.engine, before, next)?;
             self.stats.finished(plan.batch_size, Op::Write);
             self.pace_writes(bytes - bytes_before);
             self.move_write_pace(&mut sine);
