@@ -44,6 +44,7 @@ mod cursor;
     reason = "builds blocks; reads nothing from disk"
 )]
 mod hash_index;
+mod spare;
 
 use std::sync::Arc;
 
@@ -205,6 +206,52 @@ impl<'a> Stored<'a> {
     }
 }
 
+/// Memory for a large block, which is read or decompressed into it. If it does not become a block, the memory is left
+/// to the next one.
+pub(crate) struct Room {
+    /// [`HEAD_ROOM`] bytes, then the block as it is stored, and perhaps more.
+    memory: Arc<[u8]>,
+    len: usize,
+}
+
+impl Room {
+    /// Room for `len` bytes.
+    pub(crate) fn new(len: usize) -> Self {
+        let memory = spare::take(HEAD_ROOM + len);
+        Self { memory, len }
+    }
+
+    /// The bytes to fill. Their content is anything.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        let all = Arc::get_mut(&mut self.memory); // nobody else has it
+        let bytes = all.and_then(|m| m.get_mut(HEAD_ROOM..HEAD_ROOM + self.len));
+        bytes.unwrap_or_default()
+    }
+
+    /// The block in the first `len` bytes.
+    pub(crate) fn into_block(mut self, len: usize, comparator: &Comparator) -> Result<Block> {
+        let stored = self.bytes().get(..len).ok_or_else(|| bad("no room"))?;
+        let parts = Parts::of(stored)?;
+        let n = parts.restarts as usize;
+        if n * 4 > HEAD_ROOM || parts.restarts_at == 0 || parts.separated {
+            return Block::searchable(stored, comparator);
+        }
+        let mut memory = std::mem::take(&mut self.memory);
+        if let Some((head, rest)) =
+            Arc::get_mut(&mut memory).and_then(|m| m.split_at_mut_checked(HEAD_ROOM))
+        {
+            Block::put_restarts(head, rest.get(parts.restarts_at as usize..), n, HEAD_ROOM);
+        }
+        Block::with_memory(memory, HEAD_ROOM, parts, false)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        spare::keep(std::mem::take(&mut self.memory));
+    }
+}
+
 impl Block {
     /// Takes a decompressed block apart. Corruption if its parts do not fit its length.
     pub fn new(stored: &[u8]) -> Result<Self> {
@@ -233,19 +280,14 @@ impl Block {
         comparator: &Comparator,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Self> {
-        let mut memory: Arc<[u8]> = std::iter::repeat_n(0, HEAD_ROOM + len).collect();
-        let filled = Arc::get_mut(&mut memory).and_then(|m| m.split_at_mut_checked(HEAD_ROOM));
-        let Some((head, stored)) = filled else {
-            return Err(bad("no room")); // nobody else has the memory, which is long enough
-        };
-        fill(stored)?;
-        let parts = Parts::of(stored)?;
-        let n = parts.restarts as usize;
-        if n * 4 > HEAD_ROOM || parts.restarts_at == 0 || parts.separated {
-            return Self::searchable(stored, comparator);
-        }
-        Self::put_restarts(head, stored.get(parts.restarts_at as usize..), n, HEAD_ROOM);
-        Self::with_memory(memory, HEAD_ROOM, parts, false)
+        let mut room = Room::new(len);
+        fill(room.bytes())?;
+        room.into_block(len, comparator)
+    }
+
+    /// Leaves the memory to the next large block of this thread, if nobody else has it.
+    pub(crate) fn recycle(self) {
+        spare::keep(self.memory);
     }
 
     /// Writes the offsets of the `n` restart points, counted from the start of the memory, to its start.

@@ -104,6 +104,24 @@ enum Inserted {
     LacksRoom(usize),
 }
 
+/// Blocks that have left the cache. They are freed after the locks are released: this is dropped last.
+#[derive(Default)]
+struct Evicted(Vec<Block>);
+
+impl Extend<Block> for Evicted {
+    fn extend<T: IntoIterator<Item = Block>>(&mut self, blocks: T) {
+        self.0.extend(blocks);
+    }
+}
+
+impl Drop for Evicted {
+    fn drop(&mut self) {
+        for block in self.0.drain(..) {
+            block.recycle();
+        }
+    }
+}
+
 impl BlockCache {
     /// An empty cache that will hold at most `capacity` bytes.
     pub fn new(capacity: usize) -> Self {
@@ -146,8 +164,7 @@ impl BlockCache {
         if large && charge + self.pinned_blocks() > limit {
             return false;
         }
-        // Blocks are freed after the locks are released.
-        let mut evicted = Vec::new();
+        let mut evicted = Evicted::default();
         let coming = Coming::new(self, charge);
         let inserted = match self.insert_evicting(key, block, coming.need, &mut evicted) {
             Inserted::LacksRoom(freed) => {
@@ -183,7 +200,7 @@ impl BlockCache {
         key: CacheKey,
         block: &Block,
         need: usize,
-        evicted: &mut Vec<Block>,
+        evicted: &mut Evicted,
     ) -> Inserted {
         let hash = key.hash();
         let room = |shard: &Shard, writer: &mut shard::Writer| {
@@ -223,7 +240,7 @@ impl BlockCache {
     fn make_room(
         &self,
         asked: usize,
-        evicted: &mut Vec<Block>,
+        evicted: &mut Evicted,
         rest: impl Fn(usize) -> usize,
     ) -> usize {
         let shards = self.shards.len();
@@ -258,7 +275,9 @@ impl BlockCache {
     /// Called after the limit has changed: evicts what is too much.
     fn evict_excess(&self) {
         if self.excess() > 0 {
-            self.make_room(self.shards.len(), &mut Vec::new(), |_| self.excess());
+            self.make_room(self.shards.len(), &mut Evicted::default(), |_| {
+                self.excess()
+            });
         }
     }
 

@@ -63,6 +63,8 @@ impl Iter {
         let left = self.block.take();
         if self.options.pin {
             self.pinned.extend(left);
+        } else if let Some(left) = left {
+            left.recycle();
         }
         self.at = i;
         if let Some(handle) = self.reader.data_block(i) {

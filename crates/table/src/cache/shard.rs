@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use base::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use base::sync::{Memory, Mutex, MutexGuard, PoisonError, ranked};
 
-use super::{BlockCache, CacheKey, Inserted, Pinned};
+use super::{BlockCache, CacheKey, Evicted, Inserted, Pinned};
 use crate::block::Block;
 use crate::locks;
 
@@ -270,7 +270,7 @@ impl Shard {
         &self,
         want: usize,
         keep: usize,
-        out: &mut Vec<Block>,
+        out: &mut Evicted,
         gone: impl FnOnce(usize),
     ) -> usize {
         let mut w = self.lock();
@@ -375,7 +375,7 @@ impl Shard {
         w: &mut Writer,
         want: usize,
         keep: usize,
-        out: &mut Vec<Block>,
+        out: &mut Evicted,
     ) -> usize {
         let before = self.usage();
         // Three rounds bring every count to 0 and the fourth evicts; what then remains is in use.

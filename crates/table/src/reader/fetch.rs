@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::coding::u32_at;
 use base::stats::Activity;
@@ -17,7 +18,7 @@ use base::{Comparator, Error, Result};
 use io::{File, IoPriority, LargeVec};
 
 use super::meter::ReadMeter;
-use crate::block::Block;
+use crate::block::{Block, Room};
 use crate::checksum::{self, ChecksumType};
 use crate::compress::{self, CompressionType};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
@@ -41,12 +42,14 @@ pub(crate) struct Fetch {
     /// The end of the file, kept while the table is being opened.
     tail: Vec<u8>,
     tail_at: u64,
+    /// Whether the last large data block was not compressed: the next one is then read into its final place.
+    plain: AtomicBool,
 }
 
 /// Maximum size in bytes of the scratch memory that a thread keeps.
 const SCRATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Blocks from this size in bytes on are decompressed into their final place.
+/// Blocks from this size in bytes on are read or decompressed into their final place.
 const IN_PLACE_MIN: usize = 32 << 10;
 
 thread_local! {
@@ -91,6 +94,7 @@ impl Fetch {
             dictionary: Vec::new(),
             tail: Vec::new(),
             tail_at: u64::MAX,
+            plain: AtomicBool::new(false),
         }
     }
 
@@ -168,6 +172,9 @@ impl Fetch {
             {
                 return open(stored);
             }
+            if len >= IN_PLACE_MIN && self.plain.load(Ordering::Relaxed) {
+                return self.read_in_place(handle, len, comparator, how);
+            }
             SCRATCH.with(|slot| {
                 let mut scratch = slot.take();
                 if scratch.len() < len {
@@ -186,6 +193,26 @@ impl Fetch {
         read().map_err(|e| self.locate(e, handle))
     }
 
+    /// A large data block of `len` bytes with its trailer, which is probably not compressed.
+    fn read_in_place(
+        &self,
+        handle: BlockHandle,
+        len: usize,
+        comparator: &Comparator,
+        how: Read,
+    ) -> Result<Block> {
+        let mut room = Room::new(len);
+        self.read(room.bytes(), handle.offset, how)?;
+        let stored = room.bytes();
+        match self.verified(stored, handle, how.verify)? {
+            (payload, Some(kind)) => self.decompressed(payload, kind, comparator),
+            (payload, None) => {
+                let len = payload.len();
+                room.into_block(len, comparator)
+            }
+        }
+    }
+
     /// The data block in stored bytes.
     fn open(
         &self,
@@ -195,9 +222,27 @@ impl Fetch {
         verify: bool,
     ) -> Result<Block> {
         let (payload, kind) = self.verified(stored, handle, verify)?;
-        let Some(kind) = kind else {
+        if let Some(kind) = kind {
+            return self.decompressed(payload, kind, comparator);
+        }
+        if payload.len() < IN_PLACE_MIN {
             return Block::searchable(payload, comparator);
-        };
+        }
+        self.plain.store(true, Ordering::Relaxed);
+        Block::filled(payload.len(), comparator, |out| {
+            out.copy_from_slice(payload);
+            Ok(())
+        })
+    }
+
+    /// The data block in a compressed payload.
+    fn decompressed(
+        &self,
+        payload: &[u8],
+        kind: CompressionType,
+        comparator: &Comparator,
+    ) -> Result<Block> {
+        self.plain.store(false, Ordering::Relaxed);
         let size = compress::size_in_place(kind, payload, self.format_version)?;
         if let Some(size) = size.filter(|&size| size >= IN_PLACE_MIN) {
             return Block::filled(size, comparator, |out| {
