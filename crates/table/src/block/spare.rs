@@ -35,8 +35,7 @@ pub(super) fn keep(mut memory: Arc<[u8]>) {
     if !fits || Arc::get_mut(&mut memory).is_none() {
         return;
     }
-    // While the thread ends, there may be nothing left to keep it in.
-    let _ = SPARE.try_with(|spare| {
+    let kept = SPARE.try_with(|spare| {
         let mut spare = spare.borrow_mut();
         let mut room = BYTES_MAX - memory.len();
         // The newest fits best.
@@ -47,6 +46,7 @@ pub(super) fn keep(mut memory: Arc<[u8]>) {
         });
         spare.insert(0, memory);
     });
+    kept.unwrap_or_default(); // while the thread ends, there may be nothing left to keep it in
 }
 
 #[cfg(test)]
