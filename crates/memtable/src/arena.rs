@@ -19,6 +19,7 @@ use base::sync::{self, Mutex, PoisonError, ranked};
 use io::{MAPPINGS_ARE_USED, Mapping};
 
 use crate::locks;
+use crate::pool::Left;
 use crate::write_buffers::Tracker;
 
 /// Alignment in bytes of every allocation.
@@ -48,7 +49,7 @@ enum Memory {
     /// Unmapped when the chunk is dropped.
     #[expect(dead_code, reason = "it is there to be dropped")]
     Mapping(Mapping),
-    /// Part of a slab of the arena.
+    /// Part of a slab of the arena, or its memory for a large entry.
     Slab,
 }
 
@@ -115,11 +116,20 @@ struct Chunks {
     )]
     all: Vec<Box<Chunk>>,
     slabs: Vec<Mapping>,
+    /// The memory of chunks that one large entry has for itself.
+    large: Vec<Mapping>,
     /// How many bytes of the last slab have been cut into chunks.
     cut: usize,
 }
 
 impl Chunks {
+    /// A chunk of this memory.
+    fn take_large(&mut self, memory: Mapping) -> Chunk {
+        let (base, size) = (memory.as_ptr(), memory.len());
+        self.large.push(memory);
+        Chunk::at(base, size, Memory::Slab)
+    }
+
     /// A chunk of at least `size` bytes, cut from the slabs; `more` provides another slab if needed. If the
     /// rest of a slab would be too small for the next chunk, this chunk takes it too.
     fn cut_slab(&mut self, size: usize, more: impl FnOnce() -> Option<Mapping>) -> Option<Chunk> {
@@ -211,8 +221,11 @@ impl Arena {
         let size = if alone { n } else { next.max(n) };
         let tracker = self.tracker.as_ref();
         // Small chunks would waste most of a huge page.
-        let fits = !alone && size >= MAPPED_MIN && MAPPINGS_ARE_USED;
+        let fits = size >= MAPPED_MIN && MAPPINGS_ARE_USED;
         let chunk = tracker.filter(|_| fits).and_then(|tracker| {
+            if alone {
+                return tracker.large(size).map(|memory| chunks.take_large(memory));
+            }
             chunks.cut_slab(size, || match self.reserved() {
                 0..SLABS_FROM => tracker.kept_slab(self.block_size),
                 _ => tracker.slab(self.block_size),
@@ -256,9 +269,12 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         let chunks = self.chunks.get_mut();
-        let slabs = &mut chunks.unwrap_or_else(PoisonError::into_inner).slabs;
+        let chunks = chunks.unwrap_or_else(PoisonError::into_inner);
         if let Some(tracker) = self.tracker.take() {
-            tracker.end(std::mem::take(slabs));
+            tracker.end(Left {
+                slabs: std::mem::take(&mut chunks.slabs),
+                large: std::mem::take(&mut chunks.large),
+            });
         }
     }
 }

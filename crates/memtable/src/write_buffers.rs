@@ -20,7 +20,7 @@ use table::BlockCache;
 use table::cache::Reservation;
 
 use crate::locks;
-use crate::pool::Pool;
+use crate::pool::{Left, Pool};
 
 /// The cache is charged in steps of this many bytes, as RocksDB does.
 const CHARGE_STEP: usize = 256 << 10;
@@ -184,11 +184,11 @@ impl WriteBuffers {
     }
 
     /// Keeps the memory of a memtable that is gone for the active ones, within the limit.
-    fn keep(&self, slabs: Vec<Mapping>) {
+    fn keep(&self, left: Left) {
         let room = self.limit().saturating_sub(self.used());
         let room = if self.enabled() { room } else { usize::MAX };
         let active = self.active();
-        self.slabs.give_back(slabs, active, room);
+        self.slabs.give_back(left, active, room);
     }
 
     /// Gives the memory kept for active memtables back to the system, if none grew lately.
@@ -315,11 +315,16 @@ impl Tracker {
         self.budget.slabs.take_kept(len)
     }
 
-    /// The memtable is gone, and leaves these slabs.
-    pub fn end(self, slabs: Vec<Mapping>) {
+    /// Memory of at least `len` bytes for one large entry; it is not counted yet.
+    pub fn large(&self, len: usize) -> Option<Mapping> {
+        self.budget.slabs.take_large(len)
+    }
+
+    /// The memtable is gone, and leaves this memory.
+    pub fn end(self, left: Left) {
         let budget = Arc::clone(&self.budget);
         drop(self);
-        budget.keep(slabs);
+        budget.keep(left);
     }
 
     /// The memtable is no longer active.
@@ -383,7 +388,10 @@ mod tests {
             gone.reserve(8 * MIB);
             grows.reserve(active);
             let slabs = (0..4).map(|_| gone.slab(MIB).unwrap()).collect();
-            gone.end(slabs);
+            gone.end(Left {
+                slabs,
+                large: Vec::new(),
+            });
             m.slabs.bytes()
         };
         assert_eq!(kept_of_eight(20 * MIB, 0), 8 * MIB);
