@@ -25,6 +25,7 @@ use crate::catalog::family::Family;
 use crate::catalog::view::View;
 use crate::commit::Writes;
 use crate::info::Info;
+use crate::read::operands::Operands;
 use crate::read::options::{ContinueCallback, ReadOptions, ReadTier};
 use base::values::entity::WideColumns;
 use base::values::{self, Base, Stored, no_operator, visible_value};
@@ -130,12 +131,10 @@ pub(crate) fn merge_operands<'a>(
     let mut search = Search::new(lookup, Want::Operands);
     search.goes_on = goes_on;
     search_view(info, writes, &mut search, sequence)?;
-    let mut operands = search.operands;
-    if search.state == State::Found {
-        operands.extend(search.has_base.then_some(search.base));
-    }
-    operands.reverse();
-    Ok(operands)
+    let has_base = search.state == State::Found && search.has_base;
+    let base = has_base.then_some(search.base);
+    let operands = search.operands.iter().rev().map(<[u8]>::to_vec);
+    Ok(base.into_iter().chain(operands).collect())
 }
 
 /// The values of many keys at one sequence number, in the order of `keys`; they are looked up in the
@@ -348,7 +347,7 @@ struct Search<'a> {
     has_base: bool,
     base_is_entity: bool,
     /// Newest first.
-    operands: Vec<Vec<u8>>,
+    operands: Operands,
     /// Versions older than this sequence number are hidden by a range tombstone; 0 if there is none so far.
     covered: u64,
     /// The error because of which the search cannot go on.
@@ -367,7 +366,7 @@ impl<'a> Search<'a> {
             base: Vec::new(),
             has_base: false,
             base_is_entity: false,
-            operands: Vec::new(),
+            operands: Operands::new(),
             covered: 0,
             failure: None,
             goes_on: None,
@@ -457,7 +456,7 @@ impl<'a> Search<'a> {
                 self.failure = Some(no_operator(&family.name));
             }
             ValueType::Merge => {
-                self.operands.push(value.to_vec());
+                self.operands.push(value);
                 self.state = State::Merging;
                 let Some(goes_on) = &mut self.goes_on else {
                     return true;
@@ -505,7 +504,7 @@ impl<'a> Search<'a> {
             State::Found => Base::Value(&self.base),
             _ => Base::Nothing,
         };
-        let operands: Vec<&[u8]> = self.operands.iter().rev().map(|o| &o[..]).collect();
+        let operands: Vec<&[u8]> = self.operands.iter().rev().collect();
         let family = self.lookup.family;
         let operator = family.merge_operator.as_deref();
         let operator = operator.ok_or_else(|| no_operator(&family.name))?;

@@ -22,6 +22,7 @@ use base::stats::{HistogramKind, Ticker};
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
+use super::operands::Operands;
 use super::prefix::Scope;
 use super::sources::Origin;
 use base::values::entity::WideColumns;
@@ -81,7 +82,7 @@ pub struct DbIterator {
     /// The type of the current entry; in reverse, of the saved entry.
     kind: ValueType,
     /// Operands of the key being examined: newest first when moving forward, oldest first in reverse.
-    operands: Vec<Vec<u8>>,
+    operands: Operands,
     origin: Box<Origin>,
     /// The range of the plain value within the stored value, if it is only a part of it.
     value_range: Option<(usize, usize)>,
@@ -130,7 +131,7 @@ impl DbIterator {
             saved_key: Vec::new(),
             saved_value: Vec::new(),
             kind: ValueType::Value,
-            operands: Vec::new(),
+            operands: Operands::new(),
             value_range: None,
             looks_left: 0,
             comparator,

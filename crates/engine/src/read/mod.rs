@@ -10,6 +10,7 @@
 pub(crate) mod entries;
 pub(crate) mod get;
 pub(crate) mod iter;
+mod operands;
 pub(crate) mod options;
 pub(crate) mod prefix;
 pub(crate) mod sources;

@@ -128,7 +128,7 @@ impl DbIterator {
     fn merge_forward(&mut self) -> Result<()> {
         self.save_key();
         self.operands.clear();
-        self.operands.push(self.inner.value().to_vec());
+        self.operands.push(self.inner.value());
         let mut base = None;
         loop {
             self.inner.next();
@@ -143,14 +143,14 @@ impl DbIterator {
                 base = Some(entry.value_type);
                 break;
             }
-            self.operands.push(self.inner.value().to_vec());
+            self.operands.push(self.inner.value());
         }
         self.inner.status()?;
         let base = match base {
             Some(kind) => Base::of(kind, self.inner.value())?,
             None => Base::Nothing,
         };
-        let operands: Vec<&[u8]> = self.operands.iter().rev().map(|o| &o[..]).collect();
+        let operands: Vec<&[u8]> = self.operands.iter().rev().collect();
         let stored = self.apply(base, &operands)?;
         self.show(stored)
     }
@@ -261,7 +261,7 @@ impl DbIterator {
     #[inline]
     fn collect(&mut self, kind: ValueType) {
         if kind == ValueType::Merge {
-            self.operands.push(self.inner.value().to_vec());
+            self.operands.push(self.inner.value());
             return;
         }
         self.kind = kind;
@@ -311,7 +311,7 @@ impl DbIterator {
     /// Merges the collected operands with the saved value.
     fn merge_backward(&mut self) -> Result<()> {
         let base = Base::of(self.kind, &self.saved_value)?;
-        let operands: Vec<&[u8]> = self.operands.iter().map(|o| &o[..]).collect();
+        let operands: Vec<&[u8]> = self.operands.iter().collect();
         let stored = self.apply(base, &operands)?;
         self.show(stored)
     }
