@@ -35,6 +35,9 @@ use picking::{Candidate, MANUAL};
 
 /// Bytes that a compaction reads at a time from each input: RocksDB's default since 8.7.
 const READAHEAD_BYTES: usize = 2 << 20;
+/// The same for all sorted runs of a compaction together: level 0 may have a thousand.
+const READAHEAD_BYTES_OF_ALL: usize = 32 << 20;
+const READAHEAD_BYTES_MIN: usize = 32 << 10;
 
 /// Number of entries between two checks whether the compaction should end or step aside.
 const CHECK_EVERY: u64 = 512;
@@ -413,10 +416,13 @@ impl Job<'_> {
     }
 
     fn input(&self, part: &Part) -> Box<dyn InternalIterator> {
+        let runs = |(level, files): &(usize, Vec<_>)| if *level == 0 { files.len() } else { 1 };
+        let runs: usize = self.pick.inputs.iter().map(runs).sum();
         let options = table::ReadOptions {
             verify_checksums: true,
             fill_cache: false,
-            readahead_bytes: READAHEAD_BYTES,
+            readahead_bytes: (READAHEAD_BYTES_OF_ALL / runs.max(1))
+                .clamp(READAHEAD_BYTES_MIN, READAHEAD_BYTES),
             cache_only: false,
             activity: Activity::Compaction,
             rate_limiter_priority: Some(IoPriority::Low),
