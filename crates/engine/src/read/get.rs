@@ -73,23 +73,28 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The value of the key as of `sequence`; the default column of an entity.
+/// Sets `value`, which is empty, to the value of the key as of `sequence`; the default column of an entity. Returns
+/// false if the key does not exist; `value` is then still empty.
 pub(crate) fn get(
     info: &Info,
     writes: &Writes,
     lookup: Lookup<'_>,
     sequence: Option<SequenceNumber>,
-) -> Result<Option<Vec<u8>>> {
+    value: &mut Vec<u8>,
+) -> Result<bool> {
     let began = info.timer();
     let mut search = Search::new(lookup, Want::Plain);
+    search.base = std::mem::take(value);
     search_view(info, writes, &mut search, sequence)?;
     let clock = &*info.clock;
-    let found = perf::start(clock);
-    let value = search.into_stored(info)?.map(|s| s.bytes);
-    count_read(info, value.as_ref().map_or(0, Vec::len));
-    perf::stop(PerfCounter::GetPostProcessTime, clock, found);
+    let processing = perf::start(clock);
+    let stored = search.stored(info)?;
+    let found = stored.is_some();
+    *value = stored.map_or_else(|| std::mem::take(&mut search.base), |s| s.bytes);
+    count_read(info, value.len());
+    perf::stop(PerfCounter::GetPostProcessTime, clock, processing);
     info.timed(HistogramKind::DbGet, began);
-    Ok(value)
+    Ok(found)
 }
 
 /// The columns of the key as of `sequence`; a plain value is the default column.
@@ -101,7 +106,7 @@ pub(crate) fn get_entity(
 ) -> Result<Option<WideColumns>> {
     let mut search = Search::new(lookup, Want::Entity);
     search_view(info, writes, &mut search, sequence)?;
-    let stored = search.into_stored(info)?;
+    let stored = search.stored(info)?;
     count_read(info, stored.as_ref().map_or(0, |s| s.bytes.len()));
     stored.map(|s| s.columns()).transpose()
 }
@@ -170,7 +175,7 @@ pub(crate) fn multi_get(
         let mut search = Search::new(lookup, Want::Plain);
         let found = search_at(info, &view, &mut search, sequence);
         out[i] = found
-            .and_then(|()| search.into_stored(info))
+            .and_then(|()| search.stored(info))
             .map(|stored| stored.map(|s| s.bytes));
         if let Ok(Some(value)) = &out[i] {
             found_keys += 1;
@@ -486,10 +491,10 @@ impl<'a> Search<'a> {
 
     /// The result of the search, `None` if the key does not exist.
     #[inline]
-    fn into_stored(self, info: &Info) -> Result<Option<Stored>> {
+    fn stored(&mut self, info: &Info) -> Result<Option<Stored>> {
         let found = if self.operands.is_empty() {
             (self.state == State::Found).then_some(Stored {
-                bytes: self.base,
+                bytes: std::mem::take(&mut self.base),
                 is_entity: self.base_is_entity,
             })
         } else {
@@ -498,7 +503,7 @@ impl<'a> Search<'a> {
         Ok(found)
     }
 
-    fn merged(self, info: &Info) -> Result<Stored> {
+    fn merged(&self, info: &Info) -> Result<Stored> {
         let base = match self.state {
             State::Found if self.base_is_entity => Base::Entity(&self.base),
             State::Found => Base::Value(&self.base),

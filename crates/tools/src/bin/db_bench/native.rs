@@ -336,9 +336,9 @@ impl Engine for Native {
     }
 
     #[inline]
-    fn get(&self, key: &[u8], _scratch: &mut Vec<u8>) -> Result<Option<usize>> {
-        let value = self.db.cf(&self.family).with(&self.read).get(key)?;
-        Ok(value.map(|value| value.len()))
+    fn get(&self, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>> {
+        let found = self.get_value(key, scratch)?;
+        Ok(found.then_some(scratch.len()))
     }
 
     fn delete_range_in(
@@ -364,20 +364,15 @@ impl Engine for Native {
     }
 
     #[inline]
-    fn get_in(&self, family: usize, key: &[u8], _scratch: &mut Vec<u8>) -> Result<Option<usize>> {
-        let value = self
-            .db
-            .cf(self.numbered(family)?)
-            .with(&self.read)
-            .get(key)?;
-        Ok(value.map(|value| value.len()))
+    fn get_in(&self, family: usize, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>> {
+        let cf = self.db.cf(self.numbered(family)?).with(&self.read);
+        let found = cf.get_into(key, scratch)?;
+        Ok(found.then_some(scratch.len()))
     }
 
     fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let found = self.db.cf(&self.family).with(&self.read).get(key)?;
-        let is_there = found.is_some();
-        *value = found.unwrap_or_default();
-        Ok(is_there)
+        let cf = self.db.cf(&self.family).with(&self.read);
+        cf.get_into(key, value)
     }
 
     fn get_at_once(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
