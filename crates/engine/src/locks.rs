@@ -21,7 +21,8 @@ pub(crate) const WAL_LOCKS: Rank = Rank::new(15, "locks of the log");
 pub(crate) const MEMTABLE_WRITER: Rank = Rank::new(16, "memtable writer");
 /// `Catalog`: the set of versions and the MANIFEST.
 pub(crate) const VERSIONS: Rank = Rank::new(18, "versions");
-/// `SnapshotList`: the snapshots. An ingestion holds it while its files become visible.
+/// `SnapshotList`: the snapshots. An ingestion holds it while its files become visible. Whoever drops the last clone of a
+/// snapshot takes the state lock behind it.
 pub(crate) const SNAPSHOTS: Rank = Rank::new(19, "snapshots");
 /// `Wal`: held while the next log is made.
 pub(crate) const LOG_SWITCH: Rank = Rank::new(20, "log switch");

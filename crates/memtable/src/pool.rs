@@ -7,10 +7,10 @@
 //!
 //! New memory is expensive where a hypervisor backs it page by page: 5 ms per slab on that machine.
 //!
-//! Bounds: a new slab is taken only if none is kept, and other memory only after as much of what is kept has gone back
-//! to the system, so the memory of all memtables and the kept memory together never exceed what memtables have already
+//! Bounds: new memory is taken only if none that fits is kept, and after as much of what is kept has gone back to the
+//! system, so the memory of all memtables and the kept memory together never exceed what memtables have already
 //! held at once. At most [`LIKELY`] times the memory of
-//! active memtables is kept, and nothing once no slab has been asked for during [`REST`].
+//! active memtables is kept, and of slabs and of large memory nothing once none has been asked for during [`REST`].
 
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use io::Mapping;
@@ -20,7 +20,7 @@ use crate::locks;
 /// Active memtables are likely to grow to this many times their present size. A flush takes a tenth or more
 /// of the time that writers need to fill a memtable, and frees the memory at its end.
 const LIKELY: usize = 8;
-/// How long slabs are kept although none is asked for, in nanoseconds.
+/// How long memory is kept although none is asked for, in nanoseconds.
 const REST: u64 = 30_000_000_000;
 
 /// Slabs that no memtable uses.
@@ -40,12 +40,62 @@ pub struct Left {
 
 #[derive(Debug, Default)]
 struct Kept {
-    slabs: Vec<Mapping>,
-    large: Vec<Mapping>,
-    /// Whether a slab was asked for since the last call of [`Pool::rest`], and the time of the last
-    /// call that found so.
+    slabs: Kind,
+    large: Kind,
+}
+
+/// The kept memory of one kind.
+#[derive(Debug, Default)]
+struct Kind {
+    /// The oldest first.
+    memory: Vec<Mapping>,
+    /// Whether some was asked for since the last call of [`Pool::rest`], and the time of the last call
+    /// that found so.
     asked: bool,
     seen: u64,
+}
+
+impl Kind {
+    /// The newest that fits.
+    fn take(&mut self, fits: impl Fn(usize) -> bool) -> Option<Mapping> {
+        self.asked = true;
+        let at = self.memory.iter().rposition(|m| fits(m.len()))?;
+        Some(self.memory.remove(at))
+    }
+
+    /// Takes away at least `bytes`, the oldest first, as far as there are so many. Subtracts them from `bytes`.
+    fn release(&mut self, bytes: &mut usize) -> Vec<Mapping> {
+        let mut n = 0;
+        while *bytes > 0
+            && let Some(memory) = self.memory.get(n)
+        {
+            n += 1;
+            *bytes = bytes.saturating_sub(memory.len());
+        }
+        self.memory.drain(..n).collect()
+    }
+
+    /// Adds memory, and takes away what does not fit into `room`, from which the rest is subtracted.
+    fn add(&mut self, mut new: Vec<Mapping>, room: &mut usize) -> Vec<Mapping> {
+        self.memory.append(&mut new);
+        let all = std::mem::take(&mut self.memory);
+        let (fits, others) = all.into_iter().partition(|memory| {
+            let fits = memory.len() <= *room;
+            *room -= if fits { memory.len() } else { 0 };
+            fits
+        });
+        self.memory = fits;
+        others
+    }
+
+    fn rest(&mut self, now: u64) -> Vec<Mapping> {
+        if std::mem::take(&mut self.asked) {
+            self.seen = now;
+        } else if now.saturating_sub(self.seen) >= REST {
+            return std::mem::take(&mut self.memory);
+        }
+        Vec::new()
+    }
 }
 
 impl Default for Pool {
@@ -59,79 +109,63 @@ impl Default for Pool {
 impl Pool {
     /// A slab of at least `len` bytes, not zeroed; `None` if the system has no memory.
     pub(crate) fn take(&self, len: usize) -> Option<Mapping> {
-        self.take_kept(len).or_else(|| Mapping::huge(len))
+        self.take_kept(len).or_else(|| {
+            self.release(len.checked_next_multiple_of(io::HUGE_PAGE)?);
+            Mapping::huge(len)
+        })
     }
 
     /// The same, but `None` if none of this size is kept.
     pub(crate) fn take_kept(&self, len: usize) -> Option<Mapping> {
         let len = len.checked_next_multiple_of(io::HUGE_PAGE)?;
-        let mut kept = self.lock();
-        kept.asked = true;
-        let same = kept.slabs.iter().rposition(|slab| slab.len() == len)?;
-        Some(kept.slabs.swap_remove(same))
+        self.lock().slabs.take(|slab| slab == len)
     }
 
-    /// Memory of at least `len` bytes and at most a quarter more, not zeroed; `None` if the system has no memory. If
-    /// what is kept does not fit, as much of it goes back to the system.
+    /// Memory of at least `len` bytes and at most a quarter more, not zeroed; `None` if the system has no memory.
     pub(crate) fn take_large(&self, len: usize) -> Option<Mapping> {
+        let kept = self
+            .lock()
+            .large
+            .take(|large| (len..=len + len / 4).contains(&large));
+        kept.or_else(|| {
+            self.release(len);
+            Mapping::new(len)
+        })
+    }
+
+    /// Gives as many bytes back to the system as are about to be taken new, if so many are kept.
+    fn release(&self, mut bytes: usize) {
         let mut kept = self.lock();
-        kept.asked = true;
-        let fits = |m: &Mapping| (len..=len + len / 4).contains(&m.len());
-        if let Some(at) = kept.large.iter().position(fits) {
-            return Some(kept.large.swap_remove(at));
-        }
-        let enough = kept.large.iter().scan(0, |sum, m| {
-            let before = *sum;
-            *sum += m.len();
-            (before < len).then_some(())
-        });
-        let n = enough.count();
-        let others: Vec<Mapping> = kept.large.drain(..n).collect();
+        let large = kept.large.release(&mut bytes);
+        let slabs = kept.slabs.release(&mut bytes);
         drop(kept); // giving memory back to the system takes time
-        drop(others);
-        Mapping::new(len)
+        drop((large, slabs));
     }
 
     /// Keeps memory for active memtables of `active` bytes, within `room` bytes; gives the rest back to the system.
     pub(crate) fn give_back(&self, left: Left, active: usize, room: usize) {
-        let at_most = active.saturating_mul(LIKELY).min(room);
+        let mut room = active.saturating_mul(LIKELY).min(room);
         let mut kept = self.lock();
-        kept.slabs.extend(left.slabs);
-        kept.large.extend(left.large);
-        let mut sum = 0;
-        let mut too_much = |all: &mut Vec<Mapping>| {
-            let fits = all.iter().take_while(|memory| {
-                sum += memory.len();
-                sum <= at_most
-            });
-            let n = fits.count();
-            all.split_off(n)
-        };
-        let others = (too_much(&mut kept.slabs), too_much(&mut kept.large));
+        let slabs = kept.slabs.add(left.slabs, &mut room);
+        let large = kept.large.add(left.large, &mut room);
         drop(kept); // giving memory back to the system takes time
-        drop(others);
+        drop((slabs, large));
     }
 
-    /// Gives everything back if no slab was asked for lately. To be called from time to time.
+    /// Gives back what was not asked for lately, slabs and large memory each. To be called from time to time.
     pub(crate) fn rest(&self, now: u64) {
         let mut kept = self.lock();
-        if std::mem::take(&mut kept.asked) {
-            kept.seen = now;
-        } else if now.saturating_sub(kept.seen) >= REST {
-            let all = (
-                std::mem::take(&mut kept.slabs),
-                std::mem::take(&mut kept.large),
-            );
-            drop(kept);
-            drop(all);
-        }
+        let all = (kept.slabs.rest(now), kept.large.rest(now));
+        drop(kept);
+        drop(all);
     }
 
     /// Bytes that are kept.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         let kept = self.lock();
-        kept.slabs.iter().chain(&kept.large).map(Mapping::len).sum()
+        let all = kept.slabs.memory.iter().chain(&kept.large.memory);
+        all.map(Mapping::len).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -150,6 +184,13 @@ mod tests {
         }
     }
 
+    fn left_large(large: Vec<Mapping>) -> Left {
+        Left {
+            slabs: Vec::new(),
+            large,
+        }
+    }
+
     #[test]
     fn the_memory_of_large_entries_goes_to_those_of_about_their_size() {
         const MIB: usize = 1 << 20;
@@ -161,25 +202,40 @@ mod tests {
         pool.give_back(Left { slabs, large }, 100 * MIB, usize::MAX);
         assert_eq!(pool.bytes(), 26 * MIB);
         let again = pool.take_large(9 * MIB).unwrap();
-        assert_eq!((again.as_ptr(), pool.bytes()), (at[1], 16 * MIB));
-        // Nothing fits: as much as is new goes back, the oldest first.
+        assert_eq!((again.as_ptr(), pool.bytes()), (at[2], 15 * MIB));
+        // Nothing fits: as much as is new goes back, of what is oldest.
         let new = pool.take_large(2 * MIB).unwrap();
-        assert_eq!((new.len(), pool.bytes()), (2 * MIB, 13 * MIB));
+        assert_eq!((new.len(), pool.bytes()), (2 * MIB, 12 * MIB));
         let large = vec![again, new];
-        pool.give_back(
-            Left {
-                slabs: Vec::new(),
-                large,
-            },
-            MIB,
-            usize::MAX,
-        );
+        pool.give_back(left_large(large), MIB, usize::MAX);
         assert_eq!(
             pool.bytes(),
-            2 * MIB,
-            "the slab; the next one would be too much"
+            4 * MIB,
+            "the slab and 2 MiB: the others do not fit into 8"
         );
-        assert!(pool.take_kept(MIB).is_some());
+        // A new slab takes the place of large memory, and large memory that of slabs.
+        let slab = pool.take_kept(MIB).unwrap();
+        let other = pool.take(MIB).unwrap();
+        assert_eq!(pool.bytes(), 0);
+        pool.give_back(left(vec![slab, other]), 100 * MIB, usize::MAX);
+        assert_eq!(pool.bytes(), 4 * MIB);
+        drop(pool.take_large(5 * MIB).unwrap());
+        assert_eq!(pool.bytes(), 0);
+    }
+
+    #[test]
+    fn each_kind_is_kept_while_it_is_asked_for() {
+        const MIB: usize = 1 << 20;
+        let pool = Pool::default();
+        let (slab, large) = (pool.take(MIB).unwrap(), pool.take_large(3 * MIB).unwrap());
+        let (slabs, large) = (vec![slab], vec![large]);
+        pool.give_back(Left { slabs, large }, 100 * MIB, usize::MAX);
+        for i in 1..4 {
+            let slab = pool.take_kept(MIB).unwrap();
+            pool.give_back(left(vec![slab]), 100 * MIB, usize::MAX);
+            pool.rest(i * REST);
+        }
+        assert_eq!(pool.bytes(), 2 * MIB);
     }
 
     #[test]

@@ -187,7 +187,7 @@ impl<'a, F: Candidate> Levels<'a, F> {
         }
     }
 
-    fn hull(&self, a: &Range, b: &Range) -> Range {
+    pub(crate) fn hull(&self, a: &Range, b: &Range) -> Range {
         let cmp = self.comparator;
         let low = if cmp.compare(&b.smallest, &a.smallest).is_lt() {
             b

@@ -6,9 +6,8 @@
 use std::sync::Arc;
 
 use super::files::{Candidate, Range, total};
-use super::kept::kept;
 use super::score::{Score, Targets, scores};
-use super::{Input, Kind, Plan};
+use super::{Input, Kind, Plan, kept};
 use options::CompactionPri;
 
 /// Maximum number of files that one compaction moves down a level.
@@ -347,16 +346,18 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
     /// released. Those of level 0 go to the next level, the others stay where they are.
     fn freed_by_snapshots(&self) -> Option<Plan<F>> {
         let oldest = self.input.oldest_snapshot?;
-        kept(self.input)
-            .filter(|(_, f)| f.meta().largest_seqno <= oldest)
-            .find_map(|(l, f)| {
-                let destination = if l == 0 {
+        kept::find(
+            self.input,
+            |seqno| seqno <= oldest,
+            |level, file| {
+                let destination = if level == 0 {
                     Destination::Next
                 } else {
                     Destination::Same
                 };
-                self.single(l, f, destination, "BottommostFiles")
-            })
+                self.single(level, file, destination, "BottommostFiles")
+            },
+        )
     }
 
     fn expired(&self) -> Option<Plan<F>> {

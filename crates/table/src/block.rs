@@ -484,10 +484,15 @@ impl Block {
             .head(self.restart(i), true)
             .filter(|h| h.shared == 0)
             .ok_or_else(|| bad("a restart point is not at an entry"))?;
-        let from = head.suffix_at as usize;
-        self.memory
-            .get(from..from + head.suffix_len as usize)
+        self.suffix(head.suffix_at as usize, head.suffix_len as usize)
             .ok_or_else(|| bad("a key runs over the end"))
+    }
+
+    /// `len` bytes of the entries. The memory may be longer than the block, and what follows is anything.
+    #[inline]
+    fn suffix(&self, from: usize, len: usize) -> Option<&[u8]> {
+        let entries = self.memory.get(..self.entries_end as usize)?;
+        entries.get(from..from + len)
     }
 }
 

@@ -7,7 +7,7 @@
 mod shapes;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base::clock::SystemClock;
@@ -126,9 +126,7 @@ fn measure(setup: &Setup, shape: &Shape, count: u32) -> Result<Pairs, String> {
     }
     for rocksdb in [false, true] {
         let db = database(setup, rocksdb);
-        if db.exists() {
-            fs::remove_dir_all(&db).map_err(|e| format!("{}: {e}", db.display()))?;
-        }
+        remove(&db)?;
     }
     Ok(pairs)
 }
@@ -137,6 +135,14 @@ fn database(setup: &Setup, rocksdb: bool) -> PathBuf {
     setup
         .dir
         .join(if rocksdb { "rocksdb" } else { "ironstone" })
+}
+
+/// Removes a directory, if it is there.
+fn remove(dir: &Path) -> Result<(), String> {
+    if dir.exists() {
+        fs::remove_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    }
+    Ok(())
 }
 
 /// One run. The database of a shape that prepares one is made before the first.
@@ -159,9 +165,7 @@ fn once(setup: &Setup, shape: &Shape, rocksdb: bool, pair: u32) -> Result<Figure
         command
     };
     if shape.prepare.is_empty() {
-        if db.exists() {
-            fs::remove_dir_all(&db).map_err(|e| format!("{}: {e}", db.display()))?;
-        }
+        remove(&db)?;
     } else if pair == 0 {
         let mut prepare = command(&format!("{},waitforcompaction", shape.prepare));
         prepare
@@ -170,6 +174,7 @@ fn once(setup: &Setup, shape: &Shape, rocksdb: bool, pair: u32) -> Result<Figure
             .arg("--duration=0");
         outputs_of(prepare)?;
     }
+    remove(&db.with_extension("backup"))?; // of a run that failed
     device::settle(&setup.dir)?;
     let mut command = command(shape.run);
     command.arg(format!("--seed={}", 1000 + pair));
@@ -183,10 +188,7 @@ fn once(setup: &Setup, shape: &Shape, rocksdb: bool, pair: u32) -> Result<Figure
     let run = output::run(&results, shape.measured())
         .ok_or_else(|| format!("no result of {} in:\n{results}", shape.measured()))?;
     let space = device::size(&db).unwrap_or(0) as f64;
-    let backup = db.with_extension("backup");
-    if backup.exists() {
-        fs::remove_dir_all(&backup).map_err(|e| format!("{}: {e}", backup.display()))?;
-    }
+    remove(&db.with_extension("backup"))?;
     figures(shape, &run, seconds, space)
 }
 

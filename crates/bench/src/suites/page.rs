@@ -92,6 +92,26 @@ fn header(report: &Report) -> Markup {
     }
 }
 
+/// Which figures are better.
+#[derive(Clone, Copy)]
+enum Better {
+    Higher,
+    Lower,
+}
+
+impl Better {
+    fn mark(self) -> Markup {
+        html! {
+            small.better {
+                @match self {
+                    Self::Higher => { "↑ higher is better" },
+                    Self::Lower => { "↓ lower is better" },
+                }
+            }
+        }
+    }
+}
+
 fn tiles(report: &Report) -> Markup {
     let medians: Vec<f64> = report
         .benchmarks
@@ -99,20 +119,22 @@ fn tiles(report: &Report) -> Markup {
         .filter_map(|b| Some(b.ratio()?.median))
         .collect();
     let faster = medians.iter().filter(|m| **m > 1.0).count();
-    let tile = |figure: String, what: &str| html! { div.tile { b { (figure) } span { (what) } } };
+    let tile = |figure: String, what: &str, better: Better| {
+        html! { div.tile { b { (figure) } span { (what) } (better.mark()) } }
+    };
     let written = mean_ratio(report, |run| run.write_amplification);
     let memory = mean_ratio(report, |run| Some(run.process?.peak_memory_mib as f64));
     html! {
         div.tiles {
             @if let Some(mean) = report.geometric_mean() {
-                (tile(format!("{mean:.2}×"), "RocksDB's speed, geometric mean of the benchmarks"))
+                (tile(format!("{mean:.2}×"), "RocksDB's speed, geometric mean of the benchmarks", Better::Higher))
             }
-            (tile(format!("{faster} of {}", medians.len()), "benchmarks faster than RocksDB"))
+            (tile(format!("{faster} of {}", medians.len()), "benchmarks faster than RocksDB", Better::Higher))
             @if let Some(written) = written {
-                (tile(format!("{written:.2}×"), "RocksDB's bytes written for a byte put"))
+                (tile(format!("{written:.2}×"), "RocksDB's bytes written for a byte put", Better::Lower))
             }
             @if let Some(memory) = memory {
-                (tile(format!("{memory:.2}×"), "RocksDB's peak memory"))
+                (tile(format!("{memory:.2}×"), "RocksDB's peak memory", Better::Lower))
             }
         }
     }
@@ -152,7 +174,7 @@ fn legend() -> Markup {
 fn overview(report: &Report) -> Markup {
     html! {
         section {
-            h2 { "Speed over RocksDB's" }
+            h2 { "Speed over RocksDB's" (Better::Higher.mark()) }
             figure {
                 (rows::ratios(&report.benchmarks))
                 figcaption {
@@ -174,7 +196,7 @@ fn latencies(report: &Report) -> Markup {
         .collect();
     html! {
         section {
-            h2 { "Latency" }
+            h2 { "Latency" (Better::Lower.mark()) }
             @if panels.is_empty() { p.note { "No run measured the time of each operation." } } @else {
                 (legend())
                 div.panels { @for panel in &panels { (panel) } }
@@ -196,7 +218,7 @@ fn throughputs(report: &Report) -> Markup {
         .collect();
     html! {
         section {
-            h2 { "Throughput over time" }
+            h2 { "Throughput over time" (Better::Higher.mark()) }
             @if panels.is_empty() { p.note { "No run was longer than two seconds: the rate is taken once a second." } } @else {
                 (legend())
                 div.panels { @for panel in &panels { (panel) } }
@@ -260,7 +282,7 @@ fn figure_plot(
 fn resources(report: &Report) -> Markup {
     html! {
         section {
-            h2 { "What it took" }
+            h2 { "What it took" (Better::Lower.mark()) }
             (legend())
             div.halves {
                 (figure_plot(report, "Bytes written for a byte put", |_, r| r.write_amplification, format::digits))
@@ -285,7 +307,7 @@ fn devices(report: &Report) -> Markup {
     };
     html! {
         section {
-            h2 { "Device operations" }
+            h2 { "Device operations" (Better::Lower.mark()) }
             (legend())
             div.halves {
                 (figure_plot(report, "Write requests for 1,000 operations", |_, r| each(r, r.device?.writes), format::short))

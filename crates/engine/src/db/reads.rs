@@ -27,8 +27,9 @@ impl Cf<'_> {
         Ok(found.then_some(value))
     }
 
-    /// Sets `value` to the value of `key`, and returns whether there is one; otherwise `value` is empty. It keeps its
-    /// memory, which saves an allocation: worth it for many reads, and for values of a megabyte.
+    /// Sets `value` to the value of `key`, and returns whether there is one; otherwise `value` is empty. Its memory is
+    /// used if it suffices, unless the value must be merged: that saves an allocation, which is worth it for many reads,
+    /// and for values of a megabyte.
     ///
     /// Errors: as [`Cf::get`]; `value` is then empty.
     ///

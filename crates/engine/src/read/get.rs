@@ -493,7 +493,7 @@ impl<'a> Search<'a> {
     #[inline]
     fn stored(&mut self, info: &Info) -> Result<Option<Stored>> {
         let found = if self.operands.is_empty() {
-            (self.state == State::Found).then_some(Stored {
+            (self.state == State::Found).then(|| Stored {
                 bytes: std::mem::take(&mut self.base),
                 is_entity: self.base_is_entity,
             })

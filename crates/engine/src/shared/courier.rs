@@ -38,12 +38,17 @@ impl Shared {
     pub(crate) fn deliver(&self) {
         if outbox::works() {
             self.info.leave_letters();
-            if self.writes.order.visible.has_undelivered() || self.wal.durable.has_undelivered() {
+            if self.has_undelivered() {
                 self.wal.demand.wake();
             }
             return;
         }
         self.hand_out();
+    }
+
+    /// Whether wakers and callbacks wait for a thread that may call them.
+    pub(crate) fn has_undelivered(&self) -> bool {
+        self.writes.order.visible.has_undelivered() || self.wal.durable.has_undelivered()
     }
 
     fn hand_out(&self) {

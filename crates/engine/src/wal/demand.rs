@@ -13,7 +13,7 @@ use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use crate::locks;
 use crate::watermark::Watermark;
 
-/// How long after a device write the next one begins, if nobody waits for it.
+/// How long after the beginning of a device write the next one begins, if nobody waits for it.
 const GATHER: Duration = Duration::from_millis(1);
 /// How long the thread sleeps at most if nothing is demanded.
 const LOOK: Duration = Duration::from_millis(250);
@@ -89,7 +89,7 @@ impl Demand {
         let mut state = self.lock();
         if state.awaited < sequence {
             state.awaited = sequence;
-            let wakes = state.sleep == Sleep::Gathering;
+            let wakes = state.sleep != Sleep::No;
             drop(state);
             if wakes {
                 self.changed.notify_one();
@@ -121,20 +121,32 @@ impl Demand {
     }
 
     /// Waits until the log is to be brought to the device, and returns how far it is to be durable then; `None` after
-    /// a while without demand, or if the thread was woken. Without `can_work` there is no demand.
-    pub(crate) fn next(&self, durable: &Watermark, can_work: impl Fn() -> bool) -> Option<u64> {
+    /// a while without demand, if the thread was woken, or at once if it is not to sleep then. Unless it `can_write`,
+    /// there is no demand. Both are asked under the lock, so that whoever changes them and then calls
+    /// [`Demand::wake`] is not missed.
+    pub(crate) fn next(
+        &self,
+        durable: &Watermark,
+        can_write: impl Fn() -> bool,
+        may_idle: impl Fn() -> bool,
+    ) -> Option<u64> {
         let mut state = self.lock();
-        if state.target <= durable.get() || !can_work() {
-            drop(self.slept(state, Sleep::Idle, LOOK));
+        let is_due = |state: &State| state.target > durable.get() && can_write();
+        if !is_due(&state) {
+            if may_idle() {
+                drop(self.slept(state, Sleep::Idle, LOOK));
+            }
             return None;
         }
-        let rest = state
-            .gathered_at
-            .saturating_sub(self.clock.monotonic_nanos());
+        let now = self.clock.monotonic_nanos();
+        let rest = state.gathered_at.saturating_sub(now);
         if rest > 0 && state.awaited <= durable.get() {
             // Once only: the clock of a test may stand still.
             let rest = Duration::from_nanos(rest).min(GATHER);
             state = self.slept(state, Sleep::Gathering, rest);
+            if !is_due(&state) {
+                return None;
+            }
         }
         state.gathered_at = self.clock.monotonic_nanos() + GATHER.as_nanos() as u64;
         Some(state.target)
@@ -173,7 +185,7 @@ mod tests {
         let (demand, durable) = (Demand::new(0, &clock), Watermark::at(0));
         demand.soon(1);
         assert_eq!(
-            demand.next(&durable, || true),
+            demand.next(&durable, || true, || true),
             Some(1),
             "nothing gathers before the first"
         );
@@ -193,7 +205,7 @@ mod tests {
                 }
                 assert!(
                     demand
-                        .next(&durable, || true)
+                        .next(&durable, || true, || true)
                         .is_some_and(|target| target >= seq)
                 );
             });
@@ -213,13 +225,13 @@ mod tests {
         let began = clock.monotonic_nanos();
         for seq in 1..=5 {
             demand.soon(seq);
-            assert_eq!(demand.next(&durable, || true), Some(seq));
+            assert_eq!(demand.next(&durable, || true, || true), Some(seq));
             durable.raise(seq);
         }
         let gathered = clock.monotonic_nanos() - began;
         // A condition variable may wake up spuriously, but hardly each time.
         assert!(gathered > 2 * GATHER.as_nanos() as u64, "{gathered} ns");
-        assert_eq!(demand.next(&durable, || false), None);
+        assert_eq!(demand.next(&durable, || false, || true), None);
     }
 
     #[test]
@@ -230,20 +242,17 @@ mod tests {
         let began = real.monotonic_nanos();
         thread::scope(|s| {
             s.spawn(|| demand.soon(1));
-            while demand.next(&durable, || true) != Some(1) {}
-            s.spawn(|| demand.wake());
+            while demand.next(&durable, || true, || true) != Some(1) {}
             durable.raise(1);
-            // Woken, or too early and then nothing is demanded for half a minute.
-            if demand.lock().sleep == Sleep::No {
-                s.spawn(|| {
-                    while demand.lock().sleep != Sleep::Idle {
-                        thread::yield_now();
-                    }
-                    demand.wake();
-                });
-            }
-            assert_eq!(demand.next(&durable, || true), None);
+            s.spawn(|| {
+                while demand.lock().sleep != Sleep::Idle {
+                    thread::yield_now();
+                }
+                demand.wake();
+            });
+            assert_eq!(demand.next(&durable, || true, || true), None);
         });
+        assert_eq!(demand.next(&durable, || true, || false), None);
         let seconds = (real.monotonic_nanos() - began) / 1_000_000_000;
         assert!(seconds < 20, "slept for {seconds} s although it was woken");
     }

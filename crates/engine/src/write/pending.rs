@@ -216,10 +216,10 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
 pub(crate) fn run(db: &Arc<Shared>) {
     let mut full = Full::default();
     let mut resumer = AfterFullDevice::default();
-    let works = || db.background.state().failure.is_none();
+    let can_write = || db.background.state().failure.is_none();
+    let may_idle = || !db.background.is_closing() && !db.has_undelivered();
     while !db.background.is_closing() {
-        match db.wal.demand.next(&db.wal.durable, works) {
-            Some(_) if db.background.is_closing() => {}
+        match db.wal.demand.next(&db.wal.durable, can_write, may_idle) {
             Some(target) => outlive(db, || full.try_flush(db, target)),
             None => outlive(db, || {
                 db.wal.device.look(&db.info, db.options.db.wal_slow_io_ms);

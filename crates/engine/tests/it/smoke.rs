@@ -106,3 +106,39 @@ fn many_writes_flush_and_compact_in_the_background() {
     let db = Db::open(dir.path(), &options).unwrap();
     assert_eq!(scan(&db), all);
 }
+
+#[test]
+fn a_value_goes_into_the_buffer_of_the_caller() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.cf.merge_operator = base::merge::parse("stringappend").unwrap();
+    let db = Db::open(dir.path(), &options).unwrap();
+    db.put("plain", "value").unwrap();
+    db.merge("merged", "a").unwrap();
+    db.merge("merged", "b").unwrap();
+    let mut value = Vec::with_capacity(100);
+    let at = value.as_ptr();
+    for in_tables in [false, true] {
+        assert!(db.get_into("plain", &mut value).unwrap());
+        assert_eq!((&value[..], value.as_ptr()), (&b"value"[..], at));
+        assert!(!db.get_into("missing", &mut value).unwrap());
+        assert_eq!(
+            (&value[..], value.as_ptr()),
+            (&b""[..], at),
+            "in tables: {in_tables}"
+        );
+        let mut merged = b"something else".to_vec();
+        assert!(db.get_into("merged", &mut merged).unwrap());
+        assert_eq!(merged, b"a,b");
+        db.flush().unwrap();
+    }
+    let other = Db::open(dir.path().join("other"), &options).unwrap();
+    let family = other.create_column_family("f", &ironstone::ColumnFamilyOptions::default());
+    assert!(
+        db.cf(&family.unwrap())
+            .get_into("plain", &mut value)
+            .is_err()
+    );
+    assert!(value.is_empty());
+}

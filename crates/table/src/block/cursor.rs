@@ -292,7 +292,7 @@ impl Cursor {
         };
         let from = head.suffix_at as usize;
         let suffix_end = from + head.suffix_len as usize;
-        let suffix = block.memory.get(from..suffix_end);
+        let suffix = block.suffix(from, head.suffix_len as usize);
         let (Some(suffix), true) = (suffix, head.shared as usize <= self.stored.len()) else {
             return Err(bad("a key runs over the end"));
         };

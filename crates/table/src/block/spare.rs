@@ -21,12 +21,13 @@ pub(super) fn take(len: usize) -> Arc<[u8]> {
         0..BYTES_MIN => len,
         _ => len.next_multiple_of(STEP),
     };
-    let found = SPARE.with_borrow_mut(|spare| {
+    let found = SPARE.try_with(|spare| {
+        let mut spare = spare.borrow_mut();
         let fits = |memory: &Arc<[u8]>| (len..=len + len / 4).contains(&memory.len());
         let at = spare.iter().position(fits)?;
         Some(spare.swap_remove(at))
     });
-    found.unwrap_or_else(|| std::iter::repeat_n(0, len).collect())
+    found.ok().flatten().unwrap_or_else(|| std::iter::repeat_n(0, len).collect())
 }
 
 /// Keeps the memory, if it is worth it and nobody else has it.

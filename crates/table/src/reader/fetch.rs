@@ -228,7 +228,9 @@ impl Fetch {
         if payload.len() < IN_PLACE_MIN {
             return Block::searchable(payload, comparator);
         }
-        self.plain.store(true, Ordering::Relaxed);
+        if !self.plain.load(Ordering::Relaxed) {
+            self.plain.store(true, Ordering::Relaxed);
+        }
         Block::filled(payload.len(), comparator, |out| {
             out.copy_from_slice(payload);
             Ok(())
@@ -242,7 +244,9 @@ impl Fetch {
         kind: CompressionType,
         comparator: &Comparator,
     ) -> Result<Block> {
-        self.plain.store(false, Ordering::Relaxed);
+        if self.plain.load(Ordering::Relaxed) {
+            self.plain.store(false, Ordering::Relaxed);
+        }
         let size = compress::size_in_place(kind, payload, self.format_version)?;
         if let Some(size) = size.filter(|&size| size >= IN_PLACE_MIN) {
             return Block::filled(size, comparator, |out| {
