@@ -27,7 +27,10 @@ pub(super) fn take(len: usize) -> Arc<[u8]> {
         let at = spare.iter().position(fits)?;
         Some(spare.swap_remove(at))
     });
-    found.ok().flatten().unwrap_or_else(|| std::iter::repeat_n(0, len).collect())
+    found
+        .ok()
+        .flatten()
+        .unwrap_or_else(|| std::iter::repeat_n(0, len).collect())
 }
 
 /// Keeps the memory, if it is worth it and nobody else has it.
