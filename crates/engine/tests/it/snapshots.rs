@@ -12,6 +12,13 @@ fn options() -> Options {
     o
 }
 
+/// A new database, and its directory.
+fn database() -> (tempfile::TempDir, Db) {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path(), &options()).unwrap();
+    (dir, db)
+}
+
 const KEYS: u64 = 20;
 const ROUNDS: u64 = 100;
 
@@ -65,8 +72,7 @@ fn assert_quiet(db: &Db) {
 
 #[test]
 fn overwritten_entries_go_with_the_last_snapshot_that_sees_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Db::open(dir.path(), &options()).unwrap();
+    let (_dir, db) = database();
     let mut snapshots = overwrite(&db);
     db.flush().unwrap();
     db.compact_range(None, None).unwrap();
@@ -98,8 +104,7 @@ fn overwritten_entries_go_with_the_last_snapshot_that_sees_them() {
 
 #[test]
 fn a_file_of_level_0_is_freed_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Db::open(dir.path(), &options()).unwrap();
+    let (_dir, db) = database();
     let snapshots = overwrite(&db);
     db.flush().unwrap();
     assert!(bytes(&db) > KEYS * ROUNDS * 1000);
@@ -112,8 +117,7 @@ fn a_file_of_level_0_is_freed_too() {
 
 #[test]
 fn a_range_deletion_frees_what_it_hides() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Db::open(dir.path(), &options()).unwrap();
+    let (_dir, db) = database();
     for key in 0..KEYS * ROUNDS {
         db.put(key.to_be_bytes(), value(key)).unwrap();
     }
@@ -150,8 +154,7 @@ fn operands_that_nobody_can_merge_are_not_compacted_again_and_again() {
 
 #[test]
 fn a_snapshot_may_outlive_the_database() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Db::open(dir.path(), &options()).unwrap();
+    let (dir, db) = database();
     let snapshots = overwrite(&db);
     db.flush().unwrap();
     db.close().unwrap();
