@@ -6,6 +6,7 @@
 //!   run             merges the inputs into new tables, in parts (split), with the cuts of the crate picking
 //!   merge           which versions of a key survive
 //!   input           the entries to merge, without those that range tombstones hide
+//!   zero            gives sequence numbers back that nobody needs
 //!   filter          calls the application's compaction filters
 //!   output          writes a table and describes it
 //!   progress        counts the level 0 files that a compaction has nearly finished
@@ -28,6 +29,7 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod split;
 pub(crate) mod touch;
+mod zero;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

@@ -17,6 +17,7 @@ use super::input::tombstones_of;
 use super::merge::{DropRules, MayExistBelow, Merge};
 use super::output::{Output, OutputContext};
 use super::progress::Progress;
+use super::zero::Zero;
 use super::{Pick, split};
 use crate::background::parallel::in_parallel;
 use crate::catalog::family::Family;
@@ -233,15 +234,13 @@ impl Job<'_> {
         let cmp = self.family.comparator();
         let snapshots = &self.snapshots;
         let tombstones = self.tombstones.as_ref();
-        let rules = DropRules::drop_deletions(
-            cmp.clone(),
-            snapshots.clone(),
-            below(pick, self.db.options.db.allow_ingest_behind),
-        )
-        .family(&ctx)
-        .filter(Filter::of(self.family, &self.filter_context())?)
-        .without(tombstones.map(|t| Hidden::by(Arc::clone(t), snapshots)));
+        let below = below(pick, self.db.options.db.allow_ingest_behind);
+        let rules = DropRules::drop_deletions(cmp.clone(), snapshots.clone(), below)
+            .family(&ctx)
+            .filter(Filter::of(self.family, &self.filter_context())?)
+            .without(tombstones.map(|t| Hidden::by(Arc::clone(t), snapshots)));
         let mut merge = Merge::new(self.input(part), rules);
+        let mut zero = self.zero();
         let mut cutter = self.cutter();
         let mut done = Vec::new();
         let mut output = Output::new(&ctx, pick.output_level, self.number());
@@ -265,7 +264,7 @@ impl Job<'_> {
                 let next = Output::new(&ctx, pick.output_level, self.number());
                 done.extend(std::mem::replace(&mut output, next).finish()?);
             }
-            output.add(merge.key(), merge.value())?;
+            output.add(zero.key(merge.key()), merge.value())?;
             merge.next()?;
             entries += 1;
             if entries.is_multiple_of(CHECK_EVERY) {
@@ -291,6 +290,11 @@ impl Job<'_> {
             single_deletions: merge.single_deletions(),
             ..Written::default()
         })
+    }
+
+    fn zero(&self) -> Zero {
+        let ingest_behind = self.db.options.db.allow_ingest_behind;
+        Zero::of(self.pick, &self.snapshots, ingest_behind)
     }
 
     fn number(&self) -> FileNumber {

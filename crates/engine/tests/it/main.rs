@@ -14,3 +14,4 @@ mod operations;
 mod smoke;
 mod snapshots;
 mod writes;
+mod zero;

@@ -22,6 +22,7 @@ fn in_turn() -> Options {
     o.cf.max_bytes_for_level_base = 128 << 10;
     o.cf.max_bytes_for_level_multiplier = 4.0;
     o.cf.level_compaction_dynamic_level_bytes = false;
+    o.cf.compression = ironstone::CompressionType::None;
     o.cf.compaction_pri = CompactionPri::RoundRobin;
     o
 }
