@@ -250,6 +250,7 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     state.failure = None;
     db.wal.durable.resume();
     drop(state);
+    db.wal.demand.wake(); // it writes again
     Ok((families, number))
 }
 
