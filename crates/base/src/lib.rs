@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod options;
 pub mod perf;
 pub mod rng;
+pub mod rounds;
 pub mod slice_transform;
 pub mod stats;
 pub mod sync;

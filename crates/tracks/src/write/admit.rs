@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
+use base::rounds::Rounds;
 use base::sync::atomic::{AtomicUsize, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
@@ -46,14 +47,30 @@ pub struct Answer {
     pub number: u64,
 }
 
+/// A thread waits for the ends of so many rounds before it asks to be woken by itself.
+const ROUNDS_AWAITED: u32 = 3;
+
 /// An answer that comes later. Dropping it does not cancel the reports.
 #[derive(Debug)]
-pub struct Ticket(Arc<Call>);
+pub struct Ticket {
+    call: Arc<Call>,
+    /// The rounds of the shard that answers, and the one that is expected to do so; `None` if several shards or the
+    /// device must have answered.
+    rounds: Option<(Arc<Rounds>, u64)>,
+}
 
 impl Ticket {
     /// Waits for the answer; not for use in an asynchronous runtime, where the ticket is a future.
     /// A report that was not done when the service stopped has an error as its outcome.
     pub fn wait(mut self) -> Answer {
+        if let Some((rounds, mut number)) = self.rounds.take() {
+            for _ in 0..ROUNDS_AWAITED {
+                number = rounds.wait(number);
+                if self.call.lock().left == 0 {
+                    break;
+                }
+            }
+        }
         thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current()))));
         WAKER.with(|waker| {
             let mut cx = Context::from_waker(waker);
@@ -67,11 +84,18 @@ impl Ticket {
     }
 }
 
+impl Ticket {
+    /// The round of a shard that is expected to answer all.
+    pub(super) fn expect(&mut self, rounds: &Arc<Rounds>, number: u64) {
+        self.rounds = Some((Arc::clone(rounds), number));
+    }
+}
+
 impl Future for Ticket {
     type Output = Answer;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(cx)
+        self.call.poll(cx)
     }
 }
 
@@ -178,6 +202,8 @@ pub(super) struct Part {
     call: Arc<Call>,
     /// `None` once they are given back.
     taken: Option<Taken>,
+    /// The round that is expected to take it.
+    pub(super) round: u64,
     /// When it was put in the queue, in nanoseconds of the monotonic clock.
     pub(super) since: u64,
 }
@@ -188,9 +214,11 @@ impl Part {
         ack: Ack,
         call: &Arc<Call>,
         (taken, since): (Taken, u64),
+        round: u64,
     ) -> Self {
         Self {
             since,
+            round,
             of,
             items,
             ack,
@@ -253,7 +281,11 @@ impl Call {
             number: 0,
             waker: None,
         })));
-        (Arc::clone(&call), Ticket(call))
+        let ticket = Ticket {
+            call: Arc::clone(&call),
+            rounds: None,
+        };
+        (call, ticket)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -362,6 +394,7 @@ mod tests {
                 Ack::Durable,
                 &call,
                 (places.take(n).unwrap(), 0),
+                1,
             )
         };
         let mut first = part(1, &[0]);

@@ -7,6 +7,7 @@ use std::sync::mpsc::Receiver;
 
 use base::Result;
 use base::clock::Clock;
+use base::rounds::Rounds;
 use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -53,13 +54,17 @@ pub(super) struct Shard {
     /// Since when the oldest work in progress waits, which is older than all work in the queue; 0
     /// if there is none.
     pub(super) oldest: Arc<AtomicU64>,
+    pub(super) rounds: Arc<Rounds>,
 }
 
 impl Shard {
     /// Handles the work in the queue until all senders are gone.
-    pub(super) fn run(self, queue: &Receiver<Work>) {
+    pub(super) fn run(self, queue: Receiver<Work>) {
+        let rounds = Arc::clone(&self.rounds);
+        // Also if this thread panics: what it took is answered before, and what is left in the queue.
+        let _no_more = NoMore(&rounds);
         let mut hot = Hot::new(self.entities);
-        let mut inbox = Inbox::new(queue);
+        let mut inbox = Inbox::new(queue, &rounds);
         while let Some(work) = inbox.wait(&hot) {
             let since = match &work {
                 Work::Reports(part) => part.since,
@@ -77,6 +82,7 @@ impl Shard {
                 Work::Thin(thin) => thin.run(&self.store),
             }));
             self.oldest.store(0, Ordering::Relaxed);
+            inbox.end_round(); // of a round that panicked
             if done.is_err() {
                 // Its parts were answered when they were dropped. The cache may be inconsistent.
                 self.panics.fetch_add(1, Ordering::Relaxed);
@@ -128,11 +134,13 @@ impl Shard {
                 self.store.when_durable(told);
             }
             settle(visible, self.store.last_number(), &Ok(()));
+            inbox.end_round();
             return;
         }
         match batch.and_then(|batch| batch.write(durable.told())) {
             Ok(number) => {
                 settle(visible, number, &Ok(()));
+                inbox.end_round();
                 self.live.publish(moved);
             }
             Err(e) => {
@@ -143,23 +151,45 @@ impl Shard {
                 // is durable.
                 let result = Err(e);
                 settle(visible, 0, &result);
+                inbox.end_round();
                 durable.settle(self.store.last_number() + 1, &result);
             }
         }
     }
 }
 
+/// Ends all rounds of a shard that ends.
+struct NoMore<'a>(&'a Rounds);
+
+impl Drop for NoMore<'_> {
+    fn drop(&mut self) {
+        self.0.end_all();
+    }
+}
+
 /// The work that a shard has taken from its queue and not done yet.
 struct Inbox<'a> {
-    queue: &'a Receiver<Work>,
+    queue: Receiver<Work>,
     taken: VecDeque<Work>,
+    rounds: &'a Rounds,
+    /// The greatest number of a round in which a part that was handed out since the last end was expected.
+    expected: Option<u64>,
 }
 
 impl<'a> Inbox<'a> {
-    fn new(queue: &'a Receiver<Work>) -> Self {
+    fn new(queue: Receiver<Work>, rounds: &'a Rounds) -> Self {
         Self {
             queue,
             taken: VecDeque::new(),
+            rounds,
+            expected: None,
+        }
+    }
+
+    /// Wakes those who wait for the parts that were handed out, all of which are answered.
+    fn end_round(&mut self) {
+        if let Some(expected) = self.expected.take() {
+            self.rounds.end(expected);
         }
     }
 
@@ -171,7 +201,11 @@ impl<'a> Inbox<'a> {
             self.take();
             hot.warm(self.entities());
         }
-        self.taken.pop_front()
+        let work = self.taken.pop_front()?;
+        if let Work::Reports(part) = &work {
+            self.expected = self.expected.max(Some(part.round));
+        }
+        Some(work)
     }
 
     /// Takes work from the queue, unless some is left. Returns whether it has taken any.
@@ -188,6 +222,7 @@ impl<'a> Inbox<'a> {
             Work::Reports(part) => part.items.len(),
             Work::Erase(_) | Work::Thin(_) => 1,
         };
+        self.rounds.begin();
         let mut count: usize = self.taken.iter().map(reports).sum();
         while count < ROUND_MAX {
             let Ok(work) = self.queue.try_recv() else {
@@ -210,7 +245,10 @@ impl<'a> Inbox<'a> {
     /// The next part, if the next work is a part.
     fn part(&mut self) -> Option<Part> {
         match self.taken.pop_front()? {
-            Work::Reports(part) => Some(part),
+            Work::Reports(part) => {
+                self.expected = self.expected.max(Some(part.round));
+                Some(part)
+            }
             other @ (Work::Erase(_) | Work::Thin(_)) => {
                 self.taken.push_front(other);
                 None

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use base::clock::Clock;
+use base::rounds::Rounds;
 use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::thread::JoinHandle;
 use base::threads::Threads;
@@ -83,6 +84,7 @@ struct Queue {
     parts: Sender<Work>,
     places: Arc<Places>,
     oldest: Arc<AtomicU64>,
+    rounds: Arc<Rounds>,
 }
 
 /// All shards. Dropping it waits until the reports that were taken are written.
@@ -122,7 +124,9 @@ impl Shards {
         };
         for nth in 0..options.shards {
             let oldest = Arc::new(AtomicU64::new(0));
+            let rounds = Arc::<Rounds>::default();
             let shard = Shard {
+                rounds: Arc::clone(&rounds),
                 oldest: Arc::clone(&oldest),
                 store: Arc::clone(store),
                 // The entities that a round uses must stay in the cache until its end.
@@ -136,7 +140,7 @@ impl Shards {
             };
             let (parts, queue) = channel();
             let thread = threads
-                .start(&format!("shard-{nth}"), Box::new(move || shard.run(&queue)))
+                .start(&format!("shard-{nth}"), Box::new(move || shard.run(queue)))
                 .map_err(|e| Error::io("cannot start a shard's thread", "", e))?;
             all.threads.push(thread);
             let places = Places::new(options.reports_in_flight / options.shards);
@@ -144,6 +148,7 @@ impl Shards {
                 parts,
                 places,
                 oldest,
+                rounds,
             });
         }
         Ok(all)
@@ -231,10 +236,15 @@ impl Shards {
                 admitted.push((queue, part, taken));
             }
         }
-        let (call, ticket) = Call::new(outcomes, admitted.len());
+        let (call, mut ticket) = Call::new(outcomes, admitted.len());
         let since = self.clock.monotonic_nanos();
+        let is_alone = admitted.len() == 1 && ack == Ack::Visible;
         for (queue, part, taken) in admitted {
-            let part = Part::new((of, part.items), ack, &call, (taken, since));
+            let round = queue.rounds.next();
+            if is_alone {
+                ticket.expect(&queue.rounds, round);
+            }
+            let part = Part::new((of, part.items), ack, &call, (taken, since), round);
             // If the shard is gone, the part answers when it is dropped.
             drop(queue.parts.send(Work::Reports(part)));
         }
