@@ -1,14 +1,14 @@
 //! `report.html`: a report of the block store as one self-contained page, like that of `bench`.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::data::{Claim, Measurement, Report, Verdict};
 use super::outputs::figure;
 use super::target::Kind;
-use crate::suites::page::curves::{AREA, Frame, line, panel, place};
-use crate::suites::page::format::{bytes, digits, micros, or_dash, short, tick};
+use crate::suites::page::curves::{AREA, Decades, Frame, line, panel, place};
+use crate::suites::page::document;
+use crate::suites::page::format::{bytes, digits, micros, or_dash, short};
 use crate::suites::page::tables::{folded, scroll};
-use crate::suites::page::{POLICY, STYLE};
 
 /// The colours of the targets, and the marks of verdicts.
 const OWN_STYLE: &str = include_str!("page.css");
@@ -29,35 +29,22 @@ fn class(kind: Kind) -> &'static str {
 /// The page of a report.
 pub(super) fn html(report: &Report) -> String {
     let title = format!("Ironstone's block store: {}", report.task);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(OWN_STYLE)) }
-            }
-            body {
-                (header(report))
-                main {
-                    (claims(report))
-                    (figures(report))
-                    (latencies(report))
-                    (courses(report))
-                    (devices(report))
-                    (machine(report))
-                    (every(report))
-                }
-                footer {
-                    p { "Written by " code { "cargo xtask bench-block" } "; docs/benchmarks.md says what the figures mean. The same figures are in report.json and report.tsv." }
-                }
-            }
+    let body = html! {
+        (header(report))
+        main {
+            (claims(report))
+            (figures(report))
+            (latencies(report))
+            (courses(report))
+            (devices(report))
+            (machine(report))
+            (every(report))
+        }
+        footer {
+            p { "Written by " code { "cargo xtask bench-block" } "; docs/benchmarks.md says what the figures mean. The same figures are in report.json and report.tsv." }
         }
     };
-    page.into_string()
+    document(&title, OWN_STYLE, body)
 }
 
 fn header(report: &Report) -> Markup {
@@ -266,19 +253,10 @@ fn latency(report: &Report, disks: &str, job: &str, kinds: &[Kind]) -> Markup {
         })
     };
     let sides: Vec<(Kind, [f64; 4])> = kinds.iter().map(|kind| (*kind, of(*kind))).collect();
-    let values = || sides.iter().flat_map(|(_, all)| all);
-    let low = values()
-        .fold(f64::INFINITY, |a, b| a.min(*b))
-        .log10()
-        .floor();
-    let high = values()
-        .fold(0.01, |a: f64, b| a.max(*b))
-        .log10()
-        .ceil()
-        .max(low + 1.0);
-    let (left, top, right, bottom) = AREA;
+    let decades = Decades::around(sides.iter().flat_map(|(_, all)| all.iter().copied()));
+    let (left, _, right, bottom) = AREA;
     let x = |i: usize| left + (i as f64 + 0.5) / 4.0 * (right - left);
-    let y = |v: f64| bottom - (v.log10() - low) / (high - low) * (bottom - top);
+    let y = |v: f64| decades.y(v);
     let told: Vec<String> = sides
         .iter()
         .map(|(kind, all)| {
@@ -298,10 +276,7 @@ fn latency(report: &Report, disks: &str, job: &str, kinds: &[Kind]) -> Markup {
         &title,
         &format!("{title}, latency. {}", told.join(" ")),
         html! {
-            @for decade in (low as i32..=high as i32).map(|d| 10f64.powi(d)) {
-                line.grid x1=(left) x2=(right) y1=(place(y(decade))) y2=(place(y(decade))) {}
-                text x=(left - 6.0) y=(place(y(decade) + 4.0)) text-anchor="end" { (tick(micros(decade))) }
-            }
+            (decades.grid())
             @for (i, name) in PERCENTILES.iter().enumerate() {
                 text x=(place(x(i))) y=(bottom + 18.0) text-anchor="middle" { (name) }
             }

@@ -4,6 +4,8 @@
 //! row here is such a shape; rows of one axis show how the cost grows. A row fails if Ironstone is slower than
 //! RocksDB, or needs more than 1.1 times its memory or space.
 
+mod page;
+mod rows;
 mod shapes;
 
 use std::fs;
@@ -16,6 +18,7 @@ use super::data::Run;
 use super::{device, output};
 use crate::driver::{Setup, outputs_of};
 use crate::spread::Spread;
+use rows::{Row, Sides, Table};
 use shapes::{Figure, SHAPES, Shape};
 
 #[derive(clap::Args)]
@@ -32,12 +35,15 @@ pub(crate) struct Arguments {
     /// The directory of the databases, which are removed afterwards [default: target/bench]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// The directory of cliffs.tsv and cliffs.md [default: target/bench-report]
+    /// The directory of cliffs.tsv, cliffs.md and the page cliffs.html [default: target/bench-report]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// An already built db_bench [default: build it]
     #[arg(long, value_name = "FILE")]
     driver: Option<PathBuf>,
+    /// Measure nothing: write table and page again from stored cliffs.tsv files; of rows with one name the last counts
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    from: Vec<PathBuf>,
     /// Fail if a row is slower than RocksDB, or needs more than 1.1 times its memory or space
     #[arg(long)]
     judge: bool,
@@ -45,11 +51,7 @@ pub(crate) struct Arguments {
 
 /// Bytes of values that a shape of values writes, so that each takes seconds.
 const VALUE_BYTES: u64 = 128 << 20;
-/// The most memory or space, of RocksDB's.
-const MOST: f64 = 1.1;
-/// A smaller difference is no problem: the reserve for a full disk and the first buffers are as large for each database.
-const SMALL: f64 = (8 << 20) as f64;
-
+const MIB: f64 = (1 << 20) as f64;
 /// What is left of a shape's runs on both engines, pair by pair.
 #[derive(Default)]
 struct Pairs {
@@ -85,28 +87,43 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             arguments.shapes
         ));
     }
-    let root = xtask::root();
-    let out = arguments
-        .out
-        .clone()
-        .unwrap_or_else(|| root.join("target/bench-report"));
+    let out = match &arguments.out {
+        Some(out) => out.clone(),
+        None => xtask::root().join("target/bench-report"),
+    };
     fs::create_dir_all(&out).map_err(|e| format!("{}: {e}", out.display()))?;
+    if !arguments.from.is_empty() {
+        let table = stored(&arguments.from)?;
+        write(&out, &table)?;
+        return finish(&out, &table, arguments.judge);
+    }
     let (parent, driver) = (arguments.dir.as_deref(), arguments.driver.as_deref());
     Setup::with("cliffs", parent, driver, |setup| {
         let mut table = Table::default();
         for (i, shape) in chosen.iter().enumerate() {
             eprintln!("[{}/{}] {}", i + 1, chosen.len(), shape.name());
-            let pairs = measure(setup, shape, arguments.pairs)?;
-            println!("{}", table.add(shape, &pairs));
-            // After each shape: what was measured is kept if a later one fails.
-            for (name, text) in [("cliffs.tsv", table.tsv()), ("cliffs.md", table.markdown())] {
-                let path = out.join(name);
-                fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
-            }
+            let row = measure(setup, shape, arguments.pairs)?.row(shape);
+            println!("{}", row.cells().join("  "));
+            table.add(row);
+            write(&out, &table)?; // what was measured is kept if a later shape fails
         }
-        println!("\nwritten: {}", out.join("cliffs.md").display());
-        table.verdict(arguments.judge)
+        finish(&out, &table, arguments.judge)
     })
+}
+
+/// Says where the page is, and what is beyond the limits: as an error if that is to be judged.
+fn finish(out: &Path, table: &Table, judge: bool) -> Result<(), String> {
+    println!("\nwritten: {}", out.join("cliffs.html").display());
+    let problems = table.problems();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let text = format!("beyond the limits:\n  {}", problems.join("\n  "));
+    if judge {
+        return Err(text);
+    }
+    println!("{text}");
+    Ok(())
 }
 
 /// Runs a shape `count` times on each engine; every second pair begins with RocksDB.
@@ -207,142 +224,54 @@ fn figures(shape: &Shape, run: &Run, seconds: f64, space: f64) -> Result<Figures
 }
 
 impl Pairs {
-    /// The median of what `of` tells of our runs, of RocksDB's, and of the ratio of each pair.
-    fn median(&self, of: impl Fn(&Figures) -> f64) -> (f64, f64, Spread) {
-        let middle = |all: &[Figures]| Spread::of(all.iter().map(&of)).median;
-        let pairs = self.ours.iter().zip(&self.theirs);
-        let ratio = Spread::of(pairs.map(|(ours, theirs)| of(theirs) / of(ours)));
-        (middle(&self.ours), middle(&self.theirs), ratio)
-    }
-}
-
-/// The rows so far.
-#[derive(Default)]
-struct Table {
-    rows: Vec<Row>,
-}
-
-struct Row {
-    name: String,
-    ours: f64,
-    theirs: f64,
-    speed: Spread,
-    /// Ours over RocksDB's.
-    cpu: f64,
-    memory: f64,
-    written: f64,
-    space: f64,
-    /// Bytes of memory, and of space, that ours needs more.
-    more: [f64; 2],
-}
-
-impl Row {
-    fn cells(&self) -> [String; 9] {
-        let two = |n: f64| {
-            if n.is_finite() {
-                format!("{n:.2}")
-            } else {
-                "–".to_owned()
+    /// The row of a shape.
+    fn row(&self, shape: &Shape) -> Row {
+        let sides = |of: fn(&Figures) -> f64| {
+            let middle = |all: &[Figures]| Spread::of(all.iter().map(of)).median;
+            Sides {
+                ours: middle(&self.ours),
+                theirs: middle(&self.theirs),
             }
         };
-        [
-            self.name.clone(),
-            format!("{:.3}", self.ours),
-            format!("{:.3}", self.theirs),
-            two(self.speed.median),
-            format!("{:.2}–{:.2}", self.speed.low, self.speed.high),
-            two(self.cpu),
-            two(self.memory),
-            two(self.written),
-            two(self.space),
-        ]
-    }
-
-    /// What exceeds its limit.
-    fn problem(&self) -> Option<String> {
-        let slow = (self.speed.median < 1.0).then(|| format!("speed {:.2}", self.speed.median));
-        let large = |what: &str, n: f64, more: f64| {
-            (n > MOST && more > SMALL).then(|| format!("{what} {n:.2}"))
-        };
-        let [memory, space] = self.more;
-        let all = [
-            slow,
-            large("memory", self.memory, memory),
-            large("space", self.space, space),
-        ];
-        let all: Vec<String> = all.into_iter().flatten().collect();
-        (!all.is_empty()).then(|| format!("{}: {}", self.name, all.join(", ")))
+        let pairs = self.ours.iter().zip(&self.theirs);
+        Row {
+            axis: shape.axis.to_owned(),
+            n: shape.n,
+            what: shape.what.to_owned(),
+            micros: sides(|f| f.micros),
+            speed: Spread::of(pairs.map(|(ours, theirs)| theirs.micros / ours.micros)),
+            cpu_seconds: sides(|f| f.cpu_seconds),
+            memory_mib: sides(|f| f.memory_mib),
+            written_mib: sides(|f| f.written / MIB),
+            space_mib: sides(|f| f.space / MIB),
+        }
     }
 }
 
-const COLUMNS: [&str; 9] = [
-    "shape",
-    "Ironstone, µs",
-    "RocksDB, µs",
-    "speed over RocksDB's",
-    "spread",
-    "CPU",
-    "memory",
-    "written",
-    "space",
-];
-
-impl Table {
-    /// Adds the row of a shape, and returns it as a line.
-    fn add(&mut self, shape: &Shape, pairs: &Pairs) -> String {
-        let (ours, theirs, speed) = pairs.median(|f| f.micros);
-        let of = |figure: fn(&Figures) -> f64| 1.0 / pairs.median(figure).2.median;
-        let more = |figure: fn(&Figures) -> f64| {
-            let (ours, theirs, _) = pairs.median(figure);
-            ours - theirs
-        };
-        self.rows.push(Row {
-            name: shape.name(),
-            ours,
-            theirs,
-            speed,
-            cpu: of(|f| f.cpu_seconds),
-            memory: of(|f| f.memory_mib),
-            written: of(|f| f.written),
-            space: of(|f| f.space),
-            more: [
-                more(|f| f.memory_mib) * f64::from(1 << 20),
-                more(|f| f.space),
-            ],
-        });
-        self.rows
-            .last()
-            .map(|r| r.cells().join("  "))
-            .unwrap_or_default()
+/// Writes `cliffs.tsv`, `cliffs.md` and `cliffs.html`.
+fn write(out: &Path, table: &Table) -> Result<(), String> {
+    let files = [
+        ("cliffs.tsv", table.tsv()),
+        ("cliffs.md", table.markdown()),
+        ("cliffs.html", page::html(table)),
+    ];
+    for (name, text) in files {
+        let path = out.join(name);
+        fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
     }
+    Ok(())
+}
 
-    fn tsv(&self) -> String {
-        let rows = self.rows.iter().map(|r| r.cells().join("\t"));
-        let lines: Vec<String> = std::iter::once(COLUMNS.join("\t")).chain(rows).collect();
-        lines.join("\n") + "\n"
+/// The stored rows of these files; of rows with one name the last one.
+fn stored(files: &[PathBuf]) -> Result<Table, String> {
+    let mut table = Table::default();
+    for path in files {
+        let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        table
+            .read(&text)
+            .map_err(|e| format!("{}: {e}", path.display()))?;
     }
-
-    /// CPU, memory, written and space are Ironstone's over RocksDB's: below 1 is less.
-    fn markdown(&self) -> String {
-        let mut out = format!("| {} |\n|---{}|\n", COLUMNS.join(" | "), "|---:".repeat(8));
-        for row in &self.rows {
-            out += &format!("| {} |\n", row.cells().join(" | "));
-        }
-        out
-    }
-
-    fn verdict(&self, judge: bool) -> Result<(), String> {
-        let problems: Vec<String> = self.rows.iter().filter_map(Row::problem).collect();
-        if problems.is_empty() {
-            return Ok(());
-        }
-        let text = format!("beyond the limits:\n  {}", problems.join("\n  "));
-        if judge {
-            return Err(text);
-        }
-        println!("{text}");
-        Ok(())
-    }
+    Ok(table)
 }
 
 #[cfg(test)]
@@ -362,38 +291,5 @@ mod tests {
                     .all(|f| f.starts_with("--") && !f.contains("{n}"))
             );
         }
-    }
-
-    #[test]
-    fn a_row_that_is_slower_or_larger_is_named() {
-        let figures = |micros, memory_mib| Figures {
-            micros,
-            memory_mib,
-            cpu_seconds: 1.0,
-            written: 0.0,
-            space: 5.0,
-        };
-        let pairs = |ours, theirs| Pairs {
-            ours: vec![ours],
-            theirs: vec![theirs],
-        };
-        let mut table = Table::default();
-        table.add(&SHAPES[0], &pairs(figures(1.0, 10.0), figures(2.0, 10.0)));
-        assert_eq!(table.verdict(true), Ok(()));
-        // 5 MiB more are no problem.
-        table.add(&SHAPES[2], &pairs(figures(1.0, 15.0), figures(2.0, 10.0)));
-        assert_eq!(table.verdict(true), Ok(()));
-        table.add(&SHAPES[1], &pairs(figures(4.0, 120.0), figures(2.0, 100.0)));
-        let said = table.verdict(true).unwrap_err();
-        let expected = format!("{}: speed 0.50, memory 1.20", SHAPES[1].name());
-        assert!(said.contains(&expected), "{said}");
-        assert_eq!(table.verdict(false), Ok(()));
-        assert!(
-            table
-                .tsv()
-                .lines()
-                .all(|l| l.split('\t').count() == COLUMNS.len())
-        );
-        assert!(table.markdown().contains("| – |"), "nothing was written");
     }
 }

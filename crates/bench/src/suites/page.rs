@@ -16,14 +16,13 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::data::{Benchmark, Engine, Report, Run};
 use curves::{class, mark};
 
-pub(crate) const STYLE: &str = include_str!("page/style.css");
+const STYLE: &str = include_str!("page/style.css");
 
 /// The content security policy: nothing may be loaded.
-pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The page of a report.
-pub(super) fn html(report: &Report) -> String {
-    let title = format!("Ironstone and RocksDB: {} suite", report.suite);
+/// A page with this title, styles besides those that all pages have, and body.
+pub(crate) fn document(title: &str, styles: &str, body: Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -33,34 +32,41 @@ pub(super) fn html(report: &Report) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) }
-                style { (PreEscaped(STYLE)) }
+                style { (PreEscaped(STYLE)) (PreEscaped(styles)) }
             }
-            body {
-                (header(report))
-                main {
-                    (overview(report))
-                    (latencies(report))
-                    (throughputs(report))
-                    (levels(report))
-                    (resources(report))
-                    (devices(report))
-                    @for extra in &report.extras {
-                        section {
-                            h2 { (extra.title) }
-                            (markdown::html(&extra.text))
-                            p.note { "Measured by " code { (extra.command) } }
-                        }
-                    }
-                    (tables::machine(report))
-                    (tables::runs(report))
-                }
-                footer {
-                    p { "Written by " code { "cargo xtask bench" } "; docs/benchmarks.md says what the figures mean. The same figures are in report.json and report.tsv." }
-                }
-            }
+            body { (body) }
         }
     };
     page.into_string()
+}
+
+/// The page of a report.
+pub(super) fn html(report: &Report) -> String {
+    let title = format!("Ironstone and RocksDB: {} suite", report.suite);
+    let body = html! {
+        (header(report))
+        main {
+            (overview(report))
+            (latencies(report))
+            (throughputs(report))
+            (levels(report))
+            (resources(report))
+            (devices(report))
+            @for extra in &report.extras {
+                section {
+                    h2 { (extra.title) }
+                    (markdown::html(&extra.text))
+                    p.note { "Measured by " code { (extra.command) } }
+                }
+            }
+            (tables::machine(report))
+            (tables::runs(report))
+        }
+        footer {
+            p { "Written by " code { "cargo xtask bench" } "; docs/benchmarks.md says what the figures mean. The same figures are in report.json and report.tsv." }
+        }
+    };
+    document(&title, "", body)
 }
 
 fn header(report: &Report) -> Markup {
@@ -94,13 +100,13 @@ fn header(report: &Report) -> Markup {
 
 /// Which figures are better.
 #[derive(Clone, Copy)]
-enum Better {
+pub(crate) enum Better {
     Higher,
     Lower,
 }
 
 impl Better {
-    fn mark(self) -> Markup {
+    pub(crate) fn mark(self) -> Markup {
         html! {
             small.better {
                 @match self {
@@ -155,7 +161,7 @@ fn mean_ratio(report: &Report, of: impl Fn(&Run) -> Option<f64>) -> Option<f64> 
 }
 
 /// The colours and marks of the engines.
-fn legend() -> Markup {
+pub(crate) fn legend() -> Markup {
     html! {
         p.legend {
             @for engine in Engine::BOTH {

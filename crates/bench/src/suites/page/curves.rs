@@ -25,21 +25,11 @@ pub(super) fn latency(benchmark: &Benchmark) -> Option<Markup> {
         (engine, std::array::from_fn::<_, 5, _>(at))
     });
     let values = || sides.iter().flat_map(|(_, all)| all.iter().flatten());
-    let low = values().map(|s| s.low).fold(f64::INFINITY, f64::min);
-    let high = values().map(|s| s.high).fold(0.0, f64::max);
-    if high <= 0.0 {
-        return None;
-    }
-    let (first, last) = (
-        low.log10().floor(),
-        high.log10().ceil().max(low.log10().floor() + 1.0),
-    );
-    let (left, top, right, bottom) = AREA;
+    values().next()?;
+    let decades = Decades::around(values().flat_map(|s| [s.low, s.high]));
+    let (left, _, right, bottom) = AREA;
     let x = |i: usize| left + (i as f64 + 0.5) / 5.0 * (right - left);
-    let y = |v: f64| bottom - (v.log10() - first) / (last - first) * (bottom - top);
-    let decades: Vec<f64> = (first as i32..=last as i32)
-        .map(|d| 10f64.powi(d))
-        .collect();
+    let y = |v: f64| decades.y(v);
     let told: Vec<String> = sides
         .iter()
         .map(|(engine, all)| told_latency(*engine, all))
@@ -49,10 +39,7 @@ pub(super) fn latency(benchmark: &Benchmark) -> Option<Markup> {
         &benchmark.name,
         &label,
         html! {
-            @for decade in decades {
-                line.grid x1=(left) x2=(right) y1=(place(y(decade))) y2=(place(y(decade))) {}
-                text x=(left - 6.0) y=(place(y(decade) + 4.0)) text-anchor="end" { (format::tick(format::micros(decade))) }
-            }
+            (decades.grid())
             @for (i, name) in Latency::NAMES.iter().enumerate() {
                 text x=(place(x(i))) y=(bottom + 18.0) text-anchor="middle" { (name) }
             }
@@ -225,6 +212,44 @@ fn area(samples: &[Levels], level: usize, frame: &Frame) -> String {
     d + "Z"
 }
 
+/// A logarithmic vertical axis of times in microseconds, from a power of ten to another.
+pub(crate) struct Decades {
+    first: f64,
+    last: f64,
+}
+
+impl Decades {
+    /// For these times, of which at least one must be positive and finite.
+    pub(crate) fn around(micros: impl Iterator<Item = f64>) -> Self {
+        let logs = micros.map(f64::log10).filter(|log| log.is_finite());
+        let (low, high) = logs.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), log| {
+            (low.min(log), high.max(log))
+        });
+        let first = low.floor();
+        Self {
+            first,
+            last: high.ceil().max(first + 1.0),
+        }
+    }
+
+    pub(crate) fn y(&self, micros: f64) -> f64 {
+        let (_, top, _, bottom) = AREA;
+        bottom - (micros.log10() - self.first) / (self.last - self.first) * (bottom - top)
+    }
+
+    /// Its lines and their labels.
+    pub(crate) fn grid(&self) -> Markup {
+        let (left, _, right, _) = AREA;
+        html! {
+            @for decade in (self.first as i32..=self.last as i32).map(|d| 10f64.powi(d)) {
+                @let y = self.y(decade);
+                line.grid x1=(left) x2=(right) y1=(place(y)) y2=(place(y)) {}
+                text x=(left - 6.0) y=(place(y + 4.0)) text-anchor="end" { (format::tick(format::micros(decade))) }
+            }
+        }
+    }
+}
+
 /// Linear axes from 0.
 pub(crate) struct Frame {
     end: f64,
@@ -303,7 +328,7 @@ pub(crate) fn panel(name: &str, label: &str, inner: Markup) -> Markup {
 }
 
 /// The CSS class with an engine's colour.
-pub(super) fn class(engine: Engine) -> &'static str {
+pub(crate) fn class(engine: Engine) -> &'static str {
     match engine {
         Engine::Ironstone => "iron",
         Engine::RocksDb => "rocks",
@@ -311,7 +336,7 @@ pub(super) fn class(engine: Engine) -> &'static str {
 }
 
 /// An engine's mark: a full circle, or an open square.
-pub(super) fn mark(engine: Engine, x: f64, y: f64, title: &str) -> Markup {
+pub(crate) fn mark(engine: Engine, x: f64, y: f64, title: &str) -> Markup {
     html! {
         @match engine {
             Engine::Ironstone => circle.dot cx=(place(x)) cy=(place(y)) r="4.5" { title { (title) } },
