@@ -14,11 +14,10 @@
 //! use base::sync::atomic::{AtomicBool, Ordering};
 //! use std::sync::mpsc::channel;
 //!
-//! let rounds = Rounds::default();
-//! let answered = AtomicBool::new(false);
+//! let (rounds, answered) = (&Rounds::default(), &AtomicBool::new(false));
 //! let (sender, queue) = channel();
 //! std::thread::scope(|s| {
-//!     s.spawn(|| {
+//!     s.spawn(move || {
 //!         rounds.begin();
 //!         let expected: u64 = queue.recv().unwrap();
 //!         answered.store(true, Ordering::SeqCst);
