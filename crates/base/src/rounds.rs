@@ -7,7 +7,8 @@
 //!
 //! Rounds are counted from 1. What is sent after `n` rounds have begun is expected in round `n + 1`. This may be wrong
 //! by one in both directions, because sending and taking are not one step: a thread is then woken in vain once,
-//! and the worker says by [`Rounds::end`] that it took something early.
+//! and the worker says by [`Rounds::end`] that it took something early. Where more waits than a round takes, threads are
+//! woken in vain again and again: they should wait in another way.
 //!
 //! ```
 //! use base::rounds::Rounds;

@@ -48,7 +48,7 @@ pub struct Answer {
 }
 
 /// A thread waits for the ends of so many rounds before it asks to be woken by itself.
-const ROUNDS_AWAITED: u32 = 3;
+const ROUNDS_AWAITED: u32 = 2;
 
 /// An answer that comes later. Dropping it does not cancel the reports.
 #[derive(Debug)]

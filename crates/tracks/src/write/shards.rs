@@ -17,7 +17,7 @@ use base::{Error, ErrorKind, Result};
 use super::admit::{Ack, Call, Item, Part, Places, Taken, Ticket};
 use super::apply::Of;
 use super::erase::{self, Done, Erase, Erasure, Whose};
-use super::shard::{PART_MAX, ROUND_HOT_MAX, Shard, Work};
+use super::shard::{PART_MAX, ROUND_HOT_MAX, ROUND_MAX, Shard, Work};
 use super::thin::{self, Thin};
 use crate::fence::{Events, Fences};
 use crate::fleets::Info;
@@ -241,7 +241,8 @@ impl Shards {
         let is_alone = admitted.len() == 1 && ack == Ack::Visible;
         for (queue, part, taken) in admitted {
             let round = queue.rounds.next();
-            if is_alone {
+            // With more than a round takes, most would be woken in vain by the rounds before theirs.
+            if is_alone && queue.places.taken() <= ROUND_MAX {
                 ticket.expect(&queue.rounds, round);
             }
             let part = Part::new((of, part.items), ack, &call, (taken, since), round);

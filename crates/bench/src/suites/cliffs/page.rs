@@ -71,10 +71,13 @@ fn mean(rows: &[Row], of: impl Fn(&Row) -> f64) -> Option<f64> {
     (!logs.is_empty()).then(|| (sum / logs.len() as f64).exp())
 }
 
-/// The rows with the same axis and operations, from the smallest `n` on; only those with at least two.
+/// The rows with the same axis and operations, from the smallest `n` on; only those with at least two. What is too
+/// short to be measured is left out.
 fn courses(table: &Table) -> Vec<Vec<&Row>> {
     let mut all: Vec<Vec<&Row>> = Vec::new();
-    for row in &table.rows {
+    let is_time = |time: f64| time > 0.0 && time.is_finite();
+    let measured = |row: &&Row| is_time(row.micros.ours) && is_time(row.micros.theirs);
+    for row in table.rows.iter().filter(measured) {
         let same = |course: &&mut Vec<&Row>| {
             course
                 .first()
@@ -119,11 +122,7 @@ fn plot(course: &[&Row]) -> Markup {
         .first()
         .map_or(("", ""), |row| (&row.axis, &row.what));
     let name = format!("{axis}: {what}");
-    let micros = |engine| {
-        course
-            .iter()
-            .map(move |row| of(row.micros, engine).max(0.001))
-    };
+    let micros = |engine| course.iter().map(move |row| of(row.micros, engine));
     let all = || Engine::BOTH.into_iter().flat_map(micros);
     let decades = Decades::around(all());
     let (left, _, right, bottom) = AREA;
@@ -205,7 +204,9 @@ mod tests {
             let micros = [n as f64 / 1000.0, 1.0];
             table.add(row(("files", n, "open"), micros, [10.0, 10.0]));
         }
-        table.add(row(("files", 10, "newiterator"), [0.0, 1.0], [10.0, 10.0]));
+        for n in [10, 20] {
+            table.add(row(("files", n, "newiterator"), [0.0, 1.0], [10.0, 10.0]));
+        }
         let page = html(&table);
         assert_eq!(page.matches("<figure class=\"panel\">").count(), 1);
         assert!(
@@ -213,7 +214,8 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("files-2000-open: speed 0.50"));
-        assert!(!page.contains("NaN"), "{page}");
+        assert!(page.contains("<td>–</td>") && page.contains("files-10-newiterator"));
+        assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
         assert!(html(&Table::default()).contains("No axis was measured"));
     }
 }

@@ -98,7 +98,8 @@ impl Row {
     fn parse(line: &str) -> Option<Self> {
         let mut cells = line.split('\t');
         let [axis, n, what] = [cells.next()?, cells.next()?, cells.next()?];
-        let figures: Vec<f64> = cells.map(|c| c.parse().ok()).collect::<Option<_>>()?;
+        let figure = |cell: &str| cell.parse().ok().filter(|f: &f64| *f >= 0.0);
+        let figures: Vec<f64> = cells.map(figure).collect::<Option<_>>()?;
         let figures: [f64; STORED.len() - 3] = figures.try_into().ok()?;
         let sides = |at: usize| Sides {
             ours: figures[at],
@@ -123,31 +124,28 @@ impl Row {
 
     /// The cells of [`COLUMNS`]. The last four are Ironstone's over RocksDB's: below 1 is less.
     pub(super) fn cells(&self) -> [String; COLUMNS.len()] {
-        let ratio = |sides: Sides| {
-            let ratio = sides.ratio();
-            if ratio.is_finite() {
-                format!("{ratio:.2}")
-            } else {
-                "–".to_owned()
-            }
+        let two = |ratio: f64| {
+            let text = ratio.is_finite().then(|| format!("{ratio:.2}"));
+            text.unwrap_or_else(|| "–".to_owned())
         };
         [
             self.name(),
             format!("{:.3}", self.micros.ours),
             format!("{:.3}", self.micros.theirs),
-            format!("{:.2}", self.speed.median),
-            format!("{:.2}–{:.2}", self.speed.low, self.speed.high),
-            ratio(self.cpu_seconds),
-            ratio(self.memory_mib),
-            ratio(self.written_mib),
-            ratio(self.space_mib),
+            two(self.speed.median),
+            format!("{}–{}", two(self.speed.low), two(self.speed.high)),
+            two(self.cpu_seconds.ratio()),
+            two(self.memory_mib.ratio()),
+            two(self.written_mib.ratio()),
+            two(self.space_mib.ratio()),
         ]
     }
 
     /// What exceeds its limit.
     pub(super) fn problem(&self) -> Option<String> {
         let speed = self.speed.median;
-        let slow = (speed < 1.0).then(|| format!("speed {speed:.2}"));
+        let is_fast = speed >= 1.0; // false for what is not a number
+        let slow = (!is_fast).then(|| format!("speed {speed:.2}"));
         let large = |what: &str, sides: Sides| {
             let beyond = sides.ratio() > MOST && sides.ours - sides.theirs > SMALL_MIB;
             beyond.then(|| format!("{what} {:.2}", sides.ratio()))
