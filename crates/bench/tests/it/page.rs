@@ -61,6 +61,24 @@ fn the_page_shows_without_errors_or_overflow() {
 }
 
 #[test]
+fn the_page_of_cliffs_shows_without_errors_or_overflow() {
+    let _alone = crate::alone();
+    let dir = dir("cliffs");
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/sample-cliffs.tsv");
+    let out = [Path::new("--out"), &dir];
+    let made = bench(&["bench", "cliffs", "--from", sample], &out);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let (stored, again) = (fs::read(sample), fs::read(dir.join("cliffs.tsv")));
+    assert_eq!(stored.unwrap(), again.unwrap());
+    let judged = bench(&["bench", "cliffs", "--judge", "--from", sample], &out);
+    assert!(text(&judged.stderr).contains("filters-10000000-readrandom: space 1.14"));
+    assert!(!judged.status.success());
+    if let Some(seen) = look(&dir.join("cliffs.html"), &dir) {
+        assert!(seen.status.success(), "{}", text(&seen.stderr));
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_page_is_seen() {
     let _alone = crate::alone();
     let dir = dir("bad");
