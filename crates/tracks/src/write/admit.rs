@@ -60,6 +60,11 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// Sets the round of a shard that is expected to answer all.
+    pub(super) fn expect(&mut self, rounds: &Arc<Rounds>, number: u64) {
+        self.rounds = Some((Arc::clone(rounds), number));
+    }
+
     /// Waits for the answer; not for use in an asynchronous runtime, where the ticket is a future.
     /// A report that was not done when the service stopped has an error as its outcome.
     pub fn wait(mut self) -> Answer {
@@ -81,13 +86,6 @@ impl Ticket {
                 }
             }
         })
-    }
-}
-
-impl Ticket {
-    /// The round of a shard that is expected to answer all.
-    pub(super) fn expect(&mut self, rounds: &Arc<Rounds>, number: u64) {
-        self.rounds = Some((Arc::clone(rounds), number));
     }
 }
 

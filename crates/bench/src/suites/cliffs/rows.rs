@@ -176,7 +176,9 @@ impl Table {
     pub(super) fn read(&mut self, text: &str) -> Result<(), String> {
         let mut lines = text.lines();
         if lines.next() != Some(&STORED.join("\t")) {
-            return Err("not the cliffs.tsv of this version: other columns".to_owned());
+            let wrong =
+                "not the cliffs.tsv of this version, it has other columns: measure it again";
+            return Err(wrong.to_owned());
         }
         for line in lines {
             let row = Row::parse(line).ok_or_else(|| format!("not a row: {line}"))?;
