@@ -57,12 +57,18 @@ pub(super) struct Shard {
     pub(super) rounds: Arc<Rounds>,
 }
 
+/// Nobody waits for a round of a shard that is gone, even if its thread panicked or never began. `run` answers what it took
+/// and what is left in the queue before.
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.rounds.end_all();
+    }
+}
+
 impl Shard {
     /// Handles the work in the queue until all senders are gone.
     pub(super) fn run(self, queue: Receiver<Work>) {
         let rounds = Arc::clone(&self.rounds);
-        // Also if this thread panics: what it took is answered before, and what is left in the queue.
-        let _no_more = NoMore(&rounds);
         let mut hot = Hot::new(self.entities);
         let mut inbox = Inbox::new(queue, &rounds);
         while let Some(work) = inbox.wait(&hot) {
@@ -155,15 +161,6 @@ impl Shard {
                 durable.settle(self.store.last_number() + 1, &result);
             }
         }
-    }
-}
-
-/// Ends all rounds of a shard that ends.
-struct NoMore<'a>(&'a Rounds);
-
-impl Drop for NoMore<'_> {
-    fn drop(&mut self) {
-        self.0.end_all();
     }
 }
 
