@@ -116,6 +116,8 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     fn flush(&self) -> Result<()>;
     /// Makes everything logged durable.
     fn sync_wal(&self) -> Result<()>;
+    /// Compacts everything. Files that were on the lowest level before, or were only moved there, are
+    /// written again, as by RocksDB's db_bench (`kForceOptimized`).
     fn compact(&self) -> Result<()>;
     /// The names and levels of the tables.
     fn tables(&self) -> Result<Vec<(i32, CString)>>;

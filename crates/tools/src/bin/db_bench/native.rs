@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use base::stats::{Statistics, StatsLevel};
 use base::{Error, Result};
-use ironstone::CompactionOptions;
 use ironstone::backup::{BackupEngine, BackupEngineOptions, CreateBackupOptions, RestoreOptions};
 use ironstone::options::codec;
 use ironstone::{
-    BlockCache, ColumnFamily, ColumnFamilyDescriptor, CompactionFilter, Comparator, Db, DbIterator,
-    Env, FilterDecision, FilterValue, GetMergeOperandsOptions, IngestExternalFileOptions,
-    IoPriority, LiveFileMetaData, Options, RateLimiter, RateLimiterMode, RateLimiterOptions,
-    ReadOptions, SizeApproximationOptions, Snapshot, SstFileWriter, UserComparator, WideColumns,
-    WriteBatch, WriteBufferManager, WriteOptions, perf,
+    BlockCache, BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor,
+    CompactRangeOptions, CompactionFilter, CompactionOptions, Comparator, Db, DbIterator, Env,
+    FilterDecision, FilterValue, GetMergeOperandsOptions, IngestExternalFileOptions, IoPriority,
+    LiveFileMetaData, Options, RateLimiter, RateLimiterMode, RateLimiterOptions, ReadOptions,
+    SizeApproximationOptions, Snapshot, SstFileWriter, UserComparator, WideColumns, WriteBatch,
+    WriteBufferManager, WriteOptions, perf,
 };
 
 use crate::counted::{CountedFiles, Counts};
@@ -475,7 +475,12 @@ impl Engine for Native {
     }
 
     fn compact(&self) -> Result<()> {
-        self.db.cf(&self.family).compact_range(None, None)
+        let options = CompactRangeOptions {
+            bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,
+            ..CompactRangeOptions::default()
+        };
+        let family = self.db.cf(&self.family);
+        family.with(&options).compact_range(None, None)
     }
 
     fn tables(&self) -> Result<Vec<(i32, CString)>> {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use ironstone::{ColumnFamilyOptions, Db};
+use ironstone::{BottommostLevelCompaction, ColumnFamilyOptions, CompactRangeOptions, Db};
 
 use crate::cli::{self, Global};
 use crate::fail::{Failure, Outcome};
@@ -60,7 +60,8 @@ pub(crate) fn property(global: &Global, args: &cli::Property, out: &mut dyn Writ
     Ok(writeln!(out, "{name}: {value}")?)
 }
 
-/// Compacts a column family.
+/// Compacts a column family. As in `ldb`, files that are on the lowest level already are written
+/// again.
 pub(crate) fn compact(global: &Global, args: &cli::Compact, _out: &mut dyn Write) -> Outcome {
     let key = |arg: &Option<std::ffi::OsString>| {
         arg.as_ref()
@@ -70,7 +71,12 @@ pub(crate) fn compact(global: &Global, args: &cli::Compact, _out: &mut dyn Write
     let (from, to) = (key(&args.range.from)?, key(&args.range.to)?);
     let db = open::writable(global, false)?;
     let family = open::family(&db, global)?;
+    let options = CompactRangeOptions {
+        bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,
+        ..CompactRangeOptions::default()
+    };
     db.cf(&family)
+        .with(&options)
         .compact_range(from.as_deref(), to.as_deref())?;
     Ok(db.close()?)
 }
