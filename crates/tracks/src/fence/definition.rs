@@ -15,6 +15,8 @@ use crate::model::name::Name;
 const CELLS: usize = 32;
 /// The most fences of a fleet.
 pub const FENCES_MAX: usize = 10_000;
+/// The most positions that all fences of a fleet may have together.
+pub(super) const POSITIONS_MAX: usize = 1_000_000;
 
 /// An area, as it is defined. Positions are longitude, latitude, as in GeoJSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,6 +49,16 @@ pub enum Area {
 }
 
 impl Area {
+    /// How many positions define it.
+    pub fn positions(&self) -> usize {
+        match self {
+            Self::Circle { .. } => 1,
+            Self::Rectangle { .. } => 2,
+            Self::Polygon { coordinates } => coordinates.iter().map(Vec::len).sum(),
+            Self::Corridor { coordinates, .. } => coordinates.len(),
+        }
+    }
+
     /// Builds the shape. Errors: `InvalidArgument` says what is invalid.
     pub fn shape(&self) -> Result<Box<dyn Shape + Send + Sync>> {
         let at = |[lon, lat]: [f64; 2]| Position::of_degrees(lat, lon);

@@ -7,7 +7,7 @@ use base::sync::{Mutex, PoisonError, RwLock};
 use base::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::definition::{Definition, FENCES_MAX, Fence};
+use super::definition::{Definition, FENCES_MAX, Fence, POSITIONS_MAX};
 use super::index::Index;
 use crate::fleets::Info;
 use crate::model::key::Fleet;
@@ -71,7 +71,8 @@ impl Fences {
     /// Makes a fence, or replaces the one with this name. An entity that is already in its area has
     /// not entered it.
     ///
-    /// Errors: `InvalidArgument` if the area is invalid or the fleet has too many fences;
+    /// Errors: `InvalidArgument` if the area is invalid, or the fleet has too many fences, or they
+    /// have too many positions together;
     /// `NotFound` names a tag that the fleet does not have; the store's. On an error, nothing is
     /// changed.
     pub fn put(
@@ -95,6 +96,17 @@ impl Fences {
                 "fleet {} has {FENCES_MAX} fences, which is the most",
                 info.name
             )));
+        }
+        let positions = |fence: &Fence| fence.definition.area.positions();
+        let others: usize = fences.iter().map(|other| positions(other)).sum();
+        if others + positions(&fence) > POSITIONS_MAX {
+            return Err(Error::invalid_argument(format!(
+                "fence {name} has {} positions, and the others of fleet {} have {others}: together, {POSITIONS_MAX} are \
+                 the most",
+                positions(&fence),
+                info.name
+            ))
+            .hint("simplify the areas, or spread them over several fleets"));
         }
         let stored = Stored {
             number,

@@ -10,6 +10,9 @@ use super::shape::{Rectangle, Relation, Shape};
 
 /// The most positions of a line.
 pub const POSITIONS_MAX: usize = 10_000;
+/// The most pieces of a line, of at most half a degree each. A line of [`POSITIONS_MAX`] positions may have half as many
+/// degrees.
+pub const PIECES_MAX: usize = 20_000;
 /// The most metres to either side of the line.
 pub const WIDTH_MAX: f64 = 100_000.0;
 /// Longer pieces of a line are cut, because distances are computed in a plane; 10⁻⁷ degrees.
@@ -23,12 +26,16 @@ pub struct Corridor {
     width: f64,
     /// A rectangle that contains the whole corridor.
     around: Rectangle,
+    /// How far a place may be north or south of the line, and east or west of it, 10⁻⁷ degrees; both are a little too
+    /// far.
+    margin: (i64, i64),
 }
 
 impl Corridor {
     /// A corridor around a line of at least two positions; `width` is in metres, to either side.
     /// Errors: `InvalidArgument` if there are fewer positions, or more than [`POSITIONS_MAX`]; if
-    /// the width is not within 0 and [`WIDTH_MAX`]; or if the line goes around the Earth.
+    /// the width is not within 0 and [`WIDTH_MAX`]; if the line goes around the Earth; or if it is so
+    /// long that it has more than [`PIECES_MAX`] pieces.
     ///
     /// ```
     /// use tracks::geo::{corridor::Corridor, position::Position, shape::Shape};
@@ -48,14 +55,36 @@ impl Corridor {
         if !(0.0..=WIDTH_MAX).contains(&width) {
             return wrong(format!("of {width} metres, and not of 0 to {WIDTH_MAX}"));
         }
-        match around(line, width) {
-            Some(around) => Ok(Self {
-                line: in_pieces(line),
-                width,
-                around,
-            }),
-            None => wrong("that goes around the Earth, or to a pole".to_owned()),
+        let count: usize = line.windows(2).map(|pair| pieces(pair) as usize).sum();
+        if count > PIECES_MAX {
+            return wrong(format!(
+                "of {count} pieces of half a degree or less, and not of at most {PIECES_MAX}: its line is too long"
+            ));
         }
+        let Some((around, margin)) = around(line, width) else {
+            return wrong("that goes around the Earth, or to a pole".to_owned());
+        };
+        Ok(Self {
+            line: in_pieces(line),
+            width,
+            around,
+            margin,
+        })
+    }
+
+    /// Whether a position in the surrounding rectangle may be near enough to a piece. Says no without computing a
+    /// distance, for most pieces of a long line.
+    fn may_reach(&self, position: Position, a: Position, b: Position) -> bool {
+        let (north, east) = self.margin;
+        let lat = i64::from(position.lat());
+        let (lat_a, lat_b) = (i64::from(a.lat()), i64::from(b.lat()));
+        let lon = i64::from(a.lon());
+        let from_a = short_way(i64::from(position.lon()) - lon);
+        let length = short_way(i64::from(b.lon()) - lon);
+        lat >= lat_a.min(lat_b) - north
+            && lat <= lat_a.max(lat_b) + north
+            && from_a >= length.min(0) - east
+            && from_a <= length.max(0) + east
     }
 
     /// The distance from a position to the line, metres.
@@ -70,7 +99,11 @@ impl Corridor {
 
 impl Shape for Corridor {
     fn has(&self, position: Position) -> bool {
-        self.around.has(position) && self.distance(position) <= self.width
+        let has = |piece: &[Position]| match piece {
+            [a, b] => self.may_reach(position, *a, *b) && to_line(position, *a, *b) <= self.width,
+            _ => false,
+        };
+        self.around.has(position) && self.line.windows(2).any(has)
     }
 
     fn relation(&self, span: &Span) -> Relation {
@@ -104,8 +137,17 @@ impl Shape for Corridor {
         if !self.around.is_crossed(a, b) {
             return false;
         }
+        let (south, north) = (a.lat().min(b.lat()), a.lat().max(b.lat()));
+        let (south, north) = (
+            i64::from(south) - self.margin.0,
+            i64::from(north) + self.margin.0,
+        );
         let crosses = |piece: &[Position]| match piece {
-            [c, d] => between_lines((a, b), (*c, *d)) <= self.width,
+            [c, d] => {
+                i64::from(c.lat().min(d.lat())) <= north
+                    && i64::from(c.lat().max(d.lat())) >= south
+                    && between_lines((a, b), (*c, *d)) <= self.width
+            }
             _ => false,
         };
         self.line.windows(2).any(crosses)
@@ -134,6 +176,14 @@ fn between_lines((a, b): (Position, Position), (c, d): (Position, Position)) -> 
     ends.into_iter().fold(f64::INFINITY, f64::min)
 }
 
+/// How many short pieces a piece of the line is cut into.
+fn pieces(pair: &[Position]) -> i64 {
+    let [a, b] = pair else { return 0 };
+    let x = short_way(i64::from(b.lon()) - i64::from(a.lon()));
+    let y = i64::from(b.lat()) - i64::from(a.lat());
+    x.abs().max(y.abs()) / PIECE + 1
+}
+
 /// The line with its long pieces cut into short ones.
 fn in_pieces(line: &[Position]) -> Vec<Position> {
     let mut out: Vec<Position> = line.first().copied().into_iter().collect();
@@ -141,7 +191,7 @@ fn in_pieces(line: &[Position]) -> Vec<Position> {
         let [a, b] = pair else { continue };
         let x = short_way(i64::from(b.lon()) - i64::from(a.lon()));
         let y = i64::from(b.lat()) - i64::from(a.lat());
-        let count = x.abs().max(y.abs()) / PIECE + 1;
+        let count = pieces(pair);
         let at = |n: i64| {
             let lon = short_way(i64::from(a.lon()) + x * n / count);
             Position::of_units((i64::from(a.lat()) + y * n / count) as i32, lon as i32).ok()
@@ -151,9 +201,9 @@ fn in_pieces(line: &[Position]) -> Vec<Position> {
     out
 }
 
-/// A rectangle that contains a whole corridor. `None` if it would go around the Earth or contain a
-/// pole.
-fn around(line: &[Position], width: f64) -> Option<Rectangle> {
+/// A rectangle that contains a whole corridor, and how far it is from the line to the north and to the east, 10⁻⁷ degrees.
+/// `None` if it would go around the Earth or contain a pole.
+fn around(line: &[Position], width: f64) -> Option<(Rectangle, (i64, i64))> {
     let degrees_of = |metres: f64| (metres / RADIUS).to_degrees();
     let margin = degrees_of(width) * 1.01 + 1e-6;
     let mut x = i64::from(line.first()?.lon());
@@ -176,7 +226,9 @@ fn around(line: &[Position], width: f64) -> Option<Rectangle> {
         return None;
     }
     let wrapped = |lon: f64| (lon + 180.0).rem_euclid(360.0) - 180.0;
-    Rectangle::of_degrees(wrapped(west), south, wrapped(east), north).ok()
+    let rectangle = Rectangle::of_degrees(wrapped(west), south, wrapped(east), north).ok()?;
+    let units = |degrees: f64| (degrees * f64::from(PER_DEGREE)).ceil() as i64;
+    Some((rectangle, (units(margin), units(sideways))))
 }
 
 #[cfg(test)]
@@ -248,5 +300,51 @@ mod tests {
             .collect();
         assert!(said(&round, 1.0).contains("around the Earth"));
         assert!(said(&[at(89.5, 0.0), at(0.0, 0.0)], 1.0).contains("pole"));
+        // Its corners are few enough, but not what they are cut into.
+        let to_and_fro: Vec<_> = (0..POSITIONS_MAX)
+            .map(|n| at(n as f64 / 200.0, [-170.0, 0.0][n % 2]))
+            .collect();
+        let e = said(&to_and_fro, 1.0);
+        assert!(e.contains("pieces of half a degree"), "{e}");
+        let line: Vec<_> = (0..POSITIONS_MAX)
+            .map(|n| at(n as f64 / 1000.0, 18.0))
+            .collect();
+        assert!(Corridor::new(&line, 1.0).is_ok());
+    }
+
+    /// What is left out without computing a distance is what a distance would leave out.
+    #[test]
+    fn pieces_are_left_out_only_where_they_are_too_far() {
+        let mut rng = Rng::new(10);
+        let (mut near, mut out) = (0, 0);
+        for n in 0..2000 {
+            let (lat, lon) = [(57.0, 16.0), (-60.0, 179.9), (80.0, -179.95), (0.0, 0.0)][n % 4];
+            let mut part = |by: f64| (rng.below(2_000_001) as f64 / 1e6 - 1.0) * by;
+            let mut place = || {
+                let lon: f64 = lon + part(0.4) + 540.0;
+                at(lat + part(0.4), lon.rem_euclid(360.0) - 180.0)
+            };
+            let line = [place(), place(), place()];
+            let corridor = Corridor::new(&line, [0.0, 50.0, 5000.0, 100_000.0][n / 4 % 4]).unwrap();
+            for _ in 0..20 {
+                let (p, q) = (place(), place());
+                let is_near = corridor.around.has(p) && corridor.distance(p) <= corridor.width;
+                assert_eq!(corridor.has(p), is_near, "{p:?} {line:?}");
+                let pieces = corridor.line.windows(2);
+                let crosses =
+                    |c: &[Position]| between_lines((p, q), (c[0], c[1])) <= corridor.width;
+                let is_crossed = corridor.around.is_crossed(p, q) && pieces.clone().any(crosses);
+                assert_eq!(
+                    corridor.is_crossed(p, q),
+                    is_crossed,
+                    "{p:?} {q:?} {line:?}"
+                );
+                near += usize::from(is_near);
+                out += pieces
+                    .filter(|c| !corridor.may_reach(p, c[0], c[1]))
+                    .count();
+            }
+        }
+        assert!(near > 3000 && out > 3000, "{near} {out}");
     }
 }

@@ -278,6 +278,42 @@ fn a_poor_first_report_is_nowhere() {
     assert_eq!(said(&world), ["Enter f b"]);
 }
 
+/// All fences of a fleet together have a bounded number of positions, and so a bounded size in memory.
+#[test]
+fn the_positions_of_all_fences_together_are_bounded() {
+    let world = World::new();
+    let fleet = world.fleet();
+    let store = world.tracks.store();
+    let corner = |n: u32| {
+        let angle = f64::from(n % 5000) / 5000.0 * std::f64::consts::TAU;
+        [18.0 + 0.01 * angle.cos(), 59.0 + 0.01 * angle.sin()]
+    };
+    let area = Area::Polygon {
+        coordinates: vec![(0..=5000).map(corner).collect()],
+    };
+    assert_eq!(area.positions(), 5001);
+    let put = |n: u32| {
+        let definition = Definition {
+            area: area.clone(),
+            when: When::default(),
+            tags: Vec::new(),
+        };
+        let name = Name::new(&format!("f{n}")).unwrap();
+        let fences = world.tracks.fences();
+        fences.put(&**store, &fleet, (&name, definition), NOW)
+    };
+    for n in 0..199 {
+        put(n).unwrap();
+    }
+    let e = put(199).unwrap_err().to_string();
+    assert!(
+        e.contains("f199 has 5001 positions") && e.contains("1000000"),
+        "{e}"
+    );
+    // Replacing one takes no more room.
+    put(0).unwrap();
+}
+
 /// However many fences there are, an entity is inside of the oldest 128, and making a thousand does
 /// not take minutes.
 #[test]
