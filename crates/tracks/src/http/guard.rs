@@ -80,7 +80,9 @@ async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let checked = origin::check(request.method(), request.headers(), app.is_local);
+    // Trackers report by `GET /osmand`.
+    let changes = !request.method().is_safe() || is_of_devices(&request);
+    let checked = origin::check(changes, request.headers(), app.is_local);
     let caller = match checked.and_then(|()| allowed(&app, scope, path, &request)) {
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),

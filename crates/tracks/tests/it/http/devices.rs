@@ -150,6 +150,16 @@ fn osmand_reports_are_taken() {
         world.get("/osmand?id=1&lat=1&lon=2&fleet=..").problem(),
         (400, "invalid-parameter".to_owned())
     );
+    // A picture on a page of another site reports nothing, although it is fetched by GET.
+    for (header, site) in [
+        ("sec-fetch-site", "cross-site"),
+        ("origin", "https://elsewhere.example"),
+    ] {
+        let path = world.url("/osmand?id=4&lat=1&lon=2&fleet=made");
+        let refused = answer(world.agent.get(path).header(header, site).call());
+        assert_eq!(refused.problem(), (403, "forbidden".to_owned()));
+    }
+    assert_eq!(world.get("/v1/fleets/made").status, 404);
     // A message that is too large is acknowledged, so that it is not sent for ever.
     let large = format!("id=1&lat=1&lon=2&x={}", "x".repeat(1_100_000));
     assert_eq!(world.send("/osmand", &form, large.as_bytes()).status, 200);
