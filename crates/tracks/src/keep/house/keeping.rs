@@ -102,7 +102,9 @@ impl Shared {
     /// Goes on until `stops` returns true. Returns whether the look is finished.
     pub(super) fn go_on(&self, look: &mut Look, stops: &dyn Fn() -> bool) -> bool {
         let mut looked = lock(&self.looking);
-        while let Some(info) = look.fleets.front().cloned() {
+        while let Some(front) = look.fleets.front().cloned() {
+            // Not the settings of when the look began: what is dropped never comes back.
+            let info = self.of.fleets.get(&front.name).unwrap_or(front);
             // A failure of one fleet does not affect the others.
             let done = caught("housekeeping", || {
                 self.keep_of(&info, &mut looked, look, stops)

@@ -466,6 +466,19 @@ fn a_look_stops_behind_each_fleet() {
     assert!((0..4).any(|_| shared.go_on(&mut look, &|| true)));
 }
 
+/// A look goes by the settings of when it reaches a fleet: a mistake that was taken back deletes nothing.
+#[test]
+fn settings_that_were_taken_back_delete_nothing() {
+    let world = open();
+    let info = world.report("f", "old", 11);
+    let shared = &world.tracks.house().shared;
+    let mut look = shared.look();
+    world.keeps(&info, (365, 0));
+    assert!(shared.go_on(&mut look, &|| false));
+    assert_eq!(look.end().unwrap().entities, 0);
+    assert!(world.is_there(&info, "old"));
+}
+
 /// The next slice does not repeat the search of the one before.
 #[test]
 fn what_was_found_is_not_looked_for_again() {
