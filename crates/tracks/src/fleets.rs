@@ -355,15 +355,11 @@ impl Fleets {
         change(&mut settings)?;
         let kept = old.as_ref().map_or(&[][..], |info| &info.settings.tags);
         settings.check(name, kept)?;
-        let next = self
-            .all()
-            .iter()
-            .map(|i| i.fleet.0)
-            .max()
-            .unwrap_or(0)
-            .saturating_add(1);
+        // Fleets that are refused have their numbers too.
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let last = names.last_key_value().map_or(0, |(last, _)| last.0);
         Ok(Info {
-            fleet: old.map_or(Fleet(next), |info| info.fleet),
+            fleet: old.map_or(Fleet(last.saturating_add(1)), |info| info.fleet),
             name: name.clone(),
             settings,
         })

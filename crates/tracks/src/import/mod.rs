@@ -213,10 +213,11 @@ impl<'a> Import<'a> {
     /// Adds a record. Errors: `InvalidArgument` says what is wrong with it; any other error ends
     /// the import.
     fn take(&mut self, record: Record) -> Result<()> {
-        self.has_any = true;
         let Record {
             mut report, tags, ..
         } = record;
+        // Refused records make neither fleets nor tags.
+        report.check(self.arrival, self.info.settings.ahead())?;
         if self.info.settings.bits(&tags).is_err() {
             self.info.settings = self.info.settings.with_tags(&self.info.name, &tags)?;
         }
@@ -233,6 +234,7 @@ impl<'a> Import<'a> {
             name: dated.entity.as_str(),
             point: &point,
         };
+        self.has_any = true;
         // Errors from here on do not concern the record.
         let added = self
             .names

@@ -11,6 +11,7 @@ use tracks::files::{self, Format, Record};
 use tracks::import::{Import, Options, Summary};
 use tracks::model::key::EntityKey;
 use tracks::model::name::Name;
+use tracks::model::report::Ahead;
 use tracks::service::{self, Tracks};
 use tracks::store::{Engine, Family, SCRATCH, Store, View};
 use tracks::write::Ack;
@@ -74,6 +75,10 @@ fn by_service(dir: &Path, format: Format, file: &[u8]) -> u64 {
             bad += 1;
             continue;
         };
+        if report.check(NOW, Ahead::Refuse).is_err() {
+            bad += 1;
+            continue;
+        }
         let info = fleets.get_or_make(&**store, &fleet()).unwrap();
         let bits = info.settings.bits(&tags).or_else(|_| {
             let info = fleets.with_tags(&**store, &fleet(), &tags)?;
@@ -296,6 +301,30 @@ fn little_memory_makes_many_runs() {
 }
 
 #[test]
+fn refused_records_make_neither_fleets_nor_tags() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = |time: i64, tags: &[String]| {
+        format!(
+            "{{\"entity\":\"a\",\"lat\":1,\"lon\":1,\"time\":{time},\"tags\":[{}]}}\n",
+            tags.join(",")
+        )
+    };
+    let many: Vec<String> = (0..32).map(|n| format!("\"t{n}\"")).collect();
+    let mut file = line(NOW.0 / 1_000_000 + 100_000, &many);
+    let done = by_import(dir.path(), Format::Ndjson, file.as_bytes(), 0);
+    assert_eq!((done.bad, done.stored), (1, 0));
+    let info = || {
+        let engine = Engine::open(dir.path()).unwrap();
+        tracks::fleets::Fleets::open(&engine).unwrap().get(&fleet())
+    };
+    assert_eq!(info(), None);
+    file += &line(1, &["\"bus\"".to_owned()]);
+    let done = by_import(dir.path(), Format::Ndjson, file.as_bytes(), 0);
+    assert_eq!((done.bad, done.stored), (1, 1));
+    assert_eq!(info().unwrap().settings.tags, ["bus"]);
+}
+
+#[test]
 fn what_cannot_be_imported_is_said_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(dir.path()).unwrap();
@@ -372,6 +401,61 @@ fn command(dir: &Path, file: &Path) -> Command {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     command
+}
+
+/// The layouts of GeoLife, T-Drive and Porto, as folders on a disk.
+#[test]
+fn folders_in_the_layouts_of_real_data_are_imported_by_the_command() {
+    let top = tempfile::tempdir().unwrap();
+    let dir = top.path().join("tracks");
+    let write = |path: &str, text: &str| {
+        let path = top.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let header =
+        "Geolife trajectory\nWGS 84\nAltitude is in Feet\nReserved 3\n0,2,255,My Track\n0\n";
+    for (car, lat) in [("000", 39.9), ("001", 39.8)] {
+        let line = |lon, second| format!("{lat},{lon},0,492,40097.58,2009-10-11,14:04:{second}\n");
+        let text = [header.to_owned(), line(116.4, 30), line(116.5, 35)].concat();
+        write(&format!("geolife/Data/{car}/Trajectory/2009.plt"), &text);
+    }
+    write("geolife/User Guide.pdf", "it is not read");
+    let text =
+        "1,2008-02-02 15:36:08,116.51172,39.92123\n1,2008-02-02 15:46:08,116.51135,39.93883\n";
+    write("tdrive/1.txt", text);
+    let text = "\"TRIP_ID\",\"TAXI_ID\",\"TIMESTAMP\",\"POLYLINE\"\n\
+        \"T1\",\"20000589\",\"1372636858\",\"[[-8.618643,41.141412],[-8.618499,41.141376]]\"\n";
+    write("porto/train.csv", text);
+    write("empty/readme.md", "no data");
+    let run = |format: &str, from: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ironstone-tracks"));
+        command.args(["import", "--fleet", format, "--format", format, "--dir"]);
+        command
+            .arg(&dir)
+            .arg(top.path().join(from))
+            .output()
+            .unwrap()
+    };
+    for (format, entities) in [("geolife", 2), ("tdrive", 1), ("porto", 1)] {
+        let done = run(format, format);
+        let said = String::from_utf8(done.stdout).unwrap();
+        let right = format!("{} reports of {entities} entities", 2 * entities);
+        assert!(
+            done.status.success() && said.starts_with(&right),
+            "{format}: {said}"
+        );
+    }
+    let done = run("porto", "empty");
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(
+        !done.status.success() && said.contains("ends as those of porto"),
+        "{said}"
+    );
+    let points = rows(&dir)
+        .into_iter()
+        .filter(|(family, ..)| *family == Family::Default);
+    assert_eq!(points.count(), 8);
 }
 
 /// A database in which some entities already have other positions.
