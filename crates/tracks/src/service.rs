@@ -406,6 +406,11 @@ impl Tracks {
         self.shards.queue_age()
     }
 
+    /// See [`Shards::rounds_end`].
+    pub(crate) async fn rounds_end(&self) {
+        self.shards.rounds_end().await;
+    }
+
     /// See [`Shards::panics`].
     pub fn panics(&self) -> u64 {
         self.shards.panics()

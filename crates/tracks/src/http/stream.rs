@@ -34,6 +34,8 @@ use crate::fleets::{Info, Settings};
 use crate::live::Moved;
 use crate::model::name::Name;
 
+/// How long the first message waits for rounds that do not know of the stream.
+const ROUNDS: Duration = Duration::from_secs(2);
 /// The time, ms, after which a client that was cut off reconnects.
 const RETRY: u64 = 2000;
 /// How often a keep-alive comment is sent.
@@ -249,6 +251,11 @@ enum End {
 
 impl Stream {
     async fn run(mut self, cut: Cut) {
+        if self.listening.is_some() {
+            // Rounds that had begun before publish nothing here. Once they are over, a query sees what they wrote. If
+            // writes are stalled, the stream begins without waiting for them any longer.
+            drop(tokio::time::timeout(ROUNDS, self.app.tracks.rounds_end()).await);
+        }
         let mut hello = Messages::default();
         hello.retry(RETRY);
         hello.add("hello", Some(self.after), &self.message());

@@ -10,6 +10,7 @@ use base::clock::Clock;
 use base::rounds::Rounds;
 use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
 
 use super::admit::{Ack, Part};
 use super::apply::{Done, Round};
@@ -38,6 +39,8 @@ pub(super) enum Work {
     Reports(Part),
     Erase(Erase),
     Thin(Thin),
+    /// Dropped once all rounds before it are over.
+    Mark(oneshot::Sender<()>),
 }
 
 /// The thread of a shard.
@@ -74,7 +77,7 @@ impl Shard {
         while let Some(work) = inbox.wait(&hot) {
             let since = match &work {
                 Work::Reports(part) => part.since,
-                Work::Erase(_) | Work::Thin(_) => self.clock.monotonic_nanos(),
+                Work::Erase(_) | Work::Thin(_) | Work::Mark(_) => self.clock.monotonic_nanos(),
             };
             self.oldest.store(since.max(1), Ordering::Relaxed);
             let done = catch_unwind(AssertUnwindSafe(|| match work {
@@ -86,6 +89,7 @@ impl Shard {
                     }
                 }
                 Work::Thin(thin) => thin.run(&self.store),
+                Work::Mark(mark) => drop(mark),
             }));
             self.oldest.store(0, Ordering::Relaxed);
             inbox.end_round(); // of a round that panicked
@@ -217,7 +221,7 @@ impl<'a> Inbox<'a> {
     fn take(&mut self) {
         let reports = |work: &Work| match work {
             Work::Reports(part) => part.items.len(),
-            Work::Erase(_) | Work::Thin(_) => 1,
+            Work::Erase(_) | Work::Thin(_) | Work::Mark(_) => 1,
         };
         self.rounds.begin();
         let mut count: usize = self.taken.iter().map(reports).sum();
@@ -234,7 +238,7 @@ impl<'a> Inbox<'a> {
     fn entities(&self) -> impl Iterator<Item = (Fleet, Entity)> {
         let parts = self.taken.iter().filter_map(|work| match work {
             Work::Reports(part) => Some(part),
-            Work::Erase(_) | Work::Thin(_) => None,
+            Work::Erase(_) | Work::Thin(_) | Work::Mark(_) => None,
         });
         parts.flat_map(|part| part.items.iter().map(|item| (part.of.fleet, item.first)))
     }
@@ -246,7 +250,7 @@ impl<'a> Inbox<'a> {
                 self.expected = self.expected.max(Some(part.round));
                 Some(part)
             }
-            other @ (Work::Erase(_) | Work::Thin(_)) => {
+            other @ (Work::Erase(_) | Work::Thin(_) | Work::Mark(_)) => {
                 self.taken.push_front(other);
                 None
             }

@@ -332,6 +332,21 @@ impl Shards {
         done.blocking_recv().map_err(|_| thin::gone())?
     }
 
+    /// Returns once the rounds that have begun are over in each shard: what they have written is visible, or their
+    /// reports have failed. Rounds that begin later see the listeners of now. A shard that is gone is not waited for.
+    pub(crate) async fn rounds_end(&self) {
+        let mark = |queue: &Queue| {
+            let (mark, passed) = oneshot::channel();
+            drop(queue.parts.send(Work::Mark(mark)));
+            passed
+        };
+        let all: Vec<_> = self.queues.iter().map(mark).collect();
+        for passed in all {
+            // An error: nothing is ever sent, and the mark is dropped.
+            drop(passed.await);
+        }
+    }
+
     /// The queue for entities whose number has this lowest byte.
     fn queue_of(&self, byte: u8) -> Option<&Queue> {
         self.queues.get(usize::from(byte) % self.queues.len())
@@ -386,5 +401,72 @@ impl Drop for Shards {
             // A thread that panicked has dropped its parts, which answered their callers.
             drop(thread.join());
         }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use base::clock::SystemClock;
+    use base::sync::atomic::AtomicBool;
+    use base::threads::SystemThreads;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::geo::position::at;
+    use crate::model::key::EntityKey;
+    use crate::model::point::Point;
+    use crate::service::{self, Tracks};
+    use crate::store::faulty::{Act, Faulty};
+    use crate::store::{Engine, Family};
+
+    /// Whoever listens and then waits for the rounds that had begun can read what those wrote.
+    #[test]
+    fn rounds_that_had_begun_are_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let [is_held, is_writing] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (held, writing) = (Arc::clone(&is_held), Arc::clone(&is_writing));
+        let store = Faulty::new(Engine::open(dir.path()).unwrap(), move |act| {
+            while matches!(act, Act::Write) && held.load(Ordering::SeqCst) {
+                writing.store(true, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        });
+        let options = service::Options::default();
+        let clock = SystemClock::shared();
+        let tracks = Tracks::over(store, &options, clock, &SystemThreads).unwrap();
+        let info = tracks
+            .change_fleet(&Name::new("f").unwrap(), |_| Ok(()))
+            .unwrap();
+        let entity = Name::new("a").unwrap();
+        is_held.store(true, Ordering::SeqCst);
+        let report = Report {
+            entity: entity.clone(),
+            time: None,
+            point: Point::at(at(59.0, 18.0)),
+        };
+        let ticket = tracks.report_of(&info, vec![report], Ack::Visible).unwrap();
+        while !is_writing.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        let runtime = runtime.unwrap();
+        let short = Duration::from_millis(50);
+        let waited = runtime.block_on(async { timeout(short, tracks.rounds_end()).await });
+        assert!(waited.is_err(), "the round is not over");
+        is_held.store(false, Ordering::SeqCst);
+        let long = Duration::from_secs(60);
+        let waited = runtime.block_on(async { timeout(long, tracks.rounds_end()).await });
+        assert!(waited.is_ok());
+        let key = EntityKey {
+            fleet: info.fleet,
+            entity: entity.number(0),
+        };
+        let found = tracks.store().get(Family::Latest, &key.to_bytes()).unwrap();
+        assert!(found.is_some());
+        assert!(ticket.wait().outcomes[0].is_ok());
     }
 }
