@@ -94,6 +94,8 @@ pub(crate) async fn points(
     let its = Arc::clone(&app);
     let work = move || {
         let view = its.tracks.view_of(info.fleet);
+        // Behind the view: it may have tags that the fleet did not have before. Tags never go away.
+        let info = its.tracks.fleets().get(&info.name).unwrap_or(info);
         let found = entity.map(|name| {
             read::find(&*view, info.fleet, &name)?.ok_or_else(|| {
                 Error::not_found(format!("the fleet {} has no entity {name}", info.name))

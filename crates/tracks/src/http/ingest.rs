@@ -35,6 +35,8 @@ const PART: usize = 4096;
 const PARTS: usize = 4;
 /// The most refused reports that are listed.
 const REFUSED_MAX: usize = 1000;
+/// The most refused reports of a call, after which the rest is not read: naming what is wrong takes longer than storing.
+const REFUSED_END: usize = 100_000;
 /// Bodies up to this size are parsed in the task, larger ones on a blocking thread.
 const SMALL: usize = 32 * 1024;
 /// How long a part waits for room if an earlier part of its body was taken.
@@ -225,6 +227,12 @@ impl Call {
             let submitted = self.submit(ready.info, ready.places, ready.reports).await;
             if let Err(problem) = submitted {
                 stopped = Some(problem);
+                break;
+            }
+            if self.total.outcomes.refused > REFUSED_END {
+                let detail =
+                    format!("more than {REFUSED_END} reports are refused: the rest was not read");
+                stopped = Some(Problem::new(Kind::ReportsRefused, detail));
                 break;
             }
         }

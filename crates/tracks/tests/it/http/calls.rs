@@ -310,6 +310,16 @@ fn many_reports_at_once_are_all_stored() {
     let answer = world.post("/v1/fleets/f/reports", &bad.join("\n")).json();
     assert_eq!(answer["refused"].as_array().unwrap().len(), 1000);
     assert_eq!(answer["refused_more"], 2000);
+    // At some point, the rest is not read any more.
+    let answer = world.post("/v1/fleets/f/reports", &"{}\n".repeat(150_000));
+    assert_eq!(answer.problem(), (400, "reports-refused".to_owned()));
+    assert!(
+        answer.detail().contains("the rest was not read"),
+        "{:.300}",
+        answer.text
+    );
+    let more = answer.json()["refused_more"].as_u64().unwrap();
+    assert!((99_000..110_000).contains(&more), "{more}");
 }
 
 #[test]

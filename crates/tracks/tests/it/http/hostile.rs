@@ -12,7 +12,8 @@ use super::{T, TIMEOUT, World, line, thread, timed};
 const MILLION: usize = 1_000_000;
 
 /// Posts a body that consists of a repeated piece, and reads the answer meanwhile: the server may
-/// stop reading before the end.
+/// stop reading before the end. If the headers say that it is chunked, each piece is a chunk, and the length is not
+/// announced.
 pub(super) fn post_large(
     address: SocketAddr,
     (method, path): (&str, &str),
@@ -25,9 +26,16 @@ pub(super) fn post_large(
     stream.set_read_timeout(Some(TIMEOUT * 4)).unwrap();
     let mut writing = stream.try_clone().unwrap();
     let len = piece.len() * times;
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {len}\r\n\r\n"
-    );
+    let is_chunked = headers.contains("chunked");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}");
+    let mut piece = piece;
+    if is_chunked {
+        let size = format!("{:x}\r\n", piece.len());
+        piece = [size.as_bytes(), &piece, b"\r\n"].concat();
+    } else {
+        head.push_str(&format!("content-length: {len}\r\n"));
+    }
+    head.push_str("\r\n");
     let writer = thread(move || {
         // The server may have closed the connection.
         drop(writing.write_all(head.as_bytes()));
@@ -35,6 +43,9 @@ pub(super) fn post_large(
             if writing.write_all(&piece).is_err() {
                 return;
             }
+        }
+        if is_chunked {
+            drop(writing.write_all(b"0\r\n\r\n"));
         }
     });
     let mut bytes = Vec::new();

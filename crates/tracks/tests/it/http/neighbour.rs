@@ -232,6 +232,16 @@ fn calls() -> Vec<Call> {
         body: (vec![b'x'; 1 << 20], 1 << 10),
         ..post("a line of 1 GiB", REPORTS, Vec::new(), TOO_LARGE)
     });
+    all.push(Call {
+        headers: "transfer-encoding: chunked\r\n",
+        body: (vec![b'x'; 1 << 20], 1 << 10),
+        ..post(
+            "a line of 1 GiB that is not announced",
+            REPORTS,
+            Vec::new(),
+            TOO_LARGE,
+        )
+    });
     all.append(&mut bombs);
     all
 }
