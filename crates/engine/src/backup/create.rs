@@ -1,7 +1,7 @@
 //! Creates backups.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{Error, Result};
@@ -18,8 +18,8 @@ impl BackupEngine {
     /// Makes a backup of an open database, which keeps accepting writes, and returns its id. Tables that an earlier
     /// backup contains are not copied again.
     ///
-    /// Errors: `Incomplete` if it was stopped; those of the file system. Files that a failed backup leaves are
-    /// removed by the next [`BackupEngine::garbage_collect`].
+    /// Errors: `Incomplete` if it was stopped; those of the file system. A failed backup leaves nothing, unless
+    /// removing fails too: then the next [`BackupEngine::garbage_collect`] does it.
     pub fn create_new_backup(&mut self, db: &Db, options: CreateBackupOptions) -> Result<u32> {
         self.create_new_backup_with_metadata(db, &[], options)
     }
@@ -35,7 +35,8 @@ impl BackupEngine {
         let newest = self.backups.keys().chain(self.corrupt.keys()).max();
         let id = newest.map_or(1, |id| id + 1);
         let private = self.path("private").join(id.to_string());
-        let made = self.make(db, id, &private, app_metadata, &mut options);
+        let mut added = Vec::new();
+        let made = self.make(db, (id, &private), app_metadata, &mut options, &mut added);
         match made {
             Ok(backup) => {
                 self.backups.insert(id, backup);
@@ -45,19 +46,23 @@ impl BackupEngine {
                 // The list may exist although it is not known to be durable. Remove it before the files.
                 if self.remove_list(id).is_ok() {
                     drop(copies::remove_tree(self.fs(), &private));
+                    for path in added {
+                        drop(self.fs().remove(&path));
+                    }
                 }
                 Err(e)
             }
         }
     }
 
+    /// Makes a backup with this number and folder. `added` gets the shared files that it adds.
     fn make(
         &self,
         db: &Db,
-        id: u32,
-        private: &Path,
+        (id, private): (u32, &Path),
         app_metadata: &[u8],
         options: &mut CreateBackupOptions,
+        added: &mut Vec<PathBuf>,
     ) -> Result<Backup> {
         let fs = self.fs();
         copies::remove_tree(fs, private)?; // left by an unfinished backup
@@ -75,6 +80,7 @@ impl BackupEngine {
             engine: self,
             id,
             known: self.known(),
+            added,
             pace: Pace {
                 clock,
                 bytes_per_second: self.options.backup_rate_limit,
@@ -139,6 +145,8 @@ struct Copying<'a> {
     engine: &'a BackupEngine,
     id: u32,
     known: BTreeMap<String, (u64, Option<u32>)>,
+    /// The shared files that this backup has added: no other one has them.
+    added: &'a mut Vec<PathBuf>,
     pace: Pace<'a>,
 }
 
@@ -188,8 +196,12 @@ impl Copying<'_> {
         let temp = self.engine.path(&format!("{dir}/.{name}.tmp"));
         drop(fs.remove(&temp)); // left by an unfinished backup
         let copied = self.transfer(file, &temp)?;
+        let is_new = !fs.exists(&to)?;
         fs.rename(&temp, &to)
             .inspect_err(|_| drop(fs.remove(&temp)))?;
+        if is_new {
+            self.added.push(to);
+        }
         let crc32c = Some(copied.crc32c);
         Ok((File { path, crc32c }, copied.bytes))
     }

@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, reason = "tests print what they counted")]
 #![expect(clippy::unwrap_used, reason = "a test that meets an error fails")]
 
+mod backups;
 mod clock;
 mod destroy;
 mod entries;

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use base::{Error, Result};
-use ironstone::{BackupEngine, BackupEngineOptions, Env, RestoreOptions};
-use tracks::store::{Engine, back_up};
+use ironstone::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Env, RestoreOptions};
+use tracks::store::Engine;
 
 use super::args;
 use super::print;
@@ -14,7 +14,7 @@ pub(crate) fn make(args: &args::Backup) -> Result<ExitCode> {
     let engine = Engine::open(&args.dir)?;
     let options = BackupEngineOptions::new(&args.to);
     let mut backups = BackupEngine::open(&options, &Env::default())?;
-    let id = back_up(engine.db(), &mut backups)?;
+    let id = backups.create_new_backup(engine.db(), CreateBackupOptions::default())?;
     print(&format!("backup {id}"));
     Ok(ExitCode::SUCCESS)
 }

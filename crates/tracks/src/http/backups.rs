@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use ironstone::{BackupEngine, BackupEngineOptions, Env};
+use ironstone::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Env};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -14,7 +14,6 @@ use super::guard::Caller;
 use super::params::Params;
 use super::problem::{Kind, Problem};
 use super::{App, ask};
-use crate::store::back_up;
 
 /// A backup.
 #[derive(Debug, Serialize, ToSchema)]
@@ -114,7 +113,7 @@ pub(crate) async fn make(
             .db
             .as_ref()
             .ok_or_else(|| Problem::new(Kind::NoBackups, "this store has no backups"))?;
-        let id = back_up(db, &mut engine)?;
+        let id = engine.create_new_backup(db, CreateBackupOptions::default())?;
         drop(one);
         let all = all_of(&engine);
         let made = all.into_iter().find(|backup| backup.id == id);

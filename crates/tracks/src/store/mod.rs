@@ -15,7 +15,6 @@ use ironstone::WriteBatch;
 use crate::model::key::Fleet;
 use crate::model::time::Time;
 
-mod backup;
 mod engine;
 #[cfg(test)]
 pub(crate) mod faulty;
@@ -23,7 +22,6 @@ mod filter;
 mod stalls;
 mod suggested;
 
-pub use backup::back_up;
 pub use engine::{Engine, SCRATCH};
 pub use stalls::Stall;
 
