@@ -134,7 +134,7 @@ impl<E: Engine> Driver<E> {
             }
             Task::CompactAll => {
                 for engine in self.on.all() {
-                    engine.compact()?;
+                    engine.compact(false)?;
                 }
             }
             Task::CompactLevel(level) => {

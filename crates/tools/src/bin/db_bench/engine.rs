@@ -116,9 +116,9 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     fn flush(&self) -> Result<()>;
     /// Makes everything logged durable.
     fn sync_wal(&self) -> Result<()>;
-    /// Compacts everything. Files that were on the lowest level before, or were only moved there, are
-    /// written again, as by RocksDB's db_bench (`kForceOptimized`).
-    fn compact(&self) -> Result<()>;
+    /// Compacts everything. With `rewrites`, files that were on the lowest level before, or were only moved there, are
+    /// written again (`kForceOptimized`): RocksDB's db_bench does so in `compact`, and not in `compactall`.
+    fn compact(&self, rewrites: bool) -> Result<()>;
     /// The names and levels of the tables.
     fn tables(&self) -> Result<Vec<(i32, CString)>>;
     /// Begins a table at `path`; keys must be added in order.

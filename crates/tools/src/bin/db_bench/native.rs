@@ -474,11 +474,11 @@ impl Engine for Native {
         self.db.flush_wal(true)
     }
 
-    fn compact(&self) -> Result<()> {
-        let options = CompactRangeOptions {
-            bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,
-            ..CompactRangeOptions::default()
-        };
+    fn compact(&self, rewrites: bool) -> Result<()> {
+        let mut options = CompactRangeOptions::default();
+        if rewrites {
+            options.bottommost_level_compaction = BottommostLevelCompaction::ForceOptimized;
+        }
         let family = self.db.cf(&self.family);
         family.with(&options).compact_range(None, None)
     }

@@ -145,7 +145,7 @@ impl Engine for Null {
     fn sync_wal(&self) -> Result<()> {
         Ok(())
     }
-    fn compact(&self) -> Result<()> {
+    fn compact(&self, _rewrites: bool) -> Result<()> {
         Ok(())
     }
     fn tables(&self) -> Result<Vec<(i32, CString)>> {

@@ -286,8 +286,11 @@ impl Engine for Rocks {
         self.db.flush_wal(true)
     }
 
-    fn compact(&self) -> Result<()> {
-        self.db.compact_range(self.db.default_cf(), None, None);
+    fn compact(&self, rewrites: bool) -> Result<()> {
+        // `kForceOptimized`, `kIfHaveCompactionFilter`
+        let bottommost = if rewrites { 3 } else { 1 };
+        let cf = self.db.default_cf();
+        self.db.compact_range_with(cf, None, None, bottommost);
         Ok(())
     }
 

@@ -229,7 +229,7 @@ impl<'a, E: Engine> Worker<'a, E> {
             Loop::TimeSeries => self.read_series(),
             Loop::Bytes(what) => self.bytes(what),
             Loop::Ingest => self.ingest(values),
-            Loop::Compact => self.once(E::compact),
+            Loop::Compact => self.once(|engine| engine.compact(true)),
             Loop::VerifyChecksum => self.once(E::verify_checksum),
             Loop::VerifyFileChecksums => self.once(E::verify_file_checksums),
             Loop::Backup => {
