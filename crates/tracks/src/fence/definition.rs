@@ -4,7 +4,7 @@ use base::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::geo::cell::Cell;
-use crate::geo::corridor::Corridor;
+use crate::geo::corridor::{Corridor, pieces};
 use crate::geo::cover::cells;
 use crate::geo::polygon::{Corner, Polygon};
 use crate::geo::position::Position;
@@ -15,6 +15,8 @@ use crate::model::name::Name;
 const CELLS: usize = 32;
 /// The most fences of a fleet.
 pub const FENCES_MAX: usize = 10_000;
+/// The most positions of one fence. Its own limit for polygons and lines is less; but long lines are cut into pieces.
+pub(super) const POSITIONS_OF_ONE: usize = 20_000;
 /// The most positions that all fences of a fleet may have together.
 pub(super) const POSITIONS_MAX: usize = 1_000_000;
 
@@ -49,13 +51,23 @@ pub enum Area {
 }
 
 impl Area {
-    /// How many positions define it.
+    /// How many positions it takes to evaluate it: those that define it, and those at which long lines of a corridor are
+    /// cut.
     pub fn positions(&self) -> usize {
+        let at = |[lon, lat]: [f64; 2]| Position::of_degrees(lat, lon).ok();
+        let cut = |pair: &[[f64; 2]]| match pair {
+            [a, b] => at(*a)
+                .zip(at(*b))
+                .map_or(1, |(a, b)| pieces(&[a, b]) as usize),
+            _ => 0,
+        };
         match self {
             Self::Circle { .. } => 1,
             Self::Rectangle { .. } => 2,
             Self::Polygon { coordinates } => coordinates.iter().map(Vec::len).sum(),
-            Self::Corridor { coordinates, .. } => coordinates.len(),
+            Self::Corridor { coordinates, .. } => {
+                1 + coordinates.windows(2).map(cut).sum::<usize>()
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use base::sync::{Mutex, PoisonError, RwLock};
 use base::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::definition::{Definition, FENCES_MAX, Fence, POSITIONS_MAX};
+use super::definition::{Definition, FENCES_MAX, Fence, POSITIONS_MAX, POSITIONS_OF_ONE};
 use super::index::Index;
 use crate::fleets::Info;
 use crate::model::key::Fleet;
@@ -83,6 +83,14 @@ impl Fences {
         now: Time,
     ) -> Result<Arc<Fence>> {
         let tags = info.settings.bits(&definition.tags)?;
+        // Not for stored ones: the store must open whatever it has.
+        let positions = definition.area.positions();
+        if positions > POSITIONS_OF_ONE {
+            return Err(Error::invalid_argument(format!(
+                "fence {name} has {positions} positions, those included at which long lines are cut every half a degree, \
+                 and {POSITIONS_OF_ONE} are the most"
+            )));
+        }
         // The slow part is done before the lock is taken.
         let mut fence = Fence::new((0, name.clone()), definition.clone(), tags)?;
         let mut newest = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,6 +98,11 @@ impl Fences {
         let number = u64::try_from(now.0).unwrap_or(0).max(*newest + 1);
         fence.number = number;
         let mut fences = self.list(info.fleet);
+        let of = |fence: &Arc<Fence>| fence.definition.area.positions();
+        let replaced = fences
+            .iter()
+            .find(|other| other.name == *name)
+            .map_or(0, of);
         fences.retain(|other| other.name != *name);
         if fences.len() >= FENCES_MAX {
             return Err(Error::invalid_argument(format!(
@@ -97,13 +110,12 @@ impl Fences {
                 info.name
             )));
         }
-        let positions = |fence: &Fence| fence.definition.area.positions();
-        let others: usize = fences.iter().map(|other| positions(other)).sum();
-        if others + positions(&fence) > POSITIONS_MAX {
+        let others: usize = fences.iter().map(of).sum();
+        // A fence can always be replaced by a smaller one.
+        if positions > replaced && others + positions > POSITIONS_MAX {
             return Err(Error::invalid_argument(format!(
-                "fence {name} has {} positions, and the others of fleet {} have {others}: together, {POSITIONS_MAX} are \
-                 the most",
-                positions(&fence),
+                "fence {name} has {positions} positions, and the others of fleet {} have {others}: together, \
+                 {POSITIONS_MAX} are the most",
                 info.name
             ))
             .hint("simplify the areas, or spread them over several fleets"));

@@ -10,9 +10,6 @@ use super::shape::{Rectangle, Relation, Shape};
 
 /// The most positions of a line.
 pub const POSITIONS_MAX: usize = 10_000;
-/// The most pieces of a line, of at most half a degree each. A line of [`POSITIONS_MAX`] positions may have half as many
-/// degrees.
-pub const PIECES_MAX: usize = 20_000;
 /// The most metres to either side of the line.
 pub const WIDTH_MAX: f64 = 100_000.0;
 /// Longer pieces of a line are cut, because distances are computed in a plane; 10⁻⁷ degrees.
@@ -34,8 +31,7 @@ pub struct Corridor {
 impl Corridor {
     /// A corridor around a line of at least two positions; `width` is in metres, to either side.
     /// Errors: `InvalidArgument` if there are fewer positions, or more than [`POSITIONS_MAX`]; if
-    /// the width is not within 0 and [`WIDTH_MAX`]; if the line goes around the Earth; or if it is so
-    /// long that it has more than [`PIECES_MAX`] pieces.
+    /// the width is not within 0 and [`WIDTH_MAX`]; or if the line goes around the Earth.
     ///
     /// ```
     /// use tracks::geo::{corridor::Corridor, position::Position, shape::Shape};
@@ -54,12 +50,6 @@ impl Corridor {
         }
         if !(0.0..=WIDTH_MAX).contains(&width) {
             return wrong(format!("of {width} metres, and not of 0 to {WIDTH_MAX}"));
-        }
-        let count: usize = line.windows(2).map(|pair| pieces(pair) as usize).sum();
-        if count > PIECES_MAX {
-            return wrong(format!(
-                "of {count} pieces of half a degree or less, and not of at most {PIECES_MAX}: its line is too long"
-            ));
         }
         let Some((around, margin)) = around(line, width) else {
             return wrong("that goes around the Earth, or to a pole".to_owned());
@@ -176,8 +166,8 @@ fn between_lines((a, b): (Position, Position), (c, d): (Position, Position)) -> 
     ends.into_iter().fold(f64::INFINITY, f64::min)
 }
 
-/// How many short pieces a piece of the line is cut into.
-fn pieces(pair: &[Position]) -> i64 {
+/// How many short pieces the line between two positions is cut into.
+pub(crate) fn pieces(pair: &[Position]) -> i64 {
     let [a, b] = pair else { return 0 };
     let x = short_way(i64::from(b.lon()) - i64::from(a.lon()));
     let y = i64::from(b.lat()) - i64::from(a.lat());
@@ -300,16 +290,6 @@ mod tests {
             .collect();
         assert!(said(&round, 1.0).contains("around the Earth"));
         assert!(said(&[at(89.5, 0.0), at(0.0, 0.0)], 1.0).contains("pole"));
-        // Its corners are few enough, but not what they are cut into.
-        let to_and_fro: Vec<_> = (0..POSITIONS_MAX)
-            .map(|n| at(n as f64 / 200.0, [-170.0, 0.0][n % 2]))
-            .collect();
-        let e = said(&to_and_fro, 1.0);
-        assert!(e.contains("pieces of half a degree"), "{e}");
-        let line: Vec<_> = (0..POSITIONS_MAX)
-            .map(|n| at(n as f64 / 1000.0, 18.0))
-            .collect();
-        assert!(Corridor::new(&line, 1.0).is_ok());
     }
 
     /// What is left out without computing a distance is what a distance would leave out.

@@ -312,6 +312,21 @@ fn the_positions_of_all_fences_together_are_bounded() {
     );
     // Replacing one takes no more room.
     put(0).unwrap();
+    // A line that is cut into many pieces counts as these.
+    let line = (0..60).map(|n| [[-170.0, 0.0][n % 2], n as f64 / 2.0]);
+    let definition = Definition {
+        area: Area::Corridor {
+            coordinates: line.collect(),
+            width: 1.0,
+        },
+        when: When::default(),
+        tags: Vec::new(),
+    };
+    assert_eq!(definition.area.positions(), 1 + 59 * 341);
+    let name = Name::new("long").unwrap();
+    let made = world.tracks.put_fence(&fleet, &name, definition);
+    let e = made.unwrap_err().to_string();
+    assert!(e.contains("20120 positions"), "{e}");
 }
 
 /// However many fences there are, an entity is inside of the oldest 128, and making a thousand does
