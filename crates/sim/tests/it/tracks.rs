@@ -23,6 +23,7 @@ use ::tracks::write::Ack;
 use base::ErrorKind;
 use base::clock::SystemClock;
 use base::rng::Rng;
+use base::sync::atomic::{AtomicU64, Ordering};
 use base::threads::SystemThreads;
 use ironstone::{Env, Options, Profile};
 use sim::disk::{Config, CrashKind, CrashWhen, Fault, Repeat, SimDisk};
@@ -419,7 +420,11 @@ fn an_import_that_fails_changes_nothing() {
         for round in 0..8 {
             let disk = disk.kill_image();
             let opened = engine(&disk).unwrap();
-            disk.fail_at(1 + rng.below(200), fault, Repeat::Forever);
+            // Within the files that become a part of the database at the end.
+            let (nth, from) = (AtomicU64::new(0), rng.below(60));
+            disk.fail_on(fault, Repeat::Forever, move |_, path| {
+                path.starts_with("/tracks/import") && nth.fetch_add(1, Ordering::Relaxed) >= from
+            });
             let done = import(&opened, &lines);
             drop(opened);
             disk.clear_faults();

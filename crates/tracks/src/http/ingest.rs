@@ -230,9 +230,6 @@ impl Call {
                 break;
             }
             if self.total.outcomes.refused > REFUSED_END {
-                let detail =
-                    format!("more than {REFUSED_END} reports are refused: the rest was not read");
-                stopped = Some(Problem::new(Kind::ReportsRefused, detail));
                 break;
             }
         }
@@ -351,6 +348,18 @@ impl Call {
         let stored = of.moved + of.late + of.same;
         let error = self.total.error.take();
         let problem = stopped.or_else(|| error.map(Problem::from));
+        if problem.is_none() && of.refused > REFUSED_END {
+            let detail = format!(
+                "more than {REFUSED_END} reports are invalid: what comes behind them was not read, and {stored} reports \
+                 before it are stored: send the rest in another call"
+            );
+            let kind = if stored == 0 {
+                Kind::ReportsRefused
+            } else {
+                Kind::InvalidBody
+            };
+            return Err(with(Problem::new(kind, detail), &self.total.taken(None)));
+        }
         let is_refused = stored == 0 && of.refused > 0;
         let receipt = (self.ack == Ack::Visible && stored > 0)
             .then(|| format!("{}-{}", app.start, self.total.number));
