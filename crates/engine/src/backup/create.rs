@@ -18,8 +18,8 @@ impl BackupEngine {
     /// Makes a backup of an open database, which keeps accepting writes, and returns its id. Tables that an earlier
     /// backup contains are not copied again.
     ///
-    /// Errors: `Incomplete` if it was stopped; those of the file system. A failed backup leaves nothing, unless
-    /// removing fails too: then the next [`BackupEngine::garbage_collect`] does it.
+    /// Errors: `Incomplete` if it was stopped; those of the file system. A failed backup leaves no tables, unless
+    /// removing them fails too: then the next [`BackupEngine::garbage_collect`] does it.
     pub fn create_new_backup(&mut self, db: &Db, options: CreateBackupOptions) -> Result<u32> {
         self.create_new_backup_with_metadata(db, &[], options)
     }
@@ -195,10 +195,10 @@ impl Copying<'_> {
         let (dir, name) = path.split_once('/').unwrap_or(("", &path));
         let temp = self.engine.path(&format!("{dir}/.{name}.tmp"));
         drop(fs.remove(&temp)); // left by an unfinished backup
-        let copied = self.transfer(file, &temp)?;
         let is_new = !fs.exists(&to)?;
-        fs.rename(&temp, &to)
-            .inspect_err(|_| drop(fs.remove(&temp)))?;
+        let copied = self.transfer(file, &temp);
+        let copied = copied.and_then(|copied| fs.rename(&temp, &to).map(|()| copied));
+        let copied = copied.inspect_err(|_| drop(fs.remove(&temp)))?;
         if is_new {
             self.added.push(to);
         }

@@ -287,10 +287,14 @@ impl Engine for Rocks {
     }
 
     fn compact(&self, rewrites: bool) -> Result<()> {
-        // `kForceOptimized`, `kIfHaveCompactionFilter`
-        let bottommost = if rewrites { 3 } else { 1 };
+        const IF_HAVE_COMPACTION_FILTER: u8 = 1;
         let cf = self.db.default_cf();
-        self.db.compact_range_with(cf, None, None, bottommost);
+        if rewrites {
+            self.db.compact_range(cf, None, None);
+        } else {
+            let how = IF_HAVE_COMPACTION_FILTER;
+            self.db.compact_range_with(cf, None, None, how);
+        }
         Ok(())
     }
 
