@@ -16,7 +16,7 @@ const CELLS: usize = 32;
 /// The most fences of a fleet.
 pub const FENCES_MAX: usize = 10_000;
 /// The most positions of one fence. Its own limit for polygons and lines is less; but long lines are cut into pieces.
-pub(super) const POSITIONS_OF_ONE: usize = 20_000;
+const POSITIONS_OF_ONE: usize = 20_000;
 /// The most positions that all fences of a fleet may have together.
 pub(super) const POSITIONS_MAX: usize = 1_000_000;
 
@@ -69,6 +69,20 @@ impl Area {
                 1 + coordinates.windows(2).map(cut).sum::<usize>()
             }
         }
+    }
+
+    /// [`Area::positions`], for a fence that is to be made. It takes little memory, unlike [`Area::shape`].
+    ///
+    /// Errors: `InvalidArgument` if they are more than 20,000.
+    pub fn check_positions(&self) -> Result<usize> {
+        let positions = self.positions();
+        if positions > POSITIONS_OF_ONE {
+            return Err(Error::invalid_argument(format!(
+                "{positions} positions, those included at which long lines are cut every half a degree: \
+                 {POSITIONS_OF_ONE} are the most"
+            )));
+        }
+        Ok(positions)
     }
 
     /// Builds the shape. Errors: `InvalidArgument` says what is invalid.

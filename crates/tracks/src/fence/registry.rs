@@ -7,7 +7,7 @@ use base::sync::{Mutex, PoisonError, RwLock};
 use base::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::definition::{Definition, FENCES_MAX, Fence, POSITIONS_MAX, POSITIONS_OF_ONE};
+use super::definition::{Definition, FENCES_MAX, Fence, POSITIONS_MAX};
 use super::index::Index;
 use crate::fleets::Info;
 use crate::model::key::Fleet;
@@ -84,13 +84,7 @@ impl Fences {
     ) -> Result<Arc<Fence>> {
         let tags = info.settings.bits(&definition.tags)?;
         // Not for stored ones: the store must open whatever it has.
-        let positions = definition.area.positions();
-        if positions > POSITIONS_OF_ONE {
-            return Err(Error::invalid_argument(format!(
-                "fence {name} has {positions} positions, those included at which long lines are cut every half a degree, \
-                 and {POSITIONS_OF_ONE} are the most"
-            )));
-        }
+        let positions = definition.area.check_positions()?;
         // The slow part is done before the lock is taken.
         let mut fence = Fence::new((0, name.clone()), definition.clone(), tags)?;
         let mut newest = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +105,7 @@ impl Fences {
             )));
         }
         let others: usize = fences.iter().map(of).sum();
-        // A fence can always be replaced by a smaller one.
+        // If the others have too many already, a fence can still be replaced by one that has fewer.
         if positions > replaced && others + positions > POSITIONS_MAX {
             return Err(Error::invalid_argument(format!(
                 "fence {name} has {positions} positions, and the others of fleet {} have {others}: together, \

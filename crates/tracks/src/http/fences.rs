@@ -192,6 +192,9 @@ impl FenceBody {
             return Err(Problem::body(detail.to_owned()));
         }
         let area = self.area.into_area()?;
+        // Before the shape is made, which takes memory for each position.
+        let size = area.check_positions();
+        size.map_err(|e| Problem::body(format!("area: {}", text(&e))))?;
         let shape = area.shape();
         drop(shape.map_err(|e| Problem::body(format!("area: {}", text(&e))))?);
         Ok(Definition { area, when, tags })

@@ -87,6 +87,9 @@ fn fences_are_made_shown_and_deleted() {
 fn bad_fences() -> Vec<(String, &'static str)> {
     let circle = json!({"type": "Circle", "center": [18.0, 59.0], "radius": 500});
     let ring: Vec<[f64; 2]> = (0..10_001).map(|n| [f64::from(n) / 1e3, 1.0]).collect();
+    let zigzag: Vec<[f64; 2]> = (0..60)
+        .map(|n| [f64::from(n % 2 - 1) * 170.0, f64::from(n) / 2.0])
+        .collect();
     let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
     vec![
         (String::new(), "not JSON"),
@@ -145,6 +148,10 @@ fn bad_fences() -> Vec<(String, &'static str)> {
             json!({"area": {"type": "Corridor", "coordinates": [[1, 9], [2, 9]], "width": 1e9}})
                 .to_string(),
             "metres",
+        ),
+        (
+            json!({"area": {"type": "Corridor", "coordinates": zigzag, "width": 1}}).to_string(),
+            "area: 20120 positions",
         ),
         (
             json!({"area": circle, "tags": ["a\u{0}b"]}).to_string(),
