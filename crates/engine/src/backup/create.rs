@@ -32,8 +32,7 @@ impl BackupEngine {
         app_metadata: &[u8],
         mut options: CreateBackupOptions,
     ) -> Result<u32> {
-        let newest = self.backups.keys().chain(self.corrupt.keys()).max();
-        let id = newest.map_or(1, |id| id + 1);
+        let id = self.unused_id()?;
         let private = self.path("private").join(id.to_string());
         let mut added = Vec::new();
         let made = self.make(db, (id, &private), app_metadata, &mut options, &mut added);
@@ -43,8 +42,12 @@ impl BackupEngine {
                 Ok(id)
             }
             Err(e) => {
-                // The list may exist although it is not known to be durable. Remove it before the files.
-                if self.remove_list(id).is_ok() {
+                // The list may exist although it is not known to be durable. It goes before the files, durably.
+                let unlisted = self.remove_list(id);
+                if unlisted
+                    .and_then(|()| self.sync_dir(&self.path("meta")))
+                    .is_ok()
+                {
                     drop(copies::remove_tree(self.fs(), &private));
                     for path in added {
                         drop(self.fs().remove(&path));
@@ -53,6 +56,17 @@ impl BackupEngine {
                 Err(e)
             }
         }
+    }
+
+    /// The next number that no list has, not even one that this engine does not know. Another process may have made
+    /// that one.
+    fn unused_id(&self) -> Result<u32> {
+        let newest = self.backups.keys().chain(self.corrupt.keys()).max();
+        let mut id = newest.map_or(1, |id| id + 1);
+        while self.fs().exists(&self.meta_path(id))? {
+            id += 1;
+        }
+        Ok(id)
     }
 
     /// Makes a backup with this number and folder. `added` gets the shared files that it adds.

@@ -302,12 +302,13 @@ impl BackupEngine {
     pub fn garbage_collect(&mut self) -> Result<()> {
         let fs = &*self.env.fs;
         let known = |id: &u32| self.backups.contains_key(id) || self.corrupt.contains_key(id);
-        // First remove the lists of failed backups, so that their remaining files are not taken for a backup.
-        for name in fs.list(&self.path("meta"))? {
-            let id: Option<u32> = name.to_str().and_then(|n| n.parse().ok());
-            if let Some(id) = id.filter(|id| !known(id)) {
-                self.remove_list(id)?;
-            }
+        // First, durably, remove the lists of failed backups, so that their remaining files are not taken for a backup.
+        let lists = fs.list(&self.path("meta"))?;
+        let ids = lists.iter().filter_map(|name| name.to_str()?.parse().ok());
+        let left: Vec<u32> = ids.filter(|id| !known(id)).collect();
+        left.iter().try_for_each(|&id| self.remove_list(id))?;
+        if !left.is_empty() {
+            self.sync_dir(&self.path("meta"))?;
         }
         let mut needed: BTreeSet<PathBuf> = BTreeSet::new();
         let mut unknown = false;

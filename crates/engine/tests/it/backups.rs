@@ -34,3 +34,28 @@ fn a_failed_backup_leaves_no_tables_and_touches_no_others() {
         backups.verify_backup(backup.backup_id, true).unwrap();
     }
 }
+
+/// Two engines on one directory are not supported; but neither takes the other's number or removes its backup.
+#[test]
+fn a_backup_of_another_engine_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    let db = Db::open(dir.path().join("db"), &options).unwrap();
+    db.put(b"a", b"v").unwrap();
+    let to = dir.path().join("backups");
+    let options = BackupEngineOptions::new(&to);
+    let open = || BackupEngine::open(&options, &Env::default()).unwrap();
+    let make =
+        |engine: &mut BackupEngine| engine.create_new_backup(&db, CreateBackupOptions::default());
+    let (mut first, mut second) = (open(), open());
+    assert_eq!(make(&mut second).unwrap(), 1);
+    std::fs::create_dir(to.join("meta/.2.tmp")).unwrap();
+    make(&mut first).unwrap_err();
+    std::fs::remove_dir(to.join("meta/.2.tmp")).unwrap();
+    assert_eq!(make(&mut first).unwrap(), 2);
+    let all = open();
+    for id in [1, 2] {
+        all.verify_backup(id, true).unwrap();
+    }
+}

@@ -14,6 +14,8 @@ pub(crate) fn make(args: &args::Backup) -> Result<ExitCode> {
     let engine = Engine::open(&args.dir)?;
     let options = BackupEngineOptions::new(&args.to);
     let mut backups = BackupEngine::open(&options, &Env::default())?;
+    // What a killed process left of one.
+    backups.garbage_collect()?;
     let id = backups.create_new_backup(engine.db(), CreateBackupOptions::default())?;
     print(&format!("backup {id}"));
     Ok(ExitCode::SUCCESS)

@@ -113,6 +113,8 @@ pub(crate) async fn make(
             .db
             .as_ref()
             .ok_or_else(|| Problem::new(Kind::NoBackups, "this store has no backups"))?;
+        // What a killed server left of a backup: nobody else makes one in this folder.
+        engine.garbage_collect()?;
         let id = engine.create_new_backup(db, CreateBackupOptions::default())?;
         drop(one);
         let all = all_of(&engine);
