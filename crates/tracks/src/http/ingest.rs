@@ -213,6 +213,8 @@ impl Call {
     async fn run(mut self, mut source: Source, caller: &Caller) -> Result<Response, Problem> {
         self.since = self.app.now();
         let mut stopped = None;
+        // How many reports were read, if there are more, which are not.
+        let (mut read, mut cut) = (0, None);
         loop {
             let (rest, ready) = self.next(source).await?;
             source = rest;
@@ -220,6 +222,7 @@ impl Call {
             if count == 0 {
                 break;
             }
+            read += count;
             caller.take(count);
             for (at, error) in ready.refused {
                 self.total.refuse(at, error);
@@ -230,13 +233,16 @@ impl Call {
                 break;
             }
             if self.total.outcomes.refused > REFUSED_END {
+                let over = ask::with_body(&self.app, move || Ok(source.part(1).is_empty()));
+                // If there is no thread to look, there may be more.
+                cut = (!over.await.unwrap_or(false)).then_some(read);
                 break;
             }
         }
         while !self.waiting.is_empty() {
             self.wait().await?;
         }
-        self.answer(stopped)
+        self.answer(stopped, cut)
     }
 
     /// Parses the next part of the rest.
@@ -339,7 +345,8 @@ impl Call {
         Ok(())
     }
 
-    fn answer(mut self, stopped: Option<Problem>) -> Result<Response, Problem> {
+    /// `cut` is how many reports were read if there are more.
+    fn answer(mut self, stopped: Option<Problem>, cut: Option<usize>) -> Result<Response, Problem> {
         let app = &self.app;
         app.counts.reports(&self.total.outcomes);
         let nanos = app.now().saturating_sub(self.since);
@@ -348,22 +355,22 @@ impl Call {
         let stored = of.moved + of.late + of.same;
         let error = self.total.error.take();
         let problem = stopped.or_else(|| error.map(Problem::from));
-        if problem.is_none() && of.refused > REFUSED_END {
+        let is_refused = stored == 0 && of.refused > 0;
+        let receipt = (self.ack == Ack::Visible && stored > 0)
+            .then(|| format!("{}-{}", app.start, self.total.number));
+        let taken = self.total.taken(receipt);
+        if let (None, Some(read)) = (&problem, cut) {
             let detail = format!(
-                "more than {REFUSED_END} reports are invalid: what comes behind them was not read, and {stored} reports \
-                 before it are stored: send the rest in another call"
+                "more than {REFUSED_END} reports are invalid: nothing behind the first {read} was read, and {stored} of \
+                 these are stored: send the rest in another call"
             );
             let kind = if stored == 0 {
                 Kind::ReportsRefused
             } else {
                 Kind::InvalidBody
             };
-            return Err(with(Problem::new(kind, detail), &self.total.taken(None)));
+            return Err(with(Problem::new(kind, detail), &taken));
         }
-        let is_refused = stored == 0 && of.refused > 0;
-        let receipt = (self.ack == Ack::Visible && stored > 0)
-            .then(|| format!("{}-{}", app.start, self.total.number));
-        let taken = self.total.taken(receipt);
         let Some(mut problem) = problem else {
             if is_refused {
                 let detail = first_error(&taken.refused);

@@ -314,16 +314,27 @@ fn many_reports_at_once_are_all_stored() {
     let answer = world.post("/v1/fleets/f/reports", &"{}\n".repeat(150_000));
     assert_eq!(answer.problem(), (400, "reports-refused".to_owned()));
     assert!(
-        answer.detail().contains("was not read"),
+        answer
+            .detail()
+            .contains("nothing behind the first 102400 was read"),
         "{:.300}",
         answer.text
     );
     let more = answer.json()["refused_more"].as_u64().unwrap();
     assert!((99_000..110_000).contains(&more), "{more}");
     let one = line("one", T, 1.0, 2.0) + "\n" + &"{}\n".repeat(150_000);
-    let answer = world.post("/v1/fleets/f/reports", &one);
+    let answer = world.post("/v1/fleets/f/reports?ack=visible", &one);
     assert_eq!(answer.problem(), (400, "invalid-body".to_owned()));
     assert_eq!(answer.json()["stored"], 1);
+    assert!(answer.json()["receipt"].is_string(), "{:.300}", answer.text);
+    // If that was all, nothing was left out.
+    let answer = world.post("/v1/fleets/f/reports", &"{}\n".repeat(102_000));
+    assert_eq!(answer.problem(), (400, "reports-refused".to_owned()));
+    assert!(
+        answer.detail().starts_with("line 1: "),
+        "{}",
+        answer.detail()
+    );
 }
 
 #[test]
@@ -413,6 +424,61 @@ fn the_description_has_all_calls() {
         "tracks_webhook_deliveries_total{outcome=\"failed\"} 0",
     ] {
         assert!(metrics.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn metrics_count_what_was_done() {
+    let world = World::new();
+    let value = |text: &str, name: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let value = line.and_then(|rest| rest.strip_prefix(' '));
+        value
+            .unwrap_or_else(|| panic!("{name}: {text}"))
+            .parse()
+            .unwrap()
+    };
+    let reports = [(0.0, 1.0), (0.0, 1.0), (-1.0, 1.5), (1.0, 1.0)];
+    let reports = reports.map(|(after, lat)| line("a", T + after, lat, 2.0));
+    world.report(&reports.join("\n"));
+    let visible = "/v1/fleets/f/reports?ack=visible";
+    assert_eq!(world.post(visible, &line("b", T, 1.0, 2.0)).status, 200);
+    let refused = world.post(visible, &line("b", T, 91.0, 2.0));
+    assert_eq!(refused.status, 400);
+    let found = world.get("/v1/fleets/f/within?circle=1,2,10").json();
+    assert_eq!(found["results"].as_array().unwrap().len(), 2);
+    assert_eq!(world.get("/v1/fleets/f/entities/c").status, 404);
+    let text = world.get("/metrics").text;
+    for (name, count) in [
+        ("tracks_reports_total{outcome=\"moved\"}", 3.0),
+        ("tracks_reports_total{outcome=\"same\"}", 1.0),
+        ("tracks_reports_total{outcome=\"late\"}", 1.0),
+        ("tracks_reports_total{outcome=\"refused\"}", 1.0),
+        ("tracks_reports_total{outcome=\"failed\"}", 0.0),
+        ("tracks_ack_seconds_count{ack=\"durable\"}", 1.0),
+        (
+            "tracks_ack_seconds_bucket{ack=\"durable\",le=\"+Inf\"}",
+            1.0,
+        ),
+        ("tracks_ack_seconds_bucket{ack=\"durable\",le=\"30\"}", 1.0),
+        ("tracks_ack_seconds_count{ack=\"visible\"}", 2.0),
+        ("tracks_query_hits_total", 2.0),
+        ("tracks_requests_in_flight", 1.0),
+        ("tracks_reports_in_flight", 0.0),
+        ("tracks_connections", 1.0),
+    ] {
+        assert!(
+            (value(&text, name) - count).abs() < 0.5,
+            "{name} is not {count}: {text}"
+        );
+    }
+    assert!(value(&text, "tracks_query_rows_total") >= 2.0);
+    assert!(value(&text, "tracks_ack_seconds_sum{ack=\"durable\"}") > 0.0);
+    for (status, count) in [(200, 2.0), (400, 1.0)] {
+        let name = format!(
+            "tracks_requests_total{{route=\"/v1/fleets/{{fleet}}/reports\",status=\"{status}\"}}"
+        );
+        assert!((value(&text, &name) - count).abs() < 0.5, "{name}: {text}");
     }
 }
 
