@@ -251,15 +251,7 @@ enum End {
 
 impl Stream {
     async fn run(mut self, cut: Cut) {
-        if self.listening.is_some() {
-            // Rounds that had begun before publish nothing here. Once they are over, a query sees what they wrote. If
-            // writes are stalled, the stream begins without waiting for them any longer.
-            drop(tokio::time::timeout(ROUNDS, self.app.tracks.rounds_end()).await);
-        }
-        let mut hello = Messages::default();
-        hello.retry(RETRY);
-        hello.add("hello", Some(self.after), &self.message());
-        let mut end = self.send(&mut hello).await;
+        let mut end = self.begin().await;
         while end.is_ok() {
             end = self.turn().await;
         }
@@ -271,6 +263,25 @@ impl Stream {
             drop(self);
             cut.after(END);
         }
+    }
+
+    /// Says hello.
+    async fn begin(&mut self) -> Result<(), End> {
+        if self.listening.is_some() {
+            // Rounds that had begun before publish nothing here. Once they are over, a query sees what they wrote. If
+            // writes are stalled, the stream begins without waiting for them any longer.
+            let app = Arc::clone(&self.app);
+            tokio::select! {
+                biased;
+                () = self.stopping.wait() => return Err(End::Stop),
+                () = self.sender.closed() => return Err(End::Gone),
+                _ = tokio::time::timeout(ROUNDS, app.tracks.rounds_end()) => {}
+            }
+        }
+        let mut hello = Messages::default();
+        hello.retry(RETRY);
+        hello.add("hello", Some(self.after), &self.message());
+        self.send(&mut hello).await
     }
 
     fn message(&self) -> PlaceMessage {

@@ -31,6 +31,13 @@ pub struct Stay {
     pub to: Time,
 }
 
+impl Stay {
+    /// Microseconds. Damaged rows can have any times.
+    fn length(&self) -> i64 {
+        self.to.0.saturating_sub(self.from.0)
+    }
+}
+
 /// A summary of an entity's movement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
@@ -50,8 +57,8 @@ impl Summary {
     /// Microseconds outside of stays.
     pub fn moving(&self) -> i64 {
         let (from, to) = self.times.unwrap_or((Time(0), Time(0)));
-        let stays: i64 = self.stays.iter().map(|stay| stay.to.0 - stay.from.0).sum();
-        to.0 - from.0 - stays
+        let stays: i64 = self.stays.iter().map(Stay::length).sum();
+        to.0.saturating_sub(from.0).saturating_sub(stays)
     }
 }
 
@@ -100,5 +107,5 @@ pub fn summary(
 }
 
 fn is_long(stay: &Stay) -> bool {
-    stay.to.0 - stay.from.0 >= STAY_MIN
+    stay.length() >= STAY_MIN
 }

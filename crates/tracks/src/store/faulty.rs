@@ -35,6 +35,8 @@ pub(crate) enum Act<'a> {
     Row(Family, &'a [u8]),
     Write,
     WaitDurable,
+    /// The horizons are passed to the store.
+    Keep,
     Reclaim(Family, &'a [u8]),
     Compact(Family, &'a [u8]),
     Tidy,
@@ -94,6 +96,7 @@ impl Store for Faulty {
     }
 
     fn keep(&self, oldest: BTreeMap<Fleet, Time>, every: Option<Duration>) -> Result<()> {
+        (self.rule)(Act::Keep)?;
         self.inner.keep(oldest, every)
     }
 

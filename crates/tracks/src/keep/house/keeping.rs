@@ -67,6 +67,8 @@ impl Look {
 pub(super) struct Looked {
     /// The horizons up to which visits and events were dropped.
     dropped: Horizons,
+    /// A mark has moved, and the store does not know it yet.
+    is_unpublished: bool,
     thinning: Left,
     /// Where the next look at a fleet begins, after failures in a row.
     behind: BTreeMap<Fleet, Vec<u8>>,
@@ -144,6 +146,12 @@ impl Shared {
         let new = old.max(wanted);
         if new != old {
             self.mark(fleet, new)?;
+            looked.is_unpublished = true;
+        }
+        // Also if it failed in an earlier look: else nothing would be dropped until the mark moves again.
+        if looked.is_unpublished {
+            self.publish()?;
+            looked.is_unpublished = false;
         }
         // If this goes on, it was done or reported already.
         if look.found.is_none() {
@@ -169,7 +177,7 @@ impl Shared {
         let number = batch.write(None)?;
         store.wait_durable(number)?;
         lock(&self.marks).insert(fleet, new);
-        self.publish()
+        Ok(())
     }
 
     /// Drops visits and events, whose keys are in the order of time.

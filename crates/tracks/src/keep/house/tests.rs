@@ -255,6 +255,29 @@ fn a_fleet_that_fails_keeps_no_other() {
 }
 
 /// A damaged row stays, and does not keep other old rows.
+/// The mark of a fleet has moved, but the store was not told: a later look tells it, although the mark stays.
+#[test]
+fn a_horizon_that_the_store_was_not_told_is_told_again() {
+    let world = open();
+    world.report("f", "old", 11);
+    let told = Arc::new(AtomicU64::new(0));
+    world.is_ill(|act| match act {
+        Act::Keep => Err(failure("of this test")),
+        _ => Ok(()),
+    });
+    let said = world.tracks.keep_house().unwrap_err().to_string();
+    assert!(said.contains("of this test"), "{said}");
+    let its = Arc::clone(&told);
+    world.is_ill(move |act| {
+        its.fetch_add(u64::from(act == Act::Keep), Ordering::Relaxed);
+        Ok(())
+    });
+    for _ in 0..2 {
+        world.tracks.keep_house().unwrap();
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+}
+
 #[test]
 fn a_damaged_row_stays_and_others_go() {
     let world = open();
