@@ -19,13 +19,14 @@ use tracks::http::fuzzing::{KINDS, Read, read, webhooks};
 use tracks::http::{Host, Hosts};
 use tracks::import::fuzzing::{item, runs};
 use tracks::keep;
-use tracks::model::key::{CellKey, EntityKey, Fleet, PointKey, VisitKey};
+use tracks::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
 use tracks::model::newest::{Here, Newest};
 use tracks::model::point::Point;
-use tracks::model::time::Time;
+use tracks::model::time::{SECOND, Time};
 use tracks::mqtt::Broker;
-use tracks::read::{self, Filter, Patience};
+use tracks::read::{self, Choice, Filter, Patience};
 use tracks::store::{Family, Rows, Store, Told, View};
+use tracks::write::fuzzing::purges;
 
 use crate::frozen::{DIR, Frozen};
 
@@ -254,7 +255,46 @@ fn store(bytes: &[u8]) {
     near.err().iter().for_each(told);
     let density = read::density(&*view, fleet, (&earth, all), 20, &patience());
     density.err().iter().for_each(told);
+    history(&*view, fleet, &earth);
 }
+
+/// What is read of the past: of the entity of the seeds, and of all during two days.
+fn history(view: &dyn View, fleet: Fleet, earth: &Rectangle) {
+    let told = |e: &Error| assert!(e.to_string().len() < 10_000, "{e}");
+    let patience = || Patience::new(SystemClock::shared(), std::time::Duration::from_secs(5));
+    let of = (fleet, ENTITY);
+    read::latest(view, fleet, ENTITY).err().iter().for_each(told);
+    read::name_of(view, fleet, ENTITY).err().iter().for_each(told);
+    let simplified = Choice { simplify: Some(10.0), gap: 600 * SECOND, ..Choice::default() };
+    let sparse = Choice { every: SECOND, max_points: 2, ..Choice::default() };
+    for choice in [Choice::default(), simplified, sparse] {
+        match read::track(view, of, &choice, &patience()) {
+            Ok(track) => {
+                let points = track.parts.iter().map(Vec::len).sum::<usize>();
+                assert!(points <= choice.max_points && track.parts.iter().all(|part| !part.is_empty()));
+            }
+            Err(e) => told(&e),
+        }
+    }
+    for surface in [Surface::Sphere, Surface::Ellipsoid] {
+        match read::summary(view, of, (Time::MIN, Time::MAX, surface), &patience()) {
+            Ok(summary) => assert!(summary.moving() >= 0 && summary.metres >= 0.0, "{summary:?}"),
+            Err(e) => told(&e),
+        }
+    }
+    let day = 86_400 * SECOND;
+    let (from, to) = (Time(TIME.0 - day), Time(TIME.0 + day));
+    let was_here = read::visitors(view, fleet, (earth, from, to), (100, None), &patience());
+    was_here.err().iter().for_each(told);
+    match purges(view) {
+        Ok(found) => assert!(found.entities <= found.rows),
+        Err(e) => told(&e),
+    }
+}
+
+/// The entity and the time of the seeds.
+const ENTITY: Entity = Entity(7);
+const TIME: Time = Time(1_700_000_000 * SECOND);
 
 /// What fuzzing begins with.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
@@ -266,7 +306,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     (point.speed, point.course, point.altitude) = (Some(7), Some(9000), Some(-5));
     (point.battery, point.tags) = (Some(80), 3);
     point.attributes = "{\"a\":1}".to_owned();
-    let (fleet, entity, time) = (Fleet(1), tracks::model::key::Entity(7), Time(1_700_000_000_000_000));
+    let (fleet, entity, time) = (Fleet(1), ENTITY, TIME);
     let cell = tracks::geo::cell::Cell::of(position);
     let bytes = point.encode().expect("it is one");
     let newest = Newest::encode(time, cell, &bytes);
@@ -303,6 +343,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         row(7, &of, &state.encode()),
         row(8, b"\0\0\0\x01\0\0\0\0\0\0\0\x09", b"{\"kind\":\"enter\",\"fence\":\"depot\",\"entity\":\"car\",\"time\":5,\"lat\":1.5,\"lon\":2.5}"),
         meta(b"kept/\0\0\0\x01", &[0; 16]),
+        meta(&[&b"purge/"[..], &of, &[0; 16]].concat(), b"\x03\x04\0\0\0\x01\x04\0\0\0\x01"),
     ]
     .concat();
     let rows: [(u8, Vec<u8>); 12] = [

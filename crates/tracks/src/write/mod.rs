@@ -13,6 +13,8 @@
 mod admit;
 mod apply;
 mod erase;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hot;
 mod purge;
 mod shard;
