@@ -1,6 +1,7 @@
 //! The service over HTTP: calls, errors, limits, tokens, and shutdown.
 
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -229,11 +230,34 @@ fn answer(done: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answer
 /// Waits until a condition holds, by polling.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let clock = SystemClock::shared();
-    let end = clock.monotonic_nanos() + TIMEOUT.as_nanos() as u64;
+    let end = clock.monotonic_nanos() + 2 * TIMEOUT.as_nanos() as u64;
     while !holds() {
-        assert!(clock.monotonic_nanos() < end, "{what}");
-        clock.sleep(Duration::from_millis(5));
+        assert!(
+            clock.monotonic_nanos() < end,
+            "{what}: not within {:?}",
+            2 * TIMEOUT
+        );
+        clock.sleep(Duration::from_millis(20));
     }
+}
+
+/// Reads until the other side closes, which it must within five seconds of its last byte.
+fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    let mut piece = [0; 4096];
+    loop {
+        match stream.read(&mut piece) {
+            Ok(len) if len > 0 => bytes.extend_from_slice(&piece[..len]),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                panic!("still open after {:?}", String::from_utf8_lossy(&bytes))
+            }
+            _ => break,
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Measures how long something takes.

@@ -15,7 +15,7 @@ use tracks::http::Config;
 use tracks::mqtt::{Broker, Client, Settings};
 use tracks::service::Options;
 
-use crate::http::World;
+use crate::http::{World, eventually};
 
 /// A process that is killed when this is dropped.
 struct Process(Child);
@@ -47,17 +47,6 @@ fn pause(millis: u64) {
     SystemClock::shared().sleep(Duration::from_millis(millis));
 }
 
-/// Waits until a condition holds, for at most half a minute.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..600 {
-        if is_so() {
-            return;
-        }
-        pause(50);
-    }
-    panic!("{what}: not within 30 s");
-}
-
 /// A port that was free a moment ago.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -75,7 +64,7 @@ fn broker(tool: &Path, dir: &Path, port: u16, more: &str) -> Process {
         .stderr(Stdio::null())
         .spawn();
     let process = Process(child.unwrap());
-    until("a broker", || {
+    eventually("a broker", || {
         TcpStream::connect(("127.0.0.1", port)).is_ok()
     });
     process
@@ -146,7 +135,7 @@ fn what_was_published_is_there_though_the_service_is_killed() {
     let connected = |address| {
         get(address, "/metrics").is_some_and(|text| text.contains("tracks_mqtt_connected 1"))
     };
-    until("a subscription", || connected(address));
+    eventually("a subscription", || connected(address));
     let publishers: Vec<_> = (0..4)
         .map(|n| {
             let sender = sender.clone();
@@ -174,7 +163,7 @@ fn what_was_published_is_there_though_the_service_is_killed() {
     let (_process, address) = serve(&tracks, &args);
     for n in 0..4 {
         let name = format!("phone{n}");
-        until(&name, || points(address, &name) == 1000);
+        eventually(&name, || points(address, &name) == 1000);
     }
     // All messages are acknowledged, also those without a position.
     publish(
@@ -194,10 +183,10 @@ fn what_was_published_is_there_though_the_service_is_killed() {
             text.contains(&format!("{{protocol=\"mqtt\",outcome=\"{outcome}\"}} 1\n"))
         })
     };
-    until("counts", || {
+    eventually("counts", || {
         get(address, "/metrics").is_some_and(|text| counted(&text))
     });
-    until("acknowledgements", || {
+    eventually("acknowledgements", || {
         get(address, "/metrics").is_some_and(|text| text.contains("tracks_mqtt_in_flight 0"))
     });
 }
@@ -261,17 +250,17 @@ fn a_broker_that_goes_is_found_again_with_a_password() {
         ..settings(port)
     };
     let client = subscribe(&world, of("secret"));
-    until("tries", || metric("tracks_mqtt_connections_lost_total") > 1);
+    eventually("tries", || metric("tracks_mqtt_connections_lost_total") > 1);
     assert_eq!(world.get("/readyz").status, 200);
     let first = broker(&mosquitto, dir.path(), port, &more);
-    until("a subscription", || metric("tracks_mqtt_connected") == 1);
+    eventually("a subscription", || metric("tracks_mqtt_connected") == 1);
     publish(&sender, port, "owntracks/jane/phone", &[location(1)]);
     let of_mqtt = "tracks_device_messages_total{protocol=\"mqtt\",outcome=\"stored\"}";
-    until("a report", || metric(of_mqtt) == 1);
+    eventually("a report", || metric(of_mqtt) == 1);
     drop(first);
-    until("a loss", || metric("tracks_mqtt_connected") == 0);
+    eventually("a loss", || metric("tracks_mqtt_connected") == 0);
     let _second = broker(&mosquitto, dir.path(), port, &more);
-    until("a subscription again", || {
+    eventually("a subscription again", || {
         metric("tracks_mqtt_connected") == 1
     });
     publish(
@@ -280,11 +269,11 @@ fn a_broker_that_goes_is_found_again_with_a_password() {
         "owntracks/jane/phone",
         &[location(2), location(2)],
     );
-    until("another report", || metric(of_mqtt) == 2);
+    eventually("another report", || metric(of_mqtt) == 2);
     drop(client);
     let lost = metric("tracks_mqtt_connections_lost_total");
     let client = subscribe(&world, of("wrong"));
-    until("refusals", || {
+    eventually("refusals", || {
         metric("tracks_mqtt_connections_lost_total") > lost + 1
     });
     assert_eq!(metric("tracks_mqtt_connected"), 0);
@@ -305,7 +294,7 @@ fn back_pressure_reaches_the_broker_and_all_is_taken_in_the_end() {
     (options.write.shards, options.write.reports_in_flight) = (1, 1);
     let world = World::with(&options, Config::default(), None);
     let _client = subscribe(&world, settings(port));
-    until("a subscription", || {
+    eventually("a subscription", || {
         world
             .get("/metrics")
             .text
@@ -313,7 +302,7 @@ fn back_pressure_reaches_the_broker_and_all_is_taken_in_the_end() {
     });
     let lines: Vec<String> = (0..300).map(location).collect();
     publish(&sender, port, "owntracks/jane/phone", &lines);
-    until("all", || points(world.address(), "phone") == 300);
+    eventually("all", || points(world.address(), "phone") == 300);
 }
 
 /// If the server is not a broker, the client keeps trying, and nothing else is affected.
@@ -334,7 +323,7 @@ fn what_is_no_broker_is_said_and_left_again() {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(reply).unwrap();
     }
-    until("losses", || {
+    eventually("losses", || {
         let text = world.get("/metrics").text;
         let lost = text
             .lines()
@@ -385,7 +374,7 @@ fn a_broker_with_tls_is_trusted_by_its_certificate_alone() {
         drop(client);
     }
     let _client = subscribe(&world, of("localhost", &cert));
-    until("a subscription", connected);
+    eventually("a subscription", connected);
     publish(&sender, plain, "owntracks/jane/phone", &[location(1)]);
-    until("a report", || points(world.address(), "phone") == 1);
+    eventually("a report", || points(world.address(), "phone") == 1);
 }

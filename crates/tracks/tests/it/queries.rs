@@ -354,7 +354,7 @@ fn the_nearest_are_those_of_brute_force() {
     assert!(e.to_string().contains("10000 at most"), "{e}");
 }
 
-/// A million entities at one place are found, although their cell cannot be halved.
+/// Thousands of entities at one place are found, although their cell cannot be halved.
 #[test]
 fn many_at_one_place_are_found() {
     let world = World::new();

@@ -209,10 +209,8 @@ fn hostile_numbers_and_times_are_refused_by_name() {
 
 #[test]
 fn reports_of_the_years_1_and_9999_are_refused_by_name() {
-    let world = World::new();
-    world.report(&line("a", T, 1.0, 2.0));
     let report = |time: Value| json!({"entity": "a", "lat": 1, "lon": 2, "time": time}).to_string();
-    let cases = [
+    refused_alone_and_beside_a_valid_one(&[
         (report(json!("0001-01-01T00:00:00Z")), "the year 1 "),
         (report(json!(-62_135_596_800_i64)), "the year 1 "),
         (report(json!("9999-12-31T23:59:59Z")), "ahead"),
@@ -221,8 +219,41 @@ fn reports_of_the_years_1_and_9999_are_refused_by_name() {
         (report(json!(1e300)), "time"),
         (report(json!("+inf")), "time"),
         (report(json!(-1e300)), "time"),
-    ];
-    for (body, why) in &cases {
+    ]);
+}
+
+#[test]
+fn reports_from_impossible_places_are_refused_by_name() {
+    let at =
+        |lat: &str, lon: &str| format!(r#"{{"entity":"a","lat":{lat},"lon":{lon},"time":{T}}}"#);
+    let with = |field: &str| format!(r#"{{"entity":"a","lat":1,"lon":2,"time":{T},{field}}}"#);
+    let named = |name: &str| format!(r#"{{"entity":"{name}","lat":1,"lon":2,"time":{T}}}"#);
+    refused_alone_and_beside_a_valid_one(&[
+        (at("90.0000001", "2"), "latitude 90.0000001"),
+        (at("-91", "2"), "latitude -91"),
+        (at("1", "540"), "longitude 540"),
+        (at("1", "-180.5"), "longitude -180.5"),
+        (at("1e400", "2"), "lat"),
+        (at("1", "-1e400"), "lon"),
+        (at("\"NaN\"", "2"), "lat"),
+        (at("null", "2"), "lat"),
+        (with("\"speed\":-1"), "speed"),
+        (with("\"speed\":1e400"), "speed"),
+        (with("\"course\":720"), "course"),
+        (with("\"battery\":101"), "battery"),
+        (named("a\\u0000b"), "name"),
+        (named(".."), "name"),
+        (named(&"n".repeat(129)), "129 bytes"),
+        (named(""), "name"),
+    ]);
+}
+
+/// Each body is refused with its reason. Beside a valid report, each is refused with its index, and the valid one is
+/// stored.
+fn refused_alone_and_beside_a_valid_one(cases: &[(String, &str)]) {
+    let world = World::new();
+    world.report(&line("a", T, 1.0, 2.0));
+    for (body, why) in cases {
         let answer = world.post("/v1/fleets/f/reports", body);
         assert_eq!(
             answer.problem(),
@@ -231,23 +262,20 @@ fn reports_of_the_years_1_and_9999_are_refused_by_name() {
         );
         assert!(answer.detail().contains(why), "{body}: {}", answer.text);
     }
-    // Beside a valid report, each is refused with its index, and the valid one is stored.
     let bodies: Vec<&str> = cases.iter().map(|(body, _)| body.as_str()).collect();
-    let answer = world.report(&format!(
-        "{}\n{}",
-        bodies.join("\n"),
-        line("b", T, 1.0, 2.0)
-    ));
+    let valid = line("b", T, 1.0, 2.0);
+    let answer = world.report(&format!("{}\n{valid}", bodies.join("\n")));
     assert_eq!(answer["stored"], 1);
-    assert_eq!(answer["refused"].as_array().unwrap().len(), cases.len());
-    assert_eq!(
-        world.get("/v1/fleets/f/entities/a/summary").json()["points"],
-        1
+    let refused = answer["refused"].as_array().unwrap();
+    let indices: Vec<u64> = refused.iter().filter_map(|r| r["index"].as_u64()).collect();
+    assert!(
+        indices.iter().copied().eq(0..cases.len() as u64),
+        "{answer}"
     );
-    assert_eq!(
-        world.get("/v1/fleets/f/entities/b/summary").json()["points"],
-        1
-    );
+    for entity in ["a", "b"] {
+        let path = format!("/v1/fleets/f/entities/{entity}/summary");
+        assert_eq!(world.get(&path).json()["points"], 1);
+    }
 }
 
 /// The same areas are used in queries and in fences.

@@ -1,6 +1,6 @@
 //! Limits: sizes, times, connections, memory, tokens.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tracks::http::Config;
 use tracks::http::tokens::{self, Scope, Tokens, Wanted};
 use tracks::service::Options;
 
-use super::{T, World, answer, line, timed};
+use super::{T, World, answer, line, rest, timed};
 
 #[test]
 fn what_is_too_large_is_refused_with_the_limit() {
@@ -156,22 +156,6 @@ fn tokens_allow_what_they_say() {
     assert!((5..=10).contains(&seconds), "{seconds}");
 }
 
-/// Reads until the other side closes, or for a second.
-fn rest(stream: &mut TcpStream) -> String {
-    let mut bytes = Vec::new();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
-    let mut piece = [0; 4096];
-    while let Ok(len) = stream.read(&mut piece) {
-        if len == 0 {
-            break;
-        }
-        bytes.extend_from_slice(&piece[..len]);
-    }
-    String::from_utf8(bytes).unwrap()
-}
-
 #[test]
 fn idle_and_slow_connections_hold_nobody_up() {
     let short = Duration::from_millis(300);
@@ -220,6 +204,35 @@ fn idle_and_slow_connections_hold_nobody_up() {
     world.server.take().unwrap().stop().unwrap();
     assert!(clock.monotonic_nanos() - before < 5_000_000_000);
     drop(idle);
+}
+
+/// A head whose bytes trickle in is cut off, although each arrives in time, and others are answered meanwhile.
+#[test]
+fn a_head_that_trickles_in_is_cut_off() {
+    let config = Config {
+        head_timeout: Duration::from_millis(500),
+        ..Config::default()
+    };
+    let world = World::with(&Options::default(), config, None);
+    let clock = SystemClock::shared();
+    let mut slow = TcpStream::connect(world.address()).unwrap();
+    let begin = clock.monotonic_nanos();
+    let head = format!(
+        "GET /healthz HTTP/1.1\r\nhost: {}\r\n\r\n",
+        "a".repeat(1000)
+    );
+    let mut sent = 0;
+    for byte in head.bytes() {
+        if slow.write_all(&[byte]).is_err() {
+            break;
+        }
+        sent += 1;
+        assert_eq!(world.get("/healthz").status, 200);
+        clock.sleep(Duration::from_millis(20));
+    }
+    assert!(sent < head.len(), "all of the head was taken");
+    assert!(clock.monotonic_nanos() - begin < 5_000_000_000);
+    assert_eq!(rest(&mut slow), "");
 }
 
 /// A body whose bytes trickle in is refused, although each arrives in time.

@@ -1,6 +1,6 @@
 //! TLS: certificates, reloading them, and clients that do not complete a handshake.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tracks::http::tls::Tls;
 use tracks::service::Options;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use super::{T, TIMEOUT, World, answer, line};
+use super::{T, TIMEOUT, World, answer, line, rest};
 
 /// Writes a self-signed certificate for localhost, and its key. Returns the certificate in PEM.
 pub(crate) fn write_certificate(dir: &Path) -> String {
@@ -113,18 +113,6 @@ fn calls_work_and_the_certificate_is_changed_while_they_do() {
     assert!(health(&world, &trusting(&old)).is_err());
     // The existing connection still works.
     assert_eq!(health(&world, &world.agent).unwrap(), 200);
-}
-
-fn rest(stream: &mut TcpStream) -> String {
-    stream
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
-    let mut bytes = Vec::new();
-    let mut piece = [0; 4096];
-    while let Ok(len @ 1..) = stream.read(&mut piece) {
-        bytes.extend_from_slice(&piece[..len]);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn connect(address: SocketAddr) -> TcpStream {

@@ -1,5 +1,6 @@
 //! The files of the map, whether or not they are in this build, and the demo.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
@@ -96,7 +97,7 @@ fn a_demo_moves_and_ends() {
             "--past",
             "1",
             "--seconds",
-            "3",
+            "8",
         ])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -111,11 +112,28 @@ fn a_demo_moves_and_ends() {
     let agent = agent();
     let get = |path: String| answer(agent.get(path).call());
     assert_eq!(get(map.clone()).status, 200);
-    let here = get(format!(
-        "{fleet}/within?circle=59.3293,18.0686,20000&max_age=30"
-    ))
-    .json();
+    let all = format!("{fleet}/within?circle=59.3293,18.0686,20000&max_age=30");
+    let here = get(all.clone()).json();
     assert_eq!(here["results"].as_array().unwrap().len(), 60);
+    // Every object reports once a second, so that some are elsewhere soon.
+    let places = |all: &serde_json::Value| -> BTreeMap<String, String> {
+        let all = all["results"].as_array().unwrap().iter();
+        all.map(|of| {
+            (
+                of["entity"].to_string(),
+                format!("{},{}", of["lat"], of["lon"]),
+            )
+        })
+        .collect()
+    };
+    let began = places(&here);
+    let moved = || {
+        let now = places(&get(all.clone()).json());
+        let elsewhere =
+            |(name, at): &(&String, &String)| began.get(*name).is_some_and(|b| b != *at);
+        now.iter().filter(elsewhere).count()
+    };
+    super::eventually("objects move", || moved() >= 5);
     let fences = get(format!("{fleet}/fences")).json();
     assert_eq!(fences["fences"].as_array().unwrap().len(), 4);
     let track = get(format!("{fleet}/entities/car-000001/track")).json();
