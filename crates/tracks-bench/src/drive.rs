@@ -18,6 +18,7 @@ use tracks::model::time::{SECOND, Time};
 use tracks::service::{Options, Tracks};
 use tracks::write::{Ack, Ticket};
 
+use crate::machine;
 use crate::places::{self, Place};
 use crate::target::{self, Opened};
 
@@ -72,6 +73,29 @@ struct Second {
     stopped: u64,
     level0: u64,
     debt: u64,
+    /// The share of the machine's processor time that its host gave to others.
+    stolen: f64,
+}
+
+impl Second {
+    /// The share of stolen time up to which a second counts as undisturbed.
+    const STOLEN_MAX: f64 = 0.02;
+
+    fn rate(&self) -> f64 {
+        self.reports as f64 / self.seconds
+    }
+}
+
+/// The mean rate of the seconds, and the worst of them over it. Of no seconds: 0.
+fn mean_and_worst<'a>(seconds: impl Iterator<Item = &'a Second> + Clone) -> (f64, f64) {
+    let length: f64 = seconds.clone().map(|s| s.seconds).sum();
+    let reports: u64 = seconds.clone().map(|s| s.reports).sum();
+    let mean = reports as f64 / length.max(f64::MIN_POSITIVE);
+    let worst = seconds.map(Second::rate).min_by(f64::total_cmp);
+    (
+        mean,
+        worst.map_or(0.0, |worst| worst / mean.max(f64::MIN_POSITIVE)),
+    )
 }
 
 #[derive(Debug, Serialize)]
@@ -85,6 +109,11 @@ struct Results {
     p99_9_micros: f64,
     longest_micros: f64,
     worst_second: f64,
+    /// The share of the machine's processor time that its host gave to others.
+    stolen: f64,
+    /// Seconds without such a loss, and the worst of them over their mean.
+    undisturbed_seconds: usize,
+    worst_undisturbed: f64,
     /// How long writes were stopped, by samples each tenth of a second.
     stopped_seconds: f64,
     /// Puts and deletes that the database counted, per report.
@@ -143,14 +172,18 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
         driver.load(&all)?;
     }
     let load_seconds = (clock.monotonic_nanos() - start) as f64 / 1e9;
-    let (io, writes, cpu) = (bytes_written(), device_writes(), cpu_seconds());
+    let (io, writes, cpu) = (
+        machine::bytes_written(),
+        machine::device_writes(),
+        machine::cpu_seconds(),
+    );
     let operations = opened.operations();
+    let processors = machine::ProcessorTime::now();
     let (mut latencies, seconds) = driver.measure(&all, &opened)?;
     let operations = opened.operations() - operations;
     let total: u64 = seconds.iter().map(|s| s.reports).sum();
-    let mean = total as f64 / seconds.iter().map(|s| s.seconds).sum::<f64>();
-    let rates = seconds.iter().map(|s| s.reports as f64 / s.seconds);
-    let worst = rates.min_by(f64::total_cmp).unwrap_or(0.0);
+    let (mean, worst_second) = mean_and_worst(seconds.iter());
+    let undisturbed = seconds.iter().filter(|s| s.stolen <= Second::STOLEN_MAX);
     let micros = |latencies: &mut Histogram, p| latencies.percentile(p) / 1000.0;
     let results = Results {
         engine: target.engine(),
@@ -161,17 +194,20 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
         p99_micros: micros(&mut latencies, 99.0),
         p99_9_micros: micros(&mut latencies, 99.9),
         longest_micros: latencies.max() as f64 / 1000.0,
-        worst_second: worst / mean,
+        worst_second,
+        stolen: machine::ProcessorTime::now().stolen_since(processors),
+        undisturbed_seconds: undisturbed.clone().count(),
+        worst_undisturbed: mean_and_worst(undisturbed).1,
         stopped_seconds: seconds.iter().map(|s| s.stopped).sum::<u64>() as f64 / LOOKS as f64,
         operations_per_report: operations as f64 / latencies.count() as f64,
         changes: places::changes(&all),
         level0_max: seconds.iter().map(|s| s.level0).max().unwrap_or(0),
         debt_end: seconds.last().map_or(0, |s| s.debt),
         debt_half: seconds.get(seconds.len() / 2).map_or(0, |s| s.debt),
-        bytes_written: bytes_written() - io,
-        memory_max: memory_max(),
-        device_writes: device_writes() - writes,
-        cpu_seconds: cpu_seconds() - cpu,
+        bytes_written: machine::bytes_written() - io,
+        memory_max: machine::memory_max(),
+        device_writes: machine::device_writes() - writes,
+        cpu_seconds: machine::cpu_seconds() - cpu,
         load_seconds,
         seconds,
     };
@@ -258,6 +294,7 @@ impl Driver<'_> {
         let mut seconds = Vec::new();
         let mut last = self.count.load(Ordering::Relaxed);
         let mut begin = self.clock.monotonic_nanos();
+        let mut processors = machine::ProcessorTime::now();
         for _ in 0..self.args.seconds {
             let mut stopped = 0;
             for _ in 0..LOOKS {
@@ -266,14 +303,16 @@ impl Driver<'_> {
             }
             let now = self.count.load(Ordering::Relaxed);
             let end = self.clock.monotonic_nanos();
+            let processors_now = machine::ProcessorTime::now();
             seconds.push(Second {
                 reports: now - last,
                 seconds: (end - begin) as f64 / 1e9,
                 stopped,
                 level0: opened.level0()?,
                 debt: opened.debt()?,
+                stolen: processors_now.stolen_since(processors),
             });
-            (last, begin) = (now, end);
+            (last, begin, processors) = (now, end, processors_now);
         }
         Ok(seconds)
     }
@@ -298,47 +337,4 @@ pub(crate) fn report(place: &Place, nth: i64) -> Result<Report> {
         time: Some(Time(NOW.0 - 1_000_000 * SECOND + nth * 1000)),
         point,
     })
-}
-
-fn field(path: &str, name: &str) -> u64 {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    number.unwrap_or(0)
-}
-
-fn bytes_written() -> u64 {
-    field("/proc/self/io", "write_bytes:")
-}
-
-/// Completed writes of block devices; partitions and stacked devices are left out.
-fn device_writes() -> u64 {
-    let text = std::fs::read_to_string("/proc/diskstats").unwrap_or_default();
-    let writes = |line: &str| {
-        let mut fields = line.split_whitespace().skip(2);
-        let name = fields.next()?;
-        let is_whole = std::path::Path::new("/sys/block")
-            .join(name)
-            .join("device")
-            .exists();
-        fields.nth(4).filter(|_| is_whole)?.parse::<u64>().ok()
-    };
-    text.lines().filter_map(writes).sum()
-}
-
-fn memory_max() -> u64 {
-    field("/proc/self/status", "VmHWM:") * 1024
-}
-
-fn cpu_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let behind = text.rsplit(')').next().unwrap_or_default();
-    let ticks = |nth| {
-        behind
-            .split_whitespace()
-            .nth(nth)
-            .and_then(|n| n.parse().ok())
-    };
-    let [user, system]: [f64; 2] = [ticks(11), ticks(12)].map(|t: Option<f64>| t.unwrap_or(0.0));
-    (user + system) / 100.0
 }

@@ -15,11 +15,9 @@ use tracks::http::{Config, Server, Service};
 use tracks::model::name::Name;
 use tracks::model::report::Report;
 use tracks::service::{Options, Tracks};
-use tracks::store::Store;
 use tracks::write::Ack;
 
 use crate::drive::report;
-use crate::null::Null;
 use crate::places::{self, Place};
 use crate::target;
 
@@ -44,9 +42,6 @@ pub(crate) struct Args {
     /// Without HTTP
     #[arg(long)]
     direct: bool,
-    /// A store that does nothing
-    #[arg(long)]
-    null: bool,
     /// So many places are used, again and again
     #[arg(long, default_value_t = 2_000_000)]
     pool: usize,
@@ -68,17 +63,9 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
     for places in &mut all {
         places.truncate(args.pool / connections);
     }
-    let opened = if args.null {
-        None
-    } else {
-        Some(target.open()?)
-    };
-    let store: Arc<dyn Store> = match &opened {
-        Some(opened) => Arc::clone(&opened.store),
-        None => Arc::new(Null::default()),
-    };
+    let opened = target.open()?;
     let tracks = Tracks::over(
-        store,
+        Arc::clone(&opened.store),
         &Options::default(),
         Arc::clone(&clock),
         &SystemThreads,

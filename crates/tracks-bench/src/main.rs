@@ -7,6 +7,7 @@
 mod drive;
 mod http;
 mod load;
+mod machine;
 mod null;
 mod places;
 mod query;

@@ -8,6 +8,7 @@ use ironstone::{Db, Options};
 use tools::librocksdb::{Library, PoolThreads};
 use tracks::store::{Engine, Family, Store};
 
+use crate::null::Null;
 use crate::rocksdb::{Rocks, Sync};
 use crate::settings::{Row, text};
 use crate::shapes::{Shape, Shaped};
@@ -18,6 +19,9 @@ pub(crate) struct Args {
     /// A library of RocksDB to measure; without, Ironstone is
     #[arg(long, value_name = "PATH")]
     rocksdb: Option<PathBuf>,
+    /// A store that does nothing, instead of an engine
+    #[arg(long, global = true, conflicts_with = "rocksdb")]
+    nothing: bool,
     /// The row of the table whose settings it has
     #[arg(long, default_value = "1")]
     row: Row,
@@ -36,12 +40,19 @@ pub(crate) struct Opened {
 }
 
 enum Inside {
+    Nothing,
     Ironstone(Arc<Db>),
     Rocks(Arc<Rocks>),
 }
 
 impl Args {
     pub(crate) fn open(&self) -> Result<Opened> {
+        if self.nothing {
+            return Ok(Opened {
+                store: Arc::new(Null::default()),
+                inside: Inside::Nothing,
+            });
+        }
         let (db, family) = self.row.settings();
         let (store, inside): (Arc<dyn Store>, Inside) = match &self.rocksdb {
             None => {
@@ -81,10 +92,10 @@ impl Args {
     }
 
     pub(crate) fn engine(&self) -> &'static str {
-        if self.rocksdb.is_some() {
-            "rocksdb"
-        } else {
-            "ironstone"
+        match (self.nothing, &self.rocksdb) {
+            (true, _) => "nothing",
+            (false, Some(_)) => "rocksdb",
+            (false, None) => "ironstone",
         }
     }
 
@@ -94,9 +105,10 @@ impl Args {
 }
 
 impl Opened {
-    /// An integer property of a family.
+    /// An integer property of a family; 0 of a store that does nothing.
     fn property(&self, family: Family, name: &str) -> Result<u64> {
         let found = match &self.inside {
+            Inside::Nothing => return Ok(0),
             Inside::Ironstone(db) => {
                 let family = db.column_family(family.name());
                 family.and_then(|family| db.cf(&family).property(name))
@@ -114,6 +126,7 @@ impl Opened {
     pub(crate) fn compact(&self) -> Result<()> {
         for family in Family::ALL {
             match &self.inside {
+                Inside::Nothing => {}
                 Inside::Ironstone(db) => {
                     let family = db.column_family(family.name());
                     let family = family.ok_or_else(|| Error::not_found("no such family"))?;
@@ -143,6 +156,7 @@ impl Opened {
     /// The number of puts and deletes since the start.
     pub(crate) fn operations(&self) -> u64 {
         match &self.inside {
+            Inside::Nothing => 0,
             Inside::Ironstone(db) => db.latest_sequence_number(),
             Inside::Rocks(rocks) => rocks.db().latest_sequence_number(),
         }

@@ -11,7 +11,7 @@ const WHO: [(&str, &[&str]); 5] = [
     ("batches of 100", &[]),
     (
         "single reports, a store that does nothing",
-        &["--batch=1", "--connections=64", "--null"],
+        &["--batch=1", "--connections=64", "--nothing"],
     ),
     (
         "single reports, visible",

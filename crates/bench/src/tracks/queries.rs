@@ -23,6 +23,9 @@ pub(super) struct Arguments {
     /// Also query after an hour of movement: 72 reports of each object
     #[arg(long)]
     hour: bool,
+    /// Without RocksDB, which takes most of the time if there are many objects
+    #[arg(long)]
+    alone: bool,
 }
 
 impl Default for Arguments {
@@ -32,6 +35,7 @@ impl Default for Arguments {
             redis: REDIS.into(),
             tile38: TILE38.into(),
             hour: false,
+            alone: false,
         }
     }
 }
@@ -76,8 +80,8 @@ pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<Outcome, Str
     let mut all = Vec::new();
     for (name, more) in kinds {
         for rocksdb in [false, true] {
-            // This takes minutes, and the limit is about Ironstone only.
-            if rocksdb && name == HOUR {
+            // An hour's reports take minutes, and the limit is about Ironstone only.
+            if rocksdb && (name == HOUR || arguments.alone) {
                 continue;
             }
             // Redis is queried once.
