@@ -8,3 +8,5 @@ pub(crate) const DIRECTORY: Rank = Rank::new(150, "sync of a directory");
 pub(crate) const LIMITER: Rank = Rank::new(152, "rate limiter");
 /// The threads of a queue: what they are to do.
 pub(crate) const QUEUE: Rank = Rank::new(154, "queue of requests");
+/// `MappedFile`: the windows.
+pub(crate) const WINDOWS: Rank = Rank::new(156, "windows of a mapped file");
