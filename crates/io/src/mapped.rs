@@ -1,16 +1,17 @@
 //! A growing file that is written by stores into memory, where a window of it is mapped, and by calls elsewhere.
 //!
-//! A store costs a tenth of a call, and guarantees the same: the bytes are in the page cache, so that they survive the
-//! end of the process. The windows are made ahead by another thread, with blocks and pages, so that no writer waits for
-//! them:
+//! A store takes a fifth to a seventh of the time of a call, and guarantees the same: the bytes are in the page cache, so
+//! that they survive the end of the process. The windows are made ahead by another thread, with blocks and pages, so that
+//! no writer waits for them:
 //!
 //! ```text
 //!   file    |───── written ─────|·· window ··|·· next window ··|
 //!                               ^ stores     ^ made by `prepare`, when the window before is half full
 //! ```
 //!
-//! The file is longer than what was written as long as there is a window: zeros follow. A page that cannot be written is an
-//! error of the write, as with calls.
+//! With windows, the file is longer than what was written, and zeros follow, until [`MappedFile::end`] cuts it. A page that
+//! cannot be written is an error of the write, as with calls. What differs: the error is always an I/O error, never that
+//! the device is full; and a thread that blocks SIGBUS must not write, because the system ends the process then.
 #![expect(
     unsafe_code,
     reason = "shared mappings of files have no safe interface"
@@ -24,16 +25,22 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::Errno;
 use rustix::mm::{Advice as MemoryAdvice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::param::page_size;
 
 use crate::{Advice, File, MAPPINGS_ARE_USED, SyncKind, WriteSync, locks};
 use fault::Known;
 
 /// Bytes of a window: whole pages.
 const WINDOW: u64 = 4 << 20;
+/// The only size of pages with which files are mapped.
+const PAGE: u64 = crate::buffer::PAGE as u64;
+/// So many windows in a row may be behind the writer when they are made. Then the file is written by calls.
+const LATE_MAX: u32 = 8;
 
 /// A file with windows; see the module.
 ///
@@ -43,11 +50,12 @@ const WINDOW: u64 = 4 << 20;
 /// let dir = tempfile::tempdir()?;
 /// let file = Posix.open(&dir.path().join("000007.log"), OpenHow::CREATE_NEW)?;
 /// let file = MappedFile::new(&file).expect("a plain file of the system");
+/// write_all_at(&*file, b"a call, ", 0, WriteSync::None)?;
 /// file.prepare()?; // by another thread, whenever `is_due`
-/// write_all_at(&*file, b"a record", 0, WriteSync::None)?;
+/// write_all_at(&*file, b"a store", 8, WriteSync::None)?;
 /// file.sync(SyncKind::Data)?;
-/// file.truncate(8)?; // before, zeros follow
-/// assert_eq!(std::fs::read(file.path()).unwrap(), b"a record");
+/// file.end(15)?; // before, zeros follow
+/// assert_eq!(std::fs::read(file.path()).unwrap(), b"a call, a store");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct MappedFile {
@@ -55,10 +63,8 @@ pub struct MappedFile {
     /// Another descriptor of the file, for mapping it.
     fd: OwnedFd,
     windows: Mutex<Windows>,
-    /// Where the last write ended.
-    end: AtomicU64,
-    /// No window can be made any more.
-    given_up: AtomicBool,
+    /// A window was made, or could not be made.
+    made: Condvar,
 }
 
 #[derive(Default)]
@@ -67,10 +73,20 @@ struct Windows {
     next: Option<Window>,
     /// Left behind; unmapped by [`MappedFile::prepare`], because that takes long.
     old: Vec<Window>,
-    /// Where the next window to be made begins.
+    /// Where the last write ended.
+    end: u64,
+    /// Where the next window to be made begins, at least: a multiple of a page.
     upto: u64,
-    /// Raised when windows are dropped, so that one that is being made is not used.
-    version: u64,
+    /// Something was written that a window would have taken.
+    is_wanted: bool,
+    /// [`MappedFile::prepare`] makes a window now.
+    is_making: bool,
+    /// How much was written while the last window was made.
+    lead: u64,
+    /// Windows in a row that were behind the writer when they were made.
+    late: u32,
+    /// No window is made any more.
+    given_up: bool,
 }
 
 /// A piece of a file in memory.
@@ -85,8 +101,8 @@ struct Window {
 unsafe impl Send for Window {}
 
 impl Window {
-    /// Maps bytes of the file, which has them, with all pages.
-    fn new(fd: BorrowedFd<'_>, from: u64) -> rustix::io::Result<Self> {
+    /// Maps bytes of the file, which has them, with all pages. `None`: the process has as many windows as it can have.
+    fn new(fd: BorrowedFd<'_>, from: u64) -> Result<Option<Self>, Errno> {
         let len = WINDOW as usize;
         // SAFETY: a new mapping at an address that the system chooses overlaps nothing.
         let base = unsafe {
@@ -99,7 +115,7 @@ impl Window {
                 from,
             )?
         };
-        let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
         let mut window = Self {
             known: None,
             base,
@@ -108,10 +124,7 @@ impl Window {
         // SAFETY: the range is this mapping; its pages are made, with their content.
         unsafe { madvise(base.as_ptr().cast(), len, MemoryAdvice::LinuxPopulateWrite)? };
         window.known = Known::new(base.as_ptr() as usize, len);
-        match window.known {
-            Some(_) => Ok(window),
-            None => Err(rustix::io::Errno::NOBUFS),
-        }
+        Ok(window.known.is_some().then_some(window))
     }
 
     /// Stores the part of `data`, which is at `offset` of the file, that is in the window. Returns how much that is.
@@ -141,26 +154,27 @@ impl Drop for Window {
 }
 
 impl MappedFile {
-    /// A file that is written through windows, once [`MappedFile::prepare`] has made some. `None` if that is impossible:
-    /// the file is no plain file of the system.
+    /// A file that is written through windows, once [`MappedFile::prepare`] has made some. `None` if that is impossible: the
+    /// file is no plain file of the system, or is direct, or the system's pages have another size.
     pub fn new(file: &Arc<dyn File>) -> Option<Arc<Self>> {
-        if !MAPPINGS_ARE_USED {
+        if !MAPPINGS_ARE_USED || page_size() as u64 != PAGE {
             return None;
         }
         let fd = file.descriptor()?.try_clone_to_owned().ok()?;
+        if fcntl_getfl(&fd).ok()?.contains(OFlags::DIRECT) {
+            return None;
+        }
         let end = file.len().ok()?;
+        let windows = Windows {
+            end,
+            upto: end / PAGE * PAGE,
+            ..Windows::default()
+        };
         Some(Arc::new(Self {
             file: Arc::clone(file),
             fd,
-            windows: ranked(
-                locks::WINDOWS,
-                Windows {
-                    upto: end,
-                    ..Windows::default()
-                },
-            ),
-            end: AtomicU64::new(end),
-            given_up: AtomicBool::new(false),
+            windows: ranked(locks::WINDOWS, windows),
+            made: Condvar::new(),
         }))
     }
 
@@ -170,56 +184,82 @@ impl MappedFile {
 
     /// Whether [`MappedFile::prepare`] has something to do.
     pub fn is_due(&self) -> bool {
-        if self.given_up.load(Ordering::Relaxed) {
-            return false;
-        }
         let windows = self.windows();
-        windows.is_due(self.end.load(Ordering::Relaxed))
+        windows.is_due() || !windows.old.is_empty()
     }
 
-    /// Makes no windows any more: the file is written by calls from now on.
+    /// Makes no windows any more, and leaves those that there are: the file is written by calls from now on.
     pub fn give_up(&self) {
-        self.given_up.store(true, Ordering::Relaxed);
+        self.windows().give_up();
     }
 
     /// Makes the next window, if it is due, and unmaps those that are not needed any more. Errors: the system does not make
     /// one, so that [`MappedFile::give_up`] was called.
     pub fn prepare(&self) -> Result<()> {
-        let (old, begin) = {
-            let mut windows = self.windows();
-            let old = std::mem::take(&mut windows.old);
-            let end = self.end.load(Ordering::Relaxed);
-            let is_due = windows.is_due(end) && !self.given_up.load(Ordering::Relaxed);
-            // From the page that is written now; what is before is in no window.
-            windows.upto = windows.upto.max(end / PAGE * PAGE);
-            (old, is_due.then_some((windows.upto, windows.version)))
-        };
+        let mut windows = self.windows();
+        let old = std::mem::take(&mut windows.old);
+        let from = (windows.is_due() && !windows.is_making).then(|| windows.begin());
+        let before = windows.end;
+        drop(windows);
         drop(old);
-        let Some((from, version)) = begin else {
+        let Some(from) = from else {
             return Ok(());
         };
+        let making = Making(self);
         let made = self.file.allocate(from, WINDOW, false).and_then(|()| {
             let made = Window::new(self.fd.as_fd(), from);
             made.map_err(|e| Error::io("map", self.file.path(), e.into()))
         });
-        let window = made.inspect_err(|_| self.give_up())?;
         let mut windows = self.windows();
-        if windows.version != version {
-            // The file was cut meanwhile.
-            windows.old.push(window);
-            return Ok(());
+        match made {
+            Ok(Some(window)) => windows.take(window, before),
+            Ok(None) => windows.give_up(),
+            Err(e) => {
+                windows.give_up();
+                drop(windows);
+                drop(making);
+                return Err(e);
+            }
         }
-        windows.upto = from + WINDOW;
-        if windows.now.is_none() {
-            windows.now = Some(window);
-        } else {
-            windows.next = Some(window);
+        drop(windows);
+        drop(making);
+        Ok(())
+    }
+
+    /// Ends the file at `len`, and leaves the windows for good: what follows is written by calls. Waits for a window that is
+    /// being made. Errors: those of [`File::truncate`].
+    pub fn end(&self, len: u64) -> Result<()> {
+        self.cut(len, true)
+    }
+
+    fn cut(&self, len: u64, for_good: bool) -> Result<()> {
+        let mut windows = self.windows();
+        // A window that is being made makes the file longer.
+        while windows.is_making {
+            windows = self
+                .made
+                .wait(windows)
+                .unwrap_or_else(PoisonError::into_inner);
         }
+        // Before: a store behind the end of a file fails.
+        windows.leave();
+        windows.given_up |= for_good;
+        self.file.truncate(len)?;
+        windows.end = len;
+        windows.upto = len / PAGE * PAGE;
         Ok(())
     }
 }
 
-const PAGE: u64 = crate::buffer::PAGE as u64;
+/// A window is being made, until this is dropped.
+struct Making<'a>(&'a MappedFile);
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.0.windows().is_making = false;
+        self.0.made.notify_all();
+    }
+}
 
 impl Windows {
     /// Stores the first part of `data` that is in one window. Returns how much that is; `None`: it failed.
@@ -239,21 +279,49 @@ impl Windows {
             .map_or(Some(0), |now| now.store(data, offset))
     }
 
-    /// Leaves all windows, because the file ends at `len` now.
-    fn leave(&mut self, len: u64) {
+    fn leave(&mut self) {
         self.old
             .extend(self.now.take().into_iter().chain(self.next.take()));
-        self.version += 1;
-        self.upto = len;
     }
 
-    /// Whether a window is to be made, or an old one unmapped, if the last write ended at `end`.
-    fn is_due(&self, end: u64) -> bool {
+    fn give_up(&mut self) {
+        self.given_up = true;
+        self.leave();
+    }
+
+    /// Whether a window is to be made.
+    fn is_due(&self) -> bool {
+        if self.given_up {
+            return false;
+        }
         match &self.now {
-            None => true,
-            Some(now) => {
-                (self.next.is_none() && end >= now.from + WINDOW / 2) || !self.old.is_empty()
-            }
+            None => self.is_wanted,
+            Some(now) => self.next.is_none() && self.end >= now.from + WINDOW / 2,
+        }
+    }
+
+    /// Begins to make a window. Returns where it begins: if it is the first one, behind what is written meanwhile.
+    fn begin(&mut self) -> u64 {
+        self.is_making = true;
+        let lead = self.now.as_ref().map_or(self.lead, |_| 0);
+        self.upto.max(self.end.saturating_add(lead) / PAGE * PAGE)
+    }
+
+    /// Takes a new window. When it was begun, the last write had ended at `before`.
+    fn take(&mut self, window: Window, before: u64) {
+        self.upto = window.from + WINDOW;
+        self.lead = self.end.saturating_sub(before);
+        if self.given_up || self.end >= self.upto {
+            self.late += 1;
+            self.given_up |= self.late >= LATE_MAX;
+            self.old.push(window);
+            return;
+        }
+        self.late = 0;
+        if self.now.is_none() {
+            self.now = Some(window);
+        } else {
+            self.next = Some(window);
         }
     }
 }
@@ -270,19 +338,15 @@ impl File for MappedFile {
     fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
         if sync == WriteSync::None {
             let mut windows = self.windows();
-            let stored = windows.store(data, offset);
-            if stored.is_none() {
-                windows.leave(offset);
-                self.give_up();
-            }
-            drop(windows);
-            match stored {
+            windows.is_wanted = true;
+            match windows.store(data, offset) {
                 Some(0) => {}
                 Some(len) => {
-                    self.end.fetch_max(offset + len as u64, Ordering::Relaxed);
+                    windows.end = windows.end.max(offset + len as u64);
                     return Ok(len);
                 }
                 None => {
+                    windows.give_up();
                     let text = "write: the system could not write a page of the mapped file";
                     return Err(Error::new(ErrorKind::IoError, text)
                         .file(self.path())
@@ -291,7 +355,8 @@ impl File for MappedFile {
             }
         }
         let len = self.file.write_at(data, offset, sync)?;
-        self.end.fetch_max(offset + len as u64, Ordering::Relaxed);
+        let mut windows = self.windows();
+        windows.end = windows.end.max(offset + len as u64);
         Ok(len)
     }
 
@@ -309,12 +374,7 @@ impl File for MappedFile {
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
-        // A store behind the end of a file fails.
-        let mut windows = self.windows();
-        windows.leave(len);
-        self.file.truncate(len)?;
-        self.end.store(len, Ordering::Relaxed);
-        Ok(())
+        self.cut(len, false)
     }
 
     fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
@@ -346,6 +406,7 @@ impl fmt::Debug for MappedFile {
 #[cfg(not(any(miri, tsan)))]
 mod tests {
     use std::os::unix::fs::FileExt as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use crate::posix::Posix;
     use crate::{FileSystem, OpenHow, write_all_at};
@@ -373,6 +434,13 @@ mod tests {
 
         fn has_window(&self) -> bool {
             self.file.windows().now.is_some()
+        }
+
+        /// Writes "first", and makes a window with it.
+        fn begin(&self) {
+            write_all_at(&*self.file, b"first", 0, WriteSync::None).unwrap();
+            self.file.prepare().unwrap();
+            assert!(self.has_window());
         }
     }
 
@@ -412,8 +480,10 @@ mod tests {
     #[test]
     fn windows_are_made_when_they_are_due_and_old_ones_go() {
         let world = World::new();
-        assert!(world.file.is_due());
-        world.file.prepare().unwrap();
+        assert!(!world.file.is_due(), "nothing is written");
+        write_all_at(&*world.file, b"durable", 0, WriteSync::Dsync).unwrap();
+        assert!(!world.file.is_due(), "only stores need windows");
+        world.begin();
         assert!(!world.file.is_due());
         let piece = vec![1; 1 << 20];
         let mut at = 0;
@@ -433,8 +503,7 @@ mod tests {
     #[test]
     fn a_page_that_cannot_be_written_is_an_error() {
         let world = World::new();
-        world.file.prepare().unwrap();
-        write_all_at(&*world.file, b"first", 0, WriteSync::None).unwrap();
+        world.begin();
         let other = Posix
             .open(&world.dir.path().join("f"), OpenHow::UPDATE)
             .unwrap();
@@ -445,14 +514,17 @@ mod tests {
             e.to_string().contains("mapped") && e.path().is_some(),
             "{e}"
         );
-        assert!(!world.file.is_due(), "no window is made any more");
+        // The failed window is unmapped, and none is made any more.
+        assert!(world.file.is_due());
+        world.file.prepare().unwrap();
+        assert!(!world.file.is_due() && !world.has_window());
         // Calls work; a database does not make them after a failure.
         write_all_at(&*world.file, b"third", 5, WriteSync::None).unwrap();
         assert!(world.content().starts_with(b"firstthird"));
         // Other files have their windows.
         let another = World::new();
-        another.file.prepare().unwrap();
-        write_all_at(&*another.file, &[7; 10_000], 0, WriteSync::None).unwrap();
+        another.begin();
+        write_all_at(&*another.file, &[7; 10_000], 5, WriteSync::None).unwrap();
         assert!(another.has_window());
     }
 
@@ -462,7 +534,7 @@ mod tests {
         const CHILD: &str = "IRONSTONE_TEST_SIGBUS";
         if std::env::var_os(CHILD).is_some() {
             let world = World::new();
-            world.file.prepare().unwrap();
+            world.begin();
             let path = world.dir.path().join("other");
             let file = std::fs::File::create_new(&path).unwrap();
             file.write_all_at(&[1; 4096], 0).unwrap();
@@ -485,6 +557,70 @@ mod tests {
             signal == Some(libc::SIGBUS) || signal == Some(libc::SIGABRT),
             "{ended:?}"
         );
+    }
+
+    /// A cut goes on behind any end, and an end is for good.
+    #[test]
+    fn files_are_cut_and_ended_anywhere() {
+        let world = World::new();
+        world.begin();
+        for len in [8, 5, 4097, 12_345, 0, WINDOW - 1, WINDOW + 1] {
+            world.file.truncate(len).unwrap();
+            assert_eq!(world.content().len() as u64, len);
+            write_all_at(&*world.file, b"more", len, WriteSync::None).unwrap();
+            world.file.prepare().unwrap();
+            assert!(world.has_window(), "{len}");
+            write_all_at(&*world.file, b" again", len + 4, WriteSync::None).unwrap();
+            assert!(world.content()[len as usize..].starts_with(b"more again"));
+        }
+        world.file.end(7).unwrap();
+        write_all_at(&*world.file, b"behind", 7, WriteSync::None).unwrap();
+        world.file.prepare().unwrap();
+        assert!(!world.has_window());
+        assert_eq!(world.content().len(), 13);
+        // A file that is there already, with an odd length.
+        let path = world.dir.path().join("f");
+        let file = Posix.open(&path, OpenHow::UPDATE).unwrap();
+        let file = MappedFile::new(&file).unwrap();
+        write_all_at(&*file, b"more", 13, WriteSync::None).unwrap();
+        file.prepare().unwrap();
+        assert!(file.windows().now.is_some());
+        let direct = Posix.open(&path, OpenHow::UPDATE.direct());
+        assert!(direct.is_ok_and(|file| MappedFile::new(&file).is_none()));
+    }
+
+    /// A writer, which cuts the file now and then, beside a thread that makes windows as fast as it can.
+    #[test]
+    fn windows_are_made_beside_a_writer() {
+        let world = World::new();
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    world.file.prepare().unwrap();
+                    std::thread::yield_now();
+                }
+            });
+            let mut all = Vec::new();
+            for n in 0..400_usize {
+                let record: Vec<u8> = (0..(n * 7919) % 100_000).map(|i| (i * n) as u8).collect();
+                let at = all.len() as u64;
+                write_all_at(&*world.file, &record, at, WriteSync::None).unwrap();
+                all.extend_from_slice(&record);
+                if n % 40 == 39 {
+                    let content = world.content();
+                    assert!(
+                        content.starts_with(&all) && content[all.len()..].iter().all(|b| *b == 0)
+                    );
+                    all.truncate(all.len() / 2);
+                    world.file.truncate(all.len() as u64).unwrap();
+                }
+            }
+            world.file.end(all.len() as u64).unwrap();
+            std::thread::yield_now();
+            assert!(world.content() == all, "nobody makes it longer again");
+            ends.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

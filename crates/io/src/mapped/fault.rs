@@ -39,6 +39,9 @@ static PLACES: [Place; WINDOWS_MAX] = [const {
     }
 }; WINDOWS_MAX];
 
+/// An access to memory that is broken.
+const BUS_MCEERR_AR: libc::c_int = 4;
+
 /// A begin that no window has: the place is being filled.
 const FILLING: usize = 1;
 
@@ -116,8 +119,10 @@ extern "C" fn on_sigbus(
     context: *mut libc::c_void,
 ) {
     // SAFETY: with SA_SIGINFO, the kernel passes a valid one.
-    let address = unsafe { (*info).si_addr() } as usize;
-    if !mend(address) {
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    // Others do not come from an access of this thread.
+    let is_fault = matches!(code, libc::BUS_ADRERR | BUS_MCEERR_AR);
+    if !is_fault || !mend(address) {
         pass_on(signal, info, context);
     }
 }
@@ -145,13 +150,20 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     let Some(Before(before)) = BEFORE.get() else {
         return;
     };
+    // SAFETY: as in the caller.
+    let is_sent = unsafe { (*info).si_code } <= 0;
     match before.sa_sigaction {
+        libc::SIG_IGN if is_sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // The fault happens again when this returns, and ends the process as it would have at first.
+            // A fault happens again when this returns; what was sent is sent again. Both then end the process, as they
+            // would have at first.
             // SAFETY: an action of zeros is the default.
             unsafe {
                 let action: libc::sigaction = MaybeUninit::zeroed().assume_init();
                 libc::sigaction(signal, &raw const action, ptr::null_mut());
+                if is_sent {
+                    libc::raise(signal);
+                }
             }
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
