@@ -13,6 +13,7 @@
 #![deny(clippy::indexing_slicing)]
 
 mod again;
+pub mod backups;
 pub mod check;
 pub mod devices;
 pub mod export;

@@ -34,8 +34,8 @@ impl BackupEngine {
     ) -> Result<u32> {
         let id = self.unused_id()?;
         let private = self.path("private").join(id.to_string());
-        let mut added = Vec::new();
-        let made = self.make(db, (id, &private), app_metadata, &mut options, &mut added);
+        let mut left = Left::default();
+        let made = self.make(db, (id, &private), app_metadata, &mut options, &mut left);
         match made {
             Ok(backup) => {
                 self.backups.insert(id, backup);
@@ -43,13 +43,13 @@ impl BackupEngine {
             }
             Err(e) => {
                 // The list may exist although it is not known to be durable. It goes before the files, durably.
-                let unlisted = self.remove_list(id);
-                if unlisted
-                    .and_then(|()| self.sync_dir(&self.path("meta")))
-                    .is_ok()
-                {
+                let unlist = || {
+                    self.remove_list(id)?;
+                    self.sync_dir(&self.path("meta"))
+                };
+                if !left.may_be_listed || unlist().is_ok() {
                     drop(copies::remove_tree(self.fs(), &private));
-                    for path in added {
+                    for path in left.added {
                         drop(self.fs().remove(&path));
                     }
                 }
@@ -69,14 +69,14 @@ impl BackupEngine {
         Ok(id)
     }
 
-    /// Makes a backup with this number and folder. `added` gets the shared files that it adds.
+    /// Makes a backup with this number and folder. `left` gets what it leaves if it fails.
     fn make(
         &self,
         db: &Db,
         (id, private): (u32, &Path),
         app_metadata: &[u8],
         options: &mut CreateBackupOptions,
-        added: &mut Vec<PathBuf>,
+        left: &mut Left,
     ) -> Result<Backup> {
         let fs = self.fs();
         copies::remove_tree(fs, private)?; // left by an unfinished backup
@@ -94,7 +94,7 @@ impl BackupEngine {
             engine: self,
             id,
             known: self.known(),
-            added,
+            added: &mut left.added,
             pace: Pace {
                 clock,
                 bytes_per_second: self.options.backup_rate_limit,
@@ -136,6 +136,7 @@ impl BackupEngine {
         }
         let temp = self.path("meta").join(format!(".{id}.tmp"));
         let text = meta.encode();
+        left.may_be_listed = true;
         io::replace_file(fs, &self.meta_path(id), &temp, text.as_bytes())?;
         Ok(Backup { meta, sizes })
     }
@@ -152,6 +153,15 @@ impl BackupEngine {
         }
         out
     }
+}
+
+/// What a failed backup leaves.
+#[derive(Default)]
+struct Left {
+    /// The shared files that it has added.
+    added: Vec<PathBuf>,
+    /// Whether its list may exist. Before, a list of this number is somebody else's.
+    may_be_listed: bool,
 }
 
 /// The state of a backup that is being made.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use base::{Error, Result};
 use ironstone::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Env, RestoreOptions};
+use tracks::backups::Making;
 use tracks::store::Engine;
 
 use super::args;
@@ -12,10 +13,11 @@ use super::print;
 pub(crate) fn make(args: &args::Backup) -> Result<ExitCode> {
     super::check_is_there(&args.dir)?;
     let engine = Engine::open(&args.dir)?;
-    let options = BackupEngineOptions::new(&args.to);
-    let mut backups = BackupEngine::open(&options, &Env::default())?;
-    // What a killed process left of one.
-    backups.garbage_collect()?;
+    let mut making = Making::begin(&args.to)?;
+    if let Err(e) = making.tidy() {
+        super::say(&format!("warning: what an earlier backup left: {e}"));
+    }
+    let backups = making.engine();
     let id = backups.create_new_backup(engine.db(), CreateBackupOptions::default())?;
     print(&format!("backup {id}"));
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! Calls about backups, which are made while the service runs.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -14,6 +15,7 @@ use super::guard::Caller;
 use super::params::Params;
 use super::problem::{Kind, Problem};
 use super::{App, ask};
+use crate::backups::Making;
 
 /// A backup.
 #[derive(Debug, Serialize, ToSchema)]
@@ -37,20 +39,16 @@ pub(crate) struct BackupList {
     backups: Vec<BackupBody>,
 }
 
-/// Errors: no folder for backups is configured; the caller may not see all fleets.
-fn open(app: &App, caller: &Caller) -> Result<BackupEngine, Problem> {
+/// The folder of backups. Errors: none is configured; the caller may not see all fleets.
+fn folder<'a>(app: &'a App, caller: &Caller) -> Result<&'a Path, Problem> {
     if !caller.is_for_all_fleets() {
         let detail = "a backup has all fleets, and the token is for some";
         return Err(Problem::new(Kind::Forbidden, detail));
     }
-    let Some(dir) = &app.config.backups else {
+    app.config.backups.as_deref().ok_or_else(|| {
         let detail = "start the server with --backups FOLDER, and outside of its --dir";
-        return Err(Problem::new(Kind::NoBackups, detail));
-    };
-    Ok(BackupEngine::open(
-        &BackupEngineOptions::new(dir),
-        &Env::default(),
-    )?)
+        Problem::new(Kind::NoBackups, detail)
+    })
 }
 
 fn all_of(engine: &BackupEngine) -> Vec<BackupBody> {
@@ -79,7 +77,8 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     params.end()?;
     let list = ask::blocking(&app, move |app| {
-        let backups = all_of(&open(app, &caller)?);
+        let options = BackupEngineOptions::new(folder(app, &caller)?);
+        let backups = all_of(&BackupEngine::open(&options, &Env::default())?);
         Ok(BackupList { backups })
     });
     super::answer_of(&app, &list.await?)
@@ -108,16 +107,18 @@ pub(crate) async fn make(
     })?;
     let its = Arc::clone(&app);
     let made = tokio::task::spawn_blocking(move || {
-        let mut engine = open(&its, &caller)?;
+        let mut making = Making::begin(folder(&its, &caller)?)?;
         let db = its
             .db
             .as_ref()
             .ok_or_else(|| Problem::new(Kind::NoBackups, "this store has no backups"))?;
-        // What a killed server left of a backup: nobody else makes one in this folder.
-        engine.garbage_collect()?;
+        if let Err(e) = making.tidy() {
+            Problem::from(e).log("what an earlier backup left");
+        }
+        let engine = making.engine();
         let id = engine.create_new_backup(db, CreateBackupOptions::default())?;
         drop(one);
-        let all = all_of(&engine);
+        let all = all_of(engine);
         let made = all.into_iter().find(|backup| backup.id == id);
         made.ok_or_else(|| Problem::internal("a backup that was made is not there"))
     });

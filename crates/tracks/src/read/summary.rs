@@ -57,7 +57,10 @@ impl Summary {
     /// Microseconds outside of stays.
     pub fn moving(&self) -> i64 {
         let (from, to) = self.times.unwrap_or((Time(0), Time(0)));
-        let stays: i64 = self.stays.iter().map(Stay::length).sum();
+        let stays: i64 = self
+            .stays
+            .iter()
+            .fold(0, |sum, stay| sum.saturating_add(stay.length()));
         to.0.saturating_sub(from.0).saturating_sub(stays)
     }
 }

@@ -67,8 +67,8 @@ impl Look {
 pub(super) struct Looked {
     /// The horizons up to which visits and events were dropped.
     dropped: Horizons,
-    /// A mark has moved, and the store does not know it yet.
-    is_unpublished: bool,
+    /// The fleet whose mark moved last, if the store does not know that yet.
+    unpublished: Option<Name>,
     thinning: Left,
     /// Where the next look at a fleet begins, after failures in a row.
     behind: BTreeMap<Fleet, Vec<u8>>,
@@ -104,6 +104,8 @@ impl Shared {
     /// Goes on until `stops` returns true. Returns whether the look is finished.
     pub(super) fn go_on(&self, look: &mut Look, stops: &dyn Fn() -> bool) -> bool {
         let mut looked = lock(&self.looking);
+        // It may have failed in an earlier look, and the marks may not move again.
+        self.publish_marks(&mut looked, look);
         while let Some(front) = look.fleets.front().cloned() {
             // Not the settings of when the look began: what is dropped never comes back.
             let info = self.of.fleets.get(&front.name).unwrap_or(front);
@@ -146,12 +148,8 @@ impl Shared {
         let new = old.max(wanted);
         if new != old {
             self.mark(fleet, new)?;
-            looked.is_unpublished = true;
-        }
-        // Also if it failed in an earlier look: else nothing would be dropped until the mark moves again.
-        if looked.is_unpublished {
-            self.publish()?;
-            looked.is_unpublished = false;
+            looked.unpublished = Some(info.name.clone());
+            self.publish_marks(looked, look);
         }
         // If this goes on, it was done or reported already.
         if look.found.is_none() {
@@ -164,6 +162,17 @@ impl Shared {
             }
         }
         self.sweep((info, new), &mut looked.behind, look, stops)
+    }
+
+    /// Tells the store the marks, if one has moved. If that fails, the next look does it.
+    fn publish_marks(&self, looked: &mut Looked, look: &mut Look) {
+        let Some(name) = &looked.unpublished else {
+            return;
+        };
+        match self.publish() {
+            Ok(()) => looked.unpublished = None,
+            Err(e) => look.is_wrong(name, &e),
+        }
     }
 
     /// Moves the mark of a fleet.

@@ -254,7 +254,6 @@ fn a_fleet_that_fails_keeps_no_other() {
     }
 }
 
-/// A damaged row stays, and does not keep other old rows.
 /// The mark of a fleet has moved, but the store was not told: a later look tells it, although the mark stays.
 #[test]
 fn a_horizon_that_the_store_was_not_told_is_told_again() {
@@ -278,6 +277,7 @@ fn a_horizon_that_the_store_was_not_told_is_told_again() {
     }
 }
 
+/// A damaged row stays, and does not keep other old rows.
 #[test]
 fn a_damaged_row_stays_and_others_go() {
     let world = open();

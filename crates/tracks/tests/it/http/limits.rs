@@ -210,7 +210,7 @@ fn idle_and_slow_connections_hold_nobody_up() {
 #[test]
 fn a_head_that_trickles_in_is_cut_off() {
     let config = Config {
-        head_timeout: Duration::from_millis(500),
+        head_timeout: Duration::from_secs(2),
         ..Config::default()
     };
     let world = World::with(&Options::default(), config, None);
@@ -231,7 +231,7 @@ fn a_head_that_trickles_in_is_cut_off() {
         clock.sleep(Duration::from_millis(20));
     }
     assert!(sent < head.len(), "all of the head was taken");
-    assert!(clock.monotonic_nanos() - begin < 5_000_000_000);
+    assert!(clock.monotonic_nanos() - begin < 10_000_000_000);
     assert_eq!(rest(&mut slow), "");
 }
 

@@ -97,7 +97,7 @@ fn a_demo_moves_and_ends() {
             "--past",
             "1",
             "--seconds",
-            "8",
+            "15",
         ])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -111,6 +111,17 @@ fn backups_are_made_meanwhile_and_brought_back() {
     std::fs::write(&left, "x").unwrap();
     assert_eq!(world.post("/v1/backups", "").json()["id"], 2);
     assert!(!left.exists());
+    // While another process makes one there, none is made.
+    let making = tracks::backups::Making::begin(&top.path().join("backups")).unwrap();
+    let busy = world.post("/v1/backups", "");
+    assert_eq!(busy.problem().0, 503);
+    assert!(
+        busy.detail().contains("being made in this folder"),
+        "{}",
+        busy.text
+    );
+    assert_eq!(world.get("/v1/backups").status, 200);
+    drop(making);
     let list = world.get("/v1/backups").json();
     assert_eq!(list["backups"].as_array().unwrap().len(), 2);
     drop(world);
