@@ -83,3 +83,13 @@ fn run(args: &Cli) -> Result<String> {
         Task::Places(how) => places::make(how).map(|path: PathBuf| path.display().to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

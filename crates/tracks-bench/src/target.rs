@@ -17,7 +17,7 @@ use crate::shapes::{Shape, Shaped};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A library of RocksDB to measure; without, Ironstone is
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", global = true)]
     rocksdb: Option<PathBuf>,
     /// A store that does nothing, instead of an engine
     #[arg(long, global = true, conflicts_with = "rocksdb")]
