@@ -205,7 +205,8 @@ impl MappedFile {
         let Some(from) = from else {
             return Ok(());
         };
-        let making = Making(self);
+        // Ends after the lock below is released.
+        let _making = Making(self);
         let made = self.file.allocate(from, WINDOW, false).and_then(|()| {
             let made = Window::new(self.fd.as_fd(), from);
             made.map_err(|e| Error::io("map", self.file.path(), e.into()))
@@ -216,13 +217,9 @@ impl MappedFile {
             Ok(None) => windows.give_up(),
             Err(e) => {
                 windows.give_up();
-                drop(windows);
-                drop(making);
                 return Err(e);
             }
         }
-        drop(windows);
-        drop(making);
         Ok(())
     }
 

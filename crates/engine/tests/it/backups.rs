@@ -3,13 +3,17 @@
 use ironstone::backup::{BackupEngine, BackupEngineOptions, CreateBackupOptions};
 use ironstone::{Db, Env, Options};
 
+fn open(dir: &std::path::Path) -> Db {
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    Db::open(dir.join("db"), &options).unwrap()
+}
+
 /// On a full disk, what a failed backup has copied would take up space until somebody deletes it.
 #[test]
 fn a_failed_backup_leaves_no_tables_and_touches_no_others() {
     let dir = tempfile::tempdir().unwrap();
-    let mut options = Options::default();
-    options.db.create_if_missing = true;
-    let db = Db::open(dir.path().join("db"), &options).unwrap();
+    let db = open(dir.path());
     let to = dir.path().join("backups");
     let options = BackupEngineOptions::new(&to);
     let mut backups = BackupEngine::open(&options, &Env::default()).unwrap();
@@ -39,22 +43,20 @@ fn a_failed_backup_leaves_no_tables_and_touches_no_others() {
 #[test]
 fn a_backup_of_another_engine_stays() {
     let dir = tempfile::tempdir().unwrap();
-    let mut options = Options::default();
-    options.db.create_if_missing = true;
-    let db = Db::open(dir.path().join("db"), &options).unwrap();
+    let db = open(dir.path());
     db.put(b"a", b"v").unwrap();
     let to = dir.path().join("backups");
     let options = BackupEngineOptions::new(&to);
-    let open = || BackupEngine::open(&options, &Env::default()).unwrap();
+    let engine = || BackupEngine::open(&options, &Env::default()).unwrap();
     let make =
         |engine: &mut BackupEngine| engine.create_new_backup(&db, CreateBackupOptions::default());
-    let (mut first, mut second) = (open(), open());
+    let (mut first, mut second) = (engine(), engine());
     assert_eq!(make(&mut second).unwrap(), 1);
     std::fs::create_dir(to.join("meta/.2.tmp")).unwrap();
     make(&mut first).unwrap_err();
     std::fs::remove_dir(to.join("meta/.2.tmp")).unwrap();
     assert_eq!(make(&mut first).unwrap(), 2);
-    let all = open();
+    let all = engine();
     for id in [1, 2] {
         all.verify_backup(id, true).unwrap();
     }
