@@ -99,8 +99,8 @@ impl Jobs {
     /// close.
     pub(crate) fn start(&mut self, db: &Arc<Shared>) -> Result<()> {
         self.follow_options(db)?;
-        if db.wal.log_files().is_ok_and(LogFiles::uses_pool) {
-            self.spawn("ironstone:pool", db, fill_pool)?;
+        if db.wal.log_files().is_ok_and(LogFiles::prepares_ahead) {
+            self.spawn("ironstone:pool", db, prepare_logs)?;
         }
         self.spawn("ironstone:wal", db, pending::run)?;
         if !db.env().listeners.is_empty() {
@@ -180,14 +180,24 @@ impl Jobs {
     }
 }
 
-/// Keeps the pool of log files filled.
-fn fill_pool(db: &Arc<Shared>) {
+/// Makes windows of the mapped logs, and keeps the pool of log files filled.
+fn prepare_logs(db: &Arc<Shared>) {
     let Ok(files) = db.wal.log_files() else {
         return;
     };
     let mut state = db.background.state();
     while !state.closing {
+        // Without the lock: this may close files. A window that becomes due meanwhile is asked for again.
+        drop(state);
+        let made_window = make_window(db, files);
+        state = db.background.state();
+        if made_window {
+            continue;
+        }
         let Some(pool) = files.pool_to_fill() else {
+            if state.closing {
+                return;
+            }
             state = if files.pool_has_unfit() {
                 db.background.wait_timeout(state, POOL_RETRY)
             } else {
@@ -219,6 +229,22 @@ fn fill_pool(db: &Arc<Shared>) {
             state = db.background.wait_timeout(state, POOL_RETRY);
         }
     }
+}
+
+/// Makes a window of a mapped log, if one is due. Returns whether it was.
+fn make_window(db: &Shared, files: &LogFiles) -> bool {
+    let Some(file) = files.mapped().due() else {
+        return false;
+    };
+    let made = catch_unwind(AssertUnwindSafe(|| file.prepare()))
+        .unwrap_or_else(|_| Err(Error::aborted("the file system panicked")));
+    if let Err(e) = made {
+        file.give_up();
+        db.info.log.warn(format_args!(
+            "the log cannot be mapped, and is written by calls: {e}"
+        ));
+    }
+    true
 }
 
 /// Waits until `bytes` more bytes may go to the device. Returns false if the database closes.

@@ -10,8 +10,10 @@
 //! ```
 //!
 //! With windows, the file is longer than what was written, and zeros follow, until [`MappedFile::end`] cuts it. A page that
-//! cannot be written is an error of the write, as with calls. What differs: the error is always an I/O error, never that
-//! the device is full; and a thread that blocks SIGBUS must not write, because the system ends the process then.
+//! cannot be written is an error of the write, as with calls, but always an I/O error, never that the device is full.
+//!
+//! A sync writes all pages of the windows, also those that are still zeros. So windows are made only while much is
+//! written without a sync.
 #![expect(
     unsafe_code,
     reason = "shared mappings of files have no safe interface"
@@ -27,7 +29,7 @@ use std::sync::Arc;
 
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
-use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::fs::{OFlags, fcntl_getfl, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{Advice as MemoryAdvice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::param::page_size;
@@ -39,6 +41,12 @@ use fault::Known;
 const WINDOW: u64 = 4 << 20;
 /// The only size of pages with which files are mapped.
 const PAGE: u64 = crate::buffer::PAGE as u64;
+/// So many bytes must have been written since the last sync before a window is made. So a sync writes at most as many zeros
+/// as bytes were written before it.
+const UNSYNCED_MIN: u64 = 2 * WINDOW;
+/// The file systems of which it is known that blocks which were allocated can be stored into, whatever else happens to the
+/// device's space: ext4, XFS, tmpfs. (Linux, `include/uapi/linux/magic.h`.)
+const FILE_SYSTEMS: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 /// So many windows in a row may be behind the writer when they are made. Then the file is written by calls.
 const LATE_MAX: u32 = 8;
 
@@ -49,13 +57,15 @@ const LATE_MAX: u32 = 8;
 ///
 /// let dir = tempfile::tempdir()?;
 /// let file = Posix.open(&dir.path().join("000007.log"), OpenHow::CREATE_NEW)?;
-/// let file = MappedFile::new(&file).expect("a plain file of the system");
-/// write_all_at(&*file, b"a call, ", 0, WriteSync::None)?;
-/// file.prepare()?; // by another thread, whenever `is_due`
-/// write_all_at(&*file, b"a store", 8, WriteSync::None)?;
-/// file.sync(SyncKind::Data)?;
-/// file.end(15)?; // before, zeros follow
-/// assert_eq!(std::fs::read(file.path()).unwrap(), b"a call, a store");
+/// // `None` on a file system where this is not safe.
+/// if let Some(file) = MappedFile::new(&file, u64::MAX) {
+///     write_all_at(&*file, b"a call, ", 0, WriteSync::None)?;
+///     file.prepare()?; // by another thread, whenever `is_due`
+///     write_all_at(&*file, b"a store", 8, WriteSync::None)?;
+///     file.sync(SyncKind::Data)?;
+///     file.end(15)?; // before, zeros follow
+///     assert_eq!(std::fs::read(file.path()).unwrap(), b"a call, a store");
+/// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct MappedFile {
@@ -79,6 +89,8 @@ struct Windows {
     upto: u64,
     /// Something was written that a window would have taken.
     is_wanted: bool,
+    /// How many bytes were written since the last sync.
+    unsynced: u64,
     /// [`MappedFile::prepare`] makes a window now.
     is_making: bool,
     /// How much was written while the last window was made.
@@ -154,9 +166,10 @@ impl Drop for Window {
 }
 
 impl MappedFile {
-    /// A file that is written through windows, once [`MappedFile::prepare`] has made some. `None` if that is impossible: the
-    /// file is no plain file of the system, or is direct, or the system's pages have another size.
-    pub fn new(file: &Arc<dyn File>) -> Option<Arc<Self>> {
+    /// A file that is written through windows, once [`MappedFile::prepare`] has made some. `unsynced`: how many bytes were
+    /// written without a sync before, to files that this one continues. `None` if windows are impossible: the file is no
+    /// plain file of a file system that is known to be fit, or is direct, or the system's pages have another size.
+    pub fn new(file: &Arc<dyn File>, unsynced: u64) -> Option<Arc<Self>> {
         if !MAPPINGS_ARE_USED || page_size() as u64 != PAGE {
             return None;
         }
@@ -164,10 +177,14 @@ impl MappedFile {
         if fcntl_getfl(&fd).ok()?.contains(OFlags::DIRECT) {
             return None;
         }
+        if !FILE_SYSTEMS.contains(&(fstatfs(&fd).ok()?.f_type as u64)) {
+            return None;
+        }
         let end = file.len().ok()?;
         let windows = Windows {
             end,
             upto: end / PAGE * PAGE,
+            unsynced,
             ..Windows::default()
         };
         Some(Arc::new(Self {
@@ -182,10 +199,15 @@ impl MappedFile {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether [`MappedFile::prepare`] has something to do.
+    /// Whether [`MappedFile::prepare`] has something to do that nobody does yet.
     pub fn is_due(&self) -> bool {
         let windows = self.windows();
-        windows.is_due() || !windows.old.is_empty()
+        (windows.is_due() && !windows.is_making) || !windows.old.is_empty()
+    }
+
+    /// How many bytes were written since the last sync: see [`MappedFile::new`].
+    pub fn unsynced(&self) -> u64 {
+        self.windows().unsynced
     }
 
     /// Makes no windows any more, and leaves those that there are: the file is written by calls from now on.
@@ -223,23 +245,33 @@ impl MappedFile {
         Ok(())
     }
 
+    /// Leaves the windows for good, and waits for one that is being made. Afterwards, nothing but writes changes the file.
+    pub fn finish(&self) {
+        self.windows_left().given_up = true;
+    }
+
     /// Ends the file at `len`, and leaves the windows for good: what follows is written by calls. Waits for a window that is
     /// being made. Errors: those of [`File::truncate`].
     pub fn end(&self, len: u64) -> Result<()> {
         self.cut(len, true)
     }
 
-    fn cut(&self, len: u64, for_good: bool) -> Result<()> {
+    /// Leaves the windows, after a window that is being made: that one makes the file longer.
+    fn windows_left(&self) -> MutexGuard<'_, Windows> {
         let mut windows = self.windows();
-        // A window that is being made makes the file longer.
         while windows.is_making {
             windows = self
                 .made
                 .wait(windows)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        // Before: a store behind the end of a file fails.
         windows.leave();
+        windows
+    }
+
+    fn cut(&self, len: u64, for_good: bool) -> Result<()> {
+        // Before: a store behind the end of a file fails.
+        let mut windows = self.windows_left();
         windows.given_up |= for_good;
         self.file.truncate(len)?;
         windows.end = len;
@@ -276,6 +308,12 @@ impl Windows {
             .map_or(Some(0), |now| now.store(data, offset))
     }
 
+    /// Takes note of a write.
+    fn note(&mut self, offset: u64, len: usize) {
+        self.end = self.end.max(offset + len as u64);
+        self.unsynced = self.unsynced.saturating_add(len as u64);
+    }
+
     fn leave(&mut self) {
         self.old
             .extend(self.now.take().into_iter().chain(self.next.take()));
@@ -288,7 +326,7 @@ impl Windows {
 
     /// Whether a window is to be made.
     fn is_due(&self) -> bool {
-        if self.given_up {
+        if self.given_up || self.unsynced < UNSYNCED_MIN {
             return false;
         }
         match &self.now {
@@ -333,13 +371,13 @@ impl File for MappedFile {
     }
 
     fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
-        if sync == WriteSync::None {
+        if sync == WriteSync::None && fault::is_taken_here() {
             let mut windows = self.windows();
             windows.is_wanted = true;
             match windows.store(data, offset) {
                 Some(0) => {}
                 Some(len) => {
-                    windows.end = windows.end.max(offset + len as u64);
+                    windows.note(offset, len);
                     return Ok(len);
                 }
                 None => {
@@ -352,12 +390,12 @@ impl File for MappedFile {
             }
         }
         let len = self.file.write_at(data, offset, sync)?;
-        let mut windows = self.windows();
-        windows.end = windows.end.max(offset + len as u64);
+        self.windows().note(offset, len);
         Ok(len)
     }
 
     fn sync(&self, kind: SyncKind) -> Result<()> {
+        self.windows().unsynced = 0;
         // Also writes what was stored into the windows.
         self.file.sync(kind)
     }
@@ -402,6 +440,7 @@ impl fmt::Debug for MappedFile {
 #[cfg(test)]
 #[cfg(not(any(miri, tsan)))]
 mod tests {
+    use std::mem::MaybeUninit;
     use std::os::unix::fs::FileExt as _;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -421,7 +460,7 @@ mod tests {
             let file = Posix
                 .open(&dir.path().join("f"), OpenHow::CREATE_NEW)
                 .unwrap();
-            let file = MappedFile::new(&file).unwrap();
+            let file = MappedFile::new(&file, u64::MAX).unwrap();
             Self { dir, file }
         }
 
@@ -525,11 +564,27 @@ mod tests {
         assert!(another.has_window());
     }
 
+    /// Runs `f` in a child process, and returns how that ended.
+    fn in_child(name: &str, f: impl FnOnce()) -> std::process::ExitStatus {
+        const CHILD: &str = "IRONSTONE_TEST_SIGBUS";
+        if std::env::var_os(CHILD).is_some_and(|child| child == name) {
+            f();
+            std::process::exit(0);
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let test = format!("mapped::tests::{}", name.split('/').next().unwrap());
+        child.args(["--exact", &test, "--nocapture"]);
+        child.env(CHILD, name).output().unwrap().status
+    }
+
+    fn signal_of(ended: std::process::ExitStatus) -> Option<i32> {
+        std::os::unix::process::ExitStatusExt::signal(&ended)
+    }
+
     /// A fault elsewhere ends the process as it would without the handler.
     #[test]
     fn other_faults_are_passed_on() {
-        const CHILD: &str = "IRONSTONE_TEST_SIGBUS";
-        if std::env::var_os(CHILD).is_some() {
+        let ended = in_child("other_faults_are_passed_on", || {
             let world = World::new();
             world.begin();
             let path = world.dir.path().join("other");
@@ -543,17 +598,100 @@ mod tests {
                 std::hint::black_box(base.add(4096).read_volatile());
             }
             unreachable!("the process has ended");
-        }
-        let me = std::env::current_exe().unwrap();
-        let mut child = std::process::Command::new(me);
-        let name = "mapped::tests::other_faults_are_passed_on";
-        child.args(["--exact", name, "--nocapture"]).env(CHILD, "1");
-        let ended = child.output().unwrap().status;
-        let signal = std::os::unix::process::ExitStatusExt::signal(&ended);
+        });
+        let signal = signal_of(ended);
         assert!(
             signal == Some(libc::SIGBUS) || signal == Some(libc::SIGABRT),
             "{ended:?}"
         );
+    }
+
+    /// A signal that somebody sends does what it would do without the handler.
+    #[test]
+    fn sent_signals_are_passed_on() {
+        for (name, before, expected) in [
+            (
+                "sent_signals_are_passed_on/default",
+                libc::SIG_DFL,
+                Some(libc::SIGBUS),
+            ),
+            ("sent_signals_are_passed_on/ignored", libc::SIG_IGN, None),
+        ] {
+            let ended = in_child(name, || {
+                // SAFETY: neither action is a function.
+                unsafe { libc::signal(libc::SIGBUS, before) };
+                let world = World::new();
+                world.begin();
+                // SAFETY: no preconditions.
+                unsafe { libc::raise(libc::SIGBUS) };
+                // The handler is still there.
+                let log = world.dir.path().join("f");
+                Posix
+                    .open(&log, OpenHow::UPDATE)
+                    .unwrap()
+                    .truncate(5)
+                    .unwrap();
+                write_all_at(&*world.file, &[7; 10_000], 5, WriteSync::None).unwrap_err();
+            });
+            assert_eq!(signal_of(ended), expected, "{name}: {ended:?}");
+            assert_eq!(ended.success(), expected.is_none(), "{name}: {ended:?}");
+        }
+    }
+
+    /// The fault of a thread that blocks the signal would end the process.
+    #[test]
+    fn a_thread_that_blocks_the_signal_writes_by_calls() {
+        let world = World::new();
+        world.begin();
+        let log = world.dir.path().join("f");
+        Posix
+            .open(&log, OpenHow::UPDATE)
+            .unwrap()
+            .truncate(5)
+            .unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut all = MaybeUninit::uninit();
+                // SAFETY: the first call fills the set that the second one reads.
+                unsafe {
+                    libc::sigfillset(all.as_mut_ptr());
+                    libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), ptr::null_mut());
+                }
+                write_all_at(&*world.file, b", by a call", 5, WriteSync::None).unwrap();
+            });
+        });
+        assert!(world.content() == b"first, by a call");
+        write_all_at(&*world.file, &[7; 10_000], 16, WriteSync::None).unwrap_err();
+    }
+
+    /// The pages of a window are written by the next sync, so there are none where syncs are frequent.
+    #[test]
+    fn frequent_syncs_mean_no_windows() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
+        let file = MappedFile::new(&file, 0).unwrap();
+        let piece = vec![1; 1 << 20];
+        let mut at = 0;
+        let mut write = |n: u64, syncs: bool| {
+            for _ in 0..n {
+                write_all_at(&*file, &piece, at, WriteSync::None).unwrap();
+                at += piece.len() as u64;
+                file.prepare().unwrap();
+                if syncs {
+                    file.sync(SyncKind::Data).unwrap();
+                }
+            }
+            (file.unsynced(), file.windows().now.is_some())
+        };
+        assert_eq!(write(40, true), (0, false));
+        assert_eq!(write(7, false), (7 << 20, false));
+        assert_eq!(write(1, true), (0, true));
+        // That window is used up, and is the last one.
+        assert_eq!(write(20, true), (0, false));
+        assert!(!file.is_due());
+        let end = file.len().unwrap();
+        assert!(end < at + 2 * WINDOW, "{end}");
     }
 
     /// A cut goes on behind any end, and an end is for good.
@@ -578,12 +716,12 @@ mod tests {
         // A file that is there already, with an odd length.
         let path = world.dir.path().join("f");
         let file = Posix.open(&path, OpenHow::UPDATE).unwrap();
-        let file = MappedFile::new(&file).unwrap();
+        let file = MappedFile::new(&file, u64::MAX).unwrap();
         write_all_at(&*file, b"more", 13, WriteSync::None).unwrap();
         file.prepare().unwrap();
         assert!(file.windows().now.is_some());
         let direct = Posix.open(&path, OpenHow::UPDATE.direct());
-        assert!(direct.is_ok_and(|file| MappedFile::new(&file).is_none()));
+        assert!(direct.is_ok_and(|file| MappedFile::new(&file, u64::MAX).is_none()));
     }
 
     /// A writer, which cuts the file now and then, beside a thread that makes windows as fast as it can.
@@ -634,6 +772,6 @@ mod tests {
             .open(&dir.path().join("f"), OpenHow::CREATE_NEW)
             .unwrap();
         let file: Arc<dyn File> = Arc::new(Wrapped(file));
-        assert!(MappedFile::new(&file).is_none());
+        assert!(MappedFile::new(&file, u64::MAX).is_none());
     }
 }

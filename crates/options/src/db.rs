@@ -174,6 +174,11 @@ base::options! {
         two_write_queues: bool = false;
         /// How many log files are kept filled with zeros ahead of use; 0 makes every log buffered.
         wal_pool_files: u32 = 1, in 0..=16, [Ironstone];
+        /// Whether buffered logs are written by stores into memory while much is written without a sync,
+        /// on ext4, XFS and tmpfs. A store costs a fraction of a system call. The process gets a handler
+        /// for SIGBUS, which makes a page that cannot be written an error of the write; it passes on
+        /// what does not concern it.
+        wal_mapped: bool = true, [Ironstone];
         /// Bytes of all memtables of all families at which one is flushed; 0 is no limit. Without
         /// effect where a write-buffer manager is given.
         db_write_buffer_size: u64 = 0;

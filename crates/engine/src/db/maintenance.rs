@@ -431,6 +431,9 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
         Ok(())
     };
     let wanted = db.wal.demand.target() > db.wal.durable.get();
+    if let Some(log) = db.wal.lock().as_ref() {
+        log.trim();
+    }
     let log = needed_end(&db.catalog, &db.wal).and_then(|end| {
         if wanted || end.is_some() {
             submit::sync_unasked(db)?;

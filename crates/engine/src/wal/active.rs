@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use base::sync::MutexGuard;
 use base::{Error, FileNumber, Result, ValueType};
+use io::MappedFile;
 use log::{Fence, LogEnd, Lsn, Note};
 
 use super::log_files::{LogFiles, LogKind, NewLog};
@@ -27,6 +28,9 @@ const FRAMING_SLACK: u64 = 64 << 10;
 /// `writable_file_max_buffer_size`.
 const PENDING_BYTES_MAX: usize = 1 << 20;
 
+/// After so many bytes it is looked whether a mapped log needs a window.
+const LOOK_FOR_WINDOWS: u64 = 128 << 10;
+
 /// How far the log must be written before a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LogStep {
@@ -41,6 +45,8 @@ pub(crate) enum LogStep {
 /// The active log, and the older logs that must be durable before it counts as durable.
 pub(crate) struct ActiveLog {
     writer: log::Writer,
+    /// The writer's file, if it is written by stores.
+    mapped: Option<Arc<MappedFile>>,
     pub(crate) number: FileNumber,
     /// The nonce that the log's note and fences carry.
     nonce: u64,
@@ -65,7 +71,7 @@ pub(crate) struct ActiveLog {
     flying: VecDeque<(Lsn, u64)>,
     /// How often logs were given up together with the flights under way.
     given_up: u64,
-    /// Used bytes of a pool file, as last reported to the pool.
+    /// Used bytes, as last reported to the thread that prepares files.
     used_told: u64,
     /// Threads that wait for a flight to land.
     pub(crate) waiting: usize,
@@ -106,6 +112,7 @@ impl ActiveLog {
     pub(crate) fn new(new: NewLog, last_sequence: u64) -> Self {
         Self {
             writer: new.writer,
+            mapped: new.mapped,
             number: new.number,
             nonce: new.nonce,
             kind: new.kind,
@@ -142,7 +149,9 @@ impl ActiveLog {
         self.submit_all()?;
         let left = self.end_at(Lsn(self.writer.size()));
         let old_records = self.recycled && self.kind == LogKind::Buffered;
-        if old_records || self.writer.has_room_ahead() {
+        if let Some(mapped) = &self.mapped {
+            drop(mapped.end(left.end.0)); // as below
+        } else if old_records || self.writer.has_room_ahead() {
             // If a sequence number is in no log, RocksDB takes records of an older log after the end for
             // damage. Blocks after the end are not needed any more. If the truncation fails, the file is no
             // worse than before.
@@ -178,6 +187,10 @@ impl ActiveLog {
     fn leave(&mut self, left: LogEnd, new: NewLog) {
         if !left.is_empty() {
             self.previous = left;
+        }
+        if let Some(mapped) = std::mem::replace(&mut self.mapped, new.mapped) {
+            // The file may be overwritten by a later log.
+            mapped.finish();
         }
         self.writer = new.writer;
         self.number = new.number;
@@ -272,6 +285,29 @@ impl ActiveLog {
         }
         self.used_told = used;
         Some(used)
+    }
+
+    /// Whether a window of the log is to be made, if it was not asked for a while.
+    pub(crate) fn needs_window(&mut self) -> bool {
+        let used = self.writer.size();
+        let Some(mapped) = &self.mapped else {
+            return false;
+        };
+        if used.saturating_sub(self.used_told) < LOOK_FOR_WINDOWS {
+            return false;
+        }
+        self.used_told = used;
+        mapped.is_due()
+    }
+
+    /// Cuts off what was prepared behind the end of a mapped log, because the database closes. If that fails, zeros
+    /// remain, which are an end too.
+    pub(crate) fn trim(&self) {
+        if let Some(mapped) = &self.mapped
+            && self.failure().is_none()
+        {
+            drop(mapped.end(self.submitted()));
+        }
     }
 
     /// Whether a fence may be written now. A fence records that the logs before this log are durable. A group in

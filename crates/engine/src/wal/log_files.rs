@@ -12,9 +12,10 @@ use base::stats::{Statistics, Ticker};
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{FileNumber, Result, ValueType};
-use io::{Create, File, FileSystem, OpenHow, Probe};
+use io::{Create, File, FileSystem, MappedFile, OpenHow, Probe};
 use log::{LogOptions, Names, Pool, PoolOptions, TailPolicy, Taken, WalSync};
 
+use super::mapped::MappedLogs;
 use super::pace::Pace;
 use super::unit::direct_unit;
 use crate::batch::HEADER_LEN;
@@ -60,6 +61,8 @@ pub(crate) struct LogFiles {
     unit: Option<u32>,
     /// Files for direct logs, and old logs to be overwritten; `None` if neither is used.
     pool: Option<Pool>,
+    /// The buffered logs that are written by stores.
+    mapped: MappedLogs,
     /// Set once a write was synced, or from the start with `wal_io_mode = direct`: the pool is then worth
     /// its space.
     wanted: AtomicBool,
@@ -122,6 +125,7 @@ impl LogFiles {
             mode: db.wal_mode(),
             unit,
             pool,
+            mapped: MappedLogs::new(db.wal_mapped),
             wanted: AtomicBool::new(db.wal_mode() == WalIoMode::Direct),
             pace: Pace::new(options.cf.write_buffer_size),
             bytes_per_sync: AtomicU64::new(db.wal_bytes_per_sync),
@@ -176,9 +180,14 @@ impl LogFiles {
         self.pool.as_ref().is_some_and(Pool::has_unfit)
     }
 
-    /// Whether log files are prepared in advance at all.
-    pub(crate) fn uses_pool(&self) -> bool {
-        self.unit.is_some()
+    /// The buffered logs that are written by stores.
+    pub(crate) fn mapped(&self) -> &MappedLogs {
+        &self.mapped
+    }
+
+    /// Whether files of logs, or parts of them, are prepared in advance at all.
+    pub(crate) fn prepares_ahead(&self) -> bool {
+        self.unit.is_some() || self.mapped.is_used()
     }
 
     /// Whether a direct log can be begun at once.
@@ -248,6 +257,8 @@ impl LogFiles {
         let nth = self.names.note(number.0, begun);
         let ((file, kind, capacity), nonce) = (made, log::secret::nonce(self.secret, number.0));
         let later = kind == LogKind::Buffered && taken.is_none();
+        let mapped = if later { self.mapped.map(&file) } else { None };
+        let file = mapped.clone().map_or(file, |mapped| mapped as _);
         let writer =
             log::Writer::new(file, options).named(Arc::clone(&self.names), later.then_some(nth));
         if !later {
@@ -257,6 +268,7 @@ impl LogFiles {
         }
         Ok(NewLog {
             writer,
+            mapped,
             number,
             nonce,
             kind,
@@ -340,6 +352,8 @@ impl LogFiles {
 /// A log that was just created.
 pub(crate) struct NewLog {
     pub(super) writer: log::Writer,
+    /// The writer's file, if it is written by stores.
+    pub(super) mapped: Option<Arc<MappedFile>>,
     pub(crate) number: FileNumber,
     /// See [`log::note`].
     pub(super) nonce: u64,

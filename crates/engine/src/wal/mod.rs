@@ -4,7 +4,7 @@
 //!   append ─> the active log's buffer ─> flight ─> device ─> `durable` rises, and its waiters are woken
 //!                   active.rs            submit.rs
 //!   asynchronous writes: demand.rs, a thread of the database brings the log to the device
-//!   next log: log_files.rs makes it, of the kind and at the pace that suit the writes (unit.rs, pace.rs)
+//!   next log: log_files.rs makes it, of the kind and at the pace that suit the writes (unit.rs, pace.rs, mapped.rs)
 //!   old logs: directory.rs keeps, archives or deletes them; updates.rs reads them
 //! ```
 //!
@@ -19,6 +19,7 @@ pub(crate) mod device;
 pub(crate) mod directory;
 pub(crate) mod location;
 pub(crate) mod log_files;
+pub(crate) mod mapped;
 pub(crate) mod pace;
 pub(crate) mod unit;
 

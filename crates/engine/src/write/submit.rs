@@ -124,9 +124,10 @@ fn try_log_group<'a>(
             if let Some(used) = used {
                 files.note_used(log.number, used);
             }
+            let prepares = used.is_some() || log.needs_window();
             drop(guard);
-            if used.is_some() {
-                db.background.wake(); // the pool fills the next file
+            if prepares {
+                db.background.wake(); // the next file, or the next part of this one
             }
             let flight = flight.map(|flight| Flying {
                 db,
@@ -446,7 +447,11 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
     {
         db.fail("flush_wal", e);
     }
+    let prepares = log.needs_window();
     drop(guard);
+    if prepares {
+        db.background.wake();
+    }
     if let Some(flight) = begun? {
         let flight = Some(flight);
         return Flying { db, flight }.settle();

@@ -6,7 +6,8 @@
 //! succeeds, and its thread looks at the mark. Every other fault goes to the handler that was there before, or ends the
 //! process as without this one.
 //!
-//! A program that installs its own handler later replaces this one, unless it passes signals on.
+//! A program that installs its own handler later replaces this one, unless it passes signals on. A thread that blocks the
+//! signal writes by calls.
 #![expect(
     unsafe_code,
     reason = "a signal handler, and memory at fixed addresses"
@@ -87,6 +88,24 @@ impl Drop for Known {
     fn drop(&mut self) {
         PLACES[self.0].begin.store(0, Ordering::Release);
     }
+}
+
+/// Whether this thread takes the signal. If it blocks it, a fault ends the process. Threads set their masks when they
+/// begin, so it is looked at once in a thread.
+#[inline]
+pub(super) fn is_taken_here() -> bool {
+    thread_local! {
+        static TAKEN: bool = !is_blocked();
+    }
+    TAKEN.with(|taken| *taken)
+}
+
+fn is_blocked() -> bool {
+    let mut mask = MaybeUninit::uninit();
+    // SAFETY: without a new mask, the call only writes the present one.
+    let known = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), mask.as_mut_ptr()) };
+    // SAFETY: the call has succeeded, so the mask was written.
+    known != 0 || unsafe { libc::sigismember(mask.as_ptr(), libc::SIGBUS) } != 0
 }
 
 /// Installs the handler, the first time.

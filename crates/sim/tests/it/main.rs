@@ -33,6 +33,8 @@ mod iterators;
 #[cfg(test)]
 mod manual;
 #[cfg(test)]
+mod mapped;
+#[cfg(test)]
 mod memtables;
 #[cfg(test)]
 mod merge;

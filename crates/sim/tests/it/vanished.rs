@@ -201,28 +201,35 @@ fn the_database_that_took_the_place_is_left_alone() {
     }
 }
 
+/// Runs a command. An error if that is not possible, or it fails: the reason.
+fn run(command: &mut Command) -> Result<(), String> {
+    let out = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    let why = String::from_utf8_lossy(&out.stderr).into_owned();
+    out.status
+        .success()
+        .then_some(())
+        .ok_or(format!("{command:?}: {why}"))
+}
+
 /// A file system in a file, mounted as long as this value lives.
-struct Volume {
+pub(crate) struct Volume {
     at: PathBuf,
 }
 
 impl Volume {
     /// An error if mounting is not possible: the reason.
-    fn mount(image: &Path, at: &Path) -> Result<Self, String> {
-        let run = |command: &mut Command| {
-            let out = command.output().map_err(|e| format!("{command:?}: {e}"))?;
-            let why = String::from_utf8_lossy(&out.stderr).into_owned();
-            out.status
-                .success()
-                .then_some(())
-                .ok_or(format!("{command:?}: {why}"))
-        };
+    pub(crate) fn mount(image: &Path, at: &Path) -> Result<Self, String> {
         Posix
             .open(image, OpenHow::CREATE_NEW)
             .and_then(|file| file.truncate(64 << 20))
             .map_err(|e| e.to_string())?;
         std::fs::create_dir(at).map_err(|e| e.to_string())?;
         run(Command::new("mkfs.ext4").arg("-qF").arg(image))?;
+        Self::mount_again(image, at)
+    }
+
+    /// Mounts a volume that was unmounted.
+    pub(crate) fn mount_again(image: &Path, at: &Path) -> Result<Self, String> {
         run(Command::new("mount")
             .args(["-o", "loop"])
             .arg(image)
@@ -243,7 +250,7 @@ impl Drop for Volume {
 }
 
 /// Waits until the system has released the volume.
-fn until_unused(image: &Path) {
+pub(crate) fn until_unused(image: &Path) {
     for _ in 0..1000 {
         let devices = Command::new("losetup").arg("-j").arg(image).output();
         if devices.is_ok_and(|o| o.stdout.is_empty()) {
@@ -279,14 +286,7 @@ fn a_volume_that_is_unmounted_lazily_fails_the_next_synced_write() {
         let below: Vec<_> = std::fs::read_dir(&at).unwrap().collect();
         assert!(below.is_empty(), "{goes}: written below the volume");
         until_unused(&image);
-        let mut mounted = Command::new("mount");
-        let mounted = mounted
-            .args(["-o", "loop"])
-            .arg(&image)
-            .arg(&at)
-            .output()
-            .unwrap();
-        assert!(mounted.status.success());
+        let _volume = Volume::mount_again(&image, &at).unwrap();
         let db = Db::open(place.path("db"), &place.options).unwrap();
         assert!(db.get(b"told").unwrap().is_some(), "{goes}");
     }
