@@ -39,6 +39,9 @@ use fault::Known;
 
 /// Bytes of a window: whole pages.
 const WINDOW: u64 = 4 << 20;
+/// Bytes of a window whose pages are made by one call, a divisor of [`WINDOW`]. Meanwhile the kernel lets no other thread
+/// change the process's mappings.
+const PAGES_AT_ONCE: usize = 128 << 10;
 /// The only size of pages with which files are mapped.
 const PAGE: u64 = crate::buffer::PAGE as u64;
 /// So many bytes must have been written since the last sync before a window is made. So a sync writes at most as many zeros
@@ -133,8 +136,13 @@ impl Window {
             base,
             from,
         };
-        // SAFETY: the range is this mapping; its pages are made, with their content.
-        unsafe { madvise(base.as_ptr().cast(), len, MemoryAdvice::LinuxPopulateWrite)? };
+        for at in (0..len).step_by(PAGES_AT_ONCE) {
+            // SAFETY: the range is a part of this mapping; its pages are made, with their content.
+            unsafe {
+                let part = base.as_ptr().add(at);
+                madvise(part.cast(), PAGES_AT_ONCE, MemoryAdvice::LinuxPopulateWrite)?;
+            }
+        }
         window.known = Known::new(base.as_ptr() as usize, len);
         Ok(window.known.is_some().then_some(window))
     }
