@@ -99,8 +99,12 @@ impl Jobs {
     /// close.
     pub(crate) fn start(&mut self, db: &Arc<Shared>) -> Result<()> {
         self.follow_options(db)?;
-        if db.wal.log_files().is_ok_and(LogFiles::prepares_ahead) {
-            self.spawn("ironstone:pool", db, prepare_logs)?;
+        if let Ok(files) = db.wal.log_files() {
+            if files.prepares_ahead() {
+                self.spawn("ironstone:pool", db, prepare_logs)?;
+            } else {
+                files.mapped().give_up(); // the first log could not be mapped
+            }
         }
         self.spawn("ironstone:wal", db, pending::run)?;
         if !db.env().listeners.is_empty() {
@@ -239,7 +243,11 @@ fn make_window(db: &Shared, files: &LogFiles) -> bool {
     let made = catch_unwind(AssertUnwindSafe(|| file.prepare()))
         .unwrap_or_else(|_| Err(Error::aborted("the file system panicked")));
     if let Err(e) = made {
-        file.give_up();
+        file.leave(None);
+        // It would fail for the next log too, but not for want of space.
+        if e.kind() != ErrorKind::NoSpace {
+            files.mapped().give_up();
+        }
         db.info.log.warn(format_args!(
             "the log cannot be mapped, and is written by calls: {e}"
         ));

@@ -1,8 +1,8 @@
 //! A growing file that is written by stores into memory, where a window of it is mapped, and by calls elsewhere.
 //!
-//! A store takes a fifth to a seventh of the time of a call, and guarantees the same: the bytes are in the page cache, so
-//! that they survive the end of the process. The windows are made ahead by another thread, with blocks and pages, so that
-//! no writer waits for them:
+//! A store takes a fifth to a seventh of the time of a call. As with a call, the bytes are in the page cache then, so that
+//! they survive the end of the process; but a process that is killed in the middle of a store leaves half of a write. The
+//! windows are made ahead by another thread, with blocks and pages:
 //!
 //! ```text
 //!   file    |───── written ─────|·· window ··|·· next window ··|
@@ -12,8 +12,8 @@
 //! With windows, the file is longer than what was written, and zeros follow, until [`MappedFile::end`] cuts it. A page that
 //! cannot be written is an error of the write, as with calls, but always an I/O error, never that the device is full.
 //!
-//! A sync writes all pages of the windows, also those that are still zeros. So windows are made only while much is
-//! written without a sync.
+//! A sync writes all pages of the windows, also those that are still zeros, and so does the system after some time. So
+//! windows are made only while much is written without a sync.
 #![expect(
     unsafe_code,
     reason = "shared mappings of files have no safe interface"
@@ -22,11 +22,12 @@
 mod fault;
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 use rustix::fs::{OFlags, fcntl_getfl, fstatfs};
@@ -37,8 +38,11 @@ use rustix::param::page_size;
 use crate::{Advice, File, MAPPINGS_ARE_USED, SyncKind, WriteSync, locks};
 use fault::Known;
 
-/// Bytes of a window: whole pages.
+/// Bytes of a window: whole blocks.
 const WINDOW: u64 = 4 << 20;
+/// Windows begin and end at multiples of this: a block of RocksDB's logs, in which no header crosses an end. So a file
+/// that its writer did not end has no half header at its end.
+const BLOCK: u64 = 32 << 10;
 /// Bytes of a window whose pages are made by one call, a divisor of [`WINDOW`]. Meanwhile the kernel lets no other thread
 /// change the process's mappings.
 const PAGES_AT_ONCE: usize = 128 << 10;
@@ -47,8 +51,8 @@ const PAGE: u64 = crate::buffer::PAGE as u64;
 /// So many bytes must have been written since the last sync before a window is made. So a sync writes at most as many zeros
 /// as bytes were written before it.
 const UNSYNCED_MIN: u64 = 2 * WINDOW;
-/// The file systems of which it is known that blocks which were allocated can be stored into, whatever else happens to the
-/// device's space: ext4, XFS, tmpfs. (Linux, `include/uapi/linux/magic.h`.)
+/// The file systems on which a store into allocated blocks needs no further space, unless somebody clones the file (XFS):
+/// ext4, XFS, tmpfs. (Linux, `include/uapi/linux/magic.h`.)
 const FILE_SYSTEMS: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 /// So many windows in a row may be behind the writer when they are made. Then the file is written by calls.
 const LATE_MAX: u32 = 8;
@@ -73,11 +77,40 @@ const LATE_MAX: u32 = 8;
 /// ```
 pub struct MappedFile {
     file: Arc<dyn File>,
-    /// Another descriptor of the file, for mapping it.
-    fd: OwnedFd,
+    written: Written,
     windows: Mutex<Windows>,
+    /// There may be a window; if not, a write takes no lock.
+    may_store: AtomicBool,
     /// A window was made, or could not be made.
     made: Condvar,
+}
+
+/// What was written so far.
+#[derive(Debug, Default)]
+struct Written {
+    /// Where the last write ended.
+    end: AtomicU64,
+    /// How many bytes were written since the last sync.
+    unsynced: AtomicU64,
+    /// Something was written that a window would have taken.
+    is_storable: AtomicBool,
+}
+
+impl Written {
+    /// Takes note of a write.
+    fn note(&self, offset: u64, len: usize) {
+        let len = len as u64;
+        self.end.fetch_max(offset + len, Ordering::Relaxed);
+        self.unsynced.fetch_add(len, Ordering::Relaxed);
+    }
+
+    fn end(&self) -> u64 {
+        self.end.load(Ordering::Relaxed)
+    }
+
+    fn unsynced(&self) -> u64 {
+        self.unsynced.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Default)]
@@ -86,18 +119,14 @@ struct Windows {
     next: Option<Window>,
     /// Left behind; unmapped by [`MappedFile::prepare`], because that takes long.
     old: Vec<Window>,
-    /// Where the last write ended.
-    end: u64,
-    /// Where the next window to be made begins, at least: a multiple of a page.
+    /// Where the next window to be made begins, at least.
     upto: u64,
-    /// Something was written that a window would have taken.
-    is_wanted: bool,
-    /// How many bytes were written since the last sync.
-    unsynced: u64,
     /// [`MappedFile::prepare`] makes a window now.
     is_making: bool,
-    /// How much was written while the last window was made.
+    /// How much was written while the last window was made, but at most a window.
     lead: u64,
+    /// Where the file ends, once the window that is being made is there.
+    cut_to: Option<u64>,
     /// Windows in a row that were behind the writer when they were made.
     late: u32,
     /// No window is made any more.
@@ -106,6 +135,7 @@ struct Windows {
 
 /// A piece of a file in memory.
 struct Window {
+    /// Forgotten before the memory is unmapped.
     known: Option<Known>,
     base: NonNull<u8>,
     /// Where it begins in the file.
@@ -116,8 +146,8 @@ struct Window {
 unsafe impl Send for Window {}
 
 impl Window {
-    /// Maps bytes of the file, which has them, with all pages. `None`: the process has as many windows as it can have.
-    fn new(fd: BorrowedFd<'_>, from: u64) -> Result<Option<Self>, Errno> {
+    /// Maps bytes of the file, which has them, with all pages.
+    fn new(mut known: Known, fd: BorrowedFd<'_>, from: u64) -> Result<Self, Errno> {
         let len = WINDOW as usize;
         // SAFETY: a new mapping at an address that the system chooses overlaps nothing.
         let base = unsafe {
@@ -143,8 +173,9 @@ impl Window {
                 madvise(part.cast(), PAGES_AT_ONCE, MemoryAdvice::LinuxPopulateWrite)?;
             }
         }
-        window.known = Known::new(base.as_ptr() as usize, len);
-        Ok(window.known.is_some().then_some(window))
+        known.begin(base.as_ptr() as usize, len);
+        window.known = Some(known);
+        Ok(window)
     }
 
     /// Stores the part of `data`, which is at `offset` of the file, that is in the window. Returns how much that is.
@@ -181,23 +212,27 @@ impl MappedFile {
         if !MAPPINGS_ARE_USED || page_size() as u64 != PAGE {
             return None;
         }
-        let fd = file.descriptor()?.try_clone_to_owned().ok()?;
-        if fcntl_getfl(&fd).ok()?.contains(OFlags::DIRECT) {
+        let fd = file.descriptor()?;
+        if fcntl_getfl(fd).ok()?.contains(OFlags::DIRECT) {
             return None;
         }
-        if !FILE_SYSTEMS.contains(&(fstatfs(&fd).ok()?.f_type as u64)) {
+        if !FILE_SYSTEMS.contains(&(fstatfs(fd).ok()?.f_type as u64)) {
             return None;
         }
         let end = file.len().ok()?;
+        let written = Written {
+            end: AtomicU64::new(end),
+            unsynced: AtomicU64::new(unsynced.min(UNSYNCED_MIN)),
+            ..Written::default()
+        };
         let windows = Windows {
-            end,
-            upto: end / PAGE * PAGE,
-            unsynced,
+            upto: end / BLOCK * BLOCK,
             ..Windows::default()
         };
         Some(Arc::new(Self {
             file: Arc::clone(file),
-            fd,
+            written,
+            may_store: AtomicBool::new(false),
             windows: ranked(locks::WINDOWS, windows),
             made: Condvar::new(),
         }))
@@ -210,47 +245,89 @@ impl MappedFile {
     /// Whether [`MappedFile::prepare`] has something to do that nobody does yet.
     pub fn is_due(&self) -> bool {
         let windows = self.windows();
-        (windows.is_due() && !windows.is_making) || !windows.old.is_empty()
+        (windows.is_due(&self.written) && !windows.is_making) || !windows.old.is_empty()
     }
 
     /// How many bytes were written since the last sync: see [`MappedFile::new`].
     pub fn unsynced(&self) -> u64 {
-        self.windows().unsynced
-    }
-
-    /// Makes no windows any more, and leaves those that there are: the file is written by calls from now on.
-    pub fn give_up(&self) {
-        self.windows().give_up();
+        self.written.unsynced()
     }
 
     /// Makes the next window, if it is due, and unmaps those that are not needed any more. Errors: the system does not make
-    /// one, so that [`MappedFile::give_up`] was called.
+    /// one, so that the file is written by calls from now on.
     pub fn prepare(&self) -> Result<()> {
         let mut windows = self.windows();
         let old = std::mem::take(&mut windows.old);
-        let from = (windows.is_due() && !windows.is_making).then(|| windows.begin());
-        let before = windows.end;
+        let before = self.written.end();
+        let due = windows.is_due(&self.written) && !windows.is_making;
+        let from = due.then(|| windows.begin(before));
         drop(windows);
         drop(old);
         let Some(from) = from else {
             return Ok(());
         };
-        // Ends after the lock below is released.
+        // Ends after the locks below are released.
         let _making = Making(self);
-        let made = self.file.allocate(from, WINDOW, false).and_then(|()| {
-            let made = Window::new(self.fd.as_fd(), from);
-            made.map_err(|e| Error::io("map", self.file.path(), e.into()))
-        });
+        let made = self.make(from);
         let mut windows = self.windows();
         match made {
-            Ok(Some(window)) => windows.take(window, before),
-            Ok(None) => windows.give_up(),
-            Err(e) => {
+            Ok(Some(window)) => {
+                windows.take(window, before, self.written.end());
+                self.may_store.store(true, Ordering::Release);
+                Ok(())
+            }
+            other => {
                 windows.give_up();
-                return Err(e);
+                other.map(drop)
             }
         }
-        Ok(())
+    }
+
+    /// Stores the first part of `data` that is in one window. Returns how much that is. Errors: a page could not be written.
+    fn store(&self, data: &[u8], offset: u64) -> Result<usize> {
+        if !self.may_store.load(Ordering::Acquire) {
+            return Ok(0);
+        }
+        let mut windows = self.windows();
+        if windows.now.is_none() {
+            self.may_store.store(false, Ordering::Release);
+            return Ok(0);
+        }
+        windows.store(data, offset).ok_or_else(|| {
+            windows.give_up();
+            let text = "write: the system could not write a page of the mapped file";
+            Error::new(ErrorKind::IoError, text)
+                .file(self.path())
+                .offset(offset)
+        })
+    }
+
+    /// Makes a window from this byte of the file on. `None`: the process has as many as it can have.
+    fn make(&self, from: u64) -> Result<Option<Window>> {
+        let Some((known, fd)) = Known::reserve().zip(self.file.descriptor()) else {
+            return Ok(None);
+        };
+        self.file.allocate(from, WINDOW, false)?;
+        let made = Window::new(known, fd, from);
+        made.map(Some)
+            .map_err(|e| Error::io("map", self.file.path(), e.into()))
+    }
+
+    /// Leaves the windows for good: the file is written by calls from now on. With `len`, ends the file there; this does not
+    /// wait for a window that is being made, but happens when that is there, so that nothing must be written any more.
+    /// If it fails, zeros remain.
+    pub fn leave(&self, len: Option<u64>) {
+        let mut windows = self.windows();
+        windows.give_up();
+        let Some(len) = len else {
+            return;
+        };
+        if windows.is_making {
+            windows.cut_to = Some(len);
+        } else {
+            drop(windows);
+            drop(self.file.truncate(len));
+        }
     }
 
     /// Leaves the windows for good, and waits for one that is being made. Afterwards, nothing but writes changes the file.
@@ -282,18 +359,26 @@ impl MappedFile {
         let mut windows = self.windows_left();
         windows.given_up |= for_good;
         self.file.truncate(len)?;
-        windows.end = len;
-        windows.upto = len / PAGE * PAGE;
+        self.written.end.store(len, Ordering::Relaxed);
+        windows.upto = len / BLOCK * BLOCK;
         Ok(())
     }
 }
 
-/// A window is being made, until this is dropped.
+/// A window is being made, until this is dropped. Then the file is cut, if it was ended meanwhile.
 struct Making<'a>(&'a MappedFile);
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
-        self.0.windows().is_making = false;
+        loop {
+            let mut windows = self.0.windows();
+            let Some(len) = windows.cut_to.take() else {
+                windows.is_making = false;
+                break;
+            };
+            drop(windows);
+            drop(self.0.file.truncate(len));
+        }
         self.0.made.notify_all();
     }
 }
@@ -316,12 +401,6 @@ impl Windows {
             .map_or(Some(0), |now| now.store(data, offset))
     }
 
-    /// Takes note of a write.
-    fn note(&mut self, offset: u64, len: usize) {
-        self.end = self.end.max(offset + len as u64);
-        self.unsynced = self.unsynced.saturating_add(len as u64);
-    }
-
     fn leave(&mut self) {
         self.old
             .extend(self.now.take().into_iter().chain(self.next.take()));
@@ -333,28 +412,29 @@ impl Windows {
     }
 
     /// Whether a window is to be made.
-    fn is_due(&self) -> bool {
-        if self.given_up || self.unsynced < UNSYNCED_MIN {
+    fn is_due(&self, written: &Written) -> bool {
+        if self.given_up || written.unsynced() < UNSYNCED_MIN {
             return false;
         }
         match &self.now {
-            None => self.is_wanted,
-            Some(now) => self.next.is_none() && self.end >= now.from + WINDOW / 2,
+            None => written.is_storable.load(Ordering::Relaxed),
+            Some(now) => self.next.is_none() && written.end() >= now.from + WINDOW / 2,
         }
     }
 
-    /// Begins to make a window. Returns where it begins: if it is the first one, behind what is written meanwhile.
-    fn begin(&mut self) -> u64 {
+    /// Begins to make a window when the last write ended at `end`. Returns where it begins: if it is the first one, behind
+    /// what is written meanwhile.
+    fn begin(&mut self, end: u64) -> u64 {
         self.is_making = true;
         let lead = self.now.as_ref().map_or(self.lead, |_| 0);
-        self.upto.max(self.end.saturating_add(lead) / PAGE * PAGE)
+        self.upto.max(end.saturating_add(lead) / BLOCK * BLOCK)
     }
 
-    /// Takes a new window. When it was begun, the last write had ended at `before`.
-    fn take(&mut self, window: Window, before: u64) {
+    /// Takes a new window. When it was begun, the last write had ended at `before`, and ends at `end` now.
+    fn take(&mut self, window: Window, before: u64, end: u64) {
         self.upto = window.from + WINDOW;
-        self.lead = self.end.saturating_sub(before);
-        if self.given_up || self.end >= self.upto {
+        self.lead = end.saturating_sub(before).min(WINDOW);
+        if self.given_up || end >= self.upto {
             self.late += 1;
             self.given_up |= self.late >= LATE_MAX;
             self.old.push(window);
@@ -380,30 +460,20 @@ impl File for MappedFile {
 
     fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
         if sync == WriteSync::None && fault::is_taken_here() {
-            let mut windows = self.windows();
-            windows.is_wanted = true;
-            match windows.store(data, offset) {
-                Some(0) => {}
-                Some(len) => {
-                    windows.note(offset, len);
-                    return Ok(len);
-                }
-                None => {
-                    windows.give_up();
-                    let text = "write: the system could not write a page of the mapped file";
-                    return Err(Error::new(ErrorKind::IoError, text)
-                        .file(self.path())
-                        .offset(offset));
-                }
+            self.written.is_storable.store(true, Ordering::Relaxed);
+            let stored = self.store(data, offset)?;
+            if stored > 0 {
+                self.written.note(offset, stored);
+                return Ok(stored);
             }
         }
         let len = self.file.write_at(data, offset, sync)?;
-        self.windows().note(offset, len);
+        self.written.note(offset, len);
         Ok(len)
     }
 
     fn sync(&self, kind: SyncKind) -> Result<()> {
-        self.windows().unsynced = 0;
+        self.written.unsynced.store(0, Ordering::Relaxed);
         // Also writes what was stored into the windows.
         self.file.sync(kind)
     }
@@ -450,7 +520,6 @@ impl fmt::Debug for MappedFile {
 mod tests {
     use std::mem::MaybeUninit;
     use std::os::unix::fs::FileExt as _;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     use crate::posix::Posix;
     use crate::{FileSystem, OpenHow, write_all_at};
@@ -463,13 +532,20 @@ mod tests {
     }
 
     impl World {
+        /// In the usual place, or in memory if that is on a file system that is not mapped.
         fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
+            let usual = std::env::temp_dir();
+            let world = Self::at(&usual).or_else(|| Self::at(Path::new("/dev/shm")));
+            world.expect("a file system that is mapped")
+        }
+
+        fn at(place: &Path) -> Option<Self> {
+            let dir = tempfile::tempdir_in(place).unwrap();
             let file = Posix
                 .open(&dir.path().join("f"), OpenHow::CREATE_NEW)
                 .unwrap();
-            let file = MappedFile::new(&file, u64::MAX).unwrap();
-            Self { dir, file }
+            let file = MappedFile::new(&file, u64::MAX)?;
+            Some(Self { dir, file })
         }
 
         fn content(&self) -> Vec<u8> {
@@ -672,13 +748,73 @@ mod tests {
         write_all_at(&*world.file, &[7; 10_000], 16, WriteSync::None).unwrap_err();
     }
 
+    /// Writers do not wait for a window that is being made: the file is cut when it is there.
+    #[test]
+    fn a_file_that_is_left_while_a_window_is_made_ends_where_it_was_left() {
+        for making in [false, true] {
+            let world = World::new();
+            world.begin();
+            write_all_at(&*world.file, b", second", 5, WriteSync::None).unwrap();
+            world.file.windows().is_making = making;
+            world.file.leave(Some(13));
+            assert!(!world.has_window() && world.file.windows().old.len() == 1);
+            assert_eq!(world.content().len() == 13, !making);
+            let waits = std::thread::scope(|scope| {
+                let waits = scope.spawn(|| world.file.finish());
+                drop(Making(&world.file));
+                waits.join()
+            });
+            waits.unwrap();
+            assert!(world.content() == b"first, second");
+            assert!(world.file.is_due(), "the old window is unmapped");
+            world.file.prepare().unwrap();
+            assert!(!world.file.is_due());
+        }
+    }
+
+    /// A window that came very late, because the device was slow, is no reason to begin the next one far ahead.
+    #[test]
+    fn windows_begin_near_the_writer() {
+        let world = World::new();
+        write_all_at(&*world.file, b"first", 0, WriteSync::None).unwrap();
+        let late = {
+            let mut windows = world.file.windows();
+            assert_eq!(windows.begin(5), 0);
+            windows.is_making = false;
+            world.file.file.allocate(0, WINDOW, false).unwrap();
+            drop(windows);
+            world.file.make(0).unwrap().unwrap()
+        };
+        let mut windows = world.file.windows();
+        let end = 100 << 20;
+        windows.take(late, 5, end);
+        assert!(windows.now.is_none() && windows.late == 1);
+        let from = windows.begin(end);
+        assert!(from <= end + WINDOW, "{from}");
+    }
+
+    #[test]
+    fn files_beyond_the_most_windows_are_written_by_calls() {
+        // All places: in a process of its own.
+        let ended = in_child("files_beyond_the_most_windows_are_written_by_calls", || {
+            let places: Vec<_> = std::iter::from_fn(Known::reserve).collect();
+            assert!(places.len() >= 100);
+            let world = World::new();
+            write_all_at(&*world.file, b"first", 0, WriteSync::None).unwrap();
+            world.file.prepare().unwrap();
+            assert!(!world.has_window() && !world.file.is_due());
+            assert_eq!(world.content(), b"first", "nothing was prepared in vain");
+            drop(places);
+            World::new().begin();
+        });
+        assert!(ended.success());
+    }
+
     /// The pages of a window are written by the next sync, so there are none where syncs are frequent.
     #[test]
     fn frequent_syncs_mean_no_windows() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f");
-        let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
-        let file = MappedFile::new(&file, 0).unwrap();
+        let World { file, dir: _dir } = World::new();
+        file.written.unsynced.store(0, Ordering::Relaxed);
         let piece = vec![1; 1 << 20];
         let mut at = 0;
         let mut write = |n: u64, syncs: bool| {

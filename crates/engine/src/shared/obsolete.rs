@@ -93,6 +93,9 @@ impl Shared {
         let unneeded = self.wal.lock().as_mut().map(|l| l.take_unneeded(needed));
         drop(unneeded);
         for &number in &logs {
+            if let Ok(files) = self.wal.log_files() {
+                files.mapped().forget(&self.wal.directory.path(number));
+            }
             let discard = || self.wal.log_files()?.discard(number);
             if obsolete_log(&self.wal.directory, &self.info.log, number, discard) {
                 self.background.state().undeleted.remove(&number);

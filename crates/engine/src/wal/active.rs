@@ -150,7 +150,7 @@ impl ActiveLog {
         let left = self.end_at(Lsn(self.writer.size()));
         let old_records = self.recycled && self.kind == LogKind::Buffered;
         if let Some(mapped) = &self.mapped {
-            drop(mapped.end(left.end.0)); // as below
+            mapped.leave(Some(left.end.0)); // as below
         } else if old_records || self.writer.has_room_ahead() {
             // If a sequence number is in no log, RocksDB takes records of an older log after the end for
             // damage. Blocks after the end are not needed any more. If the truncation fails, the file is no
@@ -189,8 +189,7 @@ impl ActiveLog {
             self.previous = left;
         }
         if let Some(mapped) = std::mem::replace(&mut self.mapped, new.mapped) {
-            // The file may be overwritten by a later log.
-            mapped.finish();
+            mapped.leave(None);
         }
         self.writer = new.writer;
         self.number = new.number;

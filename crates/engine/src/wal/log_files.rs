@@ -125,7 +125,7 @@ impl LogFiles {
             mode: db.wal_mode(),
             unit,
             pool,
-            mapped: MappedLogs::new(db.wal_mapped),
+            mapped: MappedLogs::new(options),
             wanted: AtomicBool::new(db.wal_mode() == WalIoMode::Direct),
             pace: Pace::new(options.cf.write_buffer_size),
             bytes_per_sync: AtomicU64::new(db.wal_bytes_per_sync),
@@ -304,7 +304,8 @@ impl LogFiles {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Deletes a log that is not needed any more, or gives its file back to the pool.
+    /// Deletes a log that is not needed any more, or gives its file back to the pool. [`MappedLogs::forget`] must have been
+    /// called.
     pub(crate) fn discard(&self, number: FileNumber) -> Result<()> {
         let path = files::wal_path(&self.dir, number);
         self.names.forget(number.0);
@@ -319,9 +320,11 @@ impl LogFiles {
     /// Removes a log that was created and never used. If that fails, an empty log remains, which does
     /// no harm.
     pub(crate) fn discard_unused(&self, number: FileNumber) {
+        let path = files::wal_path(&self.dir, number);
+        self.mapped.forget(&path);
         self.names.forget(number.0);
         self.recyclable_logs().remove(&number);
-        drop(self.fs.remove(&files::wal_path(&self.dir, number)));
+        drop(self.fs.remove(&path));
     }
 
     /// Takes note that `bytes` of the active log, a pool file, are used.

@@ -2,59 +2,88 @@
 //!
 //! A growing log that is a new file is a [`MappedFile`], where the file system allows it: after some bytes without a sync,
 //! an unsynced write costs no system call. The thread that fills the pool makes the windows, ahead of the writers.
+//!
+//! A process that is killed in the middle of a store leaves half of a record with zeros behind it. So no log is mapped
+//! with the recovery modes that refuse that.
 
-use std::sync::{Arc, Weak};
+use std::path::Path;
+use std::sync::Arc;
 
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::sync::{Mutex, PoisonError, ranked};
 use io::{File, MappedFile};
+use log::RecoveryMode;
+use options::Options;
 
 use crate::locks;
 
-/// The mapped logs that are still open.
+/// The least `write_buffer_size` with which logs are mapped: windows of smaller logs cost more than they save.
+const WRITE_BUFFER_MIN: u64 = 8 << 20;
+
+/// The mapped logs that are not deleted yet.
 pub(crate) struct MappedLogs {
-    /// `wal_mapped`.
-    wanted: bool,
+    /// Whether new logs are mapped.
+    wanted: AtomicBool,
     /// In the order in which they were made.
-    files: Mutex<Vec<Weak<MappedFile>>>,
+    files: Mutex<Vec<Arc<MappedFile>>>,
 }
 
 impl MappedLogs {
-    pub(super) fn new(wanted: bool) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
+        let mode = options.db.wal_recovery_mode;
+        let bears_halves = matches!(
+            mode,
+            RecoveryMode::PointInTimeRecovery | RecoveryMode::SkipAnyCorruptedRecords
+        );
+        let large = options.cf.write_buffer_size >= WRITE_BUFFER_MIN;
         Self {
-            wanted,
+            wanted: AtomicBool::new(options.db.wal_mapped && bears_halves && large),
             files: ranked(locks::LEAF, Vec::new()),
         }
     }
 
     /// Makes a new log's empty file a mapped one; `None` if that is impossible or not wanted.
     pub(super) fn map(&self, file: &Arc<dyn File>) -> Option<Arc<MappedFile>> {
-        if !self.wanted {
+        if !self.wanted.load(Ordering::Relaxed) {
             return None;
         }
         // The new log continues the one before it.
-        let unsynced = self.alive().last().map_or(0, |file| file.unsynced());
+        let before = self.files(|files| files.last().cloned());
+        let unsynced = before.map_or(0, |file| file.unsynced());
         let mapped = MappedFile::new(file, unsynced)?;
-        self.files
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::downgrade(&mapped));
+        self.files(|files| files.push(Arc::clone(&mapped)));
         Some(mapped)
     }
 
     /// Whether a log is mapped.
     pub(crate) fn is_used(&self) -> bool {
-        !self.alive().is_empty()
+        self.files(|files| !files.is_empty())
     }
 
-    /// A log for which [`MappedFile::prepare`] is to be called. It may close the files of older logs.
+    /// Maps no further logs.
+    pub(crate) fn give_up(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+    }
+
+    /// A log for which [`MappedFile::prepare`] is to be called.
     pub(crate) fn due(&self) -> Option<Arc<MappedFile>> {
-        self.alive().into_iter().find(|file| file.is_due())
+        let files = self.files(|files| files.clone());
+        files.into_iter().find(|file| file.is_due())
     }
 
-    /// They are dropped by the caller, without the lock.
-    fn alive(&self) -> Vec<Arc<MappedFile>> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.retain(|file| file.strong_count() > 0);
-        files.iter().filter_map(Weak::upgrade).collect()
+    /// To be called before the file of a log is deleted, or may be overwritten. Waits for a window that is being made.
+    pub(crate) fn forget(&self, path: &Path) {
+        let gone = self.files(|files| {
+            let nth = files.iter().position(|file| file.path() == path)?;
+            Some(files.remove(nth))
+        });
+        if let Some(file) = gone {
+            file.finish();
+        }
+    }
+
+    /// `f` closes no file: that takes long.
+    fn files<T>(&self, f: impl FnOnce(&mut Vec<Arc<MappedFile>>) -> T) -> T {
+        f(&mut self.files.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -6,8 +6,9 @@
 //! succeeds, and its thread looks at the mark. Every other fault goes to the handler that was there before, or ends the
 //! process as without this one.
 //!
-//! A program that installs its own handler later replaces this one, unless it passes signals on. A thread that blocks the
-//! signal writes by calls.
+//! A program that installs its own handler later replaces this one, unless it passes signals on. The handler of Rust's
+//! runtime does so too, when somebody sends the signal to the process: it restores the default, with which the next
+//! signal ends the process. A thread that blocks the signal writes by calls.
 #![expect(
     unsafe_code,
     reason = "a signal handler, and memory at fixed addresses"
@@ -42,6 +43,13 @@ static PLACES: [Place; WINDOWS_MAX] = [const {
 
 /// An access to memory that is broken.
 const BUS_MCEERR_AR: libc::c_int = 4;
+/// The codes of a signal that an access of this thread caused. It is caused again when the handler returns.
+const FAULTS: [libc::c_int; 4] = [
+    libc::BUS_ADRALN,
+    libc::BUS_ADRERR,
+    libc::BUS_OBJERR,
+    BUS_MCEERR_AR,
+];
 
 /// A begin that no window has: the place is being filled.
 const FILLING: usize = 1;
@@ -51,13 +59,14 @@ static BEFORE: OnceLock<Before> = OnceLock::new();
 
 struct Before(libc::sigaction);
 
-/// A window that the handler knows, until this is dropped. The window must be unmapped later than that.
+/// A window that the handler knows, from [`Known::begin`] until this is dropped. The window must be unmapped later than
+/// that.
 #[derive(Debug)]
 pub(super) struct Known(usize);
 
 impl Known {
-    /// Makes a window known. `None`: there is no place left, or no handler can be installed.
-    pub(super) fn new(begin: usize, len: usize) -> Option<Self> {
+    /// A place for a window. `None`: there is none left, or no handler can be installed.
+    pub(super) fn reserve() -> Option<Self> {
         if !is_installed() {
             return None;
         }
@@ -68,11 +77,15 @@ impl Known {
                     .compare_exchange(0, FILLING, Ordering::Acquire, Ordering::Relaxed);
             taken.is_ok()
         })?;
-        let place = &PLACES[nth];
+        Some(Self(nth))
+    }
+
+    /// Makes the window with these addresses known.
+    pub(super) fn begin(&mut self, begin: usize, len: usize) {
+        let place = &PLACES[self.0];
         place.failed.store(false, Ordering::Relaxed);
         place.len.store(len, Ordering::Relaxed);
         place.begin.store(begin, Ordering::Release);
-        Some(Self(nth))
     }
 
     /// Whether a store into the window has failed. Stores of this thread before the call are included.
@@ -139,9 +152,7 @@ extern "C" fn on_sigbus(
 ) {
     // SAFETY: with SA_SIGINFO, the kernel passes a valid one.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    // Others do not come from an access of this thread.
-    let is_fault = matches!(code, libc::BUS_ADRERR | BUS_MCEERR_AR);
-    if !is_fault || !mend(address) {
+    if !FAULTS.contains(&code) || !mend(address) {
         pass_on(signal, info, context);
     }
 }
@@ -170,17 +181,17 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
         return;
     };
     // SAFETY: as in the caller.
-    let is_sent = unsafe { (*info).si_code } <= 0;
+    let is_fault = FAULTS.contains(&unsafe { (*info).si_code });
     match before.sa_sigaction {
-        libc::SIG_IGN if is_sent => {}
+        libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // A fault happens again when this returns; what was sent is sent again. Both then end the process, as they
+            // A fault happens again when this returns; other signals are sent again. Both then end the process, as they
             // would have at first.
             // SAFETY: an action of zeros is the default.
             unsafe {
                 let action: libc::sigaction = MaybeUninit::zeroed().assume_init();
                 libc::sigaction(signal, &raw const action, ptr::null_mut());
-                if is_sent {
+                if !is_fault {
                     libc::raise(signal);
                 }
             }
