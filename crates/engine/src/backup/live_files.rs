@@ -299,9 +299,14 @@ fn logs(db: &Shared, first: FileNumber) -> Result<Vec<LiveFileStorageInfo>> {
             continue;
         }
         let path = db.wal.directory.path(number);
-        let size = match db.wal.durable_end(number) {
-            Some(size) => size,
-            None => db.env().fs.metadata(&path)?.len,
+        let size = if let Some(size) = db.wal.durable_end(number) {
+            size
+        } else {
+            // What was prepared behind its end may still be there.
+            if let Ok(files) = db.wal.log_files() {
+                files.mapped().finish(&path);
+            }
+            db.env().fs.metadata(&path)?.len
         };
         out.push(LiveFileStorageInfo {
             relative_filename: format!("{number}.log"),

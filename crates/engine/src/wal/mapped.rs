@@ -17,10 +17,10 @@ use options::Options;
 
 use crate::locks;
 
-/// The least `write_buffer_size` with which logs are mapped: windows of smaller logs cost more than they save.
+/// The least `write_buffer_size`, at open, with which logs are mapped: windows of smaller logs cost more than they save.
 const WRITE_BUFFER_MIN: u64 = 8 << 20;
 
-/// The mapped logs that are not deleted yet.
+/// The mapped logs that are written, or still have something mapped.
 pub(crate) struct MappedLogs {
     /// Whether new logs are mapped.
     wanted: AtomicBool,
@@ -65,21 +65,33 @@ impl MappedLogs {
         self.wanted.store(false, Ordering::Relaxed);
     }
 
-    /// A log for which [`MappedFile::prepare`] is to be called.
+    /// A log for which [`MappedFile::prepare`] is to be called. Closes files of older logs that need that no more.
     pub(crate) fn due(&self) -> Option<Arc<MappedFile>> {
-        let files = self.files(|files| files.clone());
-        files.into_iter().find(|file| file.is_due())
+        let (due, _closed) = self.files(|files| {
+            let last = files.len().saturating_sub(1);
+            let closed: Vec<_> = files.extract_if(..last, |f| f.is_finished()).collect();
+            let due = files.iter().find(|file| file.is_due());
+            (due.cloned(), closed)
+        });
+        due
     }
 
-    /// To be called before the file of a log is deleted, or may be overwritten. Waits for a window that is being made.
+    /// To be called before the file of an old log is deleted, may be overwritten, or is measured. Waits for a window that is
+    /// being made.
+    pub(crate) fn finish(&self, path: &Path) {
+        let file = self.files(|files| files.iter().find(|f| f.path() == path).cloned());
+        if let Some(file) = file {
+            file.finish();
+        }
+    }
+
+    /// [`MappedLogs::finish`], for a log that is deleted.
     pub(crate) fn forget(&self, path: &Path) {
-        let gone = self.files(|files| {
+        self.finish(path);
+        let _closed = self.files(|files| {
             let nth = files.iter().position(|file| file.path() == path)?;
             Some(files.remove(nth))
         });
-        if let Some(file) = gone {
-            file.finish();
-        }
     }
 
     /// `f` closes no file: that takes long.
