@@ -14,7 +14,8 @@
 //! error, never that the device is full.
 //!
 //! A sync writes all pages of the windows, also those that are still zeros, and so does the system after some time. So
-//! windows are made only while much is written without a sync.
+//! windows are made only while much is written without a sync. Writes above 4 KiB are calls: to make a page of a window
+//! costs as much as to write it by a call.
 #![expect(
     unsafe_code,
     reason = "shared mappings of files have no safe interface"
@@ -49,6 +50,8 @@ const BLOCK: u64 = 32 << 10;
 const PAGES_AT_ONCE: usize = 128 << 10;
 /// The only size of pages with which files are mapped.
 const PAGE: u64 = crate::buffer::PAGE as u64;
+/// The largest write that is a store.
+const STORE_MAX: usize = 4 << 10;
 /// So many bytes must have been written since the last sync before a window is made. So a sync writes at most as many zeros
 /// as bytes were written before it.
 const UNSYNCED_MIN: u64 = 2 * WINDOW;
@@ -86,12 +89,12 @@ pub struct MappedFile {
     made: Condvar,
 }
 
-/// What was written so far.
+/// What was written so far. One thread writes at a time.
 #[derive(Debug, Default)]
 struct Written {
     /// Where the last write ended.
     end: AtomicU64,
-    /// How many bytes were written since the last sync.
+    /// How many bytes were written since the last sync, at most [`UNSYNCED_MIN`]. Those of large writes are subtracted.
     unsynced: AtomicU64,
     /// Something was written that a window would have taken.
     is_storable: AtomicBool,
@@ -100,9 +103,15 @@ struct Written {
 impl Written {
     /// Takes note of a write.
     fn note(&self, offset: u64, len: usize) {
-        let len = len as u64;
-        self.end.fetch_max(offset + len, Ordering::Relaxed);
-        self.unsynced.fetch_add(len, Ordering::Relaxed);
+        let (is_large, len) = (len > STORE_MAX, len as u64);
+        let end = self.end().max(offset + len);
+        self.end.store(end, Ordering::Relaxed);
+        let unsynced = if is_large {
+            self.unsynced().saturating_sub(len)
+        } else {
+            self.unsynced().saturating_add(len).min(UNSYNCED_MIN)
+        };
+        self.unsynced.store(unsynced, Ordering::Relaxed);
     }
 
     fn end(&self) -> u64 {
@@ -255,7 +264,7 @@ impl MappedFile {
         windows.given_up && !windows.is_making && windows.old.is_empty()
     }
 
-    /// How many bytes were written since the last sync: see [`MappedFile::new`].
+    /// How many bytes were written since the last sync, for [`MappedFile::new`].
     pub fn unsynced(&self) -> u64 {
         self.written.unsynced()
     }
@@ -465,7 +474,7 @@ impl File for MappedFile {
     }
 
     fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
-        if sync == WriteSync::None && fault::is_taken_here() {
+        if sync == WriteSync::None && data.len() <= STORE_MAX && fault::is_taken_here() {
             self.written.is_storable.store(true, Ordering::Relaxed);
             let stored = self.store(data, offset)?;
             if stored > 0 {

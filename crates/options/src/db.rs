@@ -175,10 +175,10 @@ base::options! {
         /// How many log files are kept filled with zeros ahead of use; 0 makes every log buffered.
         wal_pool_files: u32 = 1, in 0..=16, [Ironstone];
         /// Whether buffered logs are written by stores into memory while much is written without a sync,
-        /// on ext4, XFS and tmpfs, with a write buffer from 8 MiB on. A store costs a fraction of a
-        /// system call. The process gets a handler for SIGBUS, which makes a page that cannot be
-        /// written an error of the write; it passes on what does not concern it. Without effect with
-        /// wal_recovery_mode kTolerateCorruptedTailRecords or kAbsoluteConsistency.
+        /// in writes of up to 4 KiB, on ext4, XFS and tmpfs, with a write buffer from 8 MiB on. A store
+        /// costs a fraction of a system call. The process gets a handler for SIGBUS, which makes a page
+        /// that cannot be written an error of the write; it passes on what does not concern it. Without
+        /// effect with wal_recovery_mode kTolerateCorruptedTailRecords or kAbsoluteConsistency.
         wal_mapped: bool = true, [Ironstone];
         /// Bytes of all memtables of all families at which one is flushed; 0 is no limit. Without
         /// effect where a write-buffer manager is given.

@@ -15,6 +15,16 @@ struct World {
     file: Arc<MappedFile>,
 }
 
+/// Writes in pieces that may be stored.
+fn write(file: &MappedFile, data: &[u8], at: u64) -> Result<()> {
+    let mut at = at;
+    for piece in data.chunks(STORE_MAX) {
+        write_all_at(file, piece, at, WriteSync::None)?;
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
 impl World {
     /// In the usual place, or in memory if that is on a file system that is not mapped.
     fn new() -> Self {
@@ -56,7 +66,7 @@ fn what_is_stored_is_in_the_file() {
         let (mut all, mut at) = (Vec::new(), 0);
         for n in 0..150_usize {
             let record: Vec<u8> = (0..(n * 7919) % 200_000).map(|i| (i + n) as u8).collect();
-            write_all_at(&*world.file, &record, at, WriteSync::None).unwrap();
+            write(&world.file, &record, at).unwrap();
             all.extend_from_slice(&record);
             at += record.len() as u64;
             if n % every == every - 1 {
@@ -71,7 +81,7 @@ fn what_is_stored_is_in_the_file() {
         assert!(world.content() == all);
         // It goes on behind that, by calls and in new windows.
         for n in 0..3_u8 {
-            write_all_at(&*world.file, &[n; 5000], at, WriteSync::None).unwrap();
+            write(&world.file, &[n; 5000], at).unwrap();
             all.extend([n; 5000]);
             at += 5000;
             world.file.prepare().unwrap();
@@ -92,7 +102,7 @@ fn windows_are_made_when_they_are_due_and_old_ones_go() {
     let piece = vec![1; 1 << 20];
     let mut at = 0;
     for _ in 0..20 {
-        write_all_at(&*world.file, &piece, at, WriteSync::None).unwrap();
+        write(&world.file, &piece, at).unwrap();
         at += piece.len() as u64;
         if world.file.is_due() {
             world.file.prepare().unwrap();
@@ -113,7 +123,7 @@ fn a_page_that_cannot_be_written_is_an_error() {
         .unwrap();
     other.truncate(5).unwrap();
     // The first page has the end of the file in it.
-    let e = write_all_at(&*world.file, &[7; 10_000], 5, WriteSync::None).unwrap_err();
+    let e = write(&world.file, &[7; 10_000], 5).unwrap_err();
     assert!(
         e.to_string().contains("mapped") && e.path().is_some(),
         "{e}"
@@ -128,7 +138,7 @@ fn a_page_that_cannot_be_written_is_an_error() {
     // Other files have their windows.
     let another = World::new();
     another.begin();
-    write_all_at(&*another.file, &[7; 10_000], 5, WriteSync::None).unwrap();
+    write(&another.file, &[7; 10_000], 5).unwrap();
     assert!(another.has_window());
 }
 
@@ -199,7 +209,7 @@ fn sent_signals_are_passed_on() {
                 .unwrap()
                 .truncate(5)
                 .unwrap();
-            write_all_at(&*world.file, &[7; 10_000], 5, WriteSync::None).unwrap_err();
+            write(&world.file, &[7; 10_000], 5).unwrap_err();
         });
         assert_eq!(signal_of(ended), expected, "{name}: {ended:?}");
         assert_eq!(ended.success(), expected.is_none(), "{name}: {ended:?}");
@@ -229,7 +239,34 @@ fn a_thread_that_blocks_the_signal_writes_by_calls() {
         });
     });
     assert!(world.content() == b"first, by a call");
-    write_all_at(&*world.file, &[7; 10_000], 16, WriteSync::None).unwrap_err();
+    write(&world.file, &[7; 10_000], 16).unwrap_err();
+}
+
+/// A window costs more than it saves where writes are large.
+#[test]
+fn large_writes_are_calls_and_mean_no_windows() {
+    let World { file, dir: _dir } = World::new();
+    let large = vec![1; 1 << 20];
+    let mut at = 0;
+    for n in 0..20 {
+        write_all_at(&*file, &large, at, WriteSync::None).unwrap();
+        at += large.len() as u64;
+        assert!(!file.is_due(), "{n}");
+        // Small ones between them change nothing.
+        write(&file, &[2; 1000], at).unwrap();
+        at += 1000;
+        assert!(!file.is_due(), "{n}");
+    }
+    write(&file, &vec![3; UNSYNCED_MIN as usize], at).unwrap();
+    file.prepare().unwrap();
+    assert!(file.windows().now.is_some());
+    // Into the window, but by a call.
+    let at = at + UNSYNCED_MIN;
+    write_all_at(&*file, &large, at, WriteSync::None).unwrap();
+    let mut read = vec![0; large.len()];
+    file.read_at(&mut read, at).unwrap();
+    assert!(read == large);
+    assert_eq!(file.unsynced(), UNSYNCED_MIN - large.len() as u64);
 }
 
 /// Writers do not wait for a window that is being made: the file is cut when it is there.
@@ -303,7 +340,7 @@ fn frequent_syncs_mean_no_windows() {
     let mut at = 0;
     let mut write = |n: u64, syncs: bool| {
         for _ in 0..n {
-            write_all_at(&*file, &piece, at, WriteSync::None).unwrap();
+            write(&file, &piece, at).unwrap();
             at += piece.len() as u64;
             file.prepare().unwrap();
             if syncs {
@@ -376,7 +413,7 @@ fn windows_are_made_beside_a_writer() {
         for n in 0..400_usize {
             let record: Vec<u8> = (0..(n * 7919) % 100_000).map(|i| (i * n) as u8).collect();
             let at = all.len() as u64;
-            write_all_at(&*world.file, &record, at, WriteSync::None).unwrap();
+            write(&world.file, &record, at).unwrap();
             all.extend_from_slice(&record);
             if n % 40 == 39 {
                 let content = world.content();
