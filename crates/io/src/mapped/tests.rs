@@ -46,6 +46,13 @@ impl World {
         std::fs::read(self.dir.path().join("f")).unwrap()
     }
 
+    /// Cuts the file while its windows stay, so that a store behind the first page finds none.
+    fn cut_behind_its_back(&self, len: u64) {
+        let path = self.dir.path().join("f");
+        let other = Posix.open(&path, OpenHow::UPDATE).unwrap();
+        other.truncate(len).unwrap();
+    }
+
     fn has_window(&self) -> bool {
         self.file.windows().now.is_some()
     }
@@ -118,10 +125,7 @@ fn windows_are_made_when_they_are_due_and_old_ones_go() {
 fn a_page_that_cannot_be_written_is_an_error() {
     let world = World::new();
     world.begin();
-    let other = Posix
-        .open(&world.dir.path().join("f"), OpenHow::UPDATE)
-        .unwrap();
-    other.truncate(5).unwrap();
+    world.cut_behind_its_back(5);
     // The first page has the end of the file in it.
     let e = write(&world.file, &[7; 10_000], 5).unwrap_err();
     assert!(
@@ -203,12 +207,7 @@ fn sent_signals_are_passed_on() {
             // SAFETY: no preconditions.
             unsafe { libc::raise(libc::SIGBUS) };
             // The handler is still there.
-            let log = world.dir.path().join("f");
-            Posix
-                .open(&log, OpenHow::UPDATE)
-                .unwrap()
-                .truncate(5)
-                .unwrap();
+            world.cut_behind_its_back(5);
             write(&world.file, &[7; 10_000], 5).unwrap_err();
         });
         assert_eq!(signal_of(ended), expected, "{name}: {ended:?}");
@@ -221,12 +220,7 @@ fn sent_signals_are_passed_on() {
 fn a_thread_that_blocks_the_signal_writes_by_calls() {
     let world = World::new();
     world.begin();
-    let log = world.dir.path().join("f");
-    Posix
-        .open(&log, OpenHow::UPDATE)
-        .unwrap()
-        .truncate(5)
-        .unwrap();
+    world.cut_behind_its_back(5);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut all = MaybeUninit::uninit();
