@@ -24,6 +24,7 @@
 mod fault;
 
 use std::fmt;
+use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::ptr::{self, NonNull};
@@ -483,6 +484,18 @@ impl File for MappedFile {
             }
         }
         let len = self.file.write_at(data, offset, sync)?;
+        self.written.note(offset, len);
+        Ok(len)
+    }
+
+    /// Several slices are always a call: they are large.
+    fn write_vectored_at(
+        &self,
+        slices: &[IoSlice<'_>],
+        offset: u64,
+        sync: WriteSync,
+    ) -> Result<usize> {
+        let len = self.file.write_vectored_at(slices, offset, sync)?;
         self.written.note(offset, len);
         Ok(len)
     }

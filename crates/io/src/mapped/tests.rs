@@ -261,6 +261,13 @@ fn large_writes_are_calls_and_mean_no_windows() {
     file.read_at(&mut read, at).unwrap();
     assert!(read == large);
     assert_eq!(file.unsynced(), UNSYNCED_MIN - large.len() as u64);
+    // So are several slices.
+    let slices = [IoSlice::new(&large), IoSlice::new(b"end")];
+    let len = file
+        .write_vectored_at(&slices, at, WriteSync::None)
+        .unwrap();
+    assert_eq!(len, large.len() + 3);
+    assert_eq!(file.unsynced(), UNSYNCED_MIN - (large.len() + len) as u64);
 }
 
 /// Writers do not wait for a window that is being made: the file is cut when it is there.
