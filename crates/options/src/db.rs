@@ -153,6 +153,9 @@ base::options! {
         /// Microseconds from the start of one synced log write to the next, at least: more writers
         /// then share one, for disks that are paid by the write.
         wal_min_sync_interval: u64 = 0, in 0..=10_000_000, [Ironstone];
+        /// Milliseconds after which unsynced writes are brought to the device, at the latest: a power cut
+        /// then loses only the last of them. Nobody waits for that. 0 leaves it to the system.
+        wal_sync_interval_ms: u64 = 0, in 0..=3_600_000, [Ironstone];
         /// Milliseconds after which a log write that is not done is told in LOG; 0 is never.
         wal_slow_io_ms: u64 = 1000, in 0..=3_600_000, [Ironstone];
         /// Milliseconds that a write waits for space on a full device before it fails with NoSpace.

@@ -153,7 +153,9 @@ pub fn run(plan: &Plan, watch: &Watch, tally: &mut Tally) -> Result<(), String> 
         .with_sector(if rng.one_in(3) { 4096 } else { 512 })
         .with_atomic_writes(if rng.one_in(2) { 16384 } else { 4096 });
     let threads = 2 + rng.below(5) as usize;
-    let setup = Setup::with(plan.seed, &mut rng, &format!("{FIXED}{}", plan.options));
+    let interval = if rng.one_in(2) { 10 } else { 0 };
+    let options = format!("{FIXED}wal_sync_interval_ms={interval};{}", plan.options);
+    let setup = Setup::with(plan.seed, &mut rng, &options);
     let trouble = trouble::Trouble::new(rng.next_u64());
     let quiet = rng.one_in(4) || !(plan.has(Part::Faults) || plan.has(Part::Panics));
     let panics = rng.one_in(2) && !quiet && plan.has(Part::Panics);

@@ -430,7 +430,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     } else {
         Ok(())
     };
-    let wanted = db.wal.demand.target() > db.wal.durable.get();
+    let wanted = db.wal.demand.is_open(&db.wal.durable);
     if let Some(log) = db.wal.lock().as_ref() {
         log.trim();
     }

@@ -5,7 +5,7 @@ use base::Result;
 use super::cf::Cf;
 use super::{Db, maintenance};
 use crate::batch::WriteBatch;
-use crate::write::pending::{self, PendingWrite};
+use crate::write::pending::{self, Durable, PendingWrite};
 use crate::write::resume;
 use crate::write::{pipeline, submit};
 
@@ -160,6 +160,27 @@ impl Db {
     /// synced.
     pub fn wait_durable(&self, seq: u64) -> Result<()> {
         pending::wait_durable(&self.shared, seq)
+    }
+
+    /// Ready when the logged write with sequence number `seq` and all earlier ones survive a power cut. Waiting for it
+    /// syncs the log if needed. `seq` is the number of a write that has returned, for example
+    /// [`WriteBatch::sequence`] of its batch. Errors: `InvalidArgument` if it was not logged, or there is no such write
+    /// yet.
+    ///
+    /// ```
+    /// use ironstone::{Db, Options, WriteBatch};
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let options = Options::default().with_text("create_if_missing=true")?;
+    /// let db = Db::open(dir.path(), &options)?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"key", b"value")?;
+    /// db.write(&mut batch)?; // survives the end of the process
+    /// db.durable(batch.sequence())?.wait()?; // and now a power cut
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn durable(&self, seq: u64) -> Result<Durable> {
+        pending::durable(&self.shared, seq)
     }
 
     /// Stops all writes until [`Db::unlock_wal`], and hands buffered log records to the operating system. The log

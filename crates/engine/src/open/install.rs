@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::rng::Rng;
 use base::stats::Activity;
@@ -85,6 +86,7 @@ impl Opening {
             Directory::new(self.logs.dir().to_path_buf(), &self.options),
             (done.log_files, done.log_file),
             done.last_sequence,
+            Duration::from_millis(self.options.db.wal_sync_interval_ms),
             &self.options.env.clock,
         );
         let catalog = Catalog::new(

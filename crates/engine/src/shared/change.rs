@@ -123,7 +123,7 @@ impl Shared {
     }
 
     /// Records in the MANIFEST which closed logs have become durable, if
-    /// `track_and_verify_wals_in_manifest` is set. Locks `versions` and `log_file`.
+    /// `track_and_verify_wals_in_manifest` is set.
     pub(crate) fn track_closed_logs(&self) -> Result<()> {
         if !self.options.db.track_and_verify_wals_in_manifest {
             return Ok(());

@@ -1,13 +1,15 @@
 //! What asynchronous writes demand of the thread that brings the log to the device (`write/pending.rs`).
 //!
-//! A write demands that the log becomes durable soon. Whoever waits for that demands it now. Between two device
-//! writes that nobody waits for, records gather for [`GATHER`]: they share the device write, and the thread is
-//! not woken for each of them.
+//! An asynchronous write demands that the log becomes durable soon. Whoever waits for that demands it now. Between two
+//! device writes that nobody waits for, records gather for [`GATHER`]: they share the device write, and the thread is
+//! not woken for each of them. With `wal_sync_interval_ms`, an unsynced write demands it lazily: once the interval is
+//! over.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::{self, Clock};
+use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 
 use crate::locks;
@@ -23,6 +25,19 @@ pub(crate) struct Demand {
     state: Mutex<State>,
     changed: Condvar,
     clock: Arc<dyn Clock>,
+    /// `wal_sync_interval_ms`, in nanoseconds; 0: nothing is demanded lazily.
+    interval: u64,
+    /// When unsynced writes are to become durable, by the clock, in nanoseconds; 0: there is none. Set under the lock.
+    lazily_at: AtomicU64,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// The log is to become durable up to this sequence number at least.
+    Asked(u64),
+    /// All that is in the log is to become durable. Nobody asked for that.
+    Lazily,
 }
 
 struct State {
@@ -47,8 +62,8 @@ enum Sleep {
 }
 
 impl Demand {
-    /// No demand. The log is durable up to `last_sequence`.
-    pub(crate) fn new(last_sequence: u64, clock: &Arc<dyn Clock>) -> Self {
+    /// No demand. The log is durable up to `last_sequence`. `interval`: `wal_sync_interval_ms`.
+    pub(crate) fn new(last_sequence: u64, interval: Duration, clock: &Arc<dyn Clock>) -> Self {
         let state = State {
             target: last_sequence,
             awaited: last_sequence,
@@ -59,6 +74,8 @@ impl Demand {
             state: ranked(locks::WANTED, state),
             changed: Condvar::new(),
             clock: Arc::clone(clock),
+            interval: interval.as_nanos() as u64,
+            lazily_at: AtomicU64::new(0),
         }
     }
 
@@ -66,9 +83,9 @@ impl Demand {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sequence number up to which the log is to become durable.
-    pub(crate) fn target(&self) -> u64 {
-        self.lock().target
+    /// Whether something was demanded that is not durable.
+    pub(crate) fn is_open(&self, durable: &Watermark) -> bool {
+        self.lock().target > durable.get() || self.lazily_at.load(Ordering::Relaxed) > 0
     }
 
     /// Demands that all logged writes up to `sequence` become durable soon.
@@ -84,11 +101,41 @@ impl Demand {
         }
     }
 
+    /// Demands that all that was logged before becomes durable within the interval, if there is one. To be called
+    /// without the log's lock, by each thread that has logged a write without syncing it.
+    pub(crate) fn lazily(&self) {
+        // A thread that reads a time here logged its write before the thread below sets it to 0, and only then locks
+        // the log to sync it: in the other order, the log's lock would have made it read the 0.
+        if self.interval > 0 && self.lazily_at.load(Ordering::Relaxed) == 0 {
+            self.lazily_in(self.interval);
+        }
+    }
+
+    /// Demands it once more, because it has failed.
+    pub(crate) fn lazily_again(&self) {
+        self.lazily_in(0);
+    }
+
+    fn lazily_in(&self, nanos: u64) {
+        let state = self.lock();
+        if self.lazily_at.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        let at = self.clock.monotonic_nanos() + nanos;
+        self.lazily_at.store(at.max(1), Ordering::Relaxed);
+        let wakes = state.sleep == Sleep::Idle;
+        drop(state);
+        if wakes {
+            self.changed.notify_one(); // to sleep until then
+        }
+    }
+
     /// Demands that all logged writes up to `sequence` become durable now, because somebody waits.
     pub(crate) fn now(&self, sequence: u64) {
         let mut state = self.lock();
         if state.awaited < sequence {
             state.awaited = sequence;
+            state.target = state.target.max(sequence);
             let wakes = state.sleep != Sleep::No;
             drop(state);
             if wakes {
@@ -120,8 +167,7 @@ impl Demand {
         state
     }
 
-    /// Waits until the log is to be brought to the device, and returns how far it is to be durable then; `None` after
-    /// a while without demand, if the thread was woken, or at once if it is not to sleep then. Unless it `can_write`,
+    /// Waits until the log is to be brought to the device; `None` after a while without demand, if the thread was woken, or at once if it is not to sleep then. Unless it `can_write`,
     /// there is no demand. Both are asked under the lock, so that whoever changes them and then calls
     /// [`Demand::wake`] is not missed.
     pub(crate) fn next(
@@ -129,14 +175,11 @@ impl Demand {
         durable: &Watermark,
         can_write: impl Fn() -> bool,
         may_idle: impl Fn() -> bool,
-    ) -> Option<u64> {
+    ) -> Option<Due> {
         let mut state = self.lock();
         let is_due = |state: &State| state.target > durable.get() && can_write();
         if !is_due(&state) {
-            if may_idle() {
-                drop(self.slept(state, Sleep::Idle, LOOK));
-            }
-            return None;
+            return self.next_lazily(state, can_write, may_idle);
         }
         let now = self.clock.monotonic_nanos();
         let rest = state.gathered_at.saturating_sub(now);
@@ -149,7 +192,32 @@ impl Demand {
             }
         }
         state.gathered_at = self.clock.monotonic_nanos() + GATHER.as_nanos() as u64;
-        Some(state.target)
+        // If it fails, it is tried until it succeeds: that is for all that was logged before.
+        self.lazily_at.store(0, Ordering::Relaxed);
+        Some(Due::Asked(state.target))
+    }
+
+    /// [`Demand::next`] if nobody asks for anything.
+    fn next_lazily(
+        &self,
+        state: MutexGuard<'_, State>,
+        can_write: impl Fn() -> bool,
+        may_idle: impl Fn() -> bool,
+    ) -> Option<Due> {
+        let at = self.lazily_at.load(Ordering::Relaxed);
+        let mut at_most = LOOK;
+        if at > 0 && can_write() {
+            let rest = at.saturating_sub(self.clock.monotonic_nanos());
+            if rest == 0 {
+                self.lazily_at.store(0, Ordering::Relaxed);
+                return Some(Due::Lazily);
+            }
+            at_most = at_most.min(Duration::from_nanos(rest));
+        }
+        if may_idle() {
+            drop(self.slept(state, Sleep::Idle, at_most));
+        }
+        None
     }
 }
 
@@ -182,11 +250,11 @@ mod tests {
     #[test]
     fn whoever_waits_ends_the_gathering() {
         let clock: Arc<dyn Clock> = Arc::new(Still);
-        let (demand, durable) = (Demand::new(0, &clock), Watermark::at(0));
+        let (demand, durable) = (Demand::new(0, Duration::ZERO, &clock), Watermark::at(0));
         demand.soon(1);
         assert_eq!(
             demand.next(&durable, || true, || true),
-            Some(1),
+            Some(Due::Asked(1)),
             "nothing gathers before the first"
         );
         durable.raise(1);
@@ -200,13 +268,13 @@ mod tests {
                     demand.soon(seq + 1);
                     demand.now(seq);
                 });
-                while demand.target() < seq {
+                while demand.lock().target < seq {
                     thread::yield_now();
                 }
                 assert!(
                     demand
                         .next(&durable, || true, || true)
-                        .is_some_and(|target| target >= seq)
+                        .is_some_and(|due| matches!(due, Due::Asked(target) if target >= seq))
                 );
             });
             durable.raise(seq + 1);
@@ -221,11 +289,14 @@ mod tests {
     #[test]
     fn records_gather_for_a_while_and_no_longer() {
         let clock = SystemClock::shared();
-        let (demand, durable) = (Demand::new(0, &clock), Watermark::at(0));
+        let (demand, durable) = (Demand::new(0, Duration::ZERO, &clock), Watermark::at(0));
         let began = clock.monotonic_nanos();
         for seq in 1..=5 {
             demand.soon(seq);
-            assert_eq!(demand.next(&durable, || true, || true), Some(seq));
+            assert_eq!(
+                demand.next(&durable, || true, || true),
+                Some(Due::Asked(seq))
+            );
             durable.raise(seq);
         }
         let gathered = clock.monotonic_nanos() - began;
@@ -237,12 +308,12 @@ mod tests {
     #[test]
     fn a_demand_wakes_the_thread_that_has_nothing_to_do() {
         let clock: Arc<dyn Clock> = Arc::new(Still);
-        let (demand, durable) = (Demand::new(0, &clock), Watermark::at(0));
+        let (demand, durable) = (Demand::new(0, Duration::ZERO, &clock), Watermark::at(0));
         let real = SystemClock::shared();
         let began = real.monotonic_nanos();
         thread::scope(|s| {
             s.spawn(|| demand.soon(1));
-            while demand.next(&durable, || true, || true) != Some(1) {}
+            while demand.next(&durable, || true, || true) != Some(Due::Asked(1)) {}
             durable.raise(1);
             s.spawn(|| {
                 while demand.lock().sleep != Sleep::Idle {
@@ -255,5 +326,34 @@ mod tests {
         assert_eq!(demand.next(&durable, || true, || false), None);
         let seconds = (real.monotonic_nanos() - began) / 1_000_000_000;
         assert!(seconds < 20, "slept for {seconds} s although it was woken");
+    }
+
+    #[test]
+    fn unsynced_writes_wait_for_the_interval_unless_somebody_asks() {
+        let clock = SystemClock::shared();
+        let interval = Duration::from_millis(20);
+        let (demand, durable) = (Demand::new(0, interval, &clock), Watermark::at(0));
+        let next = || demand.next(&durable, || true, || true);
+        let began = clock.monotonic_nanos();
+        demand.lazily();
+        demand.lazily();
+        assert!(demand.is_open(&durable));
+        while next().is_none() {}
+        assert!(clock.monotonic_nanos() - began >= interval.as_nanos() as u64);
+        assert!(!demand.is_open(&durable));
+        // Again, because it failed; not while the database refuses writes.
+        demand.lazily_again();
+        assert_eq!(demand.next(&durable, || false, || true), None);
+        assert_eq!(next(), Some(Due::Lazily));
+        // Whoever asks, asks for all that was logged before.
+        demand.lazily();
+        demand.now(5);
+        assert_eq!(next(), Some(Due::Asked(5)));
+        durable.raise(5);
+        assert!(!demand.is_open(&durable));
+        // Without an interval nothing is demanded lazily.
+        let never = Demand::new(0, Duration::ZERO, &clock);
+        never.lazily();
+        assert!(!never.is_open(&durable));
     }
 }

@@ -72,12 +72,13 @@ pub(crate) struct Wal {
 }
 
 impl Wal {
-    /// The logs in `directory`, which are durable up to `last_sequence`. `log_files` and `active` are `None` if the
+    /// The logs in `directory`, which are durable up to `last_sequence`. `sync_interval`: `wal_sync_interval_ms`. `log_files` and `active` are `None` if the
     /// database is open for reading only.
     pub(crate) fn new(
         directory: Arc<Directory>,
         (log_files, active): (Option<LogFiles>, Option<ActiveLog>),
         last_sequence: u64,
+        sync_interval: Duration,
         clock: &Arc<dyn Clock>,
     ) -> Self {
         Self {
@@ -91,7 +92,7 @@ impl Wal {
             device: Device::default(),
             last_sync_nanos: AtomicU64::new(0),
             durable: Watermark::at(last_sequence),
-            demand: Demand::new(last_sequence, clock),
+            demand: Demand::new(last_sequence, sync_interval, clock),
             clock: Arc::clone(clock),
         }
     }

@@ -18,6 +18,7 @@ use super::{pipeline, submit};
 use crate::batch::WriteBatch;
 use crate::commit::plan::Plan;
 use crate::shared::Shared;
+use crate::wal::demand::Due;
 use crate::watermark::Watermark;
 use options::WriteOptions;
 use options::hooks::listener;
@@ -202,10 +203,20 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
     if db.wal.durable.get() >= seq {
         return Ok(());
     }
-    Err(Error::invalid_argument(format!(
-        "wait_durable({seq}): that write was not logged (disable_wal)"
-    ))
-    .hint("flush makes it durable"))
+    Err(not_logged(seq))
+}
+
+fn not_logged(seq: u64) -> Error {
+    Error::invalid_argument(format!("write {seq} was not logged (disable_wal)"))
+        .hint("flush makes it durable")
+}
+
+/// See [`Db::durable`](crate::Db::durable).
+pub(crate) fn durable(db: &Arc<Shared>, seq: u64) -> Result<Durable> {
+    if db.wal.durable.get() < seq && db.wal.with(|log| Ok(log.last_sequence()))? < seq {
+        return Err(not_logged(seq));
+    }
+    Ok(Durable(Reach::new(db, Which::Durable, seq)))
 }
 
 /// The thread that brings asynchronous writes to the device, and watches the device.
@@ -220,7 +231,7 @@ pub(crate) fn run(db: &Arc<Shared>) {
     let may_idle = || !db.background.is_closing() && !db.has_undelivered();
     while !db.background.is_closing() {
         match db.wal.demand.next(&db.wal.durable, can_write, may_idle) {
-            Some(target) => outlive(db, || full.try_flush(db, target)),
+            Some(due) => outlive(db, || full.try_flush(db, due)),
             None => outlive(db, || {
                 db.wal.device.look(&db.info, db.options.db.wal_slow_io_ms);
                 resumer.look(db);
@@ -246,9 +257,17 @@ struct Full {
 
 impl Full {
     /// Brings the log to the device. Sleeps for a moment if that is not possible now.
-    fn try_flush(&mut self, db: &Shared, target: u64) {
+    fn try_flush(&mut self, db: &Shared, due: Due) {
         let resuming = db.writes.order.check_refusal().is_err();
-        match submit::flush_wal(db, true) {
+        let (flushed, target) = match due {
+            Due::Asked(target) => (submit::flush_wal(db, true), target),
+            // It is no synced write, for which log files would be prepared.
+            Due::Lazily => (submit::sync_unasked(db), 0),
+        };
+        if flushed.is_err() && due == Due::Lazily {
+            db.wal.demand.lazily_again();
+        }
+        match flushed {
             Ok(()) => {
                 self.since_nanos = None;
                 if db.wal.durable.get() >= target {

@@ -102,6 +102,9 @@ pub(crate) fn log_group<'a>(
     db.info.count(Ticker::BytesWritten, bytes);
     db.info.count(Ticker::WriteWithWal, 1);
     db.wal.add_bytes(bytes);
+    if step != LogStep::Sync && !group.lead.plan.detached {
+        db.wal.demand.lazily();
+    }
     Ok(logged)
 }
 

@@ -25,6 +25,7 @@ mod callers;
 mod closing;
 mod courtesy;
 mod errors;
+mod intervals;
 mod meetings;
 mod own_threads;
 mod panics;

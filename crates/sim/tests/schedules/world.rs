@@ -56,6 +56,7 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("recycle_log_file_num", &["0", "0", "1"]),
     ("max_total_wal_size", &["0", "0", "20000"]),
     ("wal_no_space_wait_ms", &["0", "100"]),
+    ("wal_sync_interval_ms", &["0", "0", "1"]),
     ("max_write_buffer_number", &["2", "3", "6"]),
 ];
 

@@ -1,0 +1,132 @@
+//! Unsynced writes that the database brings to the device by itself (`wal_sync_interval_ms`), and those whose
+//! durability somebody waits for later.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use ironstone::{Db, ErrorKind, WalIoMode, WriteBatch, WriteOptions};
+use sim::disk::{CrashKind, Fault, Repeat};
+
+use super::{LONG, Machine, SYNC, log_sync, log_syncs, put, until};
+
+const UNSYNCED: WriteOptions = WriteOptions {
+    sync: false,
+    ..SYNC
+};
+
+fn machine(mode: WalIoMode, interval_ms: u64) -> Machine {
+    let mut machine = Machine::new(mode);
+    machine.options.db.wal_sync_interval_ms = interval_ms;
+    machine
+}
+
+/// Writes a key without a sync. Returns the number of the write.
+fn unsynced(db: &Db, key: &str) -> u64 {
+    let mut batch = WriteBatch::new();
+    batch.put(key, "v").unwrap();
+    db.write(&mut batch).unwrap();
+    batch.sequence()
+}
+
+#[test]
+fn unsynced_writes_become_durable_within_the_interval() {
+    for (mode, by_hand) in [
+        (WalIoMode::Buffered, false),
+        (WalIoMode::Buffered, true),
+        (WalIoMode::Auto, false),
+        (WalIoMode::Direct, false),
+    ] {
+        let mut machine = machine(mode, 30);
+        machine.options.db.manual_wal_flush = by_hand;
+        let db = machine.open();
+        let mut told = Vec::new();
+        // More than one interval, and a pause in which nothing is demanded.
+        for i in 0..6 {
+            let key = format!("unsynced{i}");
+            let number = unsynced(&db, &key);
+            told.push(key);
+            if i % 2 == 0 {
+                continue;
+            }
+            until("it is durable", || db.durable_seq() >= number);
+            machine.cut_power(&told, &[]);
+        }
+    }
+}
+
+#[test]
+fn without_an_interval_they_wait_for_somebody_who_asks() {
+    let machine = machine(WalIoMode::Buffered, 0);
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    let number = unsynced(&db, "unsynced");
+    std::thread::sleep(Duration::from_millis(600)); // more than two looks
+    assert!(db.durable_seq() < number);
+    let nothing = machine
+        .disk
+        .crash_image(&mut base::rng::Rng::new(1), CrashKind::Nothing);
+    machine.reopen(&nothing, &told, &[], "nobody asked");
+    let durable = db.durable(number).unwrap();
+    assert!(!durable.is_ready());
+    let (tx, rx) = mpsc::channel();
+    durable.on_ready(move |r| drop(tx.send(r)));
+    rx.recv_timeout(LONG).unwrap().unwrap();
+    assert!(db.durable_seq() >= number && durable.is_ready());
+    told.push("unsynced".to_owned());
+    machine.cut_power(&told, &[]);
+    // What is durable needs no log, and what was not logged cannot become durable.
+    db.durable(number).unwrap().wait().unwrap();
+    let wrong = db.durable(number + 1).unwrap_err();
+    assert_eq!(wrong.kind(), ErrorKind::InvalidArgument, "{wrong}");
+    let unlogged = WriteOptions {
+        disable_wal: true,
+        ..UNSYNCED
+    };
+    put(&db, &unlogged, "unlogged").unwrap();
+    let wrong = db.durable(db.latest_sequence_number()).unwrap_err();
+    assert!(wrong.to_string().contains("not logged"), "{wrong}");
+}
+
+/// A write that comes while the device works is in the next sync.
+#[test]
+fn a_write_during_the_sync_is_in_the_next() {
+    let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
+    machine.options.db.wal_sync_interval_ms = 20;
+    let db = machine.open();
+    gate.close(log_syncs);
+    unsynced(&db, "first");
+    gate.until_held();
+    let second = unsynced(&db, "second");
+    gate.open();
+    until("it is durable", || db.durable_seq() >= second);
+    machine.cut_power(&["first".to_owned(), "second".to_owned()], &[]);
+}
+
+/// The error of a sync that nobody waits for is no secret: the database refuses writes until it is resumed.
+#[test]
+fn a_sync_that_fails_is_told() {
+    let machine = machine(WalIoMode::Buffered, 20);
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
+    unsynced(&db, "fails");
+    until("writes are refused", || {
+        put(&db, &UNSYNCED, "maybe").is_err()
+    });
+    db.resume().unwrap();
+    told.push("fails".to_owned());
+    let number = unsynced(&db, "after");
+    until("it is durable", || db.durable_seq() >= number);
+    told.push("after".to_owned());
+    machine.cut_power(&told, &["maybe".to_owned()]);
+}
+
+/// The promise holds after a close, too; the next open does not make the old log durable.
+#[test]
+fn a_close_keeps_the_promise() {
+    let machine = machine(WalIoMode::Buffered, 3_600_000);
+    let db = machine.open();
+    unsynced(&db, "unsynced");
+    db.close().unwrap();
+    machine.cut_power(&["unsynced".to_owned()], &[]);
+}
