@@ -87,9 +87,10 @@ pub struct Options {
 }
 
 /// Checks all rows of one state. `told` is called now and then with the number of rows read so far.
-/// Errors: the store's.
+/// Errors: `NotSupported` if a newer release wrote the store; the store's.
 pub fn check(store: &dyn Store, options: Options, told: &mut dyn FnMut(u64)) -> Result<Findings> {
     let view = store.view();
+    fleets::has_version(&*view)?;
     let mut check = Check {
         marks: keep::marks(&*view)?,
         view: &*view,

@@ -173,24 +173,10 @@ impl Fleets {
     ///
     /// Errors: `NotSupported` if a newer release wrote the store; Corruption; the store's.
     pub fn open(store: &dyn Store) -> Result<Self> {
-        match store.get(Family::Meta, SCHEMA_KEY)? {
-            None => {
-                let mut batch = Batch::new(store);
-                batch.put(Family::Meta, SCHEMA_KEY, &SCHEMA.to_be_bytes())?;
-                batch.write(None)?;
-            }
-            Some(bytes) => {
-                let found = bytes
-                    .try_into()
-                    .map(u32::from_be_bytes)
-                    .map_err(|_| Error::corruption("meta: a version of the rows that is none"))?;
-                if found != SCHEMA {
-                    return Err(Error::not_supported(format!(
-                        "rows of version {found}: this release knows {SCHEMA}"
-                    ))
-                    .hint("a newer release wrote it: start that one"));
-                }
-            }
+        if !has_version(&*store.view())? {
+            let mut batch = Batch::new(store);
+            batch.put(Family::Meta, SCHEMA_KEY, &SCHEMA.to_be_bytes())?;
+            batch.write(None)?;
         }
         let mut all = BTreeMap::new();
         let mut numbers = BTreeMap::new();
@@ -364,6 +350,26 @@ impl Fleets {
             settings,
         })
     }
+}
+
+/// Whether there is a version of the rows; a new store has none.
+///
+/// Errors: `NotSupported` if a newer release wrote the store; Corruption; the store's.
+pub(crate) fn has_version(view: &dyn View) -> Result<bool> {
+    let Some(bytes) = view.get(Family::Meta, SCHEMA_KEY)? else {
+        return Ok(false);
+    };
+    let found = bytes
+        .try_into()
+        .map(u32::from_be_bytes)
+        .map_err(|_| Error::corruption("meta: a version of the rows that is none"))?;
+    if found == SCHEMA {
+        return Ok(true);
+    }
+    Err(Error::not_supported(format!(
+        "rows of version {found}: this release knows {SCHEMA}"
+    ))
+    .hint("a newer release wrote it: start that one"))
 }
 
 /// Writes a row that each store has once more, to find out whether the store takes writes. `told`

@@ -56,7 +56,8 @@ const ROOM_PAUSE: Duration = Duration::from_millis(20);
     params(
         ("fleet" = String, Path, description = "The fleet, which is made by its first report unless fleets are fixed"),
         ("ack" = inline(Option<super::answers::AckWord>), Query, description = "`durable` (the answer comes when the \
-            reports survive a power cut) or `visible` (when reads see them, with a receipt)"),
+            reports survive a power cut) or `visible` (when reads see them, with a receipt; only a power cut within about a second \
+            loses them)"),
     ),
     request_body(
         description = "Reports",

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::Clock;
-use base::sync::atomic::AtomicBool;
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
 use ironstone::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo};
 use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
     BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactRangeOptions, Db,
-    DbIterator, Durable, Env, EventListener, FlushOptions, IngestExternalFileArg,
-    IngestExternalFileOptions, Options, Profile, ReadOptions, Snapshot, WriteBatch,
+    DbIterator, Env, EventListener, FlushOptions, IngestExternalFileArg, IngestExternalFileOptions,
+    Options, Profile, ReadOptions, Snapshot, WriteBatch,
 };
 
 use super::filter::{Factory, Oldest};
@@ -27,6 +27,10 @@ use crate::model::time::Time;
 /// The subfolder of the database that imports use as scratch. The next opening removes the
 /// leftovers of an import that was killed.
 pub const SCRATCH: &str = "import";
+/// How long after it was made a write survives a power cut, if nobody waits for that.
+const SYNC_INTERVAL_MS: u64 = 1000;
+/// So long after a write that somebody waits for, others are made durable as well.
+const SYNCING_NANOS: u64 = 50_000_000;
 /// A memtable with this many tombstones is flushed because of them.
 const FLUSHED_MIN: u64 = 10_000;
 
@@ -39,10 +43,10 @@ pub struct Engine {
     dir: PathBuf,
     /// The horizons for the compaction filter of points.
     oldest: Oldest,
-    /// The greatest sequence number that was written, and its durability.
-    last: Arc<Mutex<Option<(u64, Durable)>>>,
-    /// The sequence number of the last write that the opening found.
-    opened_at: u64,
+    /// The greatest sequence number that was written.
+    last: Arc<AtomicU64>,
+    /// When the last write was made that somebody waits for to be durable, by the clock; 0: none.
+    synced_at: Arc<AtomicU64>,
     suggested: Arc<Suggested>,
     failure: Arc<Failure>,
     pub(super) stalls: Arc<Stalls>,
@@ -76,6 +80,7 @@ impl Engine {
     pub fn open_with(dir: impl AsRef<Path>, mut options: Options) -> Result<Self> {
         options.db.create_if_missing = true;
         options.db.create_missing_column_families = true;
+        options.db.wal_sync_interval_ms = SYNC_INTERVAL_MS;
         let dir = dir.as_ref();
         Self::check_is_ours(dir, &options.env)?;
         let oldest = Oldest::default();
@@ -105,7 +110,7 @@ impl Engine {
         };
         let families = Family::ALL.into_iter().map(family).collect::<Result<_>>()?;
         let engine = Self {
-            opened_at: db.latest_sequence_number(),
+            last: Arc::new(AtomicU64::new(db.latest_sequence_number())),
             db: Arc::new(db),
             families,
             oldest,
@@ -114,8 +119,8 @@ impl Engine {
             stalls,
             clock: Arc::clone(&options.env.clock),
             options: Arc::new(options),
+            synced_at: Arc::default(),
             dir: dir.to_path_buf(),
-            last: Arc::default(),
         };
         // No other process has the folder open.
         engine.clear_scratch()?;
@@ -242,51 +247,52 @@ impl Store for Engine {
         })
     }
 
-    fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64> {
+    fn write(&self, mut batch: WriteBatch, durable: Option<Told>) -> Result<u64> {
         let before = self.db.latest_sequence_number();
-        let pending = self.db.write_async(batch);
-        let applied = pending.and_then(|pending| {
+        let failed = |e: &Error| self.failure.note(before, Err(e));
+        let Some(told) = durable else {
+            self.db.write(&mut batch).inspect_err(failed)?;
+            let counted = u64::from(batch.count());
+            let number = batch.sequence() + counted.saturating_sub(1);
+            self.last.fetch_max(number, Ordering::Relaxed);
+            return Ok(number);
+        };
+        let pending = self.db.write_async(batch).and_then(|pending| {
             pending.applied.wait()?;
             Ok(pending)
         });
-        let pending = applied.inspect_err(|e| self.failure.note(before, Err(e)))?;
-        {
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            if last
-                .as_ref()
-                .is_none_or(|(number, _)| *number < pending.seq)
-            {
-                *last = Some((pending.seq, pending.durable.clone()));
-            }
-        }
-        if let Some(told) = durable {
-            let (number, failure) = (pending.seq, Arc::clone(&self.failure));
-            pending.durable.on_ready(move |result| {
-                failure.note(number, result.as_ref().copied());
-                told(number, result);
-            });
-        }
-        Ok(pending.seq)
+        let pending = pending.inspect_err(failed)?;
+        let now = self.clock.monotonic_nanos();
+        self.synced_at.store(now, Ordering::Relaxed);
+        let (number, failure) = (pending.seq, Arc::clone(&self.failure));
+        self.last.fetch_max(number, Ordering::Relaxed);
+        pending.durable.on_ready(move |result| {
+            failure.note(number, result.as_ref().copied());
+            told(number, result);
+        });
+        Ok(number)
+    }
+
+    fn is_syncing(&self) -> bool {
+        // The log is written past the page cache then, where a write that is not synced is a device
+        // write too.
+        let at = self.synced_at.load(Ordering::Relaxed);
+        let is_recent = at > 0 && self.clock.monotonic_nanos().saturating_sub(at) < SYNCING_NANOS;
+        // After a failure, others need not wait until a write succeeds or has failed as well.
+        is_recent || self.failure.lock().of_writes.is_some()
     }
 
     fn last_number(&self) -> u64 {
         // Not the database's number: a write with this number is durable once `when_durable`
         // reports it.
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().map_or(self.opened_at, |(number, _)| *number)
+        self.last.load(Ordering::Relaxed)
     }
 
     fn when_durable(&self, told: Told) {
-        let last = {
-            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            last.clone()
-        };
-        match last {
-            Some((number, durable)) => {
-                durable.on_ready(move |result| told(number, result));
-            }
-            // The writes that the opening found are on the device.
-            None => told(self.opened_at, Ok(())),
+        let number = self.last_number();
+        match self.db.durable(number) {
+            Ok(durable) => durable.on_ready(move |result| told(number, result)),
+            Err(e) => told(number, Err(e)),
         }
     }
 

@@ -82,6 +82,10 @@ impl Store for Faulty {
         self.inner.write(batch, durable)
     }
 
+    fn is_syncing(&self) -> bool {
+        self.inner.is_syncing()
+    }
+
     fn last_number(&self) -> u64 {
         self.inner.last_number()
     }

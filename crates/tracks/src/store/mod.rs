@@ -95,12 +95,19 @@ pub trait Store: Send + Sync {
 
     /// Writes a batch: all of it or nothing. Returns its number once reads see it; later writes
     /// have greater numbers. `durable` is called from a thread of the store, or at once, when the
-    /// write survives a power cut, or with the reason why it may not. Without it, the write may be
-    /// lost if the process or the power fails before the store next writes to the device.
+    /// write survives a power cut, or with the reason why it may not; before that, the write may be
+    /// lost with the process. Without `durable`, it survives the end of the process at once, and
+    /// about a second later a power cut.
     ///
     /// Errors: reads do not see the batch, and `durable` is not called. If the log failed after the
     /// batch was appended, the batch may reappear after a crash.
     fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64>;
+
+    /// Whether writes become durable one after another just now, so that one without `durable` would cost the device
+    /// more than one with it.
+    fn is_syncing(&self) -> bool {
+        false
+    }
 
     /// The number of the last write.
     fn last_number(&self) -> u64;

@@ -21,8 +21,8 @@ pub enum Ack {
     /// When it survives a power cut.
     #[default]
     Durable,
-    /// When reads see it. It is lost if the process or the power fails before the next device
-    /// write.
+    /// When reads see it, and it survives the end of the process. A power cut loses it at most for
+    /// about a second.
     Visible,
 }
 
@@ -71,7 +71,8 @@ impl Ticket {
         if let Some((rounds, mut number)) = self.rounds.take() {
             for _ in 0..ROUNDS_AWAITED {
                 number = rounds.wait(number);
-                if self.call.lock().left == 0 {
+                let call = self.call.lock();
+                if call.left == 0 || call.waits_for_the_device {
                     break;
                 }
             }
@@ -231,6 +232,12 @@ impl Part {
         self.number = Some(number);
     }
 
+    /// Records that these reports are not answered at the end of their round, but when they are durable. To be called
+    /// before that end.
+    pub(super) fn waits_for_the_device(&self) {
+        self.call.lock().waits_for_the_device = true;
+    }
+
     /// Records that these reports were not stored.
     pub(super) fn fail(&mut self, e: &Error) {
         let outcomes = self.items.iter_mut().map(|item| &mut item.outcome);
@@ -266,6 +273,8 @@ struct Inner {
     /// which frees their memory: a shard's thread, on which all others wait, has no time for that.
     done: Vec<Vec<Item>>,
     number: u64,
+    /// A part is answered later than at the end of its round.
+    waits_for_the_device: bool,
     waker: Option<Waker>,
 }
 
@@ -277,6 +286,7 @@ impl Call {
             outcomes,
             done: Vec::with_capacity(parts),
             number: 0,
+            waits_for_the_device: false,
             waker: None,
         })));
         let ticket = Ticket {

@@ -135,18 +135,30 @@ impl Shard {
             touched,
             moved,
         } = round.finish(ids.iter().flat_map(Ids::iter));
-        let (durable, visible): (Vec<_>, Vec<_>) =
-            parts.into_iter().partition(|part| part.ack == Ack::Durable);
-        let durable = Waiting::new(durable, ids, &self.events);
+        let is_durable = |part: &Part| part.ack == Ack::Durable;
         if is_empty {
+            let (durable, visible): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_durable);
             // Reports that were stored already may not be durable yet.
-            if let Some(told) = durable.told() {
+            if let Some(told) = Waiting::new(durable, ids, &self.events).told() {
                 self.store.when_durable(told);
             }
             settle(visible, self.store.last_number(), &Ok(()));
             inbox.end_round();
             return;
         }
+        // If somebody waits until the batch is durable, it is in the process until then, and all are answered then.
+        let waits = ids.is_some()
+            || self.events.are_held_back()
+            || parts.iter().any(is_durable)
+            || self.store.is_syncing();
+        let (durable, visible) = if waits {
+            let others = parts.iter().filter(|part| !is_durable(part));
+            others.for_each(Part::waits_for_the_device);
+            (parts, Vec::new())
+        } else {
+            (Vec::new(), parts)
+        };
+        let durable = Waiting::new(durable, ids, &self.events);
         match batch.and_then(|batch| batch.write(durable.told())) {
             Ok(number) => {
                 settle(visible, number, &Ok(()));

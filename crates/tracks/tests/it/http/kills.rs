@@ -96,8 +96,10 @@ fn pause(millis: u64) {
 }
 
 /// Sends reports of some entities, each newer than the one before. Unanswered reports are sent
-/// again.
+/// again. Half of the writers do not wait for the device: that is for power cuts.
 fn write(shared: &Shared, seed: u32) {
+    let ack = ["durable", "visible"][seed as usize % 2];
+    let path = format!("/reports?ack={ack}");
     let mut rng = Rng::new(u64::from(seed));
     for nth in 0_u32.. {
         let time = T + 60.0 * f64::from(nth);
@@ -108,7 +110,7 @@ fn write(shared: &Shared, seed: u32) {
             return;
         }
         if shared
-            .call("POST", "/reports", &body.join("\n"), &[200])
+            .call("POST", &path, &body.join("\n"), &[200])
             .is_some()
         {
             let mut answered = shared.answered.lock().unwrap();
