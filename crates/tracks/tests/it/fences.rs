@@ -32,7 +32,7 @@ fn put(world: &World, name: &str, definition: Definition) {
 }
 
 /// All events, once they are durable.
-fn events(world: &World) -> Vec<Event> {
+pub(crate) fn events(world: &World) -> Vec<Event> {
     let store = world.tracks.store();
     let number = last_number(world);
     store.wait_durable(number).unwrap();

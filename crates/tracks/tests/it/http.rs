@@ -30,6 +30,7 @@ mod process;
 mod receiver;
 mod shares;
 mod sigterm;
+mod slow;
 mod stalled;
 mod streams;
 pub(crate) mod tls;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod check;
+mod city;
 mod dead_rows;
 mod fences;
 mod http;

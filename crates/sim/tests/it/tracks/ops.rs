@@ -1,5 +1,7 @@
 //! The random operations of a walk.
 
+use std::collections::BTreeSet;
+
 use ::tracks::fence::{Area, Definition, When};
 use ::tracks::geo::position::Position;
 use ::tracks::model::name::Name;
@@ -17,6 +19,8 @@ const DAY: i64 = 86_400;
 pub(super) enum Op {
     /// Reports among fences.
     Report(Vec<Report>),
+    /// Reports among fences that come late, or replace others of the same time.
+    Late(Vec<Report>),
     /// Reports of the fleet with retention.
     Drive(Vec<Report>),
     Erase(Name),
@@ -30,7 +34,7 @@ pub(super) enum Op {
     Backup,
 }
 
-pub(super) const KINDS: usize = 9;
+pub(super) const KINDS: usize = 10;
 
 impl Op {
     pub(super) fn kind(&self) -> usize {
@@ -44,6 +48,7 @@ impl Op {
             Self::NewFleet(_) => 6,
             Self::Keep => 7,
             Self::Backup => 8,
+            Self::Late(_) => 9,
         }
     }
 }
@@ -114,10 +119,14 @@ fn gate() -> Definition {
     }
 }
 
-/// Draws operations; each report is later than the one before.
+/// Draws operations. Each report of [`Op::Report`] is later than the one before.
 struct Draw {
     rng: Rng,
     seconds: i64,
+    /// Entities and seconds of reports that no other has replaced.
+    sent: Vec<(u64, i64)>,
+    /// Those of late reports.
+    late: BTreeSet<(u64, i64)>,
     /// The longitude of each entity that drives.
     drives: Vec<f64>,
 }
@@ -127,12 +136,40 @@ impl Draw {
         let count = 1 + self.rng.below(10);
         let one = |_| {
             self.seconds += 60;
-            let lon = 17.99 + self.rng.below(700) as f64 / 1e4;
-            let lat = 58.999 + self.rng.below(200) as f64 / 1e5;
-            let entity = format!("e{}", self.rng.below(ENTITIES));
-            report(&entity, self.seconds, at(lat, lon))
+            let entity = self.rng.below(ENTITIES);
+            self.sent.push((entity, self.seconds));
+            self.among_fences(entity, self.seconds)
         };
         Op::Report((0..count).map(one).collect())
+    }
+
+    fn among_fences(&mut self, entity: u64, seconds: i64) -> Report {
+        let lon = 17.99 + self.rng.below(700) as f64 / 1e4;
+        let lat = 58.999 + self.rng.below(200) as f64 / 1e5;
+        report(&format!("e{entity}"), seconds, at(lat, lon))
+    }
+
+    /// Half of them are of times without a report; the others replace one, often an entity's newest.
+    fn late(&mut self) -> Op {
+        let mut reports = Vec::new();
+        for _ in 0..=self.rng.below(5) {
+            if self.rng.one_in(2) {
+                let seconds = self.seconds - 30 - 60 * self.rng.below(200) as i64;
+                let entity = self.rng.below(ENTITIES);
+                if self.late.insert((entity, seconds)) {
+                    reports.push(self.among_fences(entity, seconds));
+                }
+                continue;
+            }
+            let most = [6, 200][self.rng.below(2) as usize];
+            let back = 1 + self.rng.below(most) as usize;
+            let Some(nth) = self.sent.len().checked_sub(back) else {
+                continue;
+            };
+            let (entity, seconds) = self.sent.remove(nth);
+            reports.push(self.among_fences(entity, seconds));
+        }
+        Op::Late(reports)
     }
 
     /// Ten days of an entity that drives evenly, with noise, and turns now and then.
@@ -178,6 +215,8 @@ pub(super) fn ops(seed: u64) -> Vec<Op> {
     let mut draw = Draw {
         rng: Rng::new(seed),
         seconds: -100_000,
+        sent: Vec::new(),
+        late: BTreeSet::new(),
         drives: vec![10.0, 11.0],
     };
     let mut out = vec![
@@ -193,6 +232,7 @@ pub(super) fn ops(seed: u64) -> Vec<Op> {
             out.push(draw.reports());
             out.push(draw.other(chunk));
             out.push(draw.reports());
+            out.push(draw.late());
         }
         out.push(draw.drive(chunk, 0));
         out.push(draw.drive(chunk, 1));

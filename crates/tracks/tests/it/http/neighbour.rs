@@ -268,9 +268,13 @@ fn wrong(address: SocketAddr, call: &Call) -> Option<String> {
     (!is_right).then(|| format!("{}: {status} {kind}: {text:.300}", call.what))
 }
 
-/// Makes calls and reports until it is told to stop. Returns the time of each call.
-fn neighbour(address: SocketAddr, is_over: &Arc<AtomicBool>) -> Joined<Vec<Duration>> {
-    let is_over = Arc::clone(is_over);
+/// Makes calls and reports until it is told to stop. Returns the time of each call. The server may need no token.
+pub(super) fn neighbour(
+    address: SocketAddr,
+    token: &str,
+    is_over: &Arc<AtomicBool>,
+) -> Joined<Vec<Duration>> {
+    let (is_over, bearer) = (Arc::clone(is_over), format!("Bearer {token}"));
     thread(move || {
         let (agent, mut times) = (agent(), Vec::new());
         let url = |path: &str| format!("http://{address}/v1/fleets/n/{path}");
@@ -279,10 +283,17 @@ fn neighbour(address: SocketAddr, is_over: &Arc<AtomicBool>) -> Joined<Vec<Durat
                 break;
             }
             let report = line("n", T + f64::from(nth), 1.0, 2.0);
+            let get = |path: &str| {
+                let get = agent.get(url(path));
+                answer(get.header("authorization", &bearer).call())
+            };
             let calls: [&dyn Fn() -> super::Answer; 3] = [
-                &|| answer(agent.post(url("reports")).send(&report)),
-                &|| answer(agent.get(url("entities/n")).call()),
-                &|| answer(agent.get(url("within?circle=1,2,100")).call()),
+                &|| {
+                    let post = agent.post(url("reports"));
+                    answer(post.header("authorization", &bearer).send(&report))
+                },
+                &|| get("entities/n"),
+                &|| get("within?circle=1,2,100"),
             ];
             for call in calls {
                 let (answer, time) = timed(call);
@@ -297,10 +308,10 @@ fn neighbour(address: SocketAddr, is_over: &Arc<AtomicBool>) -> Joined<Vec<Durat
 /// The most that all this may add to the server's memory: 256 MiB for all bodies (`--memory`),
 /// where one that grows is there twice for a moment, and the parsed forms of bodies: 1 MiB of a
 /// polygon becomes 9 MiB of numbers.
-const MEMORY_MAX: u64 = 400 << 20;
+pub(super) const MEMORY_MAX: u64 = 400 << 20;
 /// The longest that the neighbour may wait for one answer: tests share their cores, and many wait
 /// for a sync.
-const WAIT_MAX: Duration = Duration::from_secs(5);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(5);
 
 #[test]
 fn hostile_calls_at_once_are_refused_by_name_and_disturb_no_neighbour() {
@@ -319,7 +330,7 @@ fn hostile_calls_at_once_are_refused_by_name_and_disturb_no_neighbour() {
     assert_eq!(sent.json()["stored"], 20_000);
     let before = memory_of(&process, "VmRSS:");
     let is_over = Arc::new(AtomicBool::new(false));
-    let neighbour = neighbour(address, &is_over);
+    let neighbour = neighbour(address, "", &is_over);
 
     let calls = Arc::new(calls());
     // Each thread begins with another call, so that different ones coincide.

@@ -279,16 +279,24 @@ fn rows_of_a_newer_release_are_refused() {
             .unwrap();
         engine.write(batch, None).unwrap();
     }
-    let out = binary()
-        .args(["serve", "--listen=127.0.0.1:0", "--dir"])
-        .arg(dir.path())
-        .output()
-        .unwrap();
-    let text = String::from_utf8(out.stderr).unwrap();
-    assert!(
-        !out.status.success() && text.contains("version 99") && text.contains("newer release"),
-        "{text}"
-    );
+    let lines = tempfile::NamedTempFile::with_suffix(".ndjson").unwrap();
+    std::fs::write(lines.path(), line("a", T, 1.0, 2.0)).unwrap();
+    let (there, file) = (dir.path().to_str().unwrap(), lines.path().to_str().unwrap());
+    let commands: [&[&str]; 4] = [
+        &["serve", "--listen=127.0.0.1:0"],
+        &["check"],
+        &["import", "--fleet=f", "--format=ndjson", file],
+        &["export", "--fleet=f", "--format=ndjson"],
+    ];
+    for command in commands {
+        let out = binary().args(command).args(["--dir", there]).output();
+        let out = out.unwrap();
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert!(
+            !out.status.success() && text.contains("version 99") && text.contains("newer release"),
+            "{command:?}: {text}"
+        );
+    }
 }
 
 /// Resident memory of a process, bytes.
