@@ -23,6 +23,8 @@ const SCHEDULED: &[&str] = &[
     "crates/picking/",
     "crates/engine/",
 ];
+/// What each unsafe island is for, and which tests cover it.
+const EXPLAINED: [&str; 2] = ["docs/adr/0005-unsafe-islands.md", "SECURITY.md"];
 /// An exception: the locks of a process's databases are a static.
 const LOCK_FILE: &str = "crates/io/src/posix/lock.rs";
 /// The names that these crates must take from `base::sync`.
@@ -73,6 +75,23 @@ pub(super) fn check(tree: &Tree, sources: &Sources<'_>, map: &Map, out: &mut Fin
                 super::map::FILE,
                 None,
                 format!("no such unsafe island: {island}"),
+            );
+        }
+        explained(tree, island, out);
+    }
+}
+
+/// Each island has its reason and its tests, under the last part of its path.
+fn explained(tree: &Tree, island: &str, out: &mut Findings) {
+    let name = island.trim_end_matches('/').rsplit('/').next();
+    let slash = if island.ends_with('/') { "/" } else { "" };
+    let name = format!("{}{slash}`", name.unwrap_or_default());
+    for document in EXPLAINED {
+        if !tree.text(document).is_some_and(|text| text.contains(&name)) {
+            out.error(
+                document,
+                None,
+                format!("the unsafe island {island} is missing"),
             );
         }
     }
@@ -147,6 +166,8 @@ mod tests {
                 "//! E.\npub struct OtherError;\nstruct OwnError;\n",
             ),
             ("crates/a/src/odd.rs", "//! O.\nfn f( {}\n"),
+            (EXPLAINED[0], "`a/src/island.rs`, `gone/`"),
+            (EXPLAINED[1], "`island.rs`"),
         ]);
         let map = Map {
             islands: vec!["crates/a/src/island.rs".to_owned(), "gone/".to_owned()],
@@ -168,6 +189,7 @@ mod tests {
                 "error: crates/io/src/threads.rs:5: threads come from base::sync::thread",
                 "error: crates/io/src/threads.rs:5: sleeps go through base::clock::Clock",
                 "error: ARCHITECTURE.md: no such unsafe island: gone/",
+                "error: SECURITY.md: the unsafe island gone/ is missing",
             ]
         );
     }
