@@ -45,10 +45,7 @@ impl Sides {
     fn same(&self, line: &str, input: &str) -> Ran {
         let args: Vec<&str> = line.split_whitespace().collect();
         let theirs = run("ldb", self.theirs.path(), &args, input);
-        // checkconsistency and the like are ldb's own.
-        let known = !line.contains("checkconsistency");
-        let program = if known { OURS } else { "ldb" };
-        let ours = run(program, self.ours.path(), &args, input);
+        let ours = run(OURS, self.ours.path(), &args, input);
         let said = format!("{line}: ldb: {}, ironstone: {}", theirs.stderr, ours.stderr);
         ldb::assert_same(
             (status(&ours), &ours.stdout),
