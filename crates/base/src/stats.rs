@@ -196,6 +196,7 @@ impl Statistics {
     }
 
     /// Like [`Statistics::metrics_text`], appended to `m`.
+    #[doc(hidden)]
     pub fn metrics(&self, m: &mut Metrics) {
         for &t in Ticker::ALL {
             m.family(t.name(), Kind::Counter, &format!("Ticker {}", t.name()));

@@ -103,6 +103,7 @@ pub use db::cf::{CallOptions, Cf};
 pub use db::sizes::{OpenRange, Range, SizeApproximationOptions};
 pub use db::ttl::{DbWithTtl, TtlCf, TtlIterator};
 pub use db::{BatchCf, ColumnFamily, Db};
+pub use files::FileKind;
 pub use ingest::sst_file_writer::{ExternalSstFileInfo, SstFileWriter};
 pub use ingest::{IngestExternalFileArg, IngestExternalFileOptions};
 pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
@@ -125,9 +126,10 @@ pub use table::{
 pub use wal::{WalFile, WalFileKind};
 pub use write::pending::{Applied, Durable, PendingWrite};
 
-/// The traits through which the engine uses the system: files and time. [`Env`] accepts other implementations.
+/// The traits through which the engine uses the system: files, time and threads. [`Env`] accepts other implementations.
 pub mod env {
     pub use base::clock::{Clock, SystemClock};
+    pub use base::threads::{SystemThreads, Threads};
     pub use io::posix::Posix;
     pub use io::{
         Advice, Create, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync,

@@ -137,11 +137,13 @@ impl BlockCache {
     }
 
     /// A number for a file's blocks that no other file in this cache has.
+    #[doc(hidden)]
     pub fn new_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The block under `key`, pinned while the result lives; `None` if it is not in the cache.
+    #[doc(hidden)]
     #[inline]
     pub fn get(&self, key: CacheKey) -> Option<Pinned<'_>> {
         let hash = key.hash();
@@ -149,12 +151,14 @@ impl BlockCache {
     }
 
     /// Bytes that a block is charged for.
+    #[doc(hidden)]
     pub fn charge(block: &Block) -> usize {
         block.memory() + OVERHEAD
     }
 
     /// Inserts a block, unless there is one under `key` already or it does not fit. True if it was
     /// inserted.
+    #[doc(hidden)]
     pub fn insert(&self, key: CacheKey, block: &Block) -> bool {
         let (charge, limit) = (Self::charge(block), self.limit());
         if u32::try_from(charge).is_err() || charge > limit {
@@ -282,6 +286,7 @@ impl BlockCache {
     }
 
     /// Removes the block under `key`, unless it is pinned.
+    #[doc(hidden)]
     pub fn erase(&self, key: CacheKey) {
         let hash = key.hash();
         let freed = self.shard(hash).erase(key, hash);
@@ -331,6 +336,7 @@ impl BlockCache {
 
     /// Charges `bytes` of memory outside of the cache to its capacity while the result lives. Never
     /// refused: the memory is in use anyway.
+    #[doc(hidden)]
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         self.reserved.fetch_add(bytes, Ordering::SeqCst);
         self.evict_excess();

@@ -64,6 +64,7 @@ pub enum FilterPolicy {
 impl FilterPolicy {
     /// A builder for the filter of one table that is written to `level`, -1 for a flush; `None` if
     /// the table gets no filter.
+    #[doc(hidden)]
     pub fn builder(&self, level: i32) -> Option<FilterBuilder> {
         match *self {
             Self::Bloom { bits_per_key } if bits_per_key >= 0.5 => {

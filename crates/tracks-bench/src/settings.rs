@@ -9,9 +9,6 @@ pub(crate) enum Row {
     /// The defaults.
     #[value(name = "1")]
     Defaults,
-    /// The defaults, and the log waits in the process, as Ironstone's does for who waits for nothing durable.
-    #[value(name = "1-buffered")]
-    Buffered,
     /// The defaults of 2016.
     #[value(name = "1-2016")]
     Defaults2016,
@@ -43,7 +40,6 @@ impl Row {
     pub(crate) fn settings(self) -> (Settings, Settings) {
         match self {
             Self::Point | Self::Defaults | Self::FourCalls => (&[], &[]),
-            Self::Buffered => (&[("manual_wal_flush", "true")], &[]),
             Self::Defaults2016 => (
                 &[
                     ("max_background_flushes", "1"),

@@ -4,15 +4,13 @@ use super::runs::{Figures, Outcome, Runs, Target};
 use crate::limit::{Claim, Limit};
 use crate::spread::Spread;
 
-const ROWS: &str = "0,1,1-buffered,1-2016,2,3,4,5,6";
-/// Rows without tuning: the defaults with one put, with four calls, and with a log that is buffered
-/// in the process.
-const UNTUNED: [&str; 3] = ["0", "6", "1-buffered"];
+const ROWS: &str = "0,1,1-2016,2,3,4,5,6";
+/// Rows without tuning: the defaults with one put, and with four calls.
+const UNTUNED: [&str; 2] = ["0", "6"];
 
 #[derive(Clone, clap::Args)]
 pub(super) struct Arguments {
-    /// Only these rows; 1-buffered is row 1 with manual_wal_flush, so that RocksDB's WAL is buffered in the
-    /// process, too
+    /// Only these rows
     #[arg(long, value_delimiter = ',', default_value = ROWS)]
     rows: Vec<String>,
     /// Write visits, too

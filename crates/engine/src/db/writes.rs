@@ -164,8 +164,9 @@ impl Db {
 
     /// Ready when the logged write with sequence number `seq` and all earlier ones survive a power cut. Waiting for it
     /// syncs the log if needed. `seq` is the number of a write that has returned, for example
-    /// [`WriteBatch::sequence`] of its batch. Errors: `InvalidArgument` if it was not logged, or there is no such write
-    /// yet.
+    /// [`WriteBatch::sequence`] of its batch.
+    ///
+    /// Errors: `InvalidArgument` if neither it nor a later write was logged; the database refuses writes.
     ///
     /// ```
     /// use ironstone::{Db, Options, WriteBatch};

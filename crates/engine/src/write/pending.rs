@@ -214,7 +214,12 @@ fn not_logged(seq: u64) -> Error {
 /// See [`Db::durable`](crate::Db::durable).
 pub(crate) fn durable(db: &Arc<Shared>, seq: u64) -> Result<Durable> {
     if db.wal.durable.get() < seq && db.wal.with(|log| Ok(log.last_sequence()))? < seq {
-        return Err(not_logged(seq));
+        // After a failure, writes are in no log until a resume has flushed them.
+        db.check_writable()?;
+        db.writes.order.check_refusal()?;
+        if db.wal.durable.get() < seq {
+            return Err(not_logged(seq));
+        }
     }
     Ok(Durable(Reach::new(db, Which::Durable, seq)))
 }

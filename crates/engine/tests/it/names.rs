@@ -82,6 +82,8 @@ fn components() {
         env::WriteSync,
         dyn env::Clock,
         env::SystemClock,
+        dyn env::Threads,
+        env::SystemThreads,
     ];
     assert!(names.iter().all(|name| !name.is_empty()));
 }
@@ -150,6 +152,7 @@ fn files() {
         ironstone::ImportColumnFamilyOptions,
         ironstone::LiveFileMetaData,
         ironstone::LiveFileStorageInfo,
+        ironstone::FileKind,
         ironstone::LiveFilesStorageInfoOptions,
         ironstone::ColumnFamilyMetaData,
         ironstone::LevelMetaData,
@@ -189,4 +192,13 @@ fn events() {
         listener::BackgroundErrorRecoveryInfo,
     ];
     assert!(names.iter().all(|name| !name.is_empty()));
+}
+
+/// Traits by which functions take what several types can be.
+#[test]
+fn bounds() {
+    fn named<T: ironstone::OptionTable, V: ironstone::OptionValue>() {}
+    fn ranges<B: ironstone::KeyBounds, O: ironstone::CallOptions>() {}
+    named::<ironstone::DbOptions, u64>();
+    ranges::<std::ops::RangeFull, ironstone::ReadOptions>();
 }

@@ -14,7 +14,7 @@ use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
     BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactRangeOptions, Db,
     DbIterator, Env, EventListener, FlushOptions, IngestExternalFileArg, IngestExternalFileOptions,
-    Options, Profile, ReadOptions, Snapshot, WriteBatch,
+    Options, Profile, ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
 
 use super::filter::{Factory, Oldest};
@@ -29,7 +29,9 @@ use crate::model::time::Time;
 pub const SCRATCH: &str = "import";
 /// How long after it was made a write survives a power cut, if nobody waits for that.
 const SYNC_INTERVAL_MS: u64 = 1000;
-/// So long after a write that somebody waits for, others are made durable as well.
+/// How long a write waits for space on a full disk. Others wait behind it.
+const NO_SPACE_WAIT_MS: u64 = 2000;
+/// So long after somebody asked for a durable write, others are made durable as well.
 const SYNCING_NANOS: u64 = 50_000_000;
 /// A memtable with this many tombstones is flushed because of them.
 const FLUSHED_MIN: u64 = 10_000;
@@ -45,8 +47,10 @@ pub struct Engine {
     oldest: Oldest,
     /// The greatest sequence number that was written.
     last: Arc<AtomicU64>,
-    /// When the last write was made that somebody waits for to be durable, by the clock; 0: none.
-    synced_at: Arc<AtomicU64>,
+    /// The greatest sequence number of a write that may be in the process only, until it is durable.
+    pending: Arc<AtomicU64>,
+    /// When somebody last asked for a durable write, by the clock; 0: nobody has.
+    asked_at: Arc<AtomicU64>,
     suggested: Arc<Suggested>,
     failure: Arc<Failure>,
     pub(super) stalls: Arc<Stalls>,
@@ -81,6 +85,7 @@ impl Engine {
         options.db.create_if_missing = true;
         options.db.create_missing_column_families = true;
         options.db.wal_sync_interval_ms = SYNC_INTERVAL_MS;
+        options.db.wal_no_space_wait_ms = NO_SPACE_WAIT_MS;
         let dir = dir.as_ref();
         Self::check_is_ours(dir, &options.env)?;
         let oldest = Oldest::default();
@@ -119,7 +124,8 @@ impl Engine {
             stalls,
             clock: Arc::clone(&options.env.clock),
             options: Arc::new(options),
-            synced_at: Arc::default(),
+            pending: Arc::default(),
+            asked_at: Arc::default(),
             dir: dir.to_path_buf(),
         };
         // No other process has the folder open.
@@ -224,6 +230,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether the last write failed, as far as is known.
+    fn has_failed(&self) -> bool {
+        self.failure.lock().of_writes.is_some()
+    }
+
     fn family(&self, family: Family) -> Result<&ColumnFamily> {
         self.families
             .get(family as usize)
@@ -251,9 +262,15 @@ impl Store for Engine {
         let before = self.db.latest_sequence_number();
         let failed = |e: &Error| self.failure.note(before, Err(e));
         let Some(told) = durable else {
-            self.db.write(&mut batch).inspect_err(failed)?;
-            let counted = u64::from(batch.count());
-            let number = batch.sequence() + counted.saturating_sub(1);
+            // After a failure, a full disk is not waited for.
+            let options = WriteOptions {
+                no_slowdown: self.has_failed(),
+                ..WriteOptions::default()
+            };
+            let written = self.db.with(&options).write(&mut batch);
+            written.inspect_err(failed)?;
+            // An empty batch has the number of the write before it.
+            let number = (batch.sequence() + u64::from(batch.count())).saturating_sub(1);
             self.last.fetch_max(number, Ordering::Relaxed);
             return Ok(number);
         };
@@ -262,10 +279,9 @@ impl Store for Engine {
             Ok(pending)
         });
         let pending = pending.inspect_err(failed)?;
-        let now = self.clock.monotonic_nanos();
-        self.synced_at.store(now, Ordering::Relaxed);
         let (number, failure) = (pending.seq, Arc::clone(&self.failure));
         self.last.fetch_max(number, Ordering::Relaxed);
+        self.pending.fetch_max(number, Ordering::Relaxed);
         pending.durable.on_ready(move |result| {
             failure.note(number, result.as_ref().copied());
             told(number, result);
@@ -273,13 +289,22 @@ impl Store for Engine {
         Ok(number)
     }
 
+    fn note_asked(&self) {
+        let now = self.clock.monotonic_nanos();
+        self.asked_at.store(now.max(1), Ordering::Relaxed);
+    }
+
     fn is_syncing(&self) -> bool {
         // The log is written past the page cache then, where a write that is not synced is a device
         // write too.
-        let at = self.synced_at.load(Ordering::Relaxed);
+        let at = self.asked_at.load(Ordering::Relaxed);
         let is_recent = at > 0 && self.clock.monotonic_nanos().saturating_sub(at) < SYNCING_NANOS;
         // After a failure, others need not wait until a write succeeds or has failed as well.
-        is_recent || self.failure.lock().of_writes.is_some()
+        is_recent || self.has_failed()
+    }
+
+    fn may_lose(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) > self.db.durable_seq()
     }
 
     fn last_number(&self) -> u64 {

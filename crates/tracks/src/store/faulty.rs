@@ -82,8 +82,16 @@ impl Store for Faulty {
         self.inner.write(batch, durable)
     }
 
+    fn note_asked(&self) {
+        self.inner.note_asked();
+    }
+
     fn is_syncing(&self) -> bool {
         self.inner.is_syncing()
+    }
+
+    fn may_lose(&self) -> bool {
+        self.inner.may_lose()
     }
 
     fn last_number(&self) -> u64 {

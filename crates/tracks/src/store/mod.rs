@@ -103,9 +103,16 @@ pub trait Store: Send + Sync {
     /// batch was appended, the batch may reappear after a crash.
     fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64>;
 
-    /// Whether writes become durable one after another just now, so that one without `durable` would cost the device
-    /// more than one with it.
+    /// Takes note that somebody asks for a write to be durable: see [`Store::is_syncing`].
+    fn note_asked(&self) {}
+
+    /// Whether a write had better be made durable although nobody asks for that.
     fn is_syncing(&self) -> bool {
+        false
+    }
+
+    /// Whether a write that reads see may be lost with the process.
+    fn may_lose(&self) -> bool {
         false
     }
 

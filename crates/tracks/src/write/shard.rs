@@ -135,30 +135,16 @@ impl Shard {
             touched,
             moved,
         } = round.finish(ids.iter().flat_map(Ids::iter));
-        let is_durable = |part: &Part| part.ack == Ack::Durable;
+        let (durable, visible) = self.divide(parts, ids, is_empty);
         if is_empty {
-            let (durable, visible): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_durable);
             // Reports that were stored already may not be durable yet.
-            if let Some(told) = Waiting::new(durable, ids, &self.events).told() {
+            if let Some(told) = durable.told() {
                 self.store.when_durable(told);
             }
             settle(visible, self.store.last_number(), &Ok(()));
             inbox.end_round();
             return;
         }
-        // If somebody waits until the batch is durable, it is in the process until then, and all are answered then.
-        let waits = ids.is_some()
-            || self.events.are_held_back()
-            || parts.iter().any(is_durable)
-            || self.store.is_syncing();
-        let (durable, visible) = if waits {
-            let others = parts.iter().filter(|part| !is_durable(part));
-            others.for_each(Part::waits_for_the_device);
-            (parts, Vec::new())
-        } else {
-            (Vec::new(), parts)
-        };
-        let durable = Waiting::new(durable, ids, &self.events);
         match batch.and_then(|batch| batch.write(durable.told())) {
             Ok(number) => {
                 settle(visible, number, &Ok(()));
@@ -177,6 +163,29 @@ impl Shard {
                 durable.settle(self.store.last_number() + 1, &result);
             }
         }
+    }
+
+    /// What is answered when it is durable, and what once reads see it. A batch for which somebody waits until it is
+    /// durable is in the process until then. So all of its reports are answered then, and so are reports that may have been
+    /// stored by such a batch before.
+    fn divide(&self, parts: Vec<Part>, ids: Option<Ids>, is_empty: bool) -> (Waiting, Vec<Part>) {
+        let is_durable = |part: &Part| part.ack == Ack::Durable;
+        let asks = ids.is_some() || self.events.are_held_back() || parts.iter().any(is_durable);
+        if asks {
+            self.store.note_asked();
+        }
+        let waits = asks
+            || if is_empty {
+                self.store.may_lose()
+            } else {
+                self.store.is_syncing()
+            };
+        if !waits {
+            return (Waiting::new(Vec::new(), ids, &self.events), parts);
+        }
+        let others = parts.iter().filter(|part| !is_durable(part));
+        others.for_each(Part::waits_for_the_device);
+        (Waiting::new(parts, ids, &self.events), Vec::new())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::clock::SystemClock;
 use base::rng::Rng;
 use tracks::geo::shape::Rectangle;
 use tracks::model::key::EntityKey;
@@ -309,4 +310,33 @@ fn moving_objects_are_found_exactly_once() {
         ends.store(true, Ordering::Relaxed);
     });
     world.check();
+}
+
+/// A durable report makes the visible ones of that moment durable as well, but they do not do that for each other.
+#[test]
+fn visible_reports_alone_leave_the_device_alone() {
+    let world = World::new();
+    let fleet = world.fleet();
+    let send = |seconds, ack| {
+        let reports = vec![report("a", seconds, at(1.0, 2.0))];
+        let ticket = world.tracks.report_at(&fleet, reports, ack, NOW);
+        assert!(ticket.unwrap().wait().outcomes[0].is_ok());
+    };
+    let store = world.tracks.store();
+    assert!(!store.is_syncing());
+    send(-100, Ack::Durable);
+    assert!(!store.may_lose());
+    let clock = SystemClock::shared();
+    for n in 0..30 {
+        send(n - 90, Ack::Visible);
+        assert!(
+            !store.may_lose(),
+            "an answered report is in the process only"
+        );
+        clock.sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(!store.is_syncing());
+    // And so they need not be durable.
+    send(-50, Ack::Visible);
+    assert_eq!(store.last_number(), store.visible_number());
 }
