@@ -167,8 +167,8 @@ impl Demand {
         state
     }
 
-    /// Waits until the log is to be brought to the device; `None` after a while without demand, if the thread was woken, or at once if it is not to sleep then. Unless it `can_write`,
-    /// there is no demand. Both are asked under the lock, so that whoever changes them and then calls
+    /// Waits until the log is to be brought to the device; `None` after a while without demand, if the thread was
+    /// woken, or at once if it is not to sleep then. Unless it `can_write`, there is no demand. Both are asked under the lock, so that whoever changes them and then calls
     /// [`Demand::wake`] is not missed.
     pub(crate) fn next(
         &self,

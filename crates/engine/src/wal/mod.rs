@@ -72,8 +72,8 @@ pub(crate) struct Wal {
 }
 
 impl Wal {
-    /// The logs in `directory`, which are durable up to `last_sequence`. `sync_interval`: `wal_sync_interval_ms`. `log_files` and `active` are `None` if the
-    /// database is open for reading only.
+    /// The logs in `directory`, which are durable up to `last_sequence`. `sync_interval`: `wal_sync_interval_ms`.
+    /// `log_files` and `active` are `None` if the database is open for reading only.
     pub(crate) fn new(
         directory: Arc<Directory>,
         (log_files, active): (Option<LogFiles>, Option<ActiveLog>),

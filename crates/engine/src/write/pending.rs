@@ -191,19 +191,23 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
     if db.wal.durable.get() >= seq {
         return Ok(());
     }
-    // Not the last visible number: a write that was logged after a group that is still in progress is not
-    // visible yet.
-    let last = db.writes.order.allocated();
-    if seq > last {
-        return Err(Error::invalid_argument(format!(
-            "wait_durable({seq}): the last write is number {last}"
-        )));
-    }
+    check_is_written(db, seq)?;
     submit::flush_wal(db, true)?;
     if db.wal.durable.get() >= seq {
         return Ok(());
     }
     Err(not_logged(seq))
+}
+
+fn check_is_written(db: &Shared, seq: u64) -> Result<()> {
+    // Not the last visible number: a write that was logged after a group that is still in progress is not
+    // visible yet.
+    let last = db.writes.order.allocated();
+    if seq <= last {
+        return Ok(());
+    }
+    let text = format!("write {seq} is not there yet: the last one is number {last}");
+    Err(Error::invalid_argument(text))
 }
 
 fn not_logged(seq: u64) -> Error {
@@ -218,6 +222,7 @@ pub(crate) fn durable(db: &Arc<Shared>, seq: u64) -> Result<Durable> {
         db.check_writable()?;
         db.writes.order.check_refusal()?;
         if db.wal.durable.get() < seq {
+            check_is_written(db, seq)?;
             return Err(not_logged(seq));
         }
     }

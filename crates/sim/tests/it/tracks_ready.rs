@@ -185,7 +185,14 @@ fn visible_reports_on_a_full_disk_are_refused_in_time() {
     let server = serve(&disk);
     let address = server.address();
     assert_eq!(report_with(address, 0, "visible").0, 200);
-    disk.fail_on(Fault::NoSpace, Repeat::Forever, |_, _| true);
+    // The system has it.
+    assert_there(&disk.kill_image(), &[0]);
+    disk.fail_on(Fault::NoSpace, Repeat::Forever, |act, _| {
+        matches!(
+            act,
+            Act::Write | Act::WriteDsync | Act::Allocate | Act::Create
+        )
+    });
     let clock = SystemClock::shared();
     let begin = clock.monotonic_nanos();
     for nth in 1..6 {
@@ -195,8 +202,18 @@ fn visible_reports_on_a_full_disk_are_refused_in_time() {
             "{answer}"
         );
     }
+    // More than the log keeps in the process.
+    for part in 0..4 {
+        let line = |n: u32| {
+            let (lat, time) = (n % 80, T + 1000 + part * 2000 + n);
+            format!("{{\"entity\":\"b\",\"lat\":{lat},\"lon\":2,\"time\":{time}}}\n")
+        };
+        let lines: String = (0..2000).map(line).collect();
+        let (status, answer) = call(address, "POST /v1/fleets/f/reports?ack=visible", &lines);
+        assert_eq!(status, 503, "{answer:.500}");
+    }
     let seconds = (clock.monotonic_nanos() - begin) / 1_000_000_000;
-    assert!(seconds < 10, "{seconds} s");
+    assert!(seconds < 15, "{seconds} s");
     // Of a report that is in the process only, a repetition is no more than that.
     assert_eq!(report(address, 9).0, 503);
     assert_eq!(report_with(address, 9, "visible").0, 503);

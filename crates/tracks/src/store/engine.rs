@@ -14,7 +14,7 @@ use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
     BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactRangeOptions, Db,
     DbIterator, Env, EventListener, FlushOptions, IngestExternalFileArg, IngestExternalFileOptions,
-    Options, Profile, ReadOptions, Snapshot, WriteBatch, WriteOptions,
+    Options, PendingWrite, Profile, ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
 
 use super::filter::{Factory, Oldest};
@@ -27,7 +27,7 @@ use crate::model::time::Time;
 /// The subfolder of the database that imports use as scratch. The next opening removes the
 /// leftovers of an import that was killed.
 pub const SCRATCH: &str = "import";
-/// How long after it was made a write survives a power cut, if nobody waits for that.
+/// So long after it was made a write is synced, if nobody waits for that.
 const SYNC_INTERVAL_MS: u64 = 1000;
 /// How long a write waits for space on a full disk. Others wait behind it.
 const NO_SPACE_WAIT_MS: u64 = 2000;
@@ -80,7 +80,8 @@ impl Engine {
         Self::open_with(dir, options)
     }
 
-    /// Like [`Engine::open`], with options of the engine for all families.
+    /// Like [`Engine::open`], with options of the engine for all families. Some options of the log are
+    /// replaced by the service's own: `wal_sync_interval_ms` and `wal_no_space_wait_ms`.
     pub fn open_with(dir: impl AsRef<Path>, mut options: Options) -> Result<Self> {
         options.db.create_if_missing = true;
         options.db.create_missing_column_families = true;
@@ -235,6 +236,40 @@ impl Engine {
         self.failure.lock().of_writes.is_some()
     }
 
+    /// Runs a write. After a failure it does not wait for space on a full disk: others wait behind it.
+    fn patiently<T>(&self, mut write: impl FnMut(&WriteOptions) -> Result<T>) -> Result<T> {
+        let mut options = WriteOptions {
+            no_slowdown: self.has_failed(),
+            ..WriteOptions::default()
+        };
+        match write(&options) {
+            // It would have to wait for something else.
+            Err(e) if options.no_slowdown && e.kind() == ErrorKind::Incomplete => {
+                options.no_slowdown = false;
+                write(&options)
+            }
+            other => other,
+        }
+    }
+
+    /// Writes a batch to the log, which the system has then. Returns its number.
+    fn write_logged(&self, mut batch: WriteBatch) -> Result<u64> {
+        self.patiently(|options| self.db.with(options).write(&mut batch))?;
+        // An empty batch has the number of the write before it.
+        Ok((batch.sequence() + u64::from(batch.count())).saturating_sub(1))
+    }
+
+    /// Writes a batch whose durability is waited for later; reads see it.
+    fn write_pending(&self, batch: WriteBatch) -> Result<PendingWrite> {
+        let pending = if self.has_failed() {
+            self.patiently(|options| self.db.with(options).write_async(batch.clone()))?
+        } else {
+            self.db.write_async(batch)?
+        };
+        pending.applied.wait()?;
+        Ok(pending)
+    }
+
     fn family(&self, family: Family) -> Result<&ColumnFamily> {
         self.families
             .get(family as usize)
@@ -258,27 +293,15 @@ impl Store for Engine {
         })
     }
 
-    fn write(&self, mut batch: WriteBatch, durable: Option<Told>) -> Result<u64> {
+    fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64> {
         let before = self.db.latest_sequence_number();
         let failed = |e: &Error| self.failure.note(before, Err(e));
         let Some(told) = durable else {
-            // After a failure, a full disk is not waited for.
-            let options = WriteOptions {
-                no_slowdown: self.has_failed(),
-                ..WriteOptions::default()
-            };
-            let written = self.db.with(&options).write(&mut batch);
-            written.inspect_err(failed)?;
-            // An empty batch has the number of the write before it.
-            let number = (batch.sequence() + u64::from(batch.count())).saturating_sub(1);
+            let number = self.write_logged(batch).inspect_err(failed)?;
             self.last.fetch_max(number, Ordering::Relaxed);
             return Ok(number);
         };
-        let pending = self.db.write_async(batch).and_then(|pending| {
-            pending.applied.wait()?;
-            Ok(pending)
-        });
-        let pending = pending.inspect_err(failed)?;
+        let pending = self.write_pending(batch).inspect_err(failed)?;
         let (number, failure) = (pending.seq, Arc::clone(&self.failure));
         self.last.fetch_max(number, Ordering::Relaxed);
         self.pending.fetch_max(number, Ordering::Relaxed);

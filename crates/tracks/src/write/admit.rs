@@ -21,8 +21,8 @@ pub enum Ack {
     /// When it survives a power cut.
     #[default]
     Durable,
-    /// When reads see it, and it survives the end of the process. A power cut loses it at most for
-    /// about a second.
+    /// When reads see it, and it survives the end of the process. A power cut within about a second may
+    /// lose it.
     Visible,
 }
 

@@ -298,7 +298,7 @@ impl Waiting {
     fn told(&self) -> Option<Told> {
         let waits = {
             let waiting = self.lock();
-            !waiting.0.is_empty() || waiting.1.is_some() || self.events.are_held_back()
+            !waiting.0.is_empty() || waiting.1.is_some()
         };
         let waiting = Self {
             inner: Arc::clone(&self.inner),

@@ -598,6 +598,8 @@ fn what_is_too_old_goes_while_many_wait_to_be_merged() {
     go.send(()).unwrap();
     eventually("all are merged", || world.left() == 0);
     eventually("what is too old goes", || !world.is_there(&info, "old"));
-    assert_eq!((*lock(&then), merged.load(Ordering::Relaxed)), (Some(1), 5));
+    // After the first, or before it if a turn was at the end of its purges when they were noted.
+    let then = lock(&then).unwrap();
+    assert!(then <= 1 && merged.load(Ordering::Relaxed) == 5, "{then}");
     eventually("all is well", || world.failed().is_empty());
 }

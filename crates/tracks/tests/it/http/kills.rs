@@ -455,3 +455,49 @@ fn what_was_answered_survives_sigkill_and_who_listens_misses_nothing() {
         "{count} {streams} {erased}"
     );
 }
+
+/// Where nobody waits for the device, an answered report is in the log, which the system has.
+#[test]
+fn visible_reports_survive_sigkill() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = Arc::new(Shared::default());
+    let mut answered = 0;
+    for kill in 0..3 {
+        let (process, address) = start(dir.path());
+        *shared.address.lock().unwrap() = Some(address);
+        let threads: Vec<Joined<()>> = (0..WRITERS)
+            .map(|writer| {
+                let shared = Arc::clone(&shared);
+                thread(move || visible(&shared, (kill, writer)))
+            })
+            .collect();
+        pause(400);
+        *shared.address.lock().unwrap() = None;
+        drop(process);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_there(dir.path(), &shared);
+        let count = shared.answered.lock().unwrap().len();
+        assert!(count > answered + 20, "{count} reports");
+        answered = count;
+    }
+}
+
+/// Sends visible reports until the server is gone.
+fn visible(shared: &Shared, (kill, writer): (u32, u32)) {
+    let agent = agent();
+    let name = format!("v{writer}");
+    for nth in 0_u32.. {
+        let Some(address) = shared.address() else {
+            return;
+        };
+        let time = T + f64::from(kill * 1_000_000 + nth);
+        let url = format!("http://{address}/v1/fleets/f/reports?ack=visible");
+        if let Ok(answer) = agent.post(url).send(line(&name, time, 59.0, 18.0)) {
+            assert_eq!(answer.status(), 200);
+            let mut all = shared.answered.lock().unwrap();
+            all.push((name.clone(), time as i64));
+        }
+    }
+}
