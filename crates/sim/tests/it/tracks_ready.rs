@@ -23,7 +23,7 @@ use sim::disk::{Act, Config, CrashKind, Fault, Repeat, SimDisk};
 /// The time of the first report.
 const T: u32 = 1_700_000_000;
 
-fn serve(disk: &SimDisk) -> Server {
+fn engine(disk: &SimDisk) -> Engine {
     let mut options = Options {
         env: Env {
             fs: disk.shared(),
@@ -32,7 +32,11 @@ fn serve(disk: &SimDisk) -> Server {
         ..Options::default()
     };
     options.db.stats_dump_period_sec = 0;
-    let store: Arc<dyn Store> = Arc::new(Engine::open_with("/tracks", options).unwrap());
+    Engine::open_with("/tracks", options).unwrap()
+}
+
+fn serve(disk: &SimDisk) -> Server {
+    let store: Arc<dyn Store> = Arc::new(engine(disk));
     let clock = SystemClock::shared();
     let tracks = Tracks::over(store, &service::Options::default(), clock, &SystemThreads);
     let service = Service {
@@ -85,15 +89,7 @@ fn report_with(address: SocketAddr, nth: u32, ack: &str) -> (u16, String) {
 
 /// Asserts that the reports are in the database of a disk, and that its rows agree.
 fn assert_there(disk: &SimDisk, answered: &[u32]) {
-    let mut options = Options {
-        env: Env {
-            fs: disk.shared(),
-            ..Env::default()
-        },
-        ..Options::default()
-    };
-    options.db.stats_dump_period_sec = 0;
-    let engine = Engine::open_with("/tracks", options).unwrap();
+    let engine = engine(disk);
     let how = check::Options { visits: true };
     let findings = check::check(&engine, how, &mut |_| ()).unwrap();
     assert_eq!(findings.problems, []);
