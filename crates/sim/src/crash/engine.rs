@@ -32,6 +32,7 @@ use crate::disk::{
 };
 
 pub(super) use check::{contents, dump, open};
+pub use peer::has_stray_type;
 pub(super) use workload::Workload;
 
 /// The database's directory.

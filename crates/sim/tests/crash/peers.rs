@@ -88,44 +88,105 @@ fn rocksdb_11_does_not_come_back_from_a_stray_type() {
     if lib.version().unwrap().starts_with("7.") {
         return;
     }
-    for (kind, comes_back) in [(4, true), (8, false)] {
-        let temp = tempfile::tempdir().unwrap();
-        let (live, copy) = (temp.path().join("live"), temp.path().join("copy"));
-        let mut options = ironstone::Options::default();
-        options.db.create_if_missing = true;
-        options.db.wal_io_mode = ironstone::WalIoMode::Buffered;
-        let db = ironstone::Db::open(&live, &options).unwrap();
-        db.put(b"key", b"value").unwrap();
-        sim::dirs::copy_all(&live, &copy).unwrap();
-        let log = std::fs::read_dir(&copy)
+    let temp = tempfile::tempdir().unwrap();
+    let live = temp.path().join("live");
+    let mut options = ironstone::Options::default();
+    options.db.create_if_missing = true;
+    options.db.wal_io_mode = ironstone::WalIoMode::Buffered;
+    let db = ironstone::Db::open(&live, &options).unwrap();
+    db.put(b"key", b"value").unwrap();
+    let stray = |kind: u8| vec![1, 2, 3, 4, 2, 0, kind, 5, 6, 7, 8, 9, 10];
+    let mut tails: Vec<Vec<u8>> = [0, 4, 5, 6, 7, 8, 9, 10, 11, 77, 130, 131, 132]
+        .map(stray)
+        .to_vec();
+    tails.push(vec![1, 2, 3, 4, 0xff, 0xee, 8]); // of any length, even where no longer header fits
+    tails.push(vec![1, 2, 3, 4, 2, 0]);
+    let tails_of_logs = tails.len();
+    tails.extend([stray(1), stray(11)]); // of the MANIFEST
+    let mut children: Vec<Child> = Vec::new();
+    for (i, tail) in tails.iter().enumerate() {
+        let of_log = i < tails_of_logs;
+        children.push(Child::shown(
+            &live,
+            &temp.path().join(format!("tail {i}")),
+            of_log,
+            |file| file.extend(tail),
+        ));
+    }
+    // After what is invalid, it goes on in the next block.
+    for kind in [1, 8, 131] {
+        let copy = temp.path().join(format!("block {kind}"));
+        children.push(Child::shown(&live, &copy, true, |file| {
+            file.extend(stray(77));
+            file.resize(log::format::BLOCK, 0xab);
+            file.extend(stray(kind));
+        }));
+    }
+    assert_eq!(children.iter().filter(|c| c.stays).count(), 10);
+    for child in children {
+        child.check();
+    }
+}
+
+/// RocksDB in a process of its own, with a directory that it may read for ever.
+struct Child {
+    process: std::process::Child,
+    copy: PathBuf,
+    /// What the harness foretells: it does not come back.
+    stays: bool,
+}
+
+impl Child {
+    /// Shows it a copy of `live` whose log, or else MANIFEST, is changed. Ironstone sees a torn record in a log,
+    /// whatever its type.
+    fn shown(live: &Path, copy: &Path, log: bool, change: impl FnOnce(&mut Vec<u8>)) -> Self {
+        sim::dirs::copy_all(live, copy).unwrap();
+        let path = std::fs::read_dir(copy)
             .unwrap()
             .map(|entry| entry.unwrap().path())
-            .find(|path| path.extension().is_some_and(|e| e == "log"))
+            .find(|path| {
+                let name = path.file_name().unwrap().to_string_lossy();
+                name.ends_with(".log") == log && name.starts_with("MANIFEST") != log
+            })
             .unwrap();
-        let mut bytes = std::fs::read(&log).unwrap();
-        bytes.extend([1, 2, 3, 4, 0xff, 0xee, kind, 5, 6, 7, 8, 9, 10]);
-        std::fs::write(&log, bytes).unwrap();
-        // Ironstone sees a torn record, whatever its type.
-        let again = temp.path().join("again");
-        sim::dirs::copy_all(&copy, &again).unwrap();
-        assert!(ironstone::Db::open(&again, &options).is_ok());
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut bytes = std::fs::read(&path).unwrap();
+        change(&mut bytes);
+        std::fs::write(&path, &bytes).unwrap();
+        if log {
+            let again = copy.with_extension("again");
+            sim::dirs::copy_all(copy, &again).unwrap();
+            let opened = ironstone::Db::open(&again, &ironstone::Options::default());
+            assert!(opened.is_ok(), "{}: {opened:?}", copy.display());
+        }
+        let process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "peers::opens_a_directory"])
-            .env(DIRECTORY, &copy)
+            .env(DIRECTORY, copy)
             .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        Self {
+            process,
+            copy: copy.to_path_buf(),
+            stays: engine::has_stray_type(&bytes),
+        }
+    }
+
+    fn check(mut self) {
         let begun = Instant::now();
-        let limit = Duration::from_secs(if comes_back { 60 } else { 2 });
+        let limit = Duration::from_secs(if self.stays { 2 } else { 60 });
         let mut ended = None;
         while ended.is_none() && begun.elapsed() < limit {
             std::thread::sleep(Duration::from_millis(20));
-            ended = child.try_wait().unwrap();
+            ended = self.process.try_wait().unwrap();
         }
-        if ended.is_none() {
-            child.kill().unwrap();
-        }
-        let came_back = child.wait().unwrap().success();
-        assert_eq!(came_back, comes_back, "type {kind}: {ended:?}");
+        assert_eq!(ended.is_none(), self.stays, "{}", self.copy.display());
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
     }
 }

@@ -4,16 +4,22 @@
 //! tested, too.
 
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
+use base::sync::thread;
 use base::{Error, Result};
 use io::{FileSystem, OpenHow};
-use log::format::{BLOCK, Header, LEGACY_HEADER, RecordType};
+use log::format::{BLOCK, Header, RecordType};
 
 use super::super::model::Found;
 use super::DIR;
 use crate::dirs;
 use crate::disk::SimDisk;
 use crate::oracle::{self, RocksDb};
+
+/// How long RocksDB may take with an image. It takes milliseconds, or for ever.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Whether the image has a database that RocksDB can open.
 pub(super) fn has_database(image: &SimDisk) -> bool {
@@ -58,10 +64,7 @@ fn torn_manifest(image: &SimDisk) -> Result<Option<(String, usize)>> {
     })
 }
 
-/// Whether RocksDB would never return from opening the image. If a log begins with records of the old
-/// format, RocksDB 11.8.1 does not skip a header of one of the recyclable types, whatever its checksum: it
-/// reads the same seven bytes for ever. Garbage in a torn record can look like that, even in a log of its
-/// own. RocksDB 7.8.3 treats it as a torn record.
+/// Whether RocksDB would never return from opening the image.
 pub(super) fn reads_for_ever(image: &SimDisk) -> bool {
     let version = oracle::rocksdb().and_then(|lib| lib.version().ok());
     if version.is_none_or(|v| v.starts_with("7.")) {
@@ -69,43 +72,43 @@ pub(super) fn reads_for_ever(image: &SimDisk) -> bool {
     }
     let dir = Path::new(DIR);
     let names = image.list(dir).unwrap_or_default();
-    let paths = names.iter().map(|name| dir.join(name));
-    let logs = paths.filter(|path| path.extension().is_some_and(|e| e == "log"));
-    logs.filter_map(|path| io::read_file(image, &path, 1 << 30).ok())
-        .any(|log| has_stray_type(&log))
+    let read = names.iter().filter(|name| {
+        let name = name.to_string_lossy();
+        name.ends_with(".log") || name.starts_with("MANIFEST")
+    });
+    read.filter_map(|name| io::read_file(image, &dir.join(name), 1 << 30).ok())
+        .any(|file| has_stray_type(&file))
 }
 
-/// Whether the first invalid header, or one before it, is of a recyclable type and follows a record of the
-/// old format.
-fn has_stray_type(log: &[u8]) -> bool {
+/// Whether RocksDB 11.8.1 reads this log or MANIFEST for ever.
+///
+/// Once it has read a record of the old format, it does not skip a header of one of the recyclable types, whatever its
+/// checksum: it reads the same seven bytes again and again. Garbage in a torn record can look like that, even in a log
+/// of its own. After any other invalid record it goes on in the next block, where it may meet such a header, too.
+/// RocksDB 7.8.3 treats it as a torn record.
+pub fn has_stray_type(file: &[u8]) -> bool {
     let (mut at, mut whole) = (0, false);
-    while let Some(rest) = log.get(at..) {
+    while let Some(rest) = file.get(at..) {
         let room = BLOCK - at % BLOCK;
-        if room < LEGACY_HEADER {
-            at += room;
-            continue;
-        }
         let rest = &rest[..rest.len().min(room)];
         let Some(header) = Header::decode(rest) else {
-            return false;
+            at += room;
+            continue;
         };
-        let recyclable = RecordType::RECYCLABLE_FULL.0..=RecordType::RECYCLABLE_LAST.0;
-        if recyclable.contains(&header.kind.0) {
+        if header.kind.is_recyclable() {
             return whole;
         }
-        if !header.crc_matches(rest) {
-            return false;
+        if header.crc_matches(rest) {
+            whole |= matches!(header.kind, RecordType::FULL | RecordType::LAST);
+            at += header.record_len();
+        } else {
+            at += room;
         }
-        whole |= matches!(header.kind, RecordType::FULL | RecordType::LAST);
-        at += header.record_len();
     }
     false
 }
 
 fn scan(image: &SimDisk, cut: Option<(String, usize)>) -> Result<Found> {
-    let Some(lib) = oracle::rocksdb() else {
-        return Err(Error::not_found("there is no RocksDB to ask"));
-    };
     let temp = dirs::scratch()?;
     let failed = |e| Error::io("export", temp.path(), e);
     image.export(temp.path()).map_err(failed)?;
@@ -115,6 +118,24 @@ fn scan(image: &SimDisk, cut: Option<(String, usize)>) -> Result<Found> {
         bytes.truncate(len);
         std::fs::write(path.join(&name), bytes).map_err(failed)?;
     }
+    let (answer, answered) = mpsc::channel();
+    thread::Builder::new()
+        .spawn(move || answer.send(content(&path)))
+        .map_err(failed)?;
+    answered.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        let kept = temp.keep();
+        Err(Error::aborted(format!(
+            "it has not come back for {PATIENCE:?} from {}",
+            kept.display()
+        )))
+    })
+}
+
+/// The content of every family of the database in `path`.
+fn content(path: &Path) -> Result<Found> {
+    let Some(lib) = oracle::rocksdb() else {
+        return Err(Error::not_found("there is no RocksDB to ask"));
+    };
     let mut options = lib.options();
     options.set("merge_operator", super::OPERATOR)?;
     let db = RocksDb::open_all(&options, path)?;
