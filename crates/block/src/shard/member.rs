@@ -31,6 +31,7 @@ use crate::store::data::{ChunkKey, Reader};
 use crate::store::flush::ApplySync;
 use crate::store::sync::{Marked, SyncSlot, SyncTicket};
 use crate::wire::client::{Outcome, Reason, Request, Response, What};
+use changes::Proposal;
 use copies::{Giving, Taking};
 use in_place::InPlaceWrites;
 use locks::{Lock, Locks};
@@ -541,7 +542,13 @@ impl Member {
                 }
             }
             What::Attach => {
-                self.propose(client, &request, Op::Epoch, None, &[], Bytes::new(), out);
+                let epoch = Proposal {
+                    op: Op::Epoch,
+                    lock: None,
+                    crcs: &[],
+                    payload: Bytes::new(),
+                };
+                self.propose(client, &request, epoch, out);
             }
             What::Write { .. } | What::Zero(_) | What::Trim(_) => {
                 self.change(client, request, data, out);

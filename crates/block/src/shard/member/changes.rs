@@ -23,6 +23,16 @@ use crate::wire::client::{Reason, Request, Span, What, crcs_at};
 /// The most blocks of one write: 1 MiB.
 const WRITE_BLOCKS_MAX: u16 = 256;
 
+/// What an entry is made of, besides its request.
+pub(super) struct Proposal<'a> {
+    pub(super) op: Op,
+    /// Of the blocks that it changes, if it changes any: it ends when the entry is applied.
+    pub(super) lock: Option<Lock>,
+    /// Of the blocks in `payload`.
+    pub(super) crcs: &'a [u32],
+    pub(super) payload: Bytes,
+}
+
 impl Member {
     /// A write, or zeros: begins when no earlier change conflicts with it.
     pub(super) fn change(
@@ -83,7 +93,13 @@ impl Member {
             What::Trim(_) => (Op::Trim, vec![], Bytes::new()),
             _ => (Op::Zero, vec![], Bytes::new()),
         };
-        self.propose(client, &request, op, Some(lock), &crcs, payload, out);
+        let change = Proposal {
+            op,
+            lock: Some(lock),
+            crcs: &crcs,
+            payload,
+        };
+        self.propose(client, &request, change, out);
     }
 
     /// Accounts for the chunk of a write if the chunk is new, and returns it then. So space never runs out when
@@ -143,17 +159,20 @@ impl Member {
         })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "an entry is made of them")]
+    /// Proposes what the request asks for. If that fails, the client is told, and the lock ends.
     pub(super) fn propose(
         &mut self,
         client: u64,
         request: &Request,
-        op: Op,
-        lock: Option<Lock>,
-        crcs: &[u32],
-        payload: Bytes,
+        proposal: Proposal<'_>,
         out: &mut VecDeque<Command>,
     ) {
+        let Proposal {
+            op,
+            lock,
+            crcs,
+            payload,
+        } = proposal;
         let range = Range {
             tree: request.tree,
             ..lock.map_or_else(Range::default, |l| l.range)

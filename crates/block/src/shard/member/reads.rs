@@ -7,7 +7,7 @@ use bytes::Bytes;
 use io::{AlignedBuf, buffer::PAGE};
 
 use super::super::core::Command;
-use super::changes::range_of;
+use super::changes::{Proposal, range_of};
 use super::locks::Lock;
 use super::repair::is_block;
 use super::{Asked, Member, refuse, reply};
@@ -381,7 +381,13 @@ impl Member {
             Ok(bytes) => {
                 let payload = Bytes::from(bytes);
                 let crcs = command::crcs_of(&payload);
-                self.propose(client, request, Op::Write, Some(lock), &crcs, payload, out);
+                let change = Proposal {
+                    op: Op::Write,
+                    lock: Some(lock),
+                    crcs: &crcs,
+                    payload,
+                };
+                self.propose(client, request, change, out);
             }
             Err(e) => {
                 self.locks.end(lock);

@@ -82,40 +82,47 @@ fn fences_are_made_shown_and_deleted() {
     }
 }
 
-/// Bodies that are not valid fences, and a part of the error.
-#[expect(clippy::too_many_lines, reason = "a table")]
-fn bad_fences() -> Vec<(String, &'static str)> {
-    let circle = json!({"type": "Circle", "center": [18.0, 59.0], "radius": 500});
+/// Areas that are none, and a part of the error.
+fn bad_areas() -> Vec<(Value, &'static str)> {
+    let circle =
+        |center: Value, radius: i32| json!({"type": "Circle", "center": center, "radius": radius});
+    let rectangle = |bbox: Value| json!({"type": "Rectangle", "bbox": bbox});
+    let polygon = |ring: Value| json!({"type": "Polygon", "coordinates": [ring]});
+    let corridor =
+        |line: Value, width: f64| json!({"type": "Corridor", "coordinates": line, "width": width});
     let ring: Vec<[f64; 2]> = (0..10_001).map(|n| [f64::from(n) / 1e3, 1.0]).collect();
     let zigzag: Vec<[f64; 2]> = (0..60)
         .map(|n| [f64::from(n % 2 - 1) * 170.0, f64::from(n) / 2.0])
         .collect();
-    let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
     vec![
+        (json!({"type": "Square"}), "Square"),
+        (circle(json!([18.0]), 5), "1 numbers"),
+        (circle(json!([18.0, 91.0]), 5), "latitude 91"),
+        (circle(json!([540, 9]), 5), "longitude 540"),
+        (circle(json!([1, 9]), -5), "radius"),
+        (
+            json!({"type": "Circle", "centre": [1, 9], "radius": 5}),
+            "centre",
+        ),
+        (rectangle(json!([1, 9, 2])), "length 4"),
+        (rectangle(json!([1, 9, 2, 8])), "south 9"),
+        (polygon(json!([[1, 9], [2, 9]])), "area"),
+        (polygon(json!(ring)), "10001 positions"),
+        (corridor(json!([[1, 9]]), 5.0), "1 positions"),
+        (corridor(json!([[1, 9], [2, 9]]), 1e9), "metres"),
+        (corridor(json!(zigzag), 1.0), "area: 20120 positions"),
+    ]
+}
+
+/// Bodies that are not valid fences, and a part of the error.
+fn bad_fences() -> Vec<(String, &'static str)> {
+    let circle = json!({"type": "Circle", "center": [18.0, 59.0], "radius": 500});
+    let with = |name: &str, value: Value| json!({"area": circle, name: value}).to_string();
+    let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
+    let mut all = vec![
         (String::new(), "not JSON"),
         ("[]".to_owned(), ""),
         ("{}".to_owned(), "`area`"),
-        (json!({"area": {"type": "Square"}}).to_string(), "Square"),
-        (
-            json!({"area": {"type": "Circle", "center": [18.0], "radius": 5}}).to_string(),
-            "1 numbers",
-        ),
-        (
-            json!({"area": {"type": "Circle", "center": [18.0, 91.0], "radius": 5}}).to_string(),
-            "latitude 91",
-        ),
-        (
-            json!({"area": {"type": "Circle", "center": [540, 9], "radius": 5}}).to_string(),
-            "longitude 540",
-        ),
-        (
-            json!({"area": {"type": "Circle", "center": [1, 9], "radius": -5}}).to_string(),
-            "radius",
-        ),
-        (
-            json!({"area": {"type": "Circle", "centre": [1, 9], "radius": 5}}).to_string(),
-            "centre",
-        ),
         (
             "{\"area\":{\"type\":\"Circle\",\"center\":[1,9],\"radius\":1e400}}".to_owned(),
             "",
@@ -124,50 +131,24 @@ fn bad_fences() -> Vec<(String, &'static str)> {
             "{\"area\":{\"type\":\"Circle\",\"center\":[NaN,9],\"radius\":1}}".to_owned(),
             "not JSON",
         ),
-        (
-            json!({"area": {"type": "Rectangle", "bbox": [1, 9, 2]}}).to_string(),
-            "length 4",
-        ),
-        (
-            json!({"area": {"type": "Rectangle", "bbox": [1, 9, 2, 8]}}).to_string(),
-            "south 9",
-        ),
-        (
-            json!({"area": {"type": "Polygon", "coordinates": [[[1, 9], [2, 9]]]}}).to_string(),
-            "area",
-        ),
-        (
-            json!({"area": {"type": "Polygon", "coordinates": [ring]}}).to_string(),
-            "10001 positions",
-        ),
-        (
-            json!({"area": {"type": "Corridor", "coordinates": [[1, 9]], "width": 5}}).to_string(),
-            "1 positions",
-        ),
-        (
-            json!({"area": {"type": "Corridor", "coordinates": [[1, 9], [2, 9]], "width": 1e9}})
-                .to_string(),
-            "metres",
-        ),
-        (
-            json!({"area": {"type": "Corridor", "coordinates": zigzag, "width": 1}}).to_string(),
-            "area: 20120 positions",
-        ),
-        (
-            json!({"area": circle, "tags": ["a\u{0}b"]}).to_string(),
-            "tags",
-        ),
-        (json!({"area": circle, "dwell": 0}).to_string(), "dwell"),
-        (json!({"area": circle, "dwell": -1}).to_string(), "dwell"),
-        (json!({"area": circle, "dwell": 1.5}).to_string(), "dwell"),
-        (json!({"area": circle, "cross": 1}).to_string(), "cross"),
-        (json!({"area": circle, "leave": true}).to_string(), "leave"),
+        (with("tags", json!(["a\u{0}b"])), "tags"),
+        (with("dwell", json!(0)), "dwell"),
+        (with("dwell", json!(-1)), "dwell"),
+        (with("dwell", json!(1.5)), "dwell"),
+        (with("cross", json!(1)), "cross"),
+        (with("leave", json!(true)), "leave"),
         (
             json!({"area": circle, "enter": false, "exit": false, "cross": false}).to_string(),
             "no event",
         ),
         (format!("{{\"area\":{deep}}}"), ""),
-    ]
+    ];
+    all.extend(
+        bad_areas()
+            .into_iter()
+            .map(|(area, why)| (json!({ "area": area }).to_string(), why)),
+    );
+    all
 }
 
 #[test]

@@ -278,13 +278,9 @@ fn refused_alone_and_beside_a_valid_one(cases: &[(String, &str)]) {
     }
 }
 
-/// The same areas are used in queries and in fences.
-#[test]
-#[expect(clippy::too_many_lines, reason = "a table")]
-fn hostile_areas_are_refused_by_name() {
-    let world = World::new();
-    world.report(&line("a", T, 10.0, 10.0));
-    let cases = [
+/// The rings of polygons that are none, and a part of the error.
+fn bad_rings() -> Vec<(Vec<Value>, &'static str)> {
+    vec![
         // A bow, a line there and back, a point, a spike, two rings that cross, a hole outside.
         (
             vec![json!([[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]])],
@@ -309,8 +305,45 @@ fn hostile_areas_are_refused_by_name() {
             "90.0000001",
         ),
         (vec![ring(10_000)], "10000 at most"),
-    ];
-    for (rings, why) in cases {
+    ]
+}
+
+/// Other areas that are none, and a part of the error.
+const BAD_AREAS: &[(&str, &str)] = &[
+    (
+        r#"{"type":"Circle","center":[10,10],"radius":1e999}"#,
+        "out of range",
+    ),
+    (
+        r#"{"type":"Circle","center":[10,10],"radius":1e300}"#,
+        "a radius of 1",
+    ),
+    (
+        r#"{"type":"Circle","center":[10,10],"radius":-1}"#,
+        "a radius of -1",
+    ),
+    (r#"{"type":"Circle","center":[540,10],"radius":1}"#, "540"),
+    (r#"{"type":"Rectangle","bbox":[0,2,1,1]}"#, "south"),
+    (
+        r#"{"type":"Corridor","coordinates":[[1,1]],"width":1}"#,
+        "positions",
+    ),
+    (
+        r#"{"type":"Corridor","coordinates":[[1,1],[2,2]],"width":1e9}"#,
+        "metres",
+    ),
+    (
+        r#"{"type":"Corridor","coordinates":[[1,1],[2,2]],"width":NaN}"#,
+        "expected value",
+    ),
+];
+
+/// The same areas are used in queries and in fences.
+#[test]
+fn hostile_areas_are_refused_by_name() {
+    let world = World::new();
+    world.report(&line("a", T, 10.0, 10.0));
+    for (rings, why) in bad_rings() {
         let asked = world.post("/v1/fleets/f/within", &polygon(&rings));
         assert_eq!(asked.status, 400, "{why}: {:.300}", asked.text);
         assert_eq!(
@@ -332,34 +365,7 @@ fn hostile_areas_are_refused_by_name() {
             assert!(answer.text.len() < 1000, "{}", answer.text);
         }
     }
-    for (area, why) in [
-        (
-            r#"{"type":"Circle","center":[10,10],"radius":1e999}"#,
-            "out of range",
-        ),
-        (
-            r#"{"type":"Circle","center":[10,10],"radius":1e300}"#,
-            "a radius of 1",
-        ),
-        (
-            r#"{"type":"Circle","center":[10,10],"radius":-1}"#,
-            "a radius of -1",
-        ),
-        (r#"{"type":"Circle","center":[540,10],"radius":1}"#, "540"),
-        (r#"{"type":"Rectangle","bbox":[0,2,1,1]}"#, "south"),
-        (
-            r#"{"type":"Corridor","coordinates":[[1,1]],"width":1}"#,
-            "positions",
-        ),
-        (
-            r#"{"type":"Corridor","coordinates":[[1,1],[2,2]],"width":1e9}"#,
-            "metres",
-        ),
-        (
-            r#"{"type":"Corridor","coordinates":[[1,1],[2,2]],"width":NaN}"#,
-            "expected value",
-        ),
-    ] {
+    for (area, why) in BAD_AREAS {
         let made = world.put("/v1/fleets/f/fences/x", &format!(r#"{{"area":{area}}}"#));
         assert_eq!(
             made.problem(),

@@ -63,25 +63,19 @@ const PARAMETER: &[(u16, &str)] = &[(400, "invalid-parameter")];
 /// A result, or a timeout, or that others ask too much.
 const ANSWERED: &[(u16, &str)] = &[(200, ""), (503, "query-timeout"), (503, "busy")];
 
-#[expect(clippy::too_many_lines, reason = "a table")]
 fn calls() -> Vec<Call> {
+    let mut all = bad_bodies();
+    all.extend(questions());
+    all.extend(large_bodies());
+    all
+}
+
+/// Bodies that are nested, or of a wrong content.
+fn bad_bodies() -> Vec<Call> {
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     let objects = format!("{}1{}", "{\"a\":".repeat(10_000), "}".repeat(10_000));
     let with = |more: &str| format!(r#"{{"entity":"a","lat":1,"lon":2,{more}}}"#).into_bytes();
-    let packed = |plain: &[u8]| gzip(plain);
-    let mut bombs = Vec::new();
-    for (what, plain) in [("gzip of spaces", b' '), ("gzip of brackets", b'[')] {
-        let bomb = packed(&vec![plain; 80 << 20]);
-        assert!((80 << 20) / bomb.len() >= 1000);
-        bombs.push(Call {
-            headers: GZIP,
-            ..post(what, REPORTS, bomb, TOO_LARGE)
-        });
-    }
-    let polygon_of_a_million = flat_polygon(1_000_000).into_bytes();
-    let fence_of_a_million = format!("{{\"area\":{}}}", flat_polygon(1_000_000));
-    let nested = format!("[{},{}]", "[],".repeat(2_500_000), deep);
-    let mut all = vec![
+    vec![
         post(
             "arrays 10,000 deep",
             REPORTS,
@@ -109,7 +103,7 @@ fn calls() -> Vec<Call> {
         post(
             "millions of reports that are none",
             REPORTS,
-            nested.into_bytes(),
+            format!("[{},{}]", "[],".repeat(2_500_000), deep).into_bytes(),
             REFUSED,
         ),
         post("a line of 8 MiB", REPORTS, vec![b'x'; (8 << 20) - 1], BODY),
@@ -127,12 +121,6 @@ fn calls() -> Vec<Call> {
             REFUSED,
         ),
         post(
-            "a polygon of a million",
-            "/v1/fleets/f/within",
-            polygon_of_a_million.clone(),
-            TOO_LARGE,
-        ),
-        post(
             "a comb",
             "/v1/fleets/f/within",
             polygon(&[comb(4_998)]).into_bytes(),
@@ -144,6 +132,12 @@ fn calls() -> Vec<Call> {
             objects.into_bytes(),
             &[(200, "")],
         ),
+    ]
+}
+
+/// Queries of the whole Earth, and without sense.
+fn questions() -> Vec<Call> {
+    vec![
         get(
             "20,000 km",
             "/v1/fleets/f/within?circle=1,2,20000000&limit=10000",
@@ -189,60 +183,52 @@ fn calls() -> Vec<Call> {
             "/v1/fleets/f/within?circle=1,2,inf",
             PARAMETER,
         ),
-    ];
-    let put = |call: Call| Call {
-        method: "PUT",
+    ]
+}
+
+/// Bodies over every limit, plain, compressed and without an end.
+fn large_bodies() -> Vec<Call> {
+    const WITHIN: &str = "/v1/fleets/f/within";
+    let with = |headers: &'static str, call: Call| Call { headers, ..call };
+    let packed = |call: Call| Call {
+        headers: GZIP,
+        body: (gzip(&call.body.0), 1),
         ..call
     };
-    all.push(put(post(
-        "a fence of a million",
-        "/v1/fleets/f/fences/x",
-        fence_of_a_million.clone().into_bytes(),
-        TOO_LARGE,
-    )));
-    for (what, path, plain) in [
-        (
-            "a packed polygon of a million",
-            "/v1/fleets/f/within",
-            polygon_of_a_million,
+    // A line without an end, whose client announces this length, or none.
+    let endless = |what| Call {
+        body: (vec![b'x'; 1 << 20], 1 << 10),
+        ..post(what, REPORTS, Vec::new(), TOO_LARGE)
+    };
+    let polygon = |what| {
+        let polygon = flat_polygon(1_000_000).into_bytes();
+        post(what, WITHIN, polygon, TOO_LARGE)
+    };
+    let fence = |what| {
+        let fence = format!("{{\"area\":{}}}", flat_polygon(1_000_000)).into_bytes();
+        Call {
+            method: "PUT",
+            ..post(what, "/v1/fleets/f/fences/x", fence, TOO_LARGE)
+        }
+    };
+    let empty = "[],".repeat(20 << 20).into_bytes();
+    let mut all = vec![
+        polygon("a polygon of a million"),
+        fence("a fence of a million"),
+        packed(polygon("a packed polygon of a million")),
+        packed(post("empty positions", WITHIN, empty, TOO_LARGE)),
+        packed(fence("a packed fence of a million")),
+        endless("a line of 1 GiB"),
+        with(
+            "transfer-encoding: chunked\r\n",
+            endless("a line of 1 GiB that is not announced"),
         ),
-        (
-            "empty positions",
-            "/v1/fleets/f/within",
-            "[],".repeat(20 << 20).into_bytes(),
-        ),
-    ] {
-        all.push(Call {
-            headers: GZIP,
-            ..post(what, path, packed(&plain), TOO_LARGE)
-        });
+    ];
+    for (what, plain) in [("gzip of spaces", b' '), ("gzip of brackets", b'[')] {
+        let bomb = packed(post(what, REPORTS, vec![plain; 80 << 20], TOO_LARGE));
+        assert!((80 << 20) / bomb.body.0.len() >= 1000);
+        all.push(bomb);
     }
-    let fence = packed(fence_of_a_million.as_bytes());
-    all.push(put(Call {
-        headers: GZIP,
-        ..post(
-            "a packed fence of a million",
-            "/v1/fleets/f/fences/x",
-            fence,
-            TOO_LARGE,
-        )
-    }));
-    // A line without an end, whose client announces this length.
-    all.push(Call {
-        body: (vec![b'x'; 1 << 20], 1 << 10),
-        ..post("a line of 1 GiB", REPORTS, Vec::new(), TOO_LARGE)
-    });
-    all.push(Call {
-        headers: "transfer-encoding: chunked\r\n",
-        body: (vec![b'x'; 1 << 20], 1 << 10),
-        ..post(
-            "a line of 1 GiB that is not announced",
-            REPORTS,
-            Vec::new(),
-            TOO_LARGE,
-        )
-    });
-    all.append(&mut bombs);
     all
 }
 

@@ -56,12 +56,37 @@ fn listen(address: SocketAddr, query: &str, told: Sender<()>) -> Joined<Seen> {
     })
 }
 
+/// An entity that enters and leaves all the time, until it is over or the server is gone.
+fn drive(reports: String, is_over: &Arc<AtomicBool>) -> Joined<()> {
+    let is_over = Arc::clone(is_over);
+    thread(move || {
+        for nth in 0_u32.. {
+            let lat = if nth % 2 == 0 { 1.0 } else { 1.1 };
+            let body = line("a", T + 1000.0 * f64::from(nth), lat, 2.0);
+            let sent = agent().post(&reports).send(body);
+            if is_over.load(Ordering::SeqCst) || !sent.is_ok_and(|a| a.status() == 200) {
+                return;
+            }
+        }
+    })
+}
+
+/// The numbers of the events after `after`.
+fn events(address: SocketAddr, after: u64) -> BTreeSet<u64> {
+    let path = format!("events?after={after}&limit=10000");
+    let page = answer(agent().get(url(address, &path)).call()).json();
+    let events = page["events"].as_array().unwrap().iter();
+    events.map(|event| event["id"].as_u64().unwrap()).collect()
+}
+
+fn url(address: SocketAddr, path: &str) -> String {
+    format!("http://{address}/v1/fleets/f/{path}")
+}
+
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story")]
 fn sigterm_says_bye_to_streams_and_who_comes_back_misses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (mut process, address) = serve(dir.path());
-    let url = |address: SocketAddr, path: &str| format!("http://{address}/v1/fleets/f/{path}");
     let area = json!({"type": "Circle", "center": [2, 1], "radius": 500});
     let fence = agent()
         .put(url(address, "fences/x"))
@@ -84,21 +109,8 @@ fn sigterm_says_bye_to_streams_and_who_comes_back_misses_nothing() {
         }
     };
     have_come(1);
-    // An entity that enters and leaves all the time.
     let is_over = Arc::new(AtomicBool::new(false));
-    let sender = {
-        let (is_over, reports) = (Arc::clone(&is_over), url(address, "reports"));
-        thread(move || {
-            for nth in 0_u32.. {
-                let lat = if nth % 2 == 0 { 1.0 } else { 1.1 };
-                let body = line("a", T + 1000.0 * f64::from(nth), lat, 2.0);
-                let sent = agent().post(&reports).send(body);
-                if is_over.load(Ordering::SeqCst) || !sent.is_ok_and(|a| a.status() == 200) {
-                    return;
-                }
-            }
-        })
-    };
+    let sender = drive(url(address, "reports"), &is_over);
     have_come(10);
     let (code, time) = timed(|| terminate(&mut process));
     is_over.store(true, Ordering::SeqCst);
@@ -114,29 +126,16 @@ fn sigterm_says_bye_to_streams_and_who_comes_back_misses_nothing() {
     // All events are there after a restart; those that a stream has not sent are after the id in
     // its last message.
     let (mut process, address) = serve(dir.path());
-    let page = answer(
-        agent()
-            .get(url(address, "events?after=0&limit=10000"))
-            .call(),
-    )
-    .json();
-    let all = page["events"].as_array().unwrap().iter();
-    let all: BTreeSet<u64> = all.map(|event| event["id"].as_u64().unwrap()).collect();
+    let all = events(address, 0);
     assert!(all.len() >= 10, "{all:?}");
-    for Seen { events, bye } in seen {
-        let bye = bye.expect("a stream ends with bye");
+    for seen in seen {
+        let bye = seen.bye.expect("a stream ends with bye");
         let before: BTreeSet<u64> = all.iter().copied().filter(|id| *id <= bye).collect();
-        assert_eq!(events, before, "{bye}");
-        let rest = answer(
-            agent()
-                .get(url(address, &format!("events?after={bye}&limit=10000")))
-                .call(),
-        )
-        .json();
-        let rest = rest["events"].as_array().unwrap().iter();
-        let both: BTreeSet<u64> = events
+        assert_eq!(seen.events, before, "{bye}");
+        let both: BTreeSet<u64> = seen
+            .events
             .into_iter()
-            .chain(rest.map(|e| e["id"].as_u64().unwrap()))
+            .chain(events(address, bye))
             .collect();
         assert_eq!(both, all);
     }

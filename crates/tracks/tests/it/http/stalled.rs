@@ -76,8 +76,48 @@ fn send(world: &World, nth: u32) -> Answer {
     world.post("/v1/fleets/f/reports", &lines.join("\n"))
 }
 
+/// What the service does with reports while the engine takes no writes.
+struct Stalled {
+    /// Sent so far.
+    sent: u32,
+    /// Answered with 200.
+    taken: u64,
+    /// Accepted, but not durable in time.
+    waited: u64,
+    /// The answer of the first one that was refused because others wait.
+    busy: Answer,
+}
+
+/// Sends reports until the service refuses them. One was sent, and taken, before.
+fn send_until_busy(world: &World, db: &Db) -> Stalled {
+    let (mut sent, mut taken, mut waited) = (1, 1, 0);
+    loop {
+        let answer = send(world, sent);
+        sent += 1;
+        if answer.status == 200 {
+            taken += 1;
+        } else if is_stopped(db) && answer.detail().contains("on their way already") {
+            return Stalled {
+                sent,
+                taken,
+                waited,
+                busy: answer,
+            };
+        } else {
+            // It was accepted, but did not become durable in time.
+            waited += 1;
+            assert_eq!(
+                answer.problem(),
+                (503, "busy".to_owned()),
+                "{}",
+                answer.text
+            );
+        }
+        assert!(sent < 500, "the engine takes all");
+    }
+}
+
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story")]
 fn an_engine_that_stops_writes_is_said_and_questions_are_answered() {
     let gate = Arc::new(Gate::default());
     let (dir, engine) = small(&gate);
@@ -94,26 +134,12 @@ fn an_engine_that_stops_writes_is_said_and_questions_are_answered() {
     assert_eq!(send(&world, 0).json()["stored"], 20);
 
     gate.close(true);
-    let (mut taken, mut sent, mut waited) = (1, 1, 0);
-    let busy = loop {
-        let answer = send(&world, sent);
-        sent += 1;
-        if answer.status == 200 {
-            taken += 1;
-        } else if is_stopped(&db) && answer.detail().contains("on their way already") {
-            break answer;
-        } else {
-            // It was accepted, but did not become durable in time.
-            waited += 1;
-            assert_eq!(
-                answer.problem(),
-                (503, "busy".to_owned()),
-                "{}",
-                answer.text
-            );
-        }
-        assert!(sent < 500, "the engine takes all");
-    };
+    let Stalled {
+        sent,
+        taken,
+        waited,
+        busy,
+    } = send_until_busy(&world, &db);
     assert_eq!(busy.problem(), (503, "busy".to_owned()));
     assert!((1..=60).contains(&busy.header("retry-after").parse::<u32>().unwrap()));
     // At most as many wait as may be in progress, and all others are refused at once.

@@ -260,9 +260,49 @@ fn drive(
     })
 }
 
-/// Clients that come and go, each resuming after the last id it has seen, get each event once.
+/// What a client has received that came and went.
+struct Received {
+    /// The number that it began after.
+    start: u64,
+    seen: Vec<u64>,
+    /// The number that it ended with.
+    end: u64,
+}
+
+/// A client that comes and goes, and resumes after the last id it has seen. It comes for the last time when `ended`.
+fn come_and_go(address: SocketAddr, ended: &AtomicBool, seed: u64) -> Received {
+    let mut rng = Rng::new(seed);
+    let (mut seen, mut after, mut start) = (Vec::new(), 0, None);
+    loop {
+        let is_last = ended.load(Ordering::Relaxed);
+        let headers = format!("Last-Event-ID: {after}\r\n");
+        let (query, headers) = match (start, rng.below(2)) {
+            (None, _) => (String::new(), String::new()),
+            (_, 0) => (format!("after={after}"), String::new()),
+            // The header has priority.
+            _ => ("after=1".to_owned(), headers),
+        };
+        let mut client = Client::try_new(address, &query, &headers).unwrap();
+        let hello = client.hello();
+        assert!(start.is_none() || hello == after);
+        let start = *start.get_or_insert(hello);
+        after = hello;
+        if is_last {
+            return Received {
+                start,
+                seen,
+                end: after,
+            };
+        }
+        for event in client.events(1 + rng.below(300) as usize) {
+            after = event["id"].as_u64().unwrap();
+            seen.push(after);
+        }
+    }
+}
+
+/// Clients that come and go get each event once.
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story")]
 fn who_comes_again_misses_no_event_and_gets_none_twice() {
     let world = World::new();
     world.fence("a", 18.0);
@@ -275,32 +315,7 @@ fn who_comes_again_misses_no_event_and_gets_none_twice() {
     let clients: Vec<_> = (0..6_u64)
         .map(|seed| {
             let (address, ended) = (world.address(), Arc::clone(&ended));
-            thread(move || {
-                let mut rng = Rng::new(seed);
-                let (mut seen, mut after, mut start) = (Vec::new(), 0, None);
-                loop {
-                    let is_last = ended.load(Ordering::Relaxed);
-                    let headers = format!("Last-Event-ID: {after}\r\n");
-                    let (query, headers) = match (start, rng.below(2)) {
-                        (None, _) => (String::new(), String::new()),
-                        (_, 0) => (format!("after={after}"), String::new()),
-                        // The header has priority.
-                        _ => ("after=1".to_owned(), headers),
-                    };
-                    let mut client = Client::try_new(address, &query, &headers).unwrap();
-                    let hello = client.hello();
-                    assert!(start.is_none() || hello == after);
-                    start.get_or_insert(hello);
-                    after = hello;
-                    if is_last {
-                        return (start.unwrap(), seen, after);
-                    }
-                    for event in client.events(1 + rng.below(300) as usize) {
-                        after = event["id"].as_u64().unwrap();
-                        seen.push(after);
-                    }
-                }
-            })
+            thread(move || come_and_go(address, &ended, seed))
         })
         .collect();
     SystemClock::shared().sleep(Duration::from_secs(3));
@@ -320,7 +335,7 @@ fn who_comes_again_misses_no_event_and_gets_none_twice() {
         .collect();
     assert!(all.len() > 1000 && all.is_sorted(), "{}", all.len());
     for client in clients {
-        let (start, seen, end) = client.join().unwrap();
+        let Received { start, seen, end } = client.join().unwrap();
         let right = all.iter().filter(|id| **id > start && **id <= end);
         assert!(
             right.copied().eq(seen.iter().copied()),
