@@ -18,6 +18,7 @@ use log::Next;
 use crate::background::state::State;
 use crate::background::{Background, lacks_space};
 use crate::info::Info;
+use crate::info::log::InfoLog;
 use crate::outbox::{self, Job};
 use crate::shared::{Shared, Work, courier, persist};
 use crate::wal::log_files::LogFiles;
@@ -193,7 +194,7 @@ fn prepare_logs(db: &Arc<Shared>) {
     while !state.closing {
         // Without the lock: this may close files. A window that becomes due meanwhile is asked for again.
         drop(state);
-        let made_window = make_window(db, files);
+        let made_window = make_window(&db.info.log, files);
         state = db.background.state();
         if made_window {
             continue;
@@ -236,7 +237,7 @@ fn prepare_logs(db: &Arc<Shared>) {
 }
 
 /// Makes a window of a mapped log, if one is due. Returns whether it was.
-fn make_window(db: &Shared, files: &LogFiles) -> bool {
+fn make_window(log: &InfoLog, files: &LogFiles) -> bool {
     let Some(file) = files.mapped().due() else {
         return false;
     };
@@ -248,7 +249,7 @@ fn make_window(db: &Shared, files: &LogFiles) -> bool {
         if e.kind() != ErrorKind::NoSpace {
             files.mapped().give_up();
         }
-        db.info.log.warn(format_args!(
+        log.warn(format_args!(
             "the log cannot be mapped, and is written by calls: {e}"
         ));
     }

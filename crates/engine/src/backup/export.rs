@@ -20,7 +20,7 @@ use crate::write::{debt, submit};
 use files::copies::{self, Made};
 use files::{self};
 use manifest::edit::{FileMetaData, LEVELS_MAX, VersionEdit};
-use options::{ColumnFamilyOptions, FlushOptions, sanitize};
+use options::{ColumnFamilyOptions, Env, FlushOptions, sanitize};
 
 /// Describes an export; needed to import it. RocksDB's `ExportImportFilesMetaData`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -144,7 +144,8 @@ pub(crate) fn import(
         submit::flush_wal(db, true)?;
         add(db, (name, options), &mut all, &mut made)
     })?;
-    families::report(db, &family, options, &replaced);
+    let others = db.catalog.families.load().count() - 1;
+    families::report(&db.info.log, others, &family, options, &replaced);
     persist::follow_change(db);
     if import.move_files {
         for file in &all {
@@ -168,11 +169,12 @@ struct Import {
 impl Import {
     fn look(db: &Shared, options: &ColumnFamilyOptions, file: &LiveFileMetaData) -> Result<Self> {
         let external = file.directory.join(file.name.trim_start_matches('/'));
-        Self::look_inside(db, options, file, external.clone()).map_err(|e| e.or_file(external))
+        Self::look_inside(db.env(), options, file, external.clone())
+            .map_err(|e| e.or_file(external))
     }
 
     fn look_inside(
-        db: &Shared,
+        env: &Env,
         options: &ColumnFamilyOptions,
         file: &LiveFileMetaData,
         external: PathBuf,
@@ -193,7 +195,7 @@ impl Import {
             ))
             .hint("are the exported metadata damaged?"));
         }
-        let handle = db.env().fs.open(&external, OpenHow::READ)?;
+        let handle = env.fs.open(&external, OpenHow::READ)?;
         let size = handle.len()?;
         if size != file.size {
             return Err(Error::corruption(format!(

@@ -5,18 +5,22 @@
 //! changes once it is written, so it may be hard-linked. The other files must be copied: the MANIFEST and the
 //! active log grow, and old logs may be overwritten when they are reused.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::sync::PoisonError;
 use base::{Error, FileNumber, Result};
+use io::FileSystem;
+
+use crate::background::Background;
+use crate::catalog::Catalog;
 
 use crate::catalog::family::Family;
 use crate::db::cf::Cf;
 use crate::db::{Db, maintenance};
 use crate::shared::Shared;
+use crate::shared::live_options::LiveOptions;
 use crate::shared::persist::options_text;
-use crate::wal::WalFileKind;
+use crate::wal::{Wal, WalFileKind};
 use crate::write::submit;
 use files::{self, FileKind};
 use manifest::{TableFile, Version};
@@ -176,17 +180,14 @@ pub(crate) fn capture(
     {
         // Callbacks run after the lock is released.
         let _courier = db.courier();
-        let locks = db
-            .writes
-            .wal_locks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let locks = db.writes.lock_wal_locks();
         if *locks > 0 {
             // `lock_wal` keeps all writers out until its caller releases them, so nothing can be flushed either.
             return between_writes(db);
         }
     }
-    let large = wal_size_for_flush != u64::MAX && log_bytes(db) >= wal_size_for_flush;
+    let large =
+        wal_size_for_flush != u64::MAX && log_bytes(&db.background, &db.wal) >= wal_size_for_flush;
     if large || db.writes.has_unlogged() {
         let all: Vec<_> = db.catalog.families.load().iter().cloned().collect();
         maintenance::flush(db, &all, &FlushOptions::default())?;
@@ -229,8 +230,8 @@ fn between_writes(db: &Shared) -> Result<Capture> {
             manifest_size,
         )
     });
-    if let Some((name, number)) = newest_options_file(db)? {
-        let text = options_of_a_copy(db).into_bytes();
+    if let Some((name, number)) = newest_options_file(&*db.env().fs, &db.dir)? {
+        let text = options_of_a_copy(&db.catalog, &db.live_options).into_bytes();
         files.push(LiveFileStorageInfo {
             size: text.len() as u64,
             replacement_contents: text,
@@ -240,7 +241,7 @@ fn between_writes(db: &Shared) -> Result<Capture> {
     // The first log that the captured MANIFEST requires, because recovery of the copy starts there, even if the
     // families need fewer logs by now. Logs are deleted only after this number has been raised.
     let first = FileNumber(versions.min_log_number_to_keep);
-    files.extend(logs(db, first)?);
+    files.extend(logs(&db.wal, &*db.env().fs, first)?);
     let current = format!("MANIFEST-{manifest_number}\n").into_bytes();
     files.push(LiveFileStorageInfo {
         size: current.len() as u64,
@@ -256,9 +257,9 @@ fn between_writes(db: &Shared) -> Result<Capture> {
 }
 
 /// The total number of bytes in all live logs.
-fn log_bytes(db: &Shared) -> u64 {
-    let older: u64 = db.background.state().logs.values().sum();
-    older + db.wal.bytes()
+fn log_bytes(background: &Background, wal: &Wal) -> u64 {
+    let older: u64 = background.state().logs.values().sum();
+    older + wal.bytes()
 }
 
 /// The entry for a table.
@@ -277,40 +278,40 @@ pub(crate) fn table_info(file: &TableFile) -> LiveFileStorageInfo {
 }
 
 /// The name of the newest OPTIONS file.
-fn newest_options_file(db: &Shared) -> Result<Option<(String, FileNumber)>> {
-    let mut all = files::list(&*db.env().fs, &db.dir)?;
+fn newest_options_file(fs: &dyn FileSystem, dir: &Path) -> Result<Option<(String, FileNumber)>> {
+    let mut all = files::list(fs, dir)?;
     all.retain(|e| e.kind == FileKind::Options);
     let newest = all.pop();
     Ok(newest.map(|e| (e.name.to_string_lossy().into_owned(), e.number)))
 }
 
 /// The OPTIONS file of a copy, without `wal_dir`: a copy keeps its logs next to its other files.
-fn options_of_a_copy(db: &Shared) -> String {
-    let mut options = DbOptions::clone(&db.live_options.get());
+fn options_of_a_copy(catalog: &Catalog, live: &LiveOptions) -> String {
+    let mut options = DbOptions::clone(&live.get());
     options.wal_dir.clear();
-    options_text(&db.catalog, &options)
+    options_text(catalog, &options)
 }
 
 /// The logs from number `first` on; of the active log only the durable part.
-fn logs(db: &Shared, first: FileNumber) -> Result<Vec<LiveFileStorageInfo>> {
+fn logs(wal: &Wal, fs: &dyn FileSystem, first: FileNumber) -> Result<Vec<LiveFileStorageInfo>> {
     let mut out = Vec::new();
-    for (number, kind) in db.wal.directory.numbers()? {
+    for (number, kind) in wal.directory.numbers()? {
         if kind != WalFileKind::Alive || number < first {
             continue;
         }
-        let path = db.wal.directory.path(number);
-        let size = if let Some(size) = db.wal.durable_end(number) {
+        let path = wal.directory.path(number);
+        let size = if let Some(size) = wal.durable_end(number) {
             size
         } else {
             // What was prepared behind its end may still be there.
-            if let Ok(files) = db.wal.log_files() {
+            if let Ok(files) = wal.log_files() {
                 files.mapped().finish(&path);
             }
-            db.env().fs.metadata(&path)?.len
+            fs.metadata(&path)?.len
         };
         out.push(LiveFileStorageInfo {
             relative_filename: format!("{number}.log"),
-            directory: db.wal.directory.dir().to_path_buf(),
+            directory: wal.directory.dir().to_path_buf(),
             file_number: number.0,
             file_type: FileKind::Wal,
             size,

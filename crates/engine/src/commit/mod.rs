@@ -16,7 +16,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use base::SequenceNumber;
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use base::sync::{Mutex, ranked};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use memtable::WriteBuffers;
 
 use crate::catalog::family::FamilySet;
@@ -48,7 +48,7 @@ pub(crate) struct Writes {
     /// A write with `disable_wal` happened.
     pub(crate) unlogged: AtomicBool,
     /// How often `lock_wal` was called without `unlock_wal`.
-    pub(crate) wal_locks: Mutex<u32>,
+    wal_locks: Mutex<u32>,
     /// The option of this name. It may change, and is read for each write group.
     pub(crate) max_total_wal_size: AtomicU64,
     /// See [`Writes::limit_logs`].
@@ -114,6 +114,14 @@ impl Writes {
     #[inline]
     pub(crate) fn log_limit(&self) -> u64 {
         self.log_limit.load(Ordering::Relaxed)
+    }
+
+    /// How often `lock_wal` was called without `unlock_wal`. To be held while the log is locked or unlocked, and while it
+    /// changes although no writer is let in.
+    pub(crate) fn lock_wal_locks(&self) -> MutexGuard<'_, u32> {
+        self.wal_locks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a write was acknowledged that is in no log and in no table yet.

@@ -7,6 +7,7 @@ use base::{Error, Result};
 
 use crate::catalog::family::Family;
 use crate::info::dump;
+use crate::info::log::InfoLog;
 use crate::shared::change::Change;
 use crate::shared::{Shared, persist};
 use crate::write::debt;
@@ -52,8 +53,9 @@ pub(crate) fn create(
         Ok(families)
     })?;
     db.writes.limit_logs(&db.catalog.families);
+    let others = db.catalog.families.load().count() - 1;
     for (family, (_, options, replaced)) in families.iter().zip(&all) {
-        report(db, family, options, replaced);
+        report(&db.info.log, others, family, options, replaced);
     }
     Ok(families)
 }
@@ -97,15 +99,15 @@ pub(crate) fn prepare(
 
 /// Reports a family that was created, and which values of its options were replaced.
 pub(crate) fn report(
-    db: &Shared,
+    log: &InfoLog,
+    others: usize,
     family: &Family,
     options: &ColumnFamilyOptions,
     replaced: &[String],
 ) {
-    let others = db.catalog.families.load().count() - 1;
-    dump::family(&db.info.log, others, &family.name, options);
-    dump::replaced(&db.info.log, &family.name, replaced, options);
-    db.info.log.info(format_args!(
+    dump::family(log, others, &family.name, options);
+    dump::replaced(log, &family.name, replaced, options);
+    log.info(format_args!(
         "Created column family [{}] (ID {})",
         family.name, family.id
     ));

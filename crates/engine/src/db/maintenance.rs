@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::Clock;
-use base::sync::PoisonError;
 use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, FileNumber, Result};
 use log::LogEnd;
@@ -384,13 +383,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
 /// system or, if the next open needs it, syncs it.
 pub(crate) fn before_close(db: &Shared) -> Result<()> {
     // Also after a failure: a resume may be waiting for the gate, which `lock_wal` has closed.
-    let locks = std::mem::take(
-        &mut *db
-            .writes
-            .wal_locks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner),
-    );
+    let locks = std::mem::take(&mut *db.writes.lock_wal_locks());
     if locks > 0 {
         db.writes.order.open();
     }
@@ -492,11 +485,7 @@ fn mark_end(db: &Shared) -> Result<()> {
 pub(crate) fn lock_wal(db: &Shared) -> Result<()> {
     let _courier = db.courier();
     db.check_writable()?;
-    let mut locks = db
-        .writes
-        .wal_locks
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut locks = db.writes.lock_wal_locks();
     if *locks == 0 {
         let closed = db.writes.order.close(patience(&db.background))?;
         submit::flush_wal(db, false)?;
@@ -507,16 +496,17 @@ pub(crate) fn lock_wal(db: &Shared) -> Result<()> {
 }
 
 /// See [`Db::unlock_wal`](crate::Db::unlock_wal).
-pub(crate) fn unlock_wal(writes: &Writes) -> Result<()> {
-    let mut locks = writes
-        .wal_locks
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+pub(crate) fn unlock_wal(writes: &Writes, wal: &Wal) -> Result<()> {
+    let mut locks = writes.lock_wal_locks();
     match *locks {
         0 => return Err(Error::aborted("unlock_wal: the WAL is not locked")),
         1 => writes.order.open(),
         _ => {}
     }
     *locks -= 1;
+    if *locks == 0 {
+        // It may have been due meanwhile.
+        wal.demand.lazily_again();
+    }
     Ok(())
 }

@@ -226,7 +226,7 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
     // The following steps wait for writers and call listeners, which may change options themselves.
     drop(held);
     debt::debt_changed(shared);
-    if rotate::logs_too_large(shared) {
+    if rotate::logs_too_large(&shared.wal, &shared.writes) {
         // An error here also reaches the next writer, which reports it.
         rotate::look_closer_soon(shared);
     }

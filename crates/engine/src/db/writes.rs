@@ -203,6 +203,6 @@ impl Db {
 
     /// Ends one [`Db::lock_wal`]. Errors: `Aborted` if the log is not locked.
     pub fn unlock_wal(&self) -> Result<()> {
-        maintenance::unlock_wal(&self.shared.writes)
+        maintenance::unlock_wal(&self.shared.writes, &self.shared.wal)
     }
 }

@@ -23,21 +23,23 @@ use std::time::Duration;
 
 use base::stats::{Activity, HistogramKind};
 use base::{Error, ErrorKind, Result};
-use io::NewNames;
+use io::{FileSystem, NewNames};
 
+use crate::background::Background;
 use crate::catalog::family::Family;
 use crate::catalog::job_stats::Incoming as Added;
 use crate::db::cf::Cf;
 use crate::db::{ColumnFamily, Db, maintenance};
-use crate::info::log::Event;
+use crate::info::Info;
+use crate::info::log::{Event, InfoLog};
 use crate::shared::Shared;
 use crate::shared::exclusive::Exclusive;
 use crate::write::{debt, pace, submit};
 use files::copies::{Made, parent};
 use manifest::Version;
 use manifest::edit::VersionEdit;
-use options::FlushOptions;
 use options::hooks::listener::{ExternalFileIngestionInfo, FlushReason};
+use options::{Env, FlushOptions};
 use place::Place;
 use prepare::Incoming;
 
@@ -179,7 +181,7 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
     let preparing = db.info.timer();
     let mut jobs = Vec::with_capacity(args.len());
     for arg in args {
-        jobs.push(Job::look(db, arg)?);
+        jobs.push(Job::look(db.env(), arg)?);
     }
     let mut made = Made::new(Arc::clone(&db.env().fs));
     let names = NewNames::begin(&*db.env().fs, &db.dir);
@@ -224,10 +226,10 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
     };
     db.info
         .timed(HistogramKind::IngestExternalFileRunTime, began);
-    tell(db, &jobs, &done);
+    tell(&db.info, &jobs, &done);
     db.writes.attention.raise();
     debt::debt_changed(db);
-    remove_moved(db, &jobs);
+    remove_moved(&*db.env().fs, &db.info.log, &jobs);
     Ok(())
 }
 
@@ -238,7 +240,7 @@ fn exclusives<'db>(db: &'db Shared, jobs: &[Job<'_>]) -> Result<Vec<Option<Exclu
     order.sort_by_key(|i| jobs[*i].family.id);
     let mut all: Vec<_> = jobs.iter().map(|_| None).collect();
     for i in order {
-        all[i] = jobs[i].exclusive(db)?;
+        all[i] = jobs[i].exclusive(&db.background)?;
     }
     Ok(all)
 }
@@ -292,13 +294,13 @@ fn check(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> {
 }
 
 impl<'a> Job<'a> {
-    fn look(db: &Shared, arg: &'a IngestExternalFileArg) -> Result<Self> {
+    fn look(env: &Env, arg: &'a IngestExternalFileArg) -> Result<Self> {
         let family = &arg.column_family.0;
         let cmp = family.comparator();
         let files = arg
             .external_files
             .iter()
-            .map(|path| Incoming::look(db.env(), family, path, &arg.options))
+            .map(|path| Incoming::look(env, family, path, &arg.options))
             .collect::<Result<Vec<_>>>()?;
         let mut sorted: Vec<&Incoming> = files.iter().collect();
         sorted.sort_by(|a, b| cmp.compare(a.smallest(cmp), b.smallest(cmp)));
@@ -340,13 +342,13 @@ impl<'a> Job<'a> {
 
     /// Keeps compactions away from the family. If a compaction is running, returns `None` if the files may go to
     /// level 0 with a sequence number, and otherwise waits for the compaction.
-    fn exclusive<'db>(&self, db: &'db Shared) -> Result<Option<Exclusive<'db>>> {
+    fn exclusive<'db>(&self, background: &'db Background) -> Result<Option<Exclusive<'db>>> {
         let o = self.options;
         let must = o.ingest_behind || !o.allow_global_seqno || o.fail_if_not_bottommost_level;
         if must {
-            Exclusive::take(&db.background, self.family).map(Some)
+            Exclusive::take(background, self.family).map(Some)
         } else {
-            Ok(Exclusive::try_take(&db.background, self.family))
+            Ok(Exclusive::try_take(background, self.family))
         }
     }
 
@@ -354,12 +356,10 @@ impl<'a> Job<'a> {
     /// number is needed to hide the files from snapshots.
     fn assign(
         &self,
-        db: &Shared,
-        version: &Version,
+        (version, levels): (&Version, usize),
         free: bool,
         hidden: bool,
     ) -> Result<Vec<Assigned>> {
-        let levels = version.num_levels() - usize::from(db.options.db.allow_ingest_behind);
         let mut out = Vec::with_capacity(self.files.len());
         let mut used = 0;
         for file in &self.files {
@@ -427,15 +427,15 @@ impl<'a> Job<'a> {
     }
 
     /// The edit that adds the files. `last` is the last sequence number that was used before.
-    fn edit(&mut self, db: &Shared, assigned: &[Assigned], last: u64) -> Result<VersionEdit> {
-        let now = db.env().clock.wall_micros() / 1_000_000;
+    fn edit(&mut self, env: &Env, assigned: &[Assigned], last: u64) -> Result<VersionEdit> {
+        let now = env.clock.wall_micros() / 1_000_000;
         let mut edit = VersionEdit {
             column_family: self.family.id,
             ..VersionEdit::default()
         };
         for (file, at) in self.files.iter_mut().zip(assigned) {
             let seqno = if at.nth == 0 { 0 } else { last + at.nth };
-            file.assign(db.env(), seqno, self.options.write_global_seqno)?;
+            file.assign(env, seqno, self.options.write_global_seqno)?;
             let epoch = if self.options.ingest_behind {
                 EPOCH_BEHIND
             } else {
@@ -463,10 +463,17 @@ fn commit(
     // Files at sequence number 0 are visible to every snapshot: no snapshot may be taken until the files are visible.
     let snapshots = db.snapshots.hold();
     let hidden = |job: &Job<'_>| job.options.snapshot_consistency && !snapshots.is_empty();
+    // The last one is for files that are ingested behind all others.
+    let reserved = usize::from(db.options.db.allow_ingest_behind);
+    let levels = |version: &Version| version.num_levels() - reserved;
     let mut all = Vec::with_capacity(jobs.len());
     for (job, exclusive) in jobs.iter().zip(exclusives) {
         let version = Arc::clone(&job.family.view.load().version);
-        all.push(job.assign(db, &version, exclusive.is_some(), hidden(job))?);
+        all.push(job.assign(
+            (&version, levels(&version)),
+            exclusive.is_some(),
+            hidden(job),
+        )?);
     }
     let snapshots = needs_hold(jobs, &all).then_some(snapshots);
     let used = all.iter().flatten().map(|a| a.nth).max().unwrap_or(0);
@@ -475,7 +482,7 @@ fn commit(
     change.uses_sequences_through(ticket.last);
     let result = (|| {
         for (job, assigned) in jobs.iter_mut().zip(&all) {
-            let edit = job.edit(db, assigned, before)?;
+            let edit = job.edit(db.env(), assigned, before)?;
             change.files(job.family, edit, Activity::Unknown)?;
         }
         // From here on the MANIFEST may name the files.
@@ -511,11 +518,11 @@ fn needs_hold(jobs: &[Job<'_>], all: &[Vec<Assigned>]) -> bool {
 }
 
 /// Reports the ingested files in LOG and to listeners.
-fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
+fn tell(info: &Info, jobs: &[Job<'_>], done: &Committed) {
     for (job, assigned) in jobs.iter().zip(&done.assigned) {
         let version = Arc::clone(&job.family.view.load().version);
         let files = job.files.iter().zip(assigned);
-        db.info.log.event(
+        info.log.event(
             &Event::new("ingest_finished")
                 .text("cf_name", &job.family.name)
                 .files(
@@ -533,7 +540,7 @@ fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
             let number = file.number;
             let table = version.files().find(|(_, f)| f.number() == number);
             let properties = table.map(|(_, f)| table::Properties::clone(&f.properties));
-            let info = ExternalFileIngestionInfo {
+            let told = ExternalFileIngestionInfo {
                 cf_name: job.family.name.clone(),
                 external_file_path: file.external.clone(),
                 internal_file_path: file.path.clone(),
@@ -544,24 +551,23 @@ fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
                 added_bytes: file.size(),
                 added_files: 1,
                 added_l0_files: u64::from(at.level == 0),
-                added_keys: info.table_properties.num_entries,
+                added_keys: told.table_properties.num_entries,
                 ..Added::default()
             });
-            db.info.log.info(format_args!(
+            info.log.info(format_args!(
                 "[AddFile] External SST file {} was ingested in L{} with path {} (global_seqno={})",
-                info.external_file_path.display(),
+                told.external_file_path.display(),
                 at.level,
-                info.internal_file_path.display(),
-                info.global_seqno
+                told.internal_file_path.display(),
+                told.global_seqno
             ));
-            db.info.tell(|l| l.on_external_file_ingested(&info));
+            info.tell(|l| l.on_external_file_ingested(&told));
         }
     }
 }
 
 /// Removes the old names of files that were moved.
-fn remove_moved(db: &Shared, jobs: &[Job<'_>]) {
-    let fs = &*db.env().fs;
+fn remove_moved(fs: &dyn FileSystem, log: &InfoLog, jobs: &[Job<'_>]) {
     let mut dirs: BTreeSet<&Path> = BTreeSet::new();
     for job in jobs.iter().filter(|job| job.options.move_files) {
         for file in &job.files {
@@ -569,18 +575,13 @@ fn remove_moved(db: &Shared, jobs: &[Job<'_>]) {
                 Ok(()) => {
                     dirs.insert(parent(&file.external));
                 }
-                Err(e) => db
-                    .info
-                    .log
-                    .warn(format_args!("an ingested file keeps its old name: {e}")),
+                Err(e) => log.warn(format_args!("an ingested file keeps its old name: {e}")),
             }
         }
     }
     for dir in dirs {
         if let Err(e) = fs.sync_dir(dir) {
-            db.info
-                .log
-                .warn(format_args!("an ingested file's old name: {e}"));
+            log.warn(format_args!("an ingested file's old name: {e}"));
         }
     }
 }

@@ -85,7 +85,7 @@ impl Demand {
 
     /// Whether something may have been demanded that is not durable. What was demanded lazily may be on its way.
     pub(crate) fn is_open(&self, durable: &Watermark) -> bool {
-        self.lock().target > durable.get() || self.interval > 0
+        self.lock().target > durable.get() || self.has_interval()
     }
 
     /// Demands that all logged writes up to `sequence` become durable soon.
@@ -106,14 +106,21 @@ impl Demand {
     pub(crate) fn lazily(&self) {
         // A thread that reads a time here logged its write before the thread below sets it to 0, and only then locks
         // the log to sync it: in the other order, the log's lock would have made it read the 0.
-        if self.interval > 0 && self.lazily_at.load(Ordering::Relaxed) == 0 {
+        if self.has_interval() && self.lazily_at.load(Ordering::Relaxed) == 0 {
             self.lazily_in(self.interval);
         }
     }
 
-    /// Demands it once more, because it has failed.
+    /// Demands it now, if there is an interval: because it has failed, or could not be done when it was due.
     pub(crate) fn lazily_again(&self) {
-        self.lazily_in(0);
+        if self.has_interval() {
+            self.lazily_in(0);
+        }
+    }
+
+    /// Whether unsynced writes become durable without being asked for: `wal_sync_interval_ms`.
+    pub(crate) fn has_interval(&self) -> bool {
+        self.interval > 0
     }
 
     fn lazily_in(&self, nanos: u64) {
@@ -168,7 +175,8 @@ impl Demand {
     }
 
     /// Waits until the log is to be brought to the device; `None` after a while without demand, if the thread was
-    /// woken, or at once if it is not to sleep then. Unless it `can_write`, there is no demand. Both are asked under the lock, so that whoever changes them and then calls
+    /// woken, or at once if it is not to sleep then. Unless it `can_write`, nobody's asking is heard; what is demanded
+    /// lazily is due all the same. Both are asked under the lock, so that whoever changes them and then calls
     /// [`Demand::wake`] is not missed.
     pub(crate) fn next(
         &self,
@@ -179,7 +187,7 @@ impl Demand {
         let mut state = self.lock();
         let is_due = |state: &State| state.target > durable.get() && can_write();
         if !is_due(&state) {
-            return self.next_lazily(state, can_write, may_idle);
+            return self.next_lazily(state, may_idle);
         }
         let now = self.clock.monotonic_nanos();
         let rest = state.gathered_at.saturating_sub(now);
@@ -192,7 +200,7 @@ impl Demand {
             }
         }
         state.gathered_at = self.clock.monotonic_nanos() + GATHER.as_nanos() as u64;
-        // If it fails, it is tried until it succeeds: that is for all that was logged before.
+        // That is for all that was logged before.
         self.lazily_at.store(0, Ordering::Relaxed);
         Some(Due::Asked(state.target))
     }
@@ -201,12 +209,11 @@ impl Demand {
     fn next_lazily(
         &self,
         state: MutexGuard<'_, State>,
-        can_write: impl Fn() -> bool,
         may_idle: impl Fn() -> bool,
     ) -> Option<Due> {
         let at = self.lazily_at.load(Ordering::Relaxed);
         let mut at_most = LOOK;
-        if at > 0 && can_write() {
+        if at > 0 {
             let rest = at.saturating_sub(self.clock.monotonic_nanos());
             if rest == 0 {
                 self.lazily_at.store(0, Ordering::Relaxed);
@@ -341,10 +348,10 @@ mod tests {
         while next().is_none() {}
         assert!(clock.monotonic_nanos() - began >= interval.as_nanos() as u64);
         assert_eq!(next(), None);
-        // Again, because it failed; not while the database refuses writes.
+        // Again, because it failed; also while the database refuses writes.
         demand.lazily_again();
-        assert_eq!(demand.next(&durable, || false, || true), None);
-        assert_eq!(next(), Some(Due::Lazily));
+        assert_eq!(demand.next(&durable, || false, || true), Some(Due::Lazily));
+        assert_eq!(next(), None);
         // Whoever asks, asks for all that was logged before.
         demand.lazily();
         demand.now(5);
@@ -354,6 +361,8 @@ mod tests {
         // Without an interval nothing is demanded lazily.
         let never = Demand::new(0, Duration::ZERO, &clock);
         never.lazily();
+        never.lazily_again();
         assert!(!never.is_open(&durable));
+        assert_eq!(never.next(&durable, || true, || false), None);
     }
 }

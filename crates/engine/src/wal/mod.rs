@@ -5,6 +5,7 @@
 //!                   active.rs            submit.rs
 //!   asynchronous writes: demand.rs, a thread of the database brings the log to the device
 //!   next log: log_files.rs makes it, of the kind and at the pace that suit the writes (unit.rs, pace.rs, mapped.rs)
+//!   space.rs: how long a full device has held writers up; device.rs: a slow one
 //!   old logs: directory.rs keeps, archives or deletes them; updates.rs reads them
 //! ```
 //!
@@ -21,6 +22,7 @@ pub(crate) mod location;
 pub(crate) mod log_files;
 pub(crate) mod mapped;
 pub(crate) mod pace;
+mod space;
 pub(crate) mod unit;
 
 use std::sync::Arc;
@@ -42,6 +44,7 @@ use directory::Directory;
 pub(crate) use directory::Fate;
 pub use directory::{WalFile, WalFileKind};
 use log_files::LogFiles;
+use space::Space;
 
 /// How long a thread that waits for another thread to mend the log sleeps before it checks again.
 pub(crate) const MENDING: Duration = Duration::from_millis(10);
@@ -62,6 +65,8 @@ pub(crate) struct Wal {
     /// Bytes in older logs.
     older: AtomicU64,
     pub(crate) device: Device,
+    /// Whether there is space on it.
+    pub(crate) space: Space,
     /// When the last synced group began (monotonic nanoseconds); for `wal_min_sync_interval`.
     last_sync_nanos: AtomicU64,
     /// The sequence number up to which all logged writes survive a power cut.
@@ -90,6 +95,7 @@ impl Wal {
             bytes: AtomicU64::new(0),
             older: AtomicU64::new(0),
             device: Device::default(),
+            space: Space::new(),
             last_sync_nanos: AtomicU64::new(0),
             durable: Watermark::at(last_sequence),
             demand: Demand::new(last_sequence, sync_interval, clock),
@@ -184,22 +190,45 @@ impl Wal {
     }
 
     /// For a close after the failure `e`: hands the log records that the process still has to the operating
-    /// system, because some of them may be acknowledged. Errors: they cannot be handed over, and are lost.
+    /// system, because some of them may be acknowledged; with `wal_sync_interval_ms`, makes them durable. Errors: they
+    /// cannot be handed over, and are lost; they cannot be made durable.
     pub(crate) fn hand_over_the_rest(&self, e: Error) -> Result<()> {
+        let mut guard = self.lock_when_all_landed();
+        let Some(log) = guard.as_mut() else {
+            return Ok(());
+        };
+        if log.failure().is_some() {
+            let handed_over = log.submitted() == log.end().0;
+            return if handed_over { Ok(()) } else { Err(e) };
+        }
+        if self.demand.has_interval() {
+            log.sync_all()
+        } else {
+            log.submit_all()
+        }
+    }
+
+    /// For a database that has failed: makes durable what is in the log, if it is not the log that has failed. Nobody
+    /// else does so until the database is resumed. Returns the last sequence number that is durable, if any is.
+    pub(crate) fn sync_in_spite_of_a_failure(&self) -> Result<Option<u64>> {
+        let mut guard = self.lock_when_all_landed();
+        let Some(log) = guard.as_mut().filter(|log| log.failure().is_none()) else {
+            return Ok(None);
+        };
+        log.sync_all()?;
+        Ok(Some(log.last_sequence()))
+    }
+
+    /// Locks the log once no flight is under way, or once it has failed.
+    fn lock_when_all_landed(&self) -> Guard<'_> {
         let mut guard = self.lock();
-        loop {
-            let Some(log) = guard.as_mut() else {
-                return Ok(());
-            };
-            if log.failure().is_some() {
-                let handed_over = log.submitted() == log.end().0;
-                return if handed_over { Ok(()) } else { Err(e) };
-            }
-            if log.all_landed() {
-                return log.submit_all();
-            }
+        while guard
+            .as_ref()
+            .is_some_and(|log| log.failure().is_none() && !log.all_landed())
+        {
             guard = self.wait_for_landing(guard, Some(MENDING));
         }
+        guard
     }
 
     /// Bytes in the active log.

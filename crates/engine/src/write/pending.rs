@@ -235,13 +235,12 @@ pub(crate) fn durable(db: &Arc<Shared>, seq: u64) -> Result<Durable> {
 /// again. Waiters get the error after `wal_no_space_wait_ms`, and so do later waiters until there is
 /// space again.
 pub(crate) fn run(db: &Arc<Shared>) {
-    let mut full = Full::default();
     let mut resumer = AfterFullDevice::default();
     let can_write = || db.background.state().failure.is_none();
     let may_idle = || !db.background.is_closing() && !db.has_undelivered();
     while !db.background.is_closing() {
         match db.wal.demand.next(&db.wal.durable, can_write, may_idle) {
-            Some(due) => outlive(db, || full.try_flush(db, due)),
+            Some(due) => outlive(db, || try_flush(db, due)),
             None => outlive(db, || {
                 db.wal.device.look(&db.info, db.options.db.wal_slow_io_ms);
                 resumer.look(db);
@@ -259,46 +258,68 @@ fn outlive(db: &Shared, f: impl FnOnce()) {
     }
 }
 
-/// The time since which the device is full.
-#[derive(Default)]
-struct Full {
-    since_nanos: Option<u64>,
+/// Brings the log to the device. Sleeps for a moment if that is not possible now.
+fn try_flush(db: &Shared, due: Due) {
+    let resuming = db.writes.order.check_refusal().is_err();
+    let (flushed, target) = match due {
+        Due::Asked(target) => (submit::flush_wal(db, true), target),
+        Due::Lazily => (sync_lazily(db), 0),
+    };
+    if flushed.is_err() {
+        db.wal.demand.lazily_again(); // whoever asked may have what it needs by then
+    }
+    match flushed {
+        Ok(()) => {
+            if matches!(due, Due::Asked(_)) {
+                submit::has_space(db);
+            }
+            if db.wal.durable.get() >= target {
+                return;
+            }
+        }
+        Err(_) if resuming => {}
+        Err(_) if db.background.is_closing() => return,
+        Err(e) if e.kind() == ErrorKind::NoSpace => {
+            let lasts = submit::lacks_space(db, &e);
+            if lasts >= db.options.db.wal_no_space_wait_ms * 1_000_000 {
+                db.wal.durable.fail_for_now(&e);
+            }
+        }
+        // Any other error has made the database fail already, and all waiters have the error. Failing the
+        // database again could undo a resume.
+        Err(_) => {}
+    }
+    db.wal.demand.sleep(RETRY);
 }
 
-impl Full {
-    /// Brings the log to the device. Sleeps for a moment if that is not possible now.
-    fn try_flush(&mut self, db: &Shared, due: Due) {
-        let resuming = db.writes.order.check_refusal().is_err();
-        let (flushed, target) = match due {
-            Due::Asked(target) => (submit::flush_wal(db, true), target),
-            // It is no synced write, for which log files would be prepared.
-            Due::Lazily => (submit::sync_unasked(db), 0),
-        };
-        if flushed.is_err() && due == Due::Lazily {
-            db.wal.demand.lazily_again();
-        }
-        match flushed {
-            Ok(()) => {
-                self.since_nanos = None;
-                if db.wal.durable.get() >= target {
-                    return;
-                }
-            }
-            Err(_) if resuming => {}
-            Err(_) if db.background.is_closing() => return,
-            Err(e) if e.kind() == ErrorKind::NoSpace => self.lasts(db, &e),
-            // Any other error has made the database fail already, and all waiters have the error. Failing the
-            // database again could undo a resume.
-            Err(_) => {}
-        }
-        db.wal.demand.sleep(RETRY);
+/// Makes durable what was written without being synced: `wal_sync_interval_ms`. It is no synced write, for which log
+/// files would be prepared.
+fn sync_lazily(db: &Shared) -> Result<()> {
+    let _courier = db.courier();
+    // A log that is locked does not change, and neither is it locked meanwhile.
+    let locks = db.writes.lock_wal_locks();
+    if *locks > 0 {
+        return Ok(()); // `unlock_wal` demands it again
     }
-
-    fn lasts(&mut self, db: &Shared, error: &Error) {
-        let now = db.env().clock.monotonic_nanos();
-        let since = *self.since_nanos.get_or_insert(now);
-        if now - since >= db.options.db.wal_no_space_wait_ms * 1_000_000 {
-            db.wal.durable.fail_for_now(error);
+    if db.background.state().failure.is_none() {
+        return submit::sync_unasked(db);
+    }
+    if db.writes.order.check_refusal().is_err() {
+        return Ok(()); // a resume has brought the earlier log to the device, or cannot; or another one must
+    }
+    match db.wal.sync_in_spite_of_a_failure() {
+        Ok(durable) => {
+            if let Some(last) = durable {
+                db.is_durable_through(last);
+            }
+            Ok(())
+        }
+        Err(e) if e.kind() == ErrorKind::NoSpace => Err(e),
+        Err(e) => {
+            db.info.log.error(format_args!(
+                "what was written before the failure is not durable: {e}"
+            ));
+            Ok(())
         }
     }
 }

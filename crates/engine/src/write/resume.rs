@@ -16,6 +16,7 @@ use crate::background::Background;
 use crate::catalog::family::Family;
 use crate::shared::Shared;
 use crate::wal::MENDING;
+use crate::wal::active::ActiveLog;
 use crate::wal::log_files::LogKind;
 use options::hooks::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
 
@@ -226,6 +227,7 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
         };
         let old = log.number;
         if old < number {
+            bring_along(db, log);
             log.begin_anew(new, db.wal.durable.get());
             break old;
         }
@@ -252,6 +254,21 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     drop(state);
     db.wal.demand.wake(); // it writes again
     Ok((families, number))
+}
+
+/// Makes durable what is in the logs that are given up, if it was to become durable without being asked for: it may be
+/// long until it is in tables. That is in vain if it is the log that has failed.
+fn bring_along(db: &Shared, log: &mut ActiveLog) {
+    if !db.wal.demand.has_interval() || log.failure().is_some() {
+        return;
+    }
+    match log.sync_all() {
+        Ok(()) => db.is_durable_through(log.last_sequence()),
+        Err(e) => db.info.log.warn(format_args!(
+            "log {}: {e}; it is given up, and not durable until the memtables are flushed",
+            log.number
+        )),
+    }
 }
 
 /// Waits until all immutable memtables of the families are in tables.

@@ -13,6 +13,7 @@ use memtable::Memtable;
 use super::debt;
 use crate::background::Background;
 use crate::catalog::family::{Family, FamilySet};
+use crate::commit::Writes;
 use crate::commit::order::Closed;
 use crate::commit::plan::Patience;
 use crate::commit::stall::Attention;
@@ -110,7 +111,9 @@ fn rotate_what_is_due<'a>(
         rotate(db, &to_seal).inspect_err(|_| db.background.wake())
     };
     if let Err(e) = rotated {
-        let must = |reason: &FlushReason| *reason != FlushReason::WalFull || logs_too_large(db);
+        let must = |reason: &FlushReason| {
+            *reason != FlushReason::WalFull || logs_too_large(&db.wal, &db.writes)
+        };
         if chosen.iter().any(|(_, reason)| must(reason)) {
             return Err(e);
         }
@@ -147,7 +150,7 @@ fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
             choose(f, FlushReason::WriteBufferFull);
         }
     }
-    if logs_too_large(db) {
+    if logs_too_large(&db.wal, &db.writes) {
         for f in oldest_log_holders(&db.background, &families) {
             choose(&f, FlushReason::WalFull);
         }
@@ -199,14 +202,14 @@ pub(crate) fn note_full_memtables(db: &Shared) {
             db.writes.attention.raise();
         }
     }
-    if logs_too_large(db) || db.writes.buffers().should_flush() {
+    if logs_too_large(&db.wal, &db.writes) || db.writes.buffers().should_flush() {
         db.writes.attention.raise();
     }
 }
 
 /// Whether the logs together exceed `max_total_wal_size`, or its default.
-pub(crate) fn logs_too_large(db: &Shared) -> bool {
-    db.wal.exceeds(db.writes.log_limit())
+pub(crate) fn logs_too_large(wal: &Wal, writes: &Writes) -> bool {
+    wal.exceeds(writes.log_limit())
 }
 
 /// The families that keep the oldest log alive, without those whose oldest memtable is being flushed.

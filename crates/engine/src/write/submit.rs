@@ -77,12 +77,11 @@ pub(crate) fn log_group<'a>(
                 let now = clock.monotonic_nanos();
                 let since = *began.get_or_insert_with(|| {
                     db.info.count(Ticker::WalNoSpace, 1);
-                    db.info.log.warn(format_args!(
-                        "Stalling writes: the log has no space: {e}; they go on when there is some"
-                    ));
                     now
                 });
-                if now - since >= wait * 1_000_000 || db.background.state().failure.is_some() {
+                // Others may find space for less.
+                let lasts = lacks_space(db, &e).max(now - since);
+                if lasts >= wait * 1_000_000 || db.background.state().failure.is_some() {
                     return Err(e.hint("make room on the device; writes then succeed again"));
                 }
                 held.get_or_insert_with(|| lead.hold(&e, Patience::Job));
@@ -92,10 +91,10 @@ pub(crate) fn log_group<'a>(
         }
     };
     drop(held);
+    has_space(db);
     if let Some(since) = began {
         let micros = (clock.monotonic_nanos() - since) / 1000;
         db.info.count(Ticker::StallMicros, micros);
-        db.info.log.info(format_args!("the log has space again"));
     }
     db.info.count(Ticker::WalFileBytes, bytes);
     perf::count(PerfCounter::IoBytesWritten, bytes);
@@ -106,6 +105,27 @@ pub(crate) fn log_group<'a>(
         db.wal.demand.lazily();
     }
     Ok(logged)
+}
+
+/// Takes note that the log has no space. Returns for how many nanoseconds.
+#[cold]
+pub(super) fn lacks_space(db: &Shared, e: &Error) -> u64 {
+    let lasts = db.wal.space.lacks(db.env().clock.monotonic_nanos());
+    if lasts.is_none() {
+        db.info.log.warn(format_args!(
+            "Stalling writes: the log has no space: {e}; they go on when there is some"
+        ));
+    }
+    lasts.unwrap_or(0)
+}
+
+/// Takes note that the log has space.
+#[inline]
+pub(super) fn has_space(db: &Shared) {
+    let clock = &db.env().clock;
+    if db.wal.space.is_there(|| clock.monotonic_nanos()).is_some() {
+        db.info.log.info(format_args!("the log has space again"));
+    }
 }
 
 fn try_log_group<'a>(

@@ -14,7 +14,7 @@ use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
     BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactRangeOptions, Db,
     DbIterator, Env, EventListener, FlushOptions, IngestExternalFileArg, IngestExternalFileOptions,
-    Options, PendingWrite, Profile, ReadOptions, Snapshot, WriteBatch, WriteOptions,
+    Options, PendingWrite, Profile, ReadOptions, Snapshot, WriteBatch,
 };
 
 use super::filter::{Factory, Oldest};
@@ -29,7 +29,7 @@ use crate::model::time::Time;
 pub const SCRATCH: &str = "import";
 /// So long after it was made a write is synced, if nobody waits for that.
 const SYNC_INTERVAL_MS: u64 = 1000;
-/// How long a write waits for space on a full disk. Others wait behind it.
+/// How long writes wait for space on a full disk: the first of them, and others behind it.
 const NO_SPACE_WAIT_MS: u64 = 2000;
 /// So long after somebody asked for a durable write, others are made durable as well.
 const SYNCING_NANOS: u64 = 50_000_000;
@@ -236,36 +236,16 @@ impl Engine {
         self.failure.lock().of_writes.is_some()
     }
 
-    /// Runs a write. After a failure it does not wait for space on a full disk: others wait behind it.
-    fn patiently<T>(&self, mut write: impl FnMut(&WriteOptions) -> Result<T>) -> Result<T> {
-        let mut options = WriteOptions {
-            no_slowdown: self.has_failed(),
-            ..WriteOptions::default()
-        };
-        match write(&options) {
-            // It would have to wait for something else.
-            Err(e) if options.no_slowdown && e.kind() == ErrorKind::Incomplete => {
-                options.no_slowdown = false;
-                write(&options)
-            }
-            other => other,
-        }
-    }
-
     /// Writes a batch to the log, which the system has then. Returns its number.
     fn write_logged(&self, mut batch: WriteBatch) -> Result<u64> {
-        self.patiently(|options| self.db.with(options).write(&mut batch))?;
+        self.db.write(&mut batch)?;
         // An empty batch has the number of the write before it.
         Ok((batch.sequence() + u64::from(batch.count())).saturating_sub(1))
     }
 
     /// Writes a batch whose durability is waited for later; reads see it.
     fn write_pending(&self, batch: WriteBatch) -> Result<PendingWrite> {
-        let pending = if self.has_failed() {
-            self.patiently(|options| self.db.with(options).write_async(batch.clone()))?
-        } else {
-            self.db.write_async(batch)?
-        };
+        let pending = self.db.write_async(batch)?;
         pending.applied.wait()?;
         Ok(pending)
     }

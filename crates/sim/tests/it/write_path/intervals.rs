@@ -1,13 +1,15 @@
 //! Unsynced writes that the database brings to the device by itself (`wal_sync_interval_ms`), and those whose
 //! durability somebody waits for later.
 
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use ironstone::{Db, ErrorKind, WalIoMode, WriteBatch, WriteOptions};
+use ironstone::{Db, ErrorKind, FlushOptions, WalIoMode, WalTailPolicy, WriteBatch, WriteOptions};
 use sim::disk::{CrashKind, Fault, Repeat};
 
-use super::{LONG, Machine, SYNC, log_sync, log_syncs, put, until};
+use super::pending::bytes_of_logs;
+use super::{LONG, Machine, SYNC, growing_write, log_sync, log_syncs, put, until};
 
 const UNSYNCED: WriteOptions = WriteOptions {
     sync: false,
@@ -18,6 +20,10 @@ fn machine(mode: WalIoMode, interval_ms: u64) -> Machine {
     let mut machine = Machine::new(mode);
     machine.options.db.wal_sync_interval_ms = interval_ms;
     machine
+}
+
+fn is_table(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "sst")
 }
 
 /// Writes a key without a sync. Returns the number of the write.
@@ -129,4 +135,94 @@ fn a_close_keeps_the_promise() {
     unsynced(&db, "unsynced");
     db.close().unwrap();
     machine.cut_power(&["unsynced".to_owned()], &[]);
+}
+
+/// A database that refuses writes because it could not flush still has a log. What it has answered becomes durable as was
+/// promised: within the interval, at a close, and if the log is given up by a resume that fails.
+#[test]
+fn a_failure_of_something_else_does_not_end_the_promise() {
+    for (how, interval_ms) in [
+        ("interval", 200),
+        ("resume", 3_600_000),
+        ("close", 3_600_000),
+    ] {
+        for by_hand in [false, true] {
+            let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
+            machine.options.db.wal_sync_interval_ms = interval_ms;
+            machine.options.db.manual_wal_flush = by_hand;
+            machine.options.db.max_bgerror_resume_count = 0;
+            let db = machine.open();
+            let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+            // The flush makes the logs before it durable, so the write has to come later.
+            gate.close(|_, path| is_table(path));
+            let flush = FlushOptions {
+                wait: false,
+                ..FlushOptions::default()
+            };
+            db.with(&flush).flush().unwrap();
+            gate.until_held();
+            let number = unsynced(&db, "unsynced");
+            told.push("unsynced".to_owned());
+            machine
+                .disk
+                .fail_on(Fault::NoSpace, Repeat::Forever, |_, path| is_table(path));
+            gate.open();
+            until("writes are refused", || {
+                put(&db, &UNSYNCED, "maybe").is_err()
+            });
+            match how {
+                "interval" => until("it is durable", || db.durable_seq() >= number),
+                "resume" => {
+                    db.resume().unwrap_err();
+                    assert!(db.durable_seq() >= number);
+                }
+                _ => db.close().unwrap(),
+            }
+            machine.cut_power(&told, &["maybe".to_owned()]);
+        }
+    }
+}
+
+/// `lock_wal` promises that the log's files do not change. The interval's sync, which fills up the last unit of some
+/// logs, comes after it.
+#[test]
+fn a_locked_log_is_synced_when_it_is_unlocked() {
+    for (mode, tail) in [
+        (WalIoMode::Buffered, WalTailPolicy::Rewrite),
+        (WalIoMode::Buffered, WalTailPolicy::Pad),
+        (WalIoMode::Direct, WalTailPolicy::Pad),
+    ] {
+        let mut machine = machine(mode, 30);
+        machine.options.db.wal_tail_policy = tail;
+        let db = machine.open();
+        let number = unsynced(&db, "unsynced");
+        db.lock_wal().unwrap();
+        let before = bytes_of_logs(&machine);
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(bytes_of_logs(&machine), before, "{mode:?} {tail:?}");
+        db.unlock_wal().unwrap();
+        until("it is durable", || db.durable_seq() >= number);
+        machine.cut_power(&["unsynced".to_owned()], &[]);
+    }
+}
+
+/// A sync that somebody asked for, and that failed for want of space, was for other writes, too.
+#[test]
+fn without_space_the_sync_is_tried_until_there_is_some() {
+    let mut machine = machine(WalIoMode::Buffered, 20);
+    machine.options.db.manual_wal_flush = true;
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, growing_write);
+    let number = unsynced(&db, "unsynced");
+    told.push("unsynced".to_owned());
+    until("it has no space", || {
+        machine.log_text().contains("the log has no space")
+    });
+    assert!(db.durable_seq() < number);
+    machine.disk.clear_faults();
+    until("it is durable", || db.durable_seq() >= number);
+    machine.cut_power(&told, &[]);
 }

@@ -264,7 +264,7 @@ fn close_on_a_device_that_fails_tells_who_waits() {
     }
 }
 
-fn bytes_of_logs(machine: &Machine) -> Vec<(String, Vec<u8>)> {
+pub(super) fn bytes_of_logs(machine: &Machine) -> Vec<(String, Vec<u8>)> {
     let logs = machine.names(DIR).into_iter();
     logs.filter(|n| is_log(Path::new(n)))
         .map(|n| {

@@ -95,6 +95,43 @@ fn without_space_writes_fail_after_their_time_and_later_ones_succeed() {
     machine.reopen(&machine.disk, &told, &[], "closed");
 }
 
+/// The time begins with the first write that finds no space: the writers do not wait one after another.
+#[test]
+fn writers_wait_for_space_together() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.db.wal_no_space_wait_ms = 1500;
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, growing_write);
+    let clock = SystemClock::shared();
+    let begun = clock.monotonic_nanos();
+    std::thread::scope(|scope| {
+        let (db, options) = (&db, [SYNC, WriteOptions::default()]);
+        let writers: Vec<_> = (0..16)
+            .map(|i| scope.spawn(move || put(db, &options[i % 2], &format!("refused{i}"))))
+            .collect();
+        for writer in writers {
+            let e = writer.join().unwrap().unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
+        }
+    });
+    let took = clock.monotonic_nanos() - begun;
+    assert!((1_500_000_000..6_000_000_000).contains(&took), "{took} ns");
+    // Those that come later do not wait at all; LOG has one line of all of them.
+    for i in 0..50 {
+        put(&db, &SYNC, &format!("late{i}")).unwrap_err();
+    }
+    let late = clock.monotonic_nanos() - begun - took;
+    assert!(late < 1_500_000_000, "{late} ns");
+    let stalls = machine.log_text().matches("Stalling writes").count();
+    assert_eq!(stalls, 1);
+    machine.disk.clear_faults();
+    told.push(put(&db, &SYNC, "after").unwrap());
+    machine.cut_power(&told, &[]);
+}
+
 #[test]
 fn no_slowdown_does_not_wait_for_space() {
     let machine = Machine::new(WalIoMode::Buffered);
