@@ -181,6 +181,12 @@ impl ActiveLog {
         self.replace(new);
         self.given_up += 1;
         self.unsynced.clear();
+        self.lacks_earlier(durable);
+    }
+
+    /// Takes note that records after the sequence number `durable` are not in this log and in no earlier one. Making this
+    /// log durable then says nothing of them.
+    pub(crate) fn lacks_earlier(&mut self, durable: u64) {
         self.last_sequence = durable;
     }
 
@@ -267,6 +273,12 @@ impl ActiveLog {
     /// The file of the log.
     pub(crate) fn file(&self) -> Arc<dyn io::File> {
         Arc::clone(self.writer.file())
+    }
+
+    /// Whether the log has failed, or an earlier one that is not durable: what is in this log cannot become durable then.
+    pub(crate) fn has_failed(&self) -> bool {
+        let failed = |(log, _): &(log::Syncer, _)| log.marks().failure().is_some();
+        self.failure().is_some() || self.unsynced.iter().any(failed)
     }
 
     /// The error that ended the log, if it has failed.

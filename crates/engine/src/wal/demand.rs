@@ -125,11 +125,12 @@ impl Demand {
 
     fn lazily_in(&self, nanos: u64) {
         let state = self.lock();
-        if self.lazily_at.load(Ordering::Relaxed) > 0 {
+        let at = (self.clock.monotonic_nanos() + nanos).max(1);
+        let is_sooner = |before: u64| before > 0 && before <= at;
+        if is_sooner(self.lazily_at.load(Ordering::Relaxed)) {
             return;
         }
-        let at = self.clock.monotonic_nanos() + nanos;
-        self.lazily_at.store(at.max(1), Ordering::Relaxed);
+        self.lazily_at.store(at, Ordering::Relaxed);
         let wakes = state.sleep == Sleep::Idle;
         drop(state);
         if wakes {

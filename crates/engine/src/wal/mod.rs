@@ -197,22 +197,24 @@ impl Wal {
         let Some(log) = guard.as_mut() else {
             return Ok(());
         };
+        let promised = self.demand.has_interval();
         if log.failure().is_some() {
-            let handed_over = log.submitted() == log.end().0;
-            return if handed_over { Ok(()) } else { Err(e) };
+            let kept = if promised {
+                log.is_durable()
+            } else {
+                log.submitted() == log.end().0
+            };
+            return if kept { Ok(()) } else { Err(e) };
         }
-        if self.demand.has_interval() {
-            log.sync_all()
-        } else {
-            log.submit_all()
-        }
+        log.submit_all()?;
+        if promised { log.sync_all() } else { Ok(()) }
     }
 
     /// For a database that has failed: makes durable what is in the log, if it is not the log that has failed. Nobody
     /// else does so until the database is resumed. Returns the last sequence number that is durable, if any is.
     pub(crate) fn sync_in_spite_of_a_failure(&self) -> Result<Option<u64>> {
         let mut guard = self.lock_when_all_landed();
-        let Some(log) = guard.as_mut().filter(|log| log.failure().is_none()) else {
+        let Some(log) = guard.as_mut().filter(|log| !log.has_failed()) else {
             return Ok(None);
         };
         log.sync_all()?;

@@ -239,12 +239,16 @@ pub(crate) fn run(db: &Arc<Shared>) {
     let can_write = || db.background.state().failure.is_none();
     let may_idle = || !db.background.is_closing() && !db.has_undelivered();
     while !db.background.is_closing() {
-        match db.wal.demand.next(&db.wal.durable, can_write, may_idle) {
-            Some(due) => outlive(db, || try_flush(db, due)),
-            None => outlive(db, || {
+        let due = db.wal.demand.next(&db.wal.durable, can_write, may_idle);
+        if let Some(due) = due {
+            outlive(db, || try_flush(db, due));
+        }
+        // Also while a sync is tried again and again that only a resume would help.
+        if due.is_none() || !can_write() {
+            outlive(db, || {
                 db.wal.device.look(&db.info, db.options.db.wal_slow_io_ms);
                 resumer.look(db);
-            }),
+            });
         }
         db.deliver();
     }
@@ -261,6 +265,7 @@ fn outlive(db: &Shared, f: impl FnOnce()) {
 /// Brings the log to the device. Sleeps for a moment if that is not possible now.
 fn try_flush(db: &Shared, due: Due) {
     let resuming = db.writes.order.check_refusal().is_err();
+    let before = db.wal.durable.get();
     let (flushed, target) = match due {
         Due::Asked(target) => (submit::flush_wal(db, true), target),
         Due::Lazily => (sync_lazily(db), 0),
@@ -270,10 +275,11 @@ fn try_flush(db: &Shared, due: Due) {
     }
     match flushed {
         Ok(()) => {
-            if matches!(due, Due::Asked(_)) {
+            let durable = db.wal.durable.get();
+            if durable > before {
                 submit::has_space(db);
             }
-            if db.wal.durable.get() >= target {
+            if durable >= target {
                 return;
             }
         }
@@ -303,9 +309,6 @@ fn sync_lazily(db: &Shared) -> Result<()> {
     }
     if db.background.state().failure.is_none() {
         return submit::sync_unasked(db);
-    }
-    if db.writes.order.check_refusal().is_err() {
-        return Ok(()); // a resume has brought the earlier log to the device, or cannot; or another one must
     }
     match db.wal.sync_in_spite_of_a_failure() {
         Ok(durable) => {

@@ -91,7 +91,6 @@ pub(crate) fn log_group<'a>(
         }
     };
     drop(held);
-    has_space(db);
     if let Some(since) = began {
         let micros = (clock.monotonic_nanos() - since) / 1000;
         db.info.count(Ticker::StallMicros, micros);
@@ -149,6 +148,9 @@ fn try_log_group<'a>(
             }
             let prepares = used.is_some() || log.needs_window();
             drop(guard);
+            if step != LogStep::Append {
+                has_space(db); // the system has taken it
+            }
             if prepares {
                 db.background.wake(); // the next file, or the next part of this one
             }
@@ -420,10 +422,9 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
     let number = db.catalog.numbers.take();
     let new = db.wal.log_files()?.create(number, log.kind())?;
     log.replace(new);
-    for record in &records {
-        log.append(record, false)?;
-    }
-    log.sync_all()?;
+    let all = records.iter().try_for_each(|r| log.append(r, false));
+    all.and_then(|()| log.sync_all())
+        .inspect_err(|_| log.lacks_earlier(db.wal.durable.get()))?;
     note_new_log(&db.background, &db.wal, old, number);
     Ok(())
 }

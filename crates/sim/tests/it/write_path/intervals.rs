@@ -26,6 +26,10 @@ fn is_table(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "sst")
 }
 
+fn is_manifest(path: &Path) -> bool {
+    path.to_string_lossy().contains("MANIFEST")
+}
+
 /// Writes a key without a sync. Returns the number of the write.
 fn unsynced(db: &Db, key: &str) -> u64 {
     let mut batch = WriteBatch::new();
@@ -143,6 +147,7 @@ fn a_close_keeps_the_promise() {
 fn a_failure_of_something_else_does_not_end_the_promise() {
     for (how, interval_ms) in [
         ("interval", 200),
+        ("interval, and attempts to resume", 200),
         ("resume", 3_600_000),
         ("close", 3_600_000),
     ] {
@@ -150,7 +155,8 @@ fn a_failure_of_something_else_does_not_end_the_promise() {
             let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
             machine.options.db.wal_sync_interval_ms = interval_ms;
             machine.options.db.manual_wal_flush = by_hand;
-            machine.options.db.max_bgerror_resume_count = 0;
+            let attempts = how.ends_with("attempts to resume");
+            machine.options.db.max_bgerror_resume_count = if attempts { 1000 } else { 0 };
             let db = machine.open();
             let mut told = vec![put(&db, &SYNC, "before").unwrap()];
             // The flush makes the logs before it durable, so the write has to come later.
@@ -165,18 +171,21 @@ fn a_failure_of_something_else_does_not_end_the_promise() {
             told.push("unsynced".to_owned());
             machine
                 .disk
-                .fail_on(Fault::NoSpace, Repeat::Forever, |_, path| is_table(path));
+                .fail_on(Fault::NoSpace, Repeat::Forever, move |_, path| {
+                    // The attempts fail before they give up the log.
+                    is_table(path) || attempts && is_manifest(path)
+                });
             gate.open();
             until("writes are refused", || {
                 put(&db, &UNSYNCED, "maybe").is_err()
             });
             match how {
-                "interval" => until("it is durable", || db.durable_seq() >= number),
                 "resume" => {
                     db.resume().unwrap_err();
                     assert!(db.durable_seq() >= number);
                 }
-                _ => db.close().unwrap(),
+                "close" => db.close().unwrap(),
+                _ => until("it is durable", || db.durable_seq() >= number),
             }
             machine.cut_power(&told, &["maybe".to_owned()]);
         }
@@ -225,4 +234,28 @@ fn without_space_the_sync_is_tried_until_there_is_some() {
     machine.disk.clear_faults();
     until("it is durable", || db.durable_seq() >= number);
     machine.cut_power(&told, &[]);
+}
+
+/// A sync of the log that meets a full device makes the database fail. It is resumed by itself when there is space, although
+/// the thread that would do so has a sync to try again.
+#[test]
+fn a_sync_without_space_does_not_keep_the_database_from_resuming() {
+    for interval_ms in [20, 0] {
+        let machine = machine(WalIoMode::Buffered, interval_ms);
+        let db = machine.open();
+        let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+        machine
+            .disk
+            .fail_on(Fault::NoSpace, Repeat::Forever, log_sync);
+        unsynced(&db, "unsynced");
+        told.push("unsynced".to_owned());
+        until("writes are refused", || put(&db, &SYNC, "maybe").is_err());
+        std::thread::sleep(Duration::from_millis(100));
+        machine.disk.clear_faults();
+        until("writes succeed again", || {
+            put(&db, &SYNC, "by itself").is_ok()
+        });
+        told.push("by itself".to_owned());
+        machine.cut_power(&told, &["maybe".to_owned()]);
+    }
 }

@@ -158,6 +158,40 @@ fn who_waits_for_space_is_told_when_it_does_not_come() {
     outcome(&write_async(&db, "after").durable).unwrap();
 }
 
+/// Writes that only go to the memory of the process say nothing about space: whoever waits is told in time, however many of
+/// them come.
+#[test]
+fn writes_in_the_process_do_not_prolong_the_wait_for_space() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.db.wal_no_space_wait_ms = 300;
+    let db = machine.open();
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, super::growing_write);
+    let (tx, rx) = mpsc::channel();
+    let first = write_async(&db, "async0000");
+    first.durable.on_ready(move |r| drop(tx.send(r)));
+    let mut told = vec!["async0000".to_owned()];
+    let outcome_of_first = loop {
+        assert!(told.len() < 3000, "it waits for ever");
+        let key = format!("async{:04}", told.len());
+        drop(write_async(&db, &key));
+        told.push(key);
+        if let Ok(outcome) = rx.recv_timeout(std::time::Duration::from_millis(10)) {
+            break outcome;
+        }
+    };
+    let e = outcome_of_first.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
+    let stalls = machine.log_text().matches("Stalling writes").count();
+    assert_eq!(stalls, 1);
+    machine.disk.clear_faults();
+    let last = write_async(&db, "last");
+    told.push("last".to_owned());
+    until("it is durable", || last.durable.is_ready());
+    machine.cut_power(&told, &[]);
+}
+
 #[test]
 fn dropped_futures_change_nothing() {
     for mode in [WalIoMode::Buffered, WalIoMode::Direct] {
