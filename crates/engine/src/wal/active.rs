@@ -71,6 +71,8 @@ pub(crate) struct ActiveLog {
     flying: VecDeque<(Lsn, u64)>,
     /// How often logs were given up together with the flights under way.
     given_up: u64,
+    /// See [`ActiveLog::lacks_earlier`].
+    lacks: bool,
     /// Used bytes, as last reported to the thread that prepares files.
     used_told: u64,
     /// Threads that wait for a flight to land.
@@ -126,6 +128,7 @@ impl ActiveLog {
             last_sequence,
             flying: VecDeque::new(),
             given_up: 0,
+            lacks: false,
             used_told: 0,
             waiting: 0,
         }
@@ -181,13 +184,38 @@ impl ActiveLog {
         self.replace(new);
         self.given_up += 1;
         self.unsynced.clear();
-        self.lacks_earlier(durable);
+        self.last_sequence = durable;
     }
 
-    /// Takes note that records after the sequence number `durable` are not in this log and in no earlier one. Making this
-    /// log durable then says nothing of them.
+    /// Takes note that acknowledged records after the sequence number `durable` may be in no log, or not as durable as was
+    /// promised. Making this log durable then says nothing of them.
     pub(crate) fn lacks_earlier(&mut self, durable: u64) {
         self.last_sequence = durable;
+        self.lacks = true;
+    }
+
+    /// Takes note that all that this log may lack is in tables.
+    pub(crate) fn lacks_nothing(&mut self) {
+        self.lacks = false;
+    }
+
+    /// For a database that has failed: hands all records to the operating system and, if they are `promised` to become
+    /// durable without being asked for, brings them to the device. No flight is under way. Errors: records are lost, or
+    /// not durable.
+    pub(crate) fn keep(&mut self, promised: bool) -> Result<()> {
+        if self.lacks {
+            return Err(Error::aborted("earlier records are in no log"));
+        }
+        if let Some(e) = self.failure() {
+            let kept = if promised {
+                self.is_durable()
+            } else {
+                self.submitted() == self.end().0
+            };
+            return if kept { Ok(()) } else { Err(e) };
+        }
+        self.submit_all()?;
+        if promised { self.sync_all() } else { Ok(()) }
     }
 
     fn leave(&mut self, left: LogEnd, new: NewLog) {
@@ -273,12 +301,6 @@ impl ActiveLog {
     /// The file of the log.
     pub(crate) fn file(&self) -> Arc<dyn io::File> {
         Arc::clone(self.writer.file())
-    }
-
-    /// Whether the log has failed, or an earlier one that is not durable: what is in this log cannot become durable then.
-    pub(crate) fn has_failed(&self) -> bool {
-        let failed = |(log, _): &(log::Syncer, _)| log.marks().failure().is_some();
-        self.failure().is_some() || self.unsynced.iter().any(failed)
     }
 
     /// The error that ended the log, if it has failed.

@@ -118,6 +118,12 @@ impl Demand {
         }
     }
 
+    /// Takes what is demanded lazily, whether it is due or not. Returns whether there was such a demand.
+    pub(crate) fn take_lazy(&self) -> bool {
+        let _state = self.lock();
+        self.lazily_at.swap(0, Ordering::Relaxed) > 0
+    }
+
     /// Whether unsynced writes become durable without being asked for: `wal_sync_interval_ms`.
     pub(crate) fn has_interval(&self) -> bool {
         self.interval > 0
@@ -176,9 +182,9 @@ impl Demand {
     }
 
     /// Waits until the log is to be brought to the device; `None` after a while without demand, if the thread was
-    /// woken, or at once if it is not to sleep then. Unless it `can_write`, nobody's asking is heard; what is demanded
-    /// lazily is due all the same. Both are asked under the lock, so that whoever changes them and then calls
-    /// [`Demand::wake`] is not missed.
+    /// woken, or at once if it is not to sleep then. Unless it `can_write`, there is no demand: see
+    /// [`Demand::take_lazy`]. Both are asked under the lock, so that whoever changes them and then calls [`Demand::wake`]
+    /// is not missed.
     pub(crate) fn next(
         &self,
         durable: &Watermark,
@@ -188,7 +194,7 @@ impl Demand {
         let mut state = self.lock();
         let is_due = |state: &State| state.target > durable.get() && can_write();
         if !is_due(&state) {
-            return self.next_lazily(state, may_idle);
+            return self.next_lazily(state, can_write, may_idle);
         }
         let now = self.clock.monotonic_nanos();
         let rest = state.gathered_at.saturating_sub(now);
@@ -210,11 +216,12 @@ impl Demand {
     fn next_lazily(
         &self,
         state: MutexGuard<'_, State>,
+        can_write: impl Fn() -> bool,
         may_idle: impl Fn() -> bool,
     ) -> Option<Due> {
         let at = self.lazily_at.load(Ordering::Relaxed);
         let mut at_most = LOOK;
-        if at > 0 {
+        if at > 0 && can_write() {
             let rest = at.saturating_sub(self.clock.monotonic_nanos());
             if rest == 0 {
                 self.lazily_at.store(0, Ordering::Relaxed);
@@ -349,9 +356,12 @@ mod tests {
         while next().is_none() {}
         assert!(clock.monotonic_nanos() - began >= interval.as_nanos() as u64);
         assert_eq!(next(), None);
-        // Again, because it failed; also while the database refuses writes.
+        // Again, because it failed; not while the database refuses writes, unless it is taken.
         demand.lazily_again();
-        assert_eq!(demand.next(&durable, || false, || true), Some(Due::Lazily));
+        assert_eq!(demand.next(&durable, || false, || true), None);
+        assert_eq!(next(), Some(Due::Lazily));
+        demand.lazily();
+        assert!(demand.take_lazy() && !demand.take_lazy());
         assert_eq!(next(), None);
         // Whoever asks, asks for all that was logged before.
         demand.lazily();

@@ -189,45 +189,40 @@ impl Wal {
         Ok(())
     }
 
-    /// For a close after the failure `e`: hands the log records that the process still has to the operating
-    /// system, because some of them may be acknowledged; with `wal_sync_interval_ms`, makes them durable. Errors: they
-    /// cannot be handed over, and are lost; they cannot be made durable.
+    /// For a close after the failure `e`: hands the log records that the process still has to the operating system, because
+    /// some of them may be acknowledged; with `wal_sync_interval_ms`, makes them durable. Errors: that is not possible.
     pub(crate) fn hand_over_the_rest(&self, e: Error) -> Result<()> {
-        let mut guard = self.lock_when_all_landed();
+        let mut guard = self.lock_when(|log| log.failure().is_some() || log.all_landed());
         let Some(log) = guard.as_mut() else {
             return Ok(());
         };
-        let promised = self.demand.has_interval();
-        if log.failure().is_some() {
-            let kept = if promised {
-                log.is_durable()
-            } else {
-                log.submitted() == log.end().0
-            };
-            return if kept { Ok(()) } else { Err(e) };
-        }
-        log.submit_all()?;
-        if promised { log.sync_all() } else { Ok(()) }
+        let has_failed = log.failure().is_some();
+        let kept = log.keep(self.demand.has_interval());
+        kept.map_err(|own| if has_failed { e } else { own })
     }
 
     /// For a database that has failed: makes durable what is in the log, if it is not the log that has failed. Nobody
-    /// else does so until the database is resumed. Returns the last sequence number that is durable, if any is.
-    pub(crate) fn sync_in_spite_of_a_failure(&self) -> Result<Option<u64>> {
-        let mut guard = self.lock_when_all_landed();
-        let Some(log) = guard.as_mut().filter(|log| !log.has_failed()) else {
+    /// else does so until the database is resumed. Returns the last sequence number that is durable; `None` if the log has
+    /// failed, or if `has_failed` is not true any more of the database.
+    pub(crate) fn sync_in_spite_of_a_failure(
+        &self,
+        has_failed: impl Fn() -> bool,
+    ) -> Result<Option<u64>> {
+        let cannot = |log: &ActiveLog| log.failure().is_some() || !has_failed();
+        let mut guard = self.lock_when(|log| cannot(log) || log.all_landed());
+        // A resume replaces the log before it clears the failure. So the log cannot be a later one, whose failure would have
+        // to be told.
+        let Some(log) = guard.as_mut().filter(|log| !cannot(log)) else {
             return Ok(None);
         };
         log.sync_all()?;
         Ok(Some(log.last_sequence()))
     }
 
-    /// Locks the log once no flight is under way, or once it has failed.
-    fn lock_when_all_landed(&self) -> Guard<'_> {
+    /// Locks the log once it is `ready`.
+    fn lock_when(&self, ready: impl Fn(&ActiveLog) -> bool) -> Guard<'_> {
         let mut guard = self.lock();
-        while guard
-            .as_ref()
-            .is_some_and(|log| log.failure().is_none() && !log.all_landed())
-        {
+        while guard.as_ref().is_some_and(|log| !ready(log)) {
             guard = self.wait_for_landing(guard, Some(MENDING));
         }
         guard

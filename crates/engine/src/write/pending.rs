@@ -239,16 +239,16 @@ pub(crate) fn run(db: &Arc<Shared>) {
     let can_write = || db.background.state().failure.is_none();
     let may_idle = || !db.background.is_closing() && !db.has_undelivered();
     while !db.background.is_closing() {
-        let due = db.wal.demand.next(&db.wal.durable, can_write, may_idle);
-        if let Some(due) = due {
-            outlive(db, || try_flush(db, due));
-        }
-        // Also while a sync is tried again and again that only a resume would help.
-        if due.is_none() || !can_write() {
-            outlive(db, || {
+        match db.wal.demand.next(&db.wal.durable, can_write, may_idle) {
+            Some(due) => outlive(db, || try_flush(db, due)),
+            None => outlive(db, || {
+                // Before a resume, which may have to wait for others.
+                if !can_write() && db.wal.demand.take_lazy() {
+                    try_flush(db, Due::Lazily);
+                }
                 db.wal.device.look(&db.info, db.options.db.wal_slow_io_ms);
                 resumer.look(db);
-            });
+            }),
         }
         db.deliver();
     }
@@ -307,22 +307,18 @@ fn sync_lazily(db: &Shared) -> Result<()> {
     if *locks > 0 {
         return Ok(()); // `unlock_wal` demands it again
     }
-    if db.background.state().failure.is_none() {
+    let has_failed = || db.background.state().failure.is_some();
+    if !has_failed() {
         return submit::sync_unasked(db);
     }
-    match db.wal.sync_in_spite_of_a_failure() {
-        Ok(durable) => {
-            if let Some(last) = durable {
-                db.is_durable_through(last);
-            }
-            Ok(())
-        }
-        Err(e) if e.kind() == ErrorKind::NoSpace => Err(e),
-        Err(e) => {
-            db.info.log.error(format_args!(
-                "what was written before the failure is not durable: {e}"
-            ));
-            Ok(())
-        }
+    match db.wal.sync_in_spite_of_a_failure(has_failed) {
+        Ok(Some(last)) => db.is_durable_through(last),
+        Ok(None) if has_failed() => {} // it is the log that has failed
+        Ok(None) => db.wal.demand.lazily_again(),
+        Err(e) if e.kind() == ErrorKind::NoSpace => return Err(e),
+        Err(e) => db.info.log.error(format_args!(
+            "what was written before the failure is not durable: {e}"
+        )),
     }
+    Ok(())
 }

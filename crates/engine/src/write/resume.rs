@@ -17,7 +17,7 @@ use crate::catalog::family::Family;
 use crate::shared::Shared;
 use crate::wal::MENDING;
 use crate::wal::active::ActiveLog;
-use crate::wal::log_files::LogKind;
+use crate::wal::log_files::{LogKind, NewLog};
 use options::hooks::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
 
 /// The shortest and the longest pause between two attempts to resume on a full device.
@@ -99,6 +99,9 @@ fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
     let (families, log) = begin_anew(db)?;
     flushed(db, &families)?;
     leave_older_logs(db, log)?;
+    if let Some(log) = db.wal.lock().as_mut() {
+        log.lacks_nothing();
+    }
     refused.end();
     Ok(())
 }
@@ -227,8 +230,7 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
         };
         let old = log.number;
         if old < number {
-            bring_along(db, log);
-            log.begin_anew(new, db.wal.durable.get());
+            give_up(db, log, new);
             break old;
         }
         // Another thread has replaced a failed log meanwhile, by a log with a higher number. The new log must have
@@ -256,18 +258,21 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     Ok((families, number))
 }
 
-/// Makes durable what is in the logs that are given up, if it was to become durable without being asked for: it may be
-/// long until it is in tables. That is in vain if it is the log that has failed.
-fn bring_along(db: &Shared, log: &mut ActiveLog) {
-    if !db.wal.demand.has_interval() || log.failure().is_some() {
-        return;
+/// Gives up the active log and all earlier ones for `new`. What they have is kept as for a close, because it may be long
+/// until it is in tables.
+fn give_up(db: &Shared, log: &mut ActiveLog, new: NewLog) {
+    let promised = db.wal.demand.has_interval();
+    let (old, kept) = (log.number, log.keep(promised));
+    if kept.is_ok() && promised {
+        db.is_durable_through(log.last_sequence());
     }
-    match log.sync_all() {
-        Ok(()) => db.is_durable_through(log.last_sequence()),
-        Err(e) => db.info.log.warn(format_args!(
-            "log {}: {e}; it is given up, and not durable until the memtables are flushed",
-            log.number
-        )),
+    let durable = db.wal.durable.get();
+    log.begin_anew(new, durable);
+    if let Err(e) = kept {
+        log.lacks_earlier(durable);
+        db.info.log.warn(format_args!(
+            "log {old}: {e}; until the memtables are in tables, some of what was written is not kept as was promised"
+        ));
     }
 }
 

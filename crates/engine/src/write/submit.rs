@@ -415,16 +415,21 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
         ));
     };
     // Records that are written again must not stay in the old log: they would be applied twice.
-    let file = log.file();
-    file.truncate(log.durable_end().0)?;
-    file.sync(SyncKind::All)?;
+    log.file().truncate(log.durable_end().0)?;
+    write_again(db, log, &records).inspect_err(|_| log.lacks_earlier(db.wal.durable.get()))
+}
+
+/// Writes the records, which are cut off from the active log, to a new one.
+fn write_again(db: &Shared, log: &mut ActiveLog, records: &[Vec<u8>]) -> Result<()> {
+    log.file().sync(SyncKind::All)?;
     let old = log.number;
     let number = db.catalog.numbers.take();
     let new = db.wal.log_files()?.create(number, log.kind())?;
     log.replace(new);
-    let all = records.iter().try_for_each(|r| log.append(r, false));
-    all.and_then(|()| log.sync_all())
-        .inspect_err(|_| log.lacks_earlier(db.wal.durable.get()))?;
+    for record in records {
+        log.append(record, false)?;
+    }
+    log.sync_all()?;
     note_new_log(&db.background, &db.wal, old, number);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use ironstone::{Db, ErrorKind, FlushOptions, WalIoMode, WalTailPolicy, WriteBatch, WriteOptions};
-use sim::disk::{CrashKind, Fault, Repeat};
+use sim::disk::{Act, CrashKind, Fault, Repeat};
 
 use super::pending::bytes_of_logs;
 use super::{LONG, Machine, SYNC, growing_write, log_sync, log_syncs, put, until};
@@ -14,6 +14,11 @@ use super::{LONG, Machine, SYNC, growing_write, log_sync, log_syncs, put, until}
 const UNSYNCED: WriteOptions = WriteOptions {
     sync: false,
     ..SYNC
+};
+
+const UNWAITED: FlushOptions = FlushOptions {
+    wait: false,
+    allow_write_stall: true,
 };
 
 fn machine(mode: WalIoMode, interval_ms: u64) -> Machine {
@@ -161,11 +166,7 @@ fn a_failure_of_something_else_does_not_end_the_promise() {
             let mut told = vec![put(&db, &SYNC, "before").unwrap()];
             // The flush makes the logs before it durable, so the write has to come later.
             gate.close(|_, path| is_table(path));
-            let flush = FlushOptions {
-                wait: false,
-                ..FlushOptions::default()
-            };
-            db.with(&flush).flush().unwrap();
+            db.with(&UNWAITED).flush().unwrap();
             gate.until_held();
             let number = unsynced(&db, "unsynced");
             told.push("unsynced".to_owned());
@@ -215,7 +216,7 @@ fn a_locked_log_is_synced_when_it_is_unlocked() {
     }
 }
 
-/// A sync that somebody asked for, and that failed for want of space, was for other writes, too.
+/// A sync for which there is no space is made when there is some.
 #[test]
 fn without_space_the_sync_is_tried_until_there_is_some() {
     let mut machine = machine(WalIoMode::Buffered, 20);
@@ -236,26 +237,83 @@ fn without_space_the_sync_is_tried_until_there_is_some() {
     machine.cut_power(&told, &[]);
 }
 
-/// A sync of the log that meets a full device makes the database fail. It is resumed by itself when there is space, although
-/// the thread that would do so has a sync to try again.
+/// A failed flush is tried again by a resume, although the log has no space for what is to be synced: the flush may be what
+/// makes some.
 #[test]
 fn a_sync_without_space_does_not_keep_the_database_from_resuming() {
-    for interval_ms in [20, 0] {
-        let machine = machine(WalIoMode::Buffered, interval_ms);
+    let mut machine = machine(WalIoMode::Buffered, 20);
+    machine.options.db.manual_wal_flush = true;
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, |act, path| {
+            growing_write(act, path) || is_table(path)
+        });
+    unsynced(&db, "unsynced");
+    told.push("unsynced".to_owned());
+    drop(db.with(&UNWAITED).flush());
+    until("writes are refused", || {
+        put(&db, &UNSYNCED, "maybe").is_err()
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    machine.disk.clear_faults();
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, growing_write);
+    until("it is resumed", || {
+        machine.log_text().contains("resumed: writes are accepted")
+    });
+    machine.disk.clear_faults();
+    told.push(put(&db, &SYNC, "after").unwrap());
+    machine.cut_power(&told, &["maybe".to_owned()]);
+}
+
+/// A resume that fails has given up the log. If that log could not be kept, the close says so, and does not take the new
+/// log, which is empty, for all there is.
+#[test]
+fn a_close_says_what_a_failed_resume_has_lost() {
+    for (interval_ms, fault, log_fails) in [
+        (0, Fault::NoSpace, false),
+        (0, Fault::NoSpace, true),
+        (3_600_000, Fault::Sync, false),
+        (3_600_000, Fault::Sync, true),
+    ] {
+        let what = format!("{interval_ms} ms, {fault:?}, of the log: {log_fails}");
+        let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
+        machine.options.db.wal_sync_interval_ms = interval_ms;
+        machine.options.db.manual_wal_flush = true;
+        machine.options.db.max_bgerror_resume_count = 0;
         let db = machine.open();
         let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+        gate.close(|_, path| is_table(path));
+        db.with(&UNWAITED).flush().unwrap();
+        gate.until_held();
+        unsynced(&db, "in the process");
+        let of_table =
+            move |act, path: &Path| is_table(path) && (fault == Fault::NoSpace || act == Act::Sync);
         machine
             .disk
-            .fail_on(Fault::NoSpace, Repeat::Forever, log_sync);
-        unsynced(&db, "unsynced");
-        told.push("unsynced".to_owned());
-        until("writes are refused", || put(&db, &SYNC, "maybe").is_err());
-        std::thread::sleep(Duration::from_millis(100));
-        machine.disk.clear_faults();
-        until("writes succeed again", || {
-            put(&db, &SYNC, "by itself").is_ok()
+            .fail_on(fault, Repeat::Forever, move |act, path| {
+                let of_log = growing_write(act, path) || log_sync(act, path);
+                of_table(act, path) || log_fails && of_log
+            });
+        gate.open();
+        until("writes are refused", || {
+            put(&db, &UNSYNCED, "maybe").is_err()
         });
-        told.push("by itself".to_owned());
-        machine.cut_power(&told, &["maybe".to_owned()]);
+        db.resume().unwrap_err();
+        let closed = db.close();
+        machine.disk.clear_faults();
+        assert_eq!(closed.is_err(), log_fails, "{what}: {closed:?}");
+        if log_fails {
+            continue;
+        }
+        told.push("in the process".to_owned());
+        let perhaps = ["maybe".to_owned()];
+        if interval_ms > 0 {
+            machine.cut_power(&told, &perhaps);
+        }
+        machine.reopen(&machine.disk.kill_image(), &told, &perhaps, &what);
     }
 }
