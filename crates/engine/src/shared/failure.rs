@@ -44,6 +44,7 @@ impl Shared {
             self.info
                 .tell_later(move |l| l.on_background_error(reason, &error));
         }
+        self.wal.demand.lazily_again(); // what is in the log may be all that there will be of it
         self.wal.demand.wake(); // to call the callbacks with the error
     }
 }

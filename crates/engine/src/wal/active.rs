@@ -72,7 +72,7 @@ pub(crate) struct ActiveLog {
     /// How often logs were given up together with the flights under way.
     given_up: u64,
     /// See [`ActiveLog::lacks_earlier`].
-    lacks: bool,
+    lacks: Option<Error>,
     /// Used bytes, as last reported to the thread that prepares files.
     used_told: u64,
     /// Threads that wait for a flight to land.
@@ -128,7 +128,7 @@ impl ActiveLog {
             last_sequence,
             flying: VecDeque::new(),
             given_up: 0,
-            lacks: false,
+            lacks: None,
             used_told: 0,
             waiting: 0,
         }
@@ -187,35 +187,36 @@ impl ActiveLog {
         self.last_sequence = durable;
     }
 
-    /// Takes note that acknowledged records after the sequence number `durable` may be in no log, or not as durable as was
-    /// promised. Making this log durable then says nothing of them.
-    pub(crate) fn lacks_earlier(&mut self, durable: u64) {
-        self.last_sequence = durable;
-        self.lacks = true;
+    /// Takes note that acknowledged records may be in no log because of `error`, or not as durable as was promised. The
+    /// database has failed, or fails now.
+    pub(crate) fn lacks_earlier(&mut self, error: &Error) {
+        self.lacks.get_or_insert_with(|| error.clone());
     }
 
     /// Takes note that all that this log may lack is in tables.
     pub(crate) fn lacks_nothing(&mut self) {
-        self.lacks = false;
+        self.lacks = None;
+    }
+
+    /// Whether nothing can make durable what was logged: this log has failed or lacks earlier records, or an earlier log
+    /// has failed.
+    pub(crate) fn is_in_vain(&self) -> bool {
+        let failed = |(log, _): &(log::Syncer, _)| log.marks().failure().is_some();
+        self.failure().is_some() || self.lacks.is_some() || self.unsynced.iter().any(failed)
     }
 
     /// For a database that has failed: hands all records to the operating system and, if they are `promised` to become
     /// durable without being asked for, brings them to the device. No flight is under way. Errors: records are lost, or
     /// not durable.
     pub(crate) fn keep(&mut self, promised: bool) -> Result<()> {
-        if self.lacks {
-            return Err(Error::aborted("earlier records are in no log"));
-        }
-        if let Some(e) = self.failure() {
-            let kept = if promised {
-                self.is_durable()
-            } else {
-                self.submitted() == self.end().0
-            };
-            return if kept { Ok(()) } else { Err(e) };
-        }
-        self.submit_all()?;
-        if promised { self.sync_all() } else { Ok(()) }
+        let kept = match self.failure() {
+            Some(_) if promised && self.is_durable() => Ok(()),
+            Some(_) if !promised && self.submitted() == self.end().0 => Ok(()),
+            Some(e) => Err(e),
+            None if promised => self.submit_all().and_then(|()| self.sync_all()),
+            None => self.submit_all(),
+        };
+        self.lacks.clone().map_or(kept, Err)
     }
 
     fn leave(&mut self, left: LogEnd, new: NewLog) {

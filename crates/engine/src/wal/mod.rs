@@ -196,19 +196,19 @@ impl Wal {
         let Some(log) = guard.as_mut() else {
             return Ok(());
         };
-        let has_failed = log.failure().is_some();
+        let has_failed = log.is_in_vain();
         let kept = log.keep(self.demand.has_interval());
         kept.map_err(|own| if has_failed { e } else { own })
     }
 
-    /// For a database that has failed: makes durable what is in the log, if it is not the log that has failed. Nobody
-    /// else does so until the database is resumed. Returns the last sequence number that is durable; `None` if the log has
-    /// failed, or if `has_failed` is not true any more of the database.
+    /// For a database that has failed: makes durable what is in the log, if it is not a log that has failed. Nobody
+    /// else does so until the database is resumed. Returns the last sequence number that is durable; `None` if that is in
+    /// vain, or if `has_failed` is not true any more of the database.
     pub(crate) fn sync_in_spite_of_a_failure(
         &self,
         has_failed: impl Fn() -> bool,
     ) -> Result<Option<u64>> {
-        let cannot = |log: &ActiveLog| log.failure().is_some() || !has_failed();
+        let cannot = |log: &ActiveLog| log.is_in_vain() || !has_failed();
         let mut guard = self.lock_when(|log| cannot(log) || log.all_landed());
         // A resume replaces the log before it clears the failure. So the log cannot be a later one, whose failure would have
         // to be told.

@@ -242,8 +242,9 @@ pub(crate) fn run(db: &Arc<Shared>) {
         match db.wal.demand.next(&db.wal.durable, can_write, may_idle) {
             Some(due) => outlive(db, || try_flush(db, due)),
             None => outlive(db, || {
-                // Before a resume, which may have to wait for others.
+                // Before a resume, which may have to wait for others; after whoever waits knows of the failure.
                 if !can_write() && db.wal.demand.take_lazy() {
+                    db.deliver();
                     try_flush(db, Due::Lazily);
                 }
                 db.wal.device.look(&db.info, db.options.db.wal_slow_io_ms);

@@ -98,10 +98,10 @@ fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
     db.info.count(Ticker::ErrorHandlerAutoresumeCount, 1);
     let (families, log) = begin_anew(db)?;
     flushed(db, &families)?;
-    leave_older_logs(db, log)?;
     if let Some(log) = db.wal.lock().as_mut() {
         log.lacks_nothing();
     }
+    leave_older_logs(db, log)?;
     refused.end();
     Ok(())
 }
@@ -269,7 +269,7 @@ fn give_up(db: &Shared, log: &mut ActiveLog, new: NewLog) {
     let durable = db.wal.durable.get();
     log.begin_anew(new, durable);
     if let Err(e) = kept {
-        log.lacks_earlier(durable);
+        log.lacks_earlier(&e);
         db.info.log.warn(format_args!(
             "log {old}: {e}; until the memtables are in tables, some of what was written is not kept as was promised"
         ));

@@ -416,7 +416,7 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
     };
     // Records that are written again must not stay in the old log: they would be applied twice.
     log.file().truncate(log.durable_end().0)?;
-    write_again(db, log, &records).inspect_err(|_| log.lacks_earlier(db.wal.durable.get()))
+    write_again(db, log, &records).inspect_err(|e| log.lacks_earlier(e))
 }
 
 /// Writes the records, which are cut off from the active log, to a new one.
