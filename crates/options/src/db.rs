@@ -158,7 +158,7 @@ base::options! {
         wal_sync_interval_ms: u64 = 0, in 0..=3_600_000, [Ironstone];
         /// Milliseconds after which a log write that is not done is told in LOG; 0 is never.
         wal_slow_io_ms: u64 = 1000, in 0..=3_600_000, [Ironstone];
-        /// Milliseconds that a write waits for space on a full device before it fails with NoSpace.
+        /// Milliseconds that writes wait for space on a full device, all together, before they fail with NoSpace.
         wal_no_space_wait_ms: u64 = 10_000, in 0..=3_600_000, [Ironstone];
         /// How many old logs are kept to be overwritten by new ones. Their records are written in
         /// the recyclable format. Without effect where RocksDB ignores it too: with

@@ -303,7 +303,7 @@ fn try_flush(db: &Shared, due: Due) {
 /// files would be prepared.
 fn sync_lazily(db: &Shared) -> Result<()> {
     let _courier = db.courier();
-    // A log that is locked does not change, and neither is it locked meanwhile.
+    // A log that is locked does not change. While this is held, nobody locks it.
     let locks = db.writes.lock_wal_locks();
     if *locks > 0 {
         return Ok(()); // `unlock_wal` demands it again
