@@ -40,7 +40,7 @@ pub(crate) const WRITER: Rank = Rank::new(30, "waiting writer");
 pub(crate) const ORDER: Rank = Rank::new(32, "order of writes");
 /// `Demand`: how far the log is to become durable, and whether somebody waits for that.
 pub(crate) const WANTED: Rank = Rank::new(34, "wanted log");
-/// `Background`: which jobs run, which logs live, the failure.
+/// `Background`: which jobs run, the failure.
 pub(crate) const STATE: Rank = Rank::new(36, "state");
 /// `Stall`: what holds writers back. Views may be dropped while it is held.
 pub(crate) const STALLS: Rank = Rank::new(37, "stalls");

@@ -5,6 +5,7 @@
 //!   MANIFEST     the log of edits; read at open, appended to      edit_log
 //!   Version      the files of one column family, immutable        version
 //!   TableCache   the open tables                                  table_cache
+//!   FileNumbers  the numbers of new files                         numbers
 //! ```
 //!
 //! The engine's `VersionSet` is the only writer of the MANIFEST.
@@ -12,8 +13,10 @@
 pub mod edit;
 mod edit_log;
 mod locks;
+mod numbers;
 pub mod table_cache;
 pub mod version;
 
 pub use edit_log::{Recovered, RecoveredFamily, Writer, read};
+pub use numbers::FileNumbers;
 pub use version::{Files, TableFile, Version};

@@ -8,14 +8,13 @@ pub(crate) mod load;
 pub(crate) mod parallel;
 pub(crate) mod state;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::{self, Clock};
 use base::sync::atomic::{AtomicBool, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
-use base::{Error, ErrorKind, FileNumber, Result};
+use base::{Error, ErrorKind, Result};
 
 use crate::background::load::JobLoad;
 use crate::background::state::State;
@@ -40,15 +39,11 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// The state before any job runs. `logs` are the logs on disk.
-    pub(crate) fn new(
-        instance: u64,
-        logs: BTreeMap<FileNumber, u64>,
-        clock: &Arc<dyn Clock>,
-    ) -> Self {
+    /// The state before any job runs.
+    pub(crate) fn new(instance: u64, clock: &Arc<dyn Clock>) -> Self {
         Self {
             instance,
-            state: ranked(locks::STATE, State::new(logs)),
+            state: ranked(locks::STATE, State::new()),
             changed: Condvar::new(),
             closing: AtomicBool::new(false),
             canceled: AtomicBool::new(false),
@@ -168,11 +163,6 @@ impl Background {
             state.flushing.is_empty() && state.compacting.is_empty(),
             "flushes and compactions that nobody ends"
         );
-    }
-
-    /// The newest log on disk; `None` if another process writes the logs.
-    pub(crate) fn newest_log(&self) -> Option<FileNumber> {
-        self.state().logs.keys().next_back().copied()
     }
 }
 

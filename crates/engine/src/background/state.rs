@@ -1,13 +1,12 @@
-//! The state of the database under the state lock: running jobs, live logs, the sticky error.
+//! The state of the database under the state lock: running jobs, the sticky error.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::Clock;
 use base::sync::atomic::{AtomicBool, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
-use base::{Error, ErrorKind, FileNumber, Result};
+use base::{Error, ErrorKind, Result};
 
 use crate::locks;
 use picking::Running;
@@ -19,11 +18,6 @@ pub(crate) const RECOVERY_JOB: u64 = 1;
 /// The data that the state lock protects.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Logs on disk that are not obsolete, including the active log, with their sizes in bytes; the size of the
-    /// active log is 0 here.
-    pub(crate) logs: BTreeMap<FileNumber, u64>,
-    /// Logs that are obsolete and not deleted yet.
-    pub(crate) undeleted: BTreeMap<FileNumber, u64>,
     /// Set by the first failure that makes further writes unsafe; cleared by `resume`.
     pub(crate) failure: Option<Error>,
     /// Families with a flush under way.
@@ -66,10 +60,9 @@ pub(crate) fn check_not_canceled(canceled: Option<&Arc<AtomicBool>>) -> Result<(
 }
 
 impl State {
-    /// The state of a database that is opened with these logs.
-    pub(crate) fn new(logs: BTreeMap<FileNumber, u64>) -> Self {
+    /// The state of a database that is opened.
+    pub(crate) fn new() -> Self {
         Self {
-            logs,
             jobs: RECOVERY_JOB,
             ..Self::default()
         }

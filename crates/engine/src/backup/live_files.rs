@@ -11,7 +11,6 @@ use std::sync::Arc;
 use base::{Error, FileNumber, Result};
 use io::FileSystem;
 
-use crate::background::Background;
 use crate::catalog::Catalog;
 
 use crate::catalog::family::Family;
@@ -186,8 +185,7 @@ pub(crate) fn capture(
             return between_writes(db);
         }
     }
-    let large =
-        wal_size_for_flush != u64::MAX && log_bytes(&db.background, &db.wal) >= wal_size_for_flush;
+    let large = wal_size_for_flush != u64::MAX && db.wal.logs.bytes() >= wal_size_for_flush;
     if large || db.writes.has_unlogged() {
         let all: Vec<_> = db.catalog.families.load().iter().cloned().collect();
         maintenance::flush(db, &all, &FlushOptions::default())?;
@@ -254,12 +252,6 @@ fn between_writes(db: &Shared) -> Result<Capture> {
         sequence: db.writes.visible().0,
         versions: held,
     })
-}
-
-/// The total number of bytes in all live logs.
-fn log_bytes(background: &Background, wal: &Wal) -> u64 {
-    let older: u64 = background.state().logs.values().sum();
-    older + wal.bytes()
 }
 
 /// The entry for a table.

@@ -12,8 +12,9 @@ use arc_swap::ArcSwap;
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 
 use crate::catalog::family::FamilySet;
-use crate::catalog::version_set::{FileNumbers, Tables, VersionSet};
+use crate::catalog::version_set::{Tables, VersionSet};
 use crate::locks;
+use manifest::FileNumbers;
 
 /// See the module.
 pub(crate) struct Catalog {

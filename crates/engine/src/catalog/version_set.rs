@@ -9,17 +9,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::stats::{Activity, Histogram, HistogramKind, SharedHistogram};
-use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result};
 use log::LogEnd;
 use table::options::PrepopulateBlockCache;
 
 use crate::catalog::family::{Family, FamilySet};
-use manifest::Writer;
 use manifest::edit::{CompactCursor, NewFile, VersionEdit, WalAddition};
 use manifest::table_cache::{Source, TableCache};
 use manifest::version::{FileOnDisk, Janitor, Next, TableFile};
+use manifest::{FileNumbers, Writer};
 use options::{ColumnFamilyOptions, Env};
 
 /// Opens the database's table files.
@@ -186,25 +185,6 @@ pub(crate) struct VersionSet {
     log_end: Option<LogEnd>,
     /// The directory entries of logs. They are made durable before an edit that may rely on them.
     pub(crate) log_names: Option<Arc<log::Names>>,
-}
-
-/// Hands out file numbers; shared by everything that creates files.
-#[derive(Debug)]
-pub(crate) struct FileNumbers(AtomicU64);
-
-impl FileNumbers {
-    pub(crate) fn starting_at(n: u64) -> Self {
-        Self(AtomicU64::new(n))
-    }
-
-    pub(crate) fn take(&self) -> FileNumber {
-        FileNumber(self.0.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// The number that will be handed out next.
-    pub(crate) fn peek(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 impl VersionSet {

@@ -10,11 +10,12 @@ use keyspan::span::sentinel;
 use keyspan::stripes::Tombstone;
 
 use crate::catalog::family::Family;
-use crate::catalog::version_set::{FileNumbers, Tables};
+use crate::catalog::version_set::Tables;
 use crate::commit::courtesy::{Courtesy, PIECE};
 use crate::commit::stall::Stall;
 use crate::info::events::{Created, Teller};
 use crate::shared::Shared;
+use manifest::FileNumbers;
 use manifest::edit::{FileMetaData, NewFile};
 use options::ColumnFamilyOptions;
 use options::hooks::filter::TableCreationReason;

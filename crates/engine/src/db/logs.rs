@@ -15,7 +15,7 @@ impl Db {
 
     /// The log that currently receives writes; its `start_sequence` is 0. Errors: the database is open read-only.
     pub fn get_current_wal_file(&self) -> Result<WalFile> {
-        let number = self.shared.background.newest_log();
+        let number = self.shared.wal.logs.newest();
         let number = number.ok_or_else(|| {
             Error::not_supported("the current log of a database that is open for reading only")
         })?;

@@ -15,7 +15,7 @@ use super::{Opening, Wanted, create, new_secret, seeded};
 use crate::background::state::RECOVERY_JOB;
 use crate::catalog::Catalog;
 use crate::catalog::family::{Family, FamilySet};
-use crate::catalog::version_set::{Contents, FileNumbers, VersionSet, next_version};
+use crate::catalog::version_set::{Contents, VersionSet, next_version};
 use crate::catalog::view::View;
 use crate::commit::Writes;
 use crate::compaction::output::OutputContext;
@@ -26,12 +26,13 @@ use crate::shared::obsolete::obsolete_log;
 use crate::shared::{Parts, Shared, persist};
 use crate::wal::active::ActiveLog;
 use crate::wal::directory::Directory;
+use crate::wal::live::LiveLogs;
 use crate::wal::log_files::{LogFiles, LogKind, NewLog};
 use crate::wal::{Wal, WalFileKind};
 use crate::write::{debt, rotate};
 use files::{self, FileKind};
-use manifest::Recovered;
 use manifest::edit::VersionEdit;
+use manifest::{FileNumbers, Recovered};
 use options::hooks::filter::TableCreationReason;
 use options::hooks::listener::FlushReason;
 
@@ -82,8 +83,9 @@ impl Opening {
                 return Err(e);
             }
         };
+        let directory = Directory::new(self.logs.dir().to_path_buf(), &self.options);
         let wal = Wal::new(
-            Directory::new(self.logs.dir().to_path_buf(), &self.options),
+            (directory, LiveLogs::new(done.logs.into_iter().collect())),
             (done.log_files, done.log_file),
             done.last_sequence,
             Duration::from_millis(self.options.db.wal_sync_interval_ms),
@@ -105,7 +107,6 @@ impl Opening {
             options: self.options,
             info_log: self.info_log,
             read_only: self.read_only,
-            logs: done.logs.into_iter().collect(),
         }));
         if !shared.read_only {
             create::create_missing(&shared, wanted)?;
@@ -487,7 +488,7 @@ fn remove_leftovers(db: &Shared) -> Result<()> {
             let path = db.wal.directory.path(number);
             let remove = || db.env().fs.remove(&path);
             if !obsolete_log(&db.wal.directory, &db.info.log, number, remove) {
-                db.background.state().undeleted.insert(number, 0);
+                db.wal.logs.is_left(number);
             }
         }
     }

@@ -36,7 +36,7 @@ use memtable::WriteBuffers;
 use crate::background::compressors::CompressionPool;
 use crate::background::parallel::map_parallel;
 use crate::catalog::family::{Family, FamilySet};
-use crate::catalog::version_set::{FileNumbers, Tables};
+use crate::catalog::version_set::Tables;
 use crate::db::{Db, families};
 use crate::info::dump;
 use crate::info::log::{InfoLog, Rolling};
@@ -49,8 +49,7 @@ use files::{self, FileKind};
 use manifest::edit::{NewFile, VersionEdit};
 use manifest::table_cache::TableCache;
 use manifest::version::Janitor;
-use manifest::{self, Recovered, RecoveredFamily};
-use manifest::{TableFile, Version};
+use manifest::{self, FileNumbers, Recovered, RecoveredFamily, TableFile, Version};
 use options::memory::Budget;
 use options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options, sanitize};
 

@@ -20,7 +20,6 @@ use base::stats::Ticker;
 use base::{Error, FileNumber, Result};
 use log::{End, Fence};
 
-use crate::background::Background;
 use crate::batch::{HEADER_LEN, Record, WriteBatch};
 use crate::shared::Shared;
 use crate::wal::archive::plain_reader;
@@ -104,8 +103,8 @@ pub(crate) fn sorted(wal: &Wal) -> Result<Vec<WalFile>> {
 }
 
 /// Whether nothing more is written to the log, because there is a newer log.
-fn is_whole(background: &Background, wal: &Wal, number: FileNumber) -> Result<bool> {
-    match background.newest_log() {
+fn is_whole(wal: &Wal, number: FileNumber) -> Result<bool> {
+    match wal.logs.newest() {
         Some(newest) => Ok(number < newest),
         None => Ok(wal.directory.numbers()?.keys().any(|n| *n > number)),
     }
@@ -264,7 +263,7 @@ impl UpdatesIterator {
                 return Ok(None);
             };
             // Both are read before the file: the file then has at least that much.
-            let whole = is_whole(&self.db.background, &self.db.wal, log.number)?;
+            let whole = is_whole(&self.db.wal, log.number)?;
             let submitted = if log.suspect {
                 self.db.wal.submitted(log.number)
             } else {

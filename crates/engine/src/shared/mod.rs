@@ -15,12 +15,11 @@ pub(crate) mod obsolete;
 pub(crate) mod persist;
 pub(crate) mod snapshot;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::sync::atomic::Ordering;
-use base::{Error, FileNumber, Result};
+use base::{Error, Result};
 
 use crate::background::Background;
 use crate::catalog::Catalog;
@@ -75,7 +74,6 @@ pub(crate) struct Parts {
     pub(crate) catalog: Catalog,
     pub(crate) writes: Writes,
     pub(crate) wal: Wal,
-    pub(crate) logs: BTreeMap<FileNumber, u64>,
 }
 
 impl Shared {
@@ -85,8 +83,7 @@ impl Shared {
             family.listen(&env.listeners);
         }
         let info = Info::new(parts.info_log, env);
-        parts.wal.set_older(parts.logs.values().sum());
-        let background = Background::new(parts.instance, parts.logs, &env.clock);
+        let background = Background::new(parts.instance, &env.clock);
         let live_options = LiveOptions::new(&parts.options.db, &env.clock);
         Self {
             instance: parts.instance,

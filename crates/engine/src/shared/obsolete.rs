@@ -45,14 +45,7 @@ impl Shared {
         let needed = change.families().iter().map(|f| f.log_number()).min();
         let needed = needed.unwrap_or_default();
         let declared = change.needed_logs();
-        let goes = self
-            .background
-            .state()
-            .logs
-            .range(declared..needed)
-            .next()
-            .is_some();
-        if needed <= declared || !goes {
+        if self.wal.logs.bytes_of(declared..needed).is_none() {
             return declared.min(needed);
         }
         change.needs_logs_from(needed);
@@ -80,15 +73,7 @@ impl Shared {
             Err(e) if e.is_not_found() => {}
             Err(e) => self.info.log.warn(format_args!("cannot delete: {e}")),
         };
-        let logs = {
-            let mut state = self.background.state();
-            let keep = state.logs.split_off(&needed);
-            let mut logs = std::mem::replace(&mut state.logs, keep);
-            self.wal.set_older(state.logs.values().sum());
-            // Each log stays listed there until it is gone, even if a thread panics.
-            state.undeleted.append(&mut logs);
-            state.undeleted.keys().copied().collect::<Vec<_>>()
-        };
+        let logs = self.wal.logs.not_needed_before(needed);
         // A database that is open for reading only has no active log.
         let unneeded = self.wal.lock().as_mut().map(|l| l.take_unneeded(needed));
         drop(unneeded);
@@ -98,7 +83,7 @@ impl Shared {
             }
             let discard = || self.wal.log_files()?.discard(number);
             if obsolete_log(&self.wal.directory, &self.info.log, number, discard) {
-                self.background.state().undeleted.remove(&number);
+                self.wal.logs.is_deleted(number);
             }
         }
         self.wal.directory.purge(&self.info.log);

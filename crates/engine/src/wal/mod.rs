@@ -4,13 +4,14 @@
 //!   append ─> the active log's buffer ─> flight ─> device ─> `durable` rises, and its waiters are woken
 //!                   active.rs            submit.rs
 //!   asynchronous writes: demand.rs, a thread of the database brings the log to the device
-//!   next log: log_files.rs makes it, of the kind and at the pace that suit the writes (unit.rs, pace.rs, mapped.rs)
+//!   next log: log_files.rs makes it, of the kind and at the pace that suit the writes (unit.rs, pace.rs, mapped.rs);
+//!             next.rs puts it in the place of the active log
 //!   space.rs: how long a full device has held writers up; device.rs: a slow one
-//!   old logs: directory.rs keeps, archives or deletes them; updates.rs reads them
+//!   old logs: live.rs knows which are needed; directory.rs keeps, archives or deletes them; updates.rs reads them
 //! ```
 //!
-//! [`Wal`] owns the active log and its lock, the signal of flights that land, the state of the device, and the
-//! watermark of durable writes. The write path (`write/submit.rs`, `write/rotate.rs`) decides what to do with a
+//! [`Wal`] owns the active log and its lock, the list of logs, the signal of flights that land, the state of the device,
+//! and the watermark of durable writes. The write path (`write/submit.rs`, `write/rotate.rs`) decides what to do with a
 //! group, or after a flight that fails.
 
 pub(crate) mod active;
@@ -18,9 +19,11 @@ pub(crate) mod archive;
 pub(crate) mod demand;
 pub(crate) mod device;
 pub(crate) mod directory;
+pub(crate) mod live;
 pub(crate) mod location;
 pub(crate) mod log_files;
 pub(crate) mod mapped;
+mod next;
 pub(crate) mod pace;
 mod space;
 pub(crate) mod unit;
@@ -43,6 +46,7 @@ use device::Device;
 use directory::Directory;
 pub(crate) use directory::Fate;
 pub use directory::{WalFile, WalFileKind};
+use live::LiveLogs;
 use log_files::LogFiles;
 use space::Space;
 
@@ -60,10 +64,8 @@ pub(crate) struct Wal {
     landed: Condvar,
     /// Held while the next log is created.
     switching: Mutex<()>,
-    /// Bytes in the active log.
-    bytes: AtomicU64,
-    /// Bytes in older logs.
-    older: AtomicU64,
+    /// The logs that are needed, and their sizes.
+    pub(crate) logs: LiveLogs,
     pub(crate) device: Device,
     /// Whether there is space on it.
     pub(crate) space: Space,
@@ -77,10 +79,10 @@ pub(crate) struct Wal {
 }
 
 impl Wal {
-    /// The logs in `directory`, which are durable up to `last_sequence`. `sync_interval`: `wal_sync_interval_ms`.
+    /// The `logs` in `directory`, which are durable up to `last_sequence`. `sync_interval`: `wal_sync_interval_ms`.
     /// `log_files` and `active` are `None` if the database is open for reading only.
     pub(crate) fn new(
-        directory: Arc<Directory>,
+        (directory, logs): (Arc<Directory>, LiveLogs),
         (log_files, active): (Option<LogFiles>, Option<ActiveLog>),
         last_sequence: u64,
         sync_interval: Duration,
@@ -92,8 +94,7 @@ impl Wal {
             active: ranked(locks::LOG, active),
             landed: Condvar::new(),
             switching: ranked(locks::LOG_SWITCH, ()),
-            bytes: AtomicU64::new(0),
-            older: AtomicU64::new(0),
+            logs,
             device: Device::default(),
             space: Space::new(),
             last_sync_nanos: AtomicU64::new(0),
@@ -226,33 +227,6 @@ impl Wal {
             guard = self.wait_for_landing(guard, Some(MENDING));
         }
         guard
-    }
-
-    /// Bytes in the active log.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Counts `bytes` that were appended.
-    pub(crate) fn add_bytes(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Sets the number of bytes in older logs, which has changed.
-    pub(crate) fn set_older(&self, bytes: u64) {
-        self.older.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Whether all logs together are larger than `limit`, or the active log is half as large.
-    #[inline]
-    pub(crate) fn exceeds(&self, limit: u64) -> bool {
-        let active = self.bytes();
-        active >= limit.div_ceil(2) || active + self.older.load(Ordering::Relaxed) > limit
-    }
-
-    /// Called when a new log has become active. Returns the bytes of the old log.
-    pub(crate) fn begin_bytes(&self) -> u64 {
-        self.bytes.swap(0, Ordering::Relaxed)
     }
 
     /// The number of the active log. Errors: the database is open for reading only.

@@ -201,7 +201,7 @@ impl CommitEnv for Shared {
     #[inline]
     fn inserted(&self) {
         let writes = &self.writes;
-        if self.wal.exceeds(writes.log_limit()) || writes.buffers().should_flush() {
+        if self.wal.logs.exceed(writes.log_limit()) || writes.buffers().should_flush() {
             writes.attention.raise();
         }
     }

@@ -11,11 +11,10 @@ use base::stats::Ticker;
 use base::sync::thread_local;
 use base::{Error, ErrorKind, FileNumber, Result};
 
-use super::rotate::{install_memtables, note_new_log};
+use super::rotate::install_memtables;
 use crate::background::Background;
 use crate::catalog::family::Family;
 use crate::shared::Shared;
-use crate::wal::MENDING;
 use crate::wal::active::ActiveLog;
 use crate::wal::log_files::{LogKind, NewLog};
 use options::hooks::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
@@ -215,34 +214,22 @@ fn check_not_canceled(background: &Background) -> Result<()> {
 fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     let families: Vec<Arc<Family>> = db.catalog.families.load().iter().cloned().collect();
     // The log first: the failure may be that the names of earlier logs could not be made durable.
-    let files = db.wal.log_files()?;
-    let mut number = db.catalog.numbers.take();
-    let mut new = files.create(number, LogKind::Buffered)?;
-    db.start_manifest_anew()
-        .inspect_err(|_| files.discard_unused(number))?;
-    let mut guard = db.wal.lock();
-    let old = loop {
-        while guard.as_ref().is_some_and(|log| !log.all_landed()) {
-            guard = db.wal.wait_for_landing(guard, Some(MENDING));
+    let create = || db.wal.create_next(&db.catalog.numbers, LogKind::Buffered);
+    let mut next = create()?;
+    db.start_manifest_anew()?;
+    let (mut next, mut guard) = loop {
+        if let Some(guard) = next.lock(ActiveLog::all_landed, || Ok(()))? {
+            break (next, guard);
         }
-        let Some(log) = guard.as_mut() else {
-            return Err(crate::wal::read_only());
-        };
-        let old = log.number;
-        if old < number {
-            give_up(db, log, new);
-            break old;
-        }
-        // Another thread has replaced a failed log meanwhile, by a log with a higher number. The new log must have
-        // a still higher number.
-        drop(guard);
-        files.discard_unused(number);
-        number = db.catalog.numbers.take();
-        new = files.create(number, LogKind::Buffered)?;
-        guard = db.wal.lock();
+        drop(next);
+        next = create()?;
     };
+    let log = guard.as_mut().ok_or_else(crate::wal::read_only)?;
+    let number = next.begin(log, |log, new| {
+        give_up(db, log, new);
+        Ok(())
+    })?;
     drop(guard);
-    note_new_log(&db.background, &db.wal, old, number);
     for family in &families {
         family.set_flush_reason(FlushReason::ErrorRecovery);
     }

@@ -11,7 +11,6 @@ use base::{FileNumber, Result};
 use memtable::Memtable;
 
 use super::debt;
-use crate::background::Background;
 use crate::catalog::family::{Family, FamilySet};
 use crate::commit::Writes;
 use crate::commit::order::Closed;
@@ -19,9 +18,9 @@ use crate::commit::plan::Patience;
 use crate::commit::stall::Attention;
 use crate::shared::Shared;
 use crate::shared::gate::patience;
-use crate::wal::active::{ActiveLog, Guard};
+use crate::wal::active::ActiveLog;
 use crate::wal::log_files::LogKind;
-use crate::wal::{MENDING, Wal, read_only};
+use crate::wal::{Wal, read_only};
 use options::hooks::listener::{FlushReason, MemTableInfo};
 
 /// A family is idle if its active memtable has less than 1/`IDLE_PART` of its write buffer and none of its
@@ -151,13 +150,13 @@ fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
         }
     }
     if logs_too_large(&db.wal, &db.writes) {
-        for f in oldest_log_holders(&db.background, &families) {
+        for f in oldest_log_holders(&db.wal, &families) {
             choose(&f, FlushReason::WalFull);
         }
     }
     let limited = db.writes.max_total_wal_size.load(Ordering::Relaxed) > 0;
     if !limited && !db.options.db.atomic_flush {
-        for f in idle_log_holders(&db.background, &families) {
+        for f in idle_log_holders(&db.wal, &families) {
             choose(&f, FlushReason::WalFull);
         }
     }
@@ -209,12 +208,12 @@ pub(crate) fn note_full_memtables(db: &Shared) {
 
 /// Whether the logs together exceed `max_total_wal_size`, or its default.
 pub(crate) fn logs_too_large(wal: &Wal, writes: &Writes) -> bool {
-    wal.exceeds(writes.log_limit())
+    wal.logs.exceed(writes.log_limit())
 }
 
 /// The families that keep the oldest log alive, without those whose oldest memtable is being flushed.
-fn oldest_log_holders(background: &Background, families: &FamilySet) -> Vec<Arc<Family>> {
-    let Some(oldest) = background.state().logs.keys().next().copied() else {
+fn oldest_log_holders(wal: &Wal, families: &FamilySet) -> Vec<Arc<Family>> {
+    let Some(oldest) = wal.logs.oldest() else {
         return Vec::new();
     };
     families
@@ -230,7 +229,7 @@ fn oldest_log_holders(background: &Background, families: &FamilySet) -> Vec<Arc<
 
 /// Families that have little data in memory, but keep many logs alive that no other family needs. Flushing
 /// them costs little, and the next open need not read those logs.
-fn idle_log_holders(background: &Background, families: &FamilySet) -> Vec<Arc<Family>> {
+fn idle_log_holders(wal: &Wal, families: &FamilySet) -> Vec<Arc<Family>> {
     let mut largest = 0;
     let mut needed = None; // the oldest log needed by a family that is not idle
     let mut idle = Vec::new();
@@ -249,21 +248,12 @@ fn idle_log_holders(background: &Background, families: &FamilySet) -> Vec<Arc<Fa
             needed = Some(needed.map_or(number, |needed: FileNumber| needed.min(number)));
         }
     }
-    let kept: u64 = {
-        let state = background.state();
-        let active = state.logs.keys().next_back().copied();
-        let needed = needed.or(active).unwrap_or_default();
-        idle.retain(|(number, ..)| *number < needed);
-        let oldest = idle.iter().map(|(number, ..)| *number).min();
-        let Some(oldest) = oldest else {
-            return Vec::new();
-        };
-        state
-            .logs
-            .range(oldest..needed)
-            .map(|(_, bytes)| bytes)
-            .sum()
+    let needed = needed.or_else(|| wal.logs.newest()).unwrap_or_default();
+    idle.retain(|(number, ..)| *number < needed);
+    let Some(oldest) = idle.iter().map(|(number, ..)| *number).min() else {
+        return Vec::new();
     };
+    let kept = wal.logs.bytes_of(oldest..needed).unwrap_or(0);
     let in_memory: u64 = idle.iter().map(|(_, bytes, _)| bytes).sum();
     let worth = [
         IDLE_LOGS_MIN,
@@ -337,56 +327,27 @@ pub(super) fn switch_log(db: &Shared, from: FileNumber, kind: LogKind) -> Result
 /// Returns the active log's number.
 fn next_log(db: &Shared, only_from: Option<FileNumber>, kind: LogKind) -> Result<FileNumber> {
     let _one_at_a_time = db.wal.lock_switch();
-    let files = db.wal.log_files()?;
     loop {
         let active = db.wal.number()?;
         if only_from.is_some_and(|from| from != active) {
             return Ok(active);
         }
-        let number = db.catalog.numbers.take();
-        let new = files.create(number, kind)?;
-        let how = new.describe(kind);
-        let mut guard = lock_when_landed(&db.background, &db.wal)
-            .inspect_err(|_| files.discard_unused(number))?;
+        let mut next = db.wal.create_next(&db.catalog.numbers, kind)?;
+        // If a flight failed, the thread that began it mends the log or makes the database fail.
+        let landed = |log: &ActiveLog| !log.is_flying();
+        let guard = next.lock(landed, || db.background.state().check_not_failed())?;
+        let Some(mut guard) = guard else { continue };
         let log = guard.as_mut().ok_or_else(read_only)?;
-        let old = log.number;
-        if old != active {
-            // A failed log was replaced meanwhile by a log with a higher number. That log has the records
-            // that could not be written to the failed log.
-            drop(guard);
-            files.discard_unused(number);
-            continue;
+        if log.number != active {
+            continue; // a failed log was replaced meanwhile
         }
-        if let Err(e) = log.switch(new) {
-            db.fail("log switch", &e);
-            drop(guard);
-            files.discard_unused(number);
-            return Err(e);
-        }
-        note_new_log(&db.background, &db.wal, old, number);
+        let number = next
+            .begin(log, ActiveLog::switch)
+            .inspect_err(|e| db.fail("log switch", e))?;
+        drop(guard);
         // An idle family may keep the old log alive.
         db.writes.attention.raise();
-        db.info.log.info(format_args!("log {number}: {how}"));
+        db.info.log.info(format_args!("log {number}: {}", next.how));
         return Ok(number);
     }
-}
-
-/// Takes note that `new` is now the active log instead of `old`.
-pub(super) fn note_new_log(background: &Background, wal: &Wal, old: FileNumber, new: FileNumber) {
-    let bytes = wal.begin_bytes();
-    let mut state = background.state();
-    state.logs.insert(old, bytes);
-    state.logs.insert(new, 0);
-    wal.set_older(state.logs.values().sum());
-}
-
-/// Locks the log once none of its flights is under way. Errors: the database has failed.
-fn lock_when_landed<'a>(background: &Background, wal: &'a Wal) -> Result<Guard<'a>> {
-    let mut guard = wal.lock();
-    while guard.as_ref().is_some_and(ActiveLog::is_flying) {
-        guard = wal.wait_for_landing(guard, Some(MENDING));
-        // If a flight failed, the thread that began it mends the log or makes the database fail.
-        background.state().check_not_failed()?;
-    }
-    Ok(guard)
 }

@@ -15,7 +15,7 @@ use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, Result};
 use io::SyncKind;
 
-use super::rotate::{note_new_log, switch_log};
+use super::rotate::switch_log;
 use crate::background::Background;
 use crate::commit::order::Ticket;
 use crate::commit::pipeline::{InFlight, Logged};
@@ -99,7 +99,7 @@ pub(crate) fn log_group<'a>(
     perf::count(PerfCounter::IoBytesWritten, bytes);
     db.info.count(Ticker::BytesWritten, bytes);
     db.info.count(Ticker::WriteWithWal, 1);
-    db.wal.add_bytes(bytes);
+    db.wal.logs.add(bytes);
     if step != LogStep::Sync && !group.lead.plan.detached {
         db.wal.demand.lazily();
     }
@@ -422,15 +422,14 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
 /// Writes the records, which are cut off from the active log, to a new one.
 fn write_again(db: &Shared, log: &mut ActiveLog, records: &[Vec<u8>]) -> Result<()> {
     log.file().sync(SyncKind::All)?;
-    let old = log.number;
-    let number = db.catalog.numbers.take();
-    let new = db.wal.log_files()?.create(number, log.kind())?;
-    log.replace(new);
-    for record in records {
-        log.append(record, false)?;
-    }
-    log.sync_all()?;
-    note_new_log(&db.background, &db.wal, old, number);
+    let mut next = db.wal.create_next(&db.catalog.numbers, log.kind())?;
+    next.begin(log, |log, new| {
+        log.replace(new);
+        for record in records {
+            log.append(record, false)?;
+        }
+        log.sync_all()
+    })?;
     Ok(())
 }
 
