@@ -13,8 +13,7 @@ use ironstone::{
 
 fn main() -> Result<()> {
     let dir = std::env::temp_dir().join(format!("ironstone-copies-{}", std::process::id()));
-    let mut options = Options::default();
-    options.db.create_if_missing = true;
+    let options = Options::default().with_db(|db| db.create_if_missing = true);
     let db = Db::open(dir.join("db"), &options)?;
     for i in 0..1000 {
         db.put(format!("key{i:04}"), "first")?;

@@ -65,8 +65,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let &Arguments { num, threads, .. } = arguments;
     make_room(&arguments.db)?;
-    let mut options = Options::default();
-    options.db.create_if_missing = true;
+    let options = Options::default().with_db(|db| db.create_if_missing = true);
     let db = Db::open(&arguments.db, &options)?;
     std::fs::write(arguments.db.join(MARKER), "").map_err(io_error)?;
 

@@ -10,8 +10,7 @@ use ironstone::{ColumnFamilyOptions, CompressionType, Db, FilterPolicy, Options,
 
 fn main() -> ironstone::Result<()> {
     let dir = std::env::temp_dir().join(format!("ironstone-families-{}", std::process::id()));
-    let mut options = Options::default();
-    options.db.create_if_missing = true;
+    let options = Options::default().with_db(|db| db.create_if_missing = true);
     let db = Db::open(&dir, &options)?;
 
     // Messages by user and time; who is online, of which only the newest state counts.

@@ -10,8 +10,7 @@ use ironstone::{Db, IngestExternalFileOptions, Options, Result, SstFileWriter};
 
 fn main() -> Result<()> {
     let dir = std::env::temp_dir().join(format!("ironstone-ingestion-{}", std::process::id()));
-    let mut options = Options::default();
-    options.db.create_if_missing = true;
+    let options = Options::default().with_db(|db| db.create_if_missing = true);
     let db = Db::open(dir.join("db"), &options)?;
     db.put("user/00000500", "written before")?;
 

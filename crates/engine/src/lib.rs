@@ -9,8 +9,7 @@
 //! # fn main() -> ironstone::Result<()> {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("db");
-//! let mut options = Options::default();
-//! options.db.create_if_missing = true;
+//! let options = Options::default().with_db(|db| db.create_if_missing = true);
 //! let db = Db::open(&path, &options)?;
 //!
 //! let mut batch = WriteBatch::new();

@@ -63,11 +63,22 @@ pub use write::{FlushOptions, WriteOptions};
 
 /// Everything that is needed to open a database.
 ///
+/// Each setting is a field. They are set one by one, or in one expression with [`Options::with_db`],
+/// [`Options::with_cf`] and [`Options::with_env`]:
+///
 /// ```
-/// let mut options = ironstone::Options::default();
-/// options.db.create_if_missing = true;
-/// options.cf.write_buffer_size = 8 << 20;
+/// use ironstone::{CompressionType, FilterPolicy, Options};
+///
+/// let options = Options::default()
+///     .with_db(|db| db.create_if_missing = true)
+///     .with_cf(|cf| {
+///         cf.write_buffer_size = 8 << 20;
+///         cf.compression = CompressionType::Zstd;
+///         cf.table.filter_policy = FilterPolicy::Bloom { bits_per_key: 10.0 };
+///     });
 /// options.validate().unwrap();
+///
+/// let mut options = Options::default();
 /// options.db.keep_log_file_num = 0;
 /// assert!(options.validate().is_err());
 /// ```
@@ -82,6 +93,28 @@ pub struct Options {
 }
 
 impl Options {
+    /// These options with what `set` changes in those of the database.
+    #[must_use]
+    pub fn with_db(mut self, set: impl FnOnce(&mut DbOptions)) -> Self {
+        set(&mut self.db);
+        self
+    }
+
+    /// These options with what `set` changes in those of the default column family, which are also those of families that
+    /// are opened without their own.
+    #[must_use]
+    pub fn with_cf(mut self, set: impl FnOnce(&mut ColumnFamilyOptions)) -> Self {
+        set(&mut self.cf);
+        self
+    }
+
+    /// These options with what `set` changes in the environment: the file system, the clock, listeners, statistics.
+    #[must_use]
+    pub fn with_env(mut self, set: impl FnOnce(&mut Env)) -> Self {
+        set(&mut self.env);
+        self
+    }
+
     /// Checks the options in the form in which a database uses them ([`Options::sanitized`]): the range of each
     /// option, and the rules between options. Errors: `InvalidArgument`, with the option, its value and the allowed
     /// values; `NotSupported` for settings that Ironstone does not support.
@@ -134,10 +167,12 @@ impl Options {
 /// ```
 /// use ironstone::{ColumnFamilyOptions, CompressionType, FilterPolicy};
 ///
-/// let mut cf = ColumnFamilyOptions::new();
-/// cf.write_buffer_size = 8 << 20;
-/// cf.compression = CompressionType::Zstd;
-/// cf.table.filter_policy = FilterPolicy::Bloom { bits_per_key: 10.0 };
+/// let cf = ColumnFamilyOptions::new().with(|cf| {
+///     cf.write_buffer_size = 8 << 20;
+///     cf.compression = CompressionType::Zstd;
+///     cf.table.filter_policy = FilterPolicy::Bloom { bits_per_key: 10.0 };
+/// });
+/// # assert_eq!(cf.write_buffer_size, 8 << 20);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ColumnFamilyOptions {
@@ -180,6 +215,13 @@ impl ColumnFamilyOptions {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// These options with what `set` changes in them.
+    #[must_use]
+    pub fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
+        set(&mut self);
+        self
     }
 
     /// Whether compactions have a filter.
