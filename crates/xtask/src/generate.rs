@@ -13,9 +13,8 @@ use base::stats::{HistogramKind, Ticker};
 use ironstone::options::rocksdb;
 use ironstone::{CfOptions, DbOptions, TableOptions};
 
-use crate::lock_table;
-use crate::source::{self, Sources};
-use crate::tree::Tree;
+use tidy::source::{self, Sources};
+use tidy::{Tree, lock_table};
 
 const OPTIONS: &str = "docs/options.md";
 const STATISTICS: &str = "docs/statistics.md";

@@ -6,17 +6,14 @@
 mod check_map;
 mod fuzz;
 mod generate;
-mod lock_table;
 mod loom;
 mod map;
 mod measure;
 mod miri;
 mod mutants;
+mod rules;
 mod schedules;
 mod soak;
-mod source;
-mod tidy;
-mod tree;
 mod tsan;
 mod web;
 
@@ -89,7 +86,7 @@ fn main() -> ExitCode {
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Web(arguments) => web::run(&arguments),
         Task::CheckMap(arguments) => check_map::run(&arguments),
-        Task::Tidy => tidy::run(),
+        Task::Tidy => rules::run(),
         Task::Map(arguments) => map::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),
     };

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::tree::Tree;
+use tidy::Tree;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

@@ -1,27 +1,34 @@
-//! `cargo xtask tidy`: rules of the source tree that neither the compiler nor clippy checks.
+//! The rules of the source tree that neither the compiler nor clippy checks: `cargo xtask tidy`.
 //!
-//! Each rule is a function from a [`Tree`] to findings. The project-specific lists of layers and
-//! `unsafe` islands are in ARCHITECTURE.md ([`map`]), so that the document always agrees
-//! with the code.
+//! ```text
+//!   Tree     the files                                tree
+//!   Sources  what is in the Rust files                source
+//!   rules    functions of both, which give findings   the other modules
+//! ```
+//!
+//! The project-specific lists of layers and `unsafe` islands are in ARCHITECTURE.md ([`map`]), so that the document
+//! always agrees with the code.
 
 mod changelog;
 mod crates;
 mod files;
 mod links;
+pub mod lock_table;
 mod locks;
-pub(crate) mod map;
+mod map;
 mod modules;
+pub mod source;
+mod tree;
 mod upward;
 mod words;
 
-use crate::source;
-use crate::tree::Tree;
+pub use tree::Tree;
 
-/// Something that a rule has to say.
+/// Something that a rule has to say. As text it has the file and the line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
+pub struct Finding {
     /// Whether the check fails because of it.
-    is_error: bool,
+    pub is_error: bool,
     file: String,
     line: Option<usize>,
     text: String,
@@ -68,23 +75,8 @@ impl std::fmt::Display for Finding {
     }
 }
 
-pub(crate) fn run() -> Result<(), String> {
-    let tree = Tree::load(&xtask::root())?;
-    let findings = check(&tree);
-    for f in &findings.0 {
-        println!("{f}");
-    }
-    match findings.0.iter().filter(|f| f.is_error).count() {
-        0 => {
-            println!("tidy: {} Rust files checked", tree.texts("", ".rs").count());
-            Ok(())
-        }
-        n => Err(format!("tidy: {n} findings")),
-    }
-}
-
 /// Applies every rule.
-fn check(tree: &Tree) -> Findings {
+pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut out = Findings::default();
     let map = match map::read(tree) {
         Ok(map) => map,
@@ -102,5 +94,5 @@ fn check(tree: &Tree) -> Findings {
     changelog::check(tree, &mut out);
     links::check(tree, &mut out);
     locks::check(&sources, &mut out);
-    out
+    out.0
 }

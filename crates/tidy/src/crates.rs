@@ -3,7 +3,7 @@
 
 use super::Findings;
 use super::map::{self, Map};
-use crate::tree::Tree;
+use crate::Tree;
 
 /// The document with the reason for each external dependency.
 const REASONS: &str = "docs/adr/0002-dependencies.md";

@@ -3,8 +3,8 @@
 
 use super::Findings;
 use super::map::Map;
+use crate::Tree;
 use crate::source::{Source, Sources};
-use crate::tree::Tree;
 
 const LINES_WARN: usize = 600;
 const LINES_MAX: usize = 700;

@@ -10,7 +10,7 @@
 //!
 //! `<- *` marks a development crate.
 
-use crate::tree::Tree;
+use crate::Tree;
 
 /// The document with the lists.
 pub(crate) const FILE: &str = "ARCHITECTURE.md";

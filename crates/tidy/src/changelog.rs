@@ -2,7 +2,7 @@
 //! at a release.
 
 use super::Findings;
-use crate::tree::Tree;
+use crate::Tree;
 
 /// The last part of a fragment's name before `.md`.
 const KINDS: &[&str] = &["added", "changed", "fixed", "removed", "security"];

@@ -15,79 +15,87 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt as _;
 
 /// Files by their paths.
-pub(crate) type Sources<'t> = BTreeMap<&'t str, Source>;
+pub type Sources<'t> = BTreeMap<&'t str, Source>;
 
 /// What is in a file. All but the first three are without what is under `#[cfg(test)]`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Source {
+pub struct Source {
     /// Line and reason, if it is no Rust.
-    pub(crate) wrong: Option<(usize, String)>,
+    pub wrong: Option<(usize, String)>,
     /// The modules in files of their own that it declares.
-    pub(crate) modules: Vec<Module>,
+    pub modules: Vec<Module>,
     /// The line of the first `unsafe`.
-    pub(crate) first_unsafe: Option<usize>,
+    pub first_unsafe: Option<usize>,
     /// Paths of two names or more, in order; each of a `use` by itself.
-    pub(crate) paths: Vec<Path>,
+    pub paths: Vec<Path>,
     /// Fields and methods that follow a dot.
-    pub(crate) members: Vec<Member>,
+    pub members: Vec<Member>,
     /// The values of string literals, with their lines.
-    pub(crate) texts: Vec<(usize, String)>,
+    pub texts: Vec<(usize, String)>,
     /// Structs and enums.
-    pub(crate) types: Vec<Type>,
+    pub types: Vec<Type>,
     /// Functions of `impl` blocks and traits.
-    pub(crate) methods: Vec<Method>,
+    pub methods: Vec<Method>,
 }
 
 /// A module in a file of its own.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Module {
+pub struct Module {
     /// The modules in braces around it, and its own.
-    pub(crate) names: Vec<String>,
+    pub names: Vec<String>,
     /// What `#[path]` names.
-    pub(crate) file: Option<String>,
+    pub file: Option<String>,
 }
 
 /// `a::b::C`, or `a::*`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Path {
+pub struct Path {
     /// Of its beginning, or, in braces, of that of its part there.
-    pub(crate) line: usize,
+    pub line: usize,
     column: usize,
-    pub(crate) names: Vec<String>,
+    /// Its parts.
+    pub names: Vec<String>,
     /// Whether it is in a static.
-    pub(crate) in_static: bool,
+    pub in_static: bool,
 }
 
 /// A field or a method that follows a dot.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) line: usize,
-    pub(crate) name: String,
-    pub(crate) is_called: bool,
+pub struct Member {
+    /// Its line.
+    pub line: usize,
+    /// Its name.
+    pub name: String,
+    /// Whether it is a method.
+    pub is_called: bool,
 }
 
 /// A struct or an enum.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Type {
-    pub(crate) line: usize,
-    pub(crate) name: String,
+pub struct Type {
+    /// Its line.
+    pub line: usize,
+    /// Its name.
+    pub name: String,
     /// Whether it is `pub` without a limit.
-    pub(crate) is_public: bool,
-    pub(crate) derives_default: bool,
+    pub is_public: bool,
+    /// Whether it derives `Default`.
+    pub derives_default: bool,
     /// The names in the types of its fields, with their lines.
-    pub(crate) inside: Vec<(usize, String)>,
+    pub inside: Vec<(usize, String)>,
 }
 
 /// A function of an `impl` block or a trait.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Method {
-    pub(crate) name: String,
+pub struct Method {
+    /// Its name.
+    pub name: String,
     /// The type, if the block is for no trait.
-    pub(crate) of: Option<String>,
+    pub of: Option<String>,
 }
 
 /// Parses files, as many at a time as there are processors.
-pub(crate) fn read<'t>(files: impl Iterator<Item = (&'t str, &'t str)>) -> Sources<'t> {
+pub fn read<'t>(files: impl Iterator<Item = (&'t str, &'t str)>) -> Sources<'t> {
     let files: Vec<_> = files.collect();
     let next = AtomicUsize::new(0);
     let (send, found) = mpsc::channel();

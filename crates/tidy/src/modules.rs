@@ -206,8 +206,8 @@ fn resolve<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tree;
     use crate::source::read;
-    use crate::tree::Tree;
 
     fn tree() -> Tree {
         Tree::of(&[

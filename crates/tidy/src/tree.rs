@@ -10,21 +10,20 @@ const TEXT: &[&str] = &["rs", "md", "toml", "yml", "yaml", "sh", "py"];
 
 /// A source tree.
 #[derive(Default)]
-pub(crate) struct Tree {
+pub struct Tree {
     files: BTreeMap<String, Option<String>>,
 }
 
 impl Tree {
-    /// Reads the tree under `root`, without `target` and `.git`.
-    pub(crate) fn load(root: &Path) -> Result<Self, String> {
+    /// Reads the tree under `root`, without `target` and `.git`. Errors: a file or a folder cannot be read.
+    pub fn load(root: &Path) -> Result<Self, String> {
         let mut tree = Self::default();
         tree.walk(root, "")?;
         Ok(tree)
     }
 
     /// A tree with these files, for tests.
-    #[cfg(test)]
-    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+    pub fn of(files: &[(&str, &str)]) -> Self {
         let own = |&(path, text): &(&str, &str)| (path.to_owned(), Some(text.to_owned()));
         Self {
             files: files.iter().map(own).collect(),
@@ -55,12 +54,12 @@ impl Tree {
     }
 
     /// The text of a file; `None` if it is missing or not a text file.
-    pub(crate) fn text(&self, path: &str) -> Option<&str> {
+    pub fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path)?.as_deref()
     }
 
     /// Whether there is a file or a folder with this path.
-    pub(crate) fn has(&self, path: &str) -> bool {
+    pub fn has(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
         self.files.contains_key(path)
             || self
@@ -71,7 +70,7 @@ impl Tree {
     }
 
     /// The text files whose path begins with `prefix` and ends with `suffix`, in order.
-    pub(crate) fn texts<'a>(
+    pub fn texts<'a>(
         &'a self,
         prefix: &'a str,
         suffix: &'a str,

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use super::Findings;
+use crate::Tree;
 use crate::source::Sources;
-use crate::tree::Tree;
 
 /// Notes of unfinished work, spelled in pieces, so that this file does not contain them.
 const NOTES: &[&str] = &[

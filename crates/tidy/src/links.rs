@@ -1,7 +1,7 @@
 //! Checks that links between the project's documents have a target, and that the Rust files that they name exist.
 
 use super::Findings;
-use crate::tree::Tree;
+use crate::Tree;
 
 pub(super) fn check(tree: &Tree, out: &mut Findings) {
     for (path, text) in tree.texts("", ".md") {
