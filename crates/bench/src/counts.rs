@@ -9,6 +9,7 @@
 //! of exactly their version, which has to be compiled.
 
 mod baseline;
+mod lines;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,9 @@ pub(crate) struct Arguments {
     /// Write the counts to the baseline
     #[arg(long, conflicts_with = "names")]
     bless: bool,
+    /// Instead, list the source files that each kernel passes, with the number of their lines that run
+    #[arg(long, conflicts_with = "bless")]
+    files: bool,
     /// An already built program `counts` [default: build it]
     #[arg(long)]
     program: Option<PathBuf>,
@@ -57,13 +61,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         arguments.names.is_empty() || arguments.names.iter().any(|w| name.contains(w.as_str()))
     };
     for (name, operations) in kernels(&output(&mut Command::new(&counter.program))?)? {
-        if wanted(&name) {
-            let count = counter.count(&name)? as f64 / operations as f64;
-            now.counts.insert(name, count);
+        if !wanted(&name) {
+            continue;
         }
+        let profile = counter.profile(&name)?;
+        if arguments.files {
+            print!("{}", lines::table(&name, &profile));
+        }
+        lines::check(&name, &profile)?;
+        let count = total(&profile).map_err(|e| format!("{name}: {e}"))?;
+        now.counts.insert(name, count as f64 / operations as f64);
     }
     if now.counts.is_empty() {
         return Err(format!("no kernel has {:?} in its name", arguments.names));
+    }
+    if arguments.files {
+        return Ok(());
     }
     let path = root.join(BASELINE);
     let stored = match fs::read_to_string(&path) {
@@ -152,8 +165,8 @@ impl Counter {
         Ok(format!("{features}; {library}"))
     }
 
-    /// The instructions of one kernel.
-    fn count(&self, name: &str) -> Result<u64, String> {
+    /// What Callgrind says of one kernel.
+    fn profile(&self, name: &str) -> Result<String, String> {
         let profile = format!("{name}.out");
         let mut valgrind = self.valgrind();
         valgrind
@@ -163,8 +176,7 @@ impl Counter {
             .arg(name);
         output(&mut valgrind).map_err(|e| format!("{name}: {e}"))?;
         let path = self.profiles.join(profile);
-        let text = fs::read_to_string(&path).map_err(|e| fail(&path, &e))?;
-        total(&text).map_err(|e| format!("{name}: {e}"))
+        fs::read_to_string(&path).map_err(|e| fail(&path, &e))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The hot leaf functions, each by itself, for `cargo xtask counts` to count their instructions.
+//! The hot leaf functions, each by itself, and a whole put and get, for `cargo xtask counts` to count their instructions.
 //!
 //! ```text
 //! counts             names and numbers of operations
@@ -13,6 +13,7 @@
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
 
 mod bytes;
+mod database;
 mod inputs;
 mod memory;
 mod tables;
@@ -50,9 +51,14 @@ fn measured(work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
 }
 
 fn kernels() -> impl Iterator<Item = &'static Kernel> {
-    [bytes::KERNELS, memory::KERNELS, tables::KERNELS]
-        .into_iter()
-        .flatten()
+    [
+        bytes::KERNELS,
+        memory::KERNELS,
+        tables::KERNELS,
+        database::KERNELS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 fn main() -> ExitCode {
