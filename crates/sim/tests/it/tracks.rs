@@ -31,6 +31,7 @@ use sim::disk::{Config, CrashKind, CrashWhen, Fault, Repeat, SimDisk};
 mod hooks;
 mod model;
 mod ops;
+mod subscriber;
 mod walk;
 
 const NOW: Time = Time(1_700_000_000 * SECOND);

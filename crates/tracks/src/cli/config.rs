@@ -349,6 +349,47 @@ mod tests {
     }
 
     #[test]
+    fn any_file_is_read_or_refused_with_its_name() {
+        const WHOLE: &str = "dir = \"/a\"\nlisten = \"127.0.0.1:1\"\nmemory = \"1M\"\nmax_queries = 3\nno_visits = true\n\
+                             # Text\nshards = 2\n";
+        const PIECES: [&str; 12] = [
+            "[a]\n", "= ", "\"", "\"\"\"", "\\u0000", "--dir", "-1", "9e999", "\u{0}", "{a=1}",
+            "\n", "å",
+        ];
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        let known = options();
+        let mut rng = base::rng::Rng::new(1);
+        let (mut read, mut refused) = (0, 0);
+        for _ in 0..3000 {
+            let mut bytes = WHOLE.as_bytes().to_vec();
+            for _ in 0..1 + rng.below(3) {
+                let at = rng.below(bytes.len() as u64 + 1) as usize;
+                let end = (at + rng.below(6) as usize).min(bytes.len());
+                let piece = PIECES.get(rng.below(16) as usize).copied();
+                let any = [rng.below(256) as u8];
+                let new = piece.map_or(&any[..], str::as_bytes).to_vec();
+                bytes.splice(at..end, new);
+            }
+            std::fs::write(&file, &bytes).unwrap();
+            match of_file(&known, &file) {
+                Ok(settings) => {
+                    read += 1;
+                    assert!(settings.iter().all(|s| s.from.contains("c.toml")));
+                }
+                Err(e) => {
+                    refused += 1;
+                    assert!(e.to_string().contains("c.toml"), "{e}");
+                }
+            }
+        }
+        assert!(
+            read > 100 && refused > 1000,
+            "{read} read, {refused} refused"
+        );
+    }
+
+    #[test]
     fn what_is_printed_is_read_again() {
         let args = [
             "ironstone-tracks",

@@ -102,7 +102,7 @@ fn take(mut stream: TcpStream, came: &Mutex<Vec<Vec<u64>>>) -> std::io::Result<(
     stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
 }
 
-fn serve(disk: &SimDisk, hosts: &[&str]) -> base::Result<Server> {
+pub(super) fn serve(disk: &SimDisk, hosts: &[&str]) -> base::Result<Server> {
     let store: Arc<dyn Store> = Arc::new(super::engine(disk)?);
     let mut options = service::Options::default();
     options.write.shards = 2;
@@ -125,7 +125,7 @@ fn serve(disk: &SimDisk, hosts: &[&str]) -> base::Result<Server> {
 }
 
 /// All ids of events of the fleet.
-fn ids(address: SocketAddr) -> BTreeSet<u64> {
+pub(super) fn ids(address: SocketAddr) -> BTreeSet<u64> {
     let (status, answer) = call(address, "GET /v1/fleets/f/events?after=0&limit=10000", "");
     assert_eq!(status, 200, "{answer}");
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -136,13 +136,13 @@ fn ids(address: SocketAddr) -> BTreeSet<u64> {
 
 /// The webhooks whose creation or deletion was answered.
 #[derive(Default)]
-struct Others {
+pub(super) struct Others {
     there: BTreeSet<String>,
     gone: BTreeSet<String>,
 }
 
 /// Moves some entities in and out of the fence. Returns whether all was accepted.
-fn drive(address: SocketAddr, (life, url): (u32, &str), others: &mut Others) -> bool {
+pub(super) fn drive(address: SocketAddr, (life, url): (u32, &str), others: &mut Others) -> bool {
     let mut is_all = true;
     for nth in 0..20_u32 {
         let time = 1_700_000_000 + 100_000 * life + 600 * nth;
