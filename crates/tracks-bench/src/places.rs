@@ -169,20 +169,29 @@ pub(crate) fn read(path: &PathBuf, threads: usize) -> Result<Vec<Vec<Place>>> {
     Ok(all)
 }
 
+/// One value for each object of these places. Objects are numbered from 0 on, without gaps.
+fn for_each_object<T: Clone>(places: &[Place], value: T) -> Vec<T> {
+    let most = places.iter().map(|place| place.object).max();
+    vec![value; most.map_or(0, |most| most as usize + 1)]
+}
+
 /// Leaves out places at the end that are in the cell of the first one.
 fn close(places: &mut Vec<Place>) {
-    let mut first: HashMap<u32, (usize, Cell)> = HashMap::new();
+    let mut first: Vec<Option<(usize, Cell)>> = for_each_object(places, None);
     for (nth, place) in places.iter().enumerate() {
-        let cell = Cell::of(place.position);
-        first.entry(place.object).or_insert((nth, cell));
+        if let Some(first) = first.get_mut(place.object as usize) {
+            first.get_or_insert_with(|| (nth, Cell::of(place.position)));
+        }
     }
-    let mut is_closed: HashMap<u32, bool> = HashMap::new();
+    let mut is_closed = for_each_object(places, false);
     let mut stays = vec![true; places.len()];
     for (nth, (place, stays)) in places.iter().zip(&mut stays).enumerate().rev() {
-        let Some(&(begin, cell)) = first.get(&place.object) else {
+        let object = place.object as usize;
+        let (Some(&Some((begin, cell))), Some(is_closed)) =
+            (first.get(object), is_closed.get_mut(object))
+        else {
             continue;
         };
-        let is_closed = is_closed.entry(place.object).or_insert(false);
         if !*is_closed && nth != begin && Cell::of(place.position) == cell {
             *stays = false;
         } else {
