@@ -363,7 +363,7 @@ mod tests {
         let (mut read, mut refused) = (0, 0);
         for _ in 0..3000 {
             let mut bytes = WHOLE.as_bytes().to_vec();
-            for _ in 0..1 + rng.below(3) {
+            for _ in 0..rng.below(4) {
                 let at = rng.below(bytes.len() as u64 + 1) as usize;
                 let end = (at + rng.below(6) as usize).min(bytes.len());
                 let piece = PIECES.get(rng.below(16) as usize).copied();
