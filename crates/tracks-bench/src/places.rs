@@ -10,7 +10,7 @@ use tracks::files::{self, Format, goes_on};
 use tracks::geo::cell::Cell;
 use tracks::geo::position::Position;
 use tracks::model::report::Report;
-use tracks::sim::{Options, Traffic};
+use tracks::sim::{Options, Plan, Traffic};
 
 /// What is made.
 #[derive(Debug, clap::Args)]
@@ -121,18 +121,38 @@ fn recorded(file: &Path, args: &Args) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Drivers in a city; each report has a different cell from the one before.
+/// A city has at most so many objects. With more, there are more cities, so that a square with a hundred objects in it
+/// has the same size whatever their number.
+const CITY_MAX: u32 = 1_000_000;
+/// The distance between two cities, degrees of longitude.
+const CITIES_APART: f64 = 1.0;
+
+/// Drivers in cities; each report has a different cell from the one before.
 fn simulated(args: &Args) -> Result<Vec<u8>> {
-    let mut traffic = Traffic::new(&Options {
-        seed: args.seed,
-        objects: args.objects,
-        stop_ms: 0,
-        interval_ms: 10_000,
-        each_report_changes_cell: true,
-        ..Options::clean()
-    })?;
+    let mut cities = Vec::new();
+    for first in (0..args.objects).step_by(CITY_MAX as usize) {
+        let (lat, lon) = Plan::default().centre.degrees();
+        let lon = lon + CITIES_APART * f64::from(first / CITY_MAX);
+        let traffic = Traffic::new(&Options {
+            seed: args.seed,
+            objects: CITY_MAX.min(args.objects - first),
+            first,
+            plan: Plan::around(Position::of_degrees(lat, lon)?),
+            stop_ms: 0,
+            interval_ms: 10_000,
+            each_report_changes_cell: true,
+            ..Options::clean()
+        })?;
+        cities.push(traffic.peekable());
+    }
     let mut bytes = Vec::with_capacity(args.places * Place::LEN);
-    for sent in traffic.by_ref().take(args.places) {
+    for _ in 0..args.places {
+        let earliest = cities
+            .iter_mut()
+            .min_by_key(|city| city.peek().map(|sent| sent.arrival));
+        let Some(sent) = earliest.and_then(Iterator::next) else {
+            break;
+        };
         let point = sent.report.point;
         let place = Place {
             object: sent.object,
