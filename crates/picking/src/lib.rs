@@ -1,11 +1,11 @@
 //! Which files to compact: pure functions of the files, the options, the time and the running compactions.
 //!
 //! ```text
-//!   pick ─┬─ level      the level with the highest score into the next; then marked files, files
-//!         │             with what a released snapshot kept, and old files
-//!         ├─ universal  adjacent sorted runs of similar size
-//!         └─ fifo       deletes the oldest files
-//!   manual              a range level by level; files by number; files to another level
+//!   automatic ─┬─ level      the level with the highest score into the next; then marked files, files
+//!              │             with what a released snapshot kept, and old files
+//!              ├─ universal  adjacent sorted runs of similar size
+//!              └─ fifo       deletes the oldest files
+//!   manual                   a range level by level; files by number; files to another level
 //! ```
 //!
 //! The code here uses no threads, locks or tables. Files are given as [`Candidate`]s, so that tests can

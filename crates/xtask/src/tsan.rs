@@ -18,7 +18,7 @@ const SUITES: &[(&str, &[&str], &[&str])] = &[
     (
         "ironstone",
         &["--lib"],
-        &["write::", "job_load::", "courtesy::"],
+        &["commit::", "write::", "background::"],
     ),
     ("ironstone-sim", &["--test", "it"], &["write_path::"]),
     ("ironstone-sim", &["--test", "crash"], &["threads::"]),
