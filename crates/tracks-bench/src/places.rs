@@ -10,7 +10,8 @@ use tracks::files::{self, Format, goes_on};
 use tracks::geo::cell::Cell;
 use tracks::geo::position::Position;
 use tracks::model::report::Report;
-use tracks::sim::{Options, Plan, Traffic};
+use tracks::sim::plan::Plan;
+use tracks::sim::{Options, Traffic};
 
 /// What is made.
 #[derive(Debug, clap::Args)]
