@@ -146,12 +146,13 @@ fn simulated(args: &Args) -> Result<Vec<u8>> {
         })?;
         cities.push(traffic.peekable());
     }
+    let count = cities.len();
     let mut bytes = Vec::with_capacity(args.places * Place::LEN);
     for _ in 0..args.places {
-        let earliest = cities
-            .iter_mut()
-            .min_by_key(|city| city.peek().map(|sent| sent.arrival));
-        let Some(sent) = earliest.and_then(Iterator::next) else {
+        let mut arrival = |nth: &usize| Some(cities.get_mut(*nth)?.peek()?.arrival);
+        let earliest = (0..count).min_by_key(|nth| arrival(nth));
+        let city = earliest.and_then(|nth| cities.get_mut(nth));
+        let Some(sent) = city.and_then(Iterator::next) else {
             break;
         };
         let point = sent.report.point;
