@@ -6,7 +6,7 @@
 //!   rules    functions of both, which give findings   the other modules
 //! ```
 //!
-//! The project-specific lists of layers and `unsafe` islands are in ARCHITECTURE.md ([`map`]), so that the document
+//! The project-specific lists of layers and `unsafe` islands are in ARCHITECTURE.md (`map.rs`), so that the document
 //! always agrees with the code.
 
 mod changelog;
