@@ -86,6 +86,9 @@ impl Shared {
                 self.wal.logs.is_deleted(number);
             }
         }
+        if let Ok(files) = self.wal.log_files() {
+            files.remove_left();
+        }
         self.wal.directory.purge(&self.info.log);
         let mut rest = Rest {
             janitor: &self.catalog.tables.janitor,

@@ -80,6 +80,8 @@ pub(crate) struct LogFiles {
     compressed: bool,
     /// The logs that this process wrote with recyclable records.
     recyclable_logs: Mutex<BTreeSet<FileNumber>>,
+    /// Unused logs that could not be removed.
+    left: Mutex<BTreeSet<FileNumber>>,
     names: Arc<Names>,
     /// The secret that the nonces of the logs are derived from.
     secret: u64,
@@ -144,6 +146,7 @@ impl LogFiles {
             recyclable: recycle > 0,
             compressed: db.wal_compression == WalCompression::Zstd,
             recyclable_logs: ranked(locks::LEAF, BTreeSet::new()),
+            left: ranked(locks::LEAF, BTreeSet::new()),
             statistics: options.env.statistics.clone(),
         })
     }
@@ -281,9 +284,10 @@ impl LogFiles {
     fn open_new(&self, number: FileNumber, how: OpenHow) -> Result<(Arc<dyn File>, u64)> {
         let path = files::wal_path(&self.dir, number);
         let opened = self.fs.open(&path, how);
+        // A file from the pool already has the name of a log.
+        let is_there = opened.is_ok() || how.create == Create::Never;
         let opened = opened.and_then(|file| file.len().map(|len| (file, len)));
-        if opened.is_err() && how.create == Create::Never {
-            // The file came from the pool, and already has the name of a log.
+        if opened.is_err() && is_there {
             self.discard_unused(number);
         }
         opened
@@ -299,9 +303,7 @@ impl LogFiles {
     }
 
     fn recyclable_logs(&self) -> MutexGuard<'_, BTreeSet<FileNumber>> {
-        self.recyclable_logs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.recyclable_logs)
     }
 
     /// Deletes a log that is not needed any more, or gives its file back to the pool. [`MappedLogs::forget`] must have been
@@ -318,13 +320,25 @@ impl LogFiles {
     }
 
     /// Removes a log that was created and never used. If that fails, an empty log remains, which does
-    /// no harm.
+    /// no harm, until [`LogFiles::remove_left`].
     pub(crate) fn discard_unused(&self, number: FileNumber) {
         let path = files::wal_path(&self.dir, number);
         self.mapped.forget(&path);
         self.names.forget(number.0);
         self.recyclable_logs().remove(&number);
-        drop(self.fs.remove(&path));
+        let removed = self.fs.remove(&path);
+        if removed.is_err_and(|e| !e.is_not_found()) {
+            lock(&self.left).insert(number);
+        } else {
+            lock(&self.left).remove(&number);
+        }
+    }
+
+    /// Tries again to remove unused logs that could not be removed.
+    pub(crate) fn remove_left(&self) {
+        let left = lock(&self.left).clone();
+        left.into_iter()
+            .for_each(|number| self.discard_unused(number));
     }
 
     /// Takes note that `bytes` of the active log, a pool file, are used.
@@ -350,6 +364,10 @@ impl LogFiles {
             pool.release();
         }
     }
+}
+
+fn lock(numbers: &Mutex<BTreeSet<FileNumber>>) -> MutexGuard<'_, BTreeSet<FileNumber>> {
+    numbers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A log that was just created.

@@ -1,6 +1,8 @@
 //! Rotation: a new file becomes the active log. There are three occasions for it: the log is full or memtables were
 //! sealed, a failed log is replaced, a resume begins anew. They differ in what happens to the old log.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use base::sync::thread;
 use base::{FileNumber, Result};
 
@@ -18,6 +20,8 @@ pub(crate) struct NextLog<'a> {
     /// `None` once [`NextLog::begin`] was called.
     new: Option<NewLog>,
     is_used: bool,
+    /// Whether the thread unwound already when the file was created.
+    was_panicking: bool,
     /// How it is written, as a text for LOG.
     pub(crate) how: String,
 }
@@ -25,7 +29,8 @@ pub(crate) struct NextLog<'a> {
 impl Drop for NextLog<'_> {
     fn drop(&mut self) {
         // A file system that panics may panic again. The next open removes the file.
-        if !self.is_used && !thread::panicking() {
+        let has_panicked = thread::panicking() && !self.was_panicking;
+        if !self.is_used && !has_panicked {
             self.files.discard_unused(self.number);
         }
     }
@@ -45,6 +50,7 @@ impl Wal {
             how: new.describe(kind),
             new: Some(new),
             is_used: false,
+            was_panicking: thread::panicking(),
         })
     }
 }
@@ -82,12 +88,13 @@ impl<'a> NextLog<'a> {
             return Ok(self.number);
         };
         let old = log.number;
-        self.is_used = true; // perhaps, if `swap` panics
-        let swapped = swap(log, new);
+        // If it panics, either may be the active log, too.
+        let swapped = catch_unwind(AssertUnwindSafe(|| swap(log, new)));
         self.is_used = log.number == self.number;
         if self.is_used {
             self.wal.logs.rotated(old, self.number);
         }
+        let swapped = swapped.unwrap_or_else(|panic| resume_unwind(panic));
         swapped.map(|()| self.number)
     }
 }

@@ -1,12 +1,12 @@
 //! Logs that are made ahead, and logs that are recycled.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base::clock::SystemClock;
 use base::stats::Ticker;
-use ironstone::Db;
-use ironstone::WalIoMode;
+use ironstone::{Db, Options, WalIoMode};
 use log::format::RecordType;
 use log::{Pool, PoolOptions};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
@@ -325,4 +325,50 @@ fn whichever_call_fails_no_file_of_the_pool_is_forgotten() {
         }
     }
     assert!(swept > 50, "{swept}");
+}
+
+/// While it is on, the length of a log cannot be read, and no log can be removed.
+#[derive(Debug, Default)]
+struct NoLength(AtomicBool);
+
+impl Hook for NoLength {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        let fails = matches!(op, Op::Look | Op::Remove) && is_log(path);
+        if fails && self.0.load(Ordering::Relaxed) {
+            Verdict::Fail(5) // EIO
+        } else {
+            Verdict::Go
+        }
+    }
+}
+
+/// The file of a log that could not be begun stayed until the next open, if its length could not be read after it was
+/// created, or if it could not be removed.
+#[test]
+fn a_log_that_was_never_used_is_removed_at_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let hook = Arc::new(NoLength::default());
+    let options = Options::default()
+        .with_db(|db| db.create_if_missing = true)
+        .with_env(|env| env.fs = HookedFs::new(Arc::clone(&hook) as _));
+    let db = Db::open(dir.path(), &options).unwrap();
+    let logs = || {
+        let names = std::fs::read_dir(dir.path()).unwrap();
+        names
+            .filter(|e| is_log(&e.as_ref().unwrap().path()))
+            .count()
+    };
+    assert_eq!(logs(), 1);
+    hook.0.store(true, Ordering::Relaxed);
+    for _ in 0..3 {
+        db.put("key", "value").unwrap();
+        db.flush().unwrap_err();
+    }
+    assert!(logs() > 1, "no log was begun in vain");
+    hook.0.store(false, Ordering::Relaxed);
+    until("the other logs are removed", || {
+        db.put("key", "value").unwrap();
+        db.flush().unwrap();
+        logs() == 1
+    });
 }
