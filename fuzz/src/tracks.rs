@@ -71,7 +71,7 @@ pub fn tracks_rows(data: &[u8]) {
         1 => {
             if let Ok(newest) = Newest::decode(content) {
                 let point = newest.point.encode().expect("it was one");
-                let bytes = Newest::encode(newest.time, newest.cell, &point);
+                let bytes = Newest::encode(newest.name, (newest.time, newest.cell), &point);
                 assert_eq!(Newest::decode(&bytes).expect("it was written"), newest);
             }
         }
@@ -309,7 +309,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let (fleet, entity, time) = (Fleet(1), ENTITY, TIME);
     let cell = tracks::geo::cell::Cell::of(position);
     let bytes = point.encode().expect("it is one");
-    let newest = Newest::encode(time, cell, &bytes);
+    let newest = Newest::encode("car ü", (time, cell), &bytes);
     let here = Here::of("car ü", time, &point).encode();
     let key = PointKey { fleet, entity, time }.to_bytes();
     let at = CellKey { fleet, cell, entity }.to_bytes();

@@ -1,6 +1,7 @@
 //! Checks whether the rows of a store are consistent.
 //!
-//! Each entity has one row in the index, in the cell of its newest point; `latest` has that point.
+//! Each entity has one row in the index, in the cell of its newest point; `latest` has that point
+//! and the entity's name.
 //! Each point has its visit, and an entity with a name. Each visit has a point, or a row in `meta`
 //! notes that it may have none. Each fleet has a number of its own. Rows before the marks of a
 //! fleet's retention may be gone: see [`keep`].
@@ -87,7 +88,7 @@ pub struct Options {
 }
 
 /// Checks all rows of one state. `told` is called now and then with the number of rows read so far.
-/// Errors: `NotSupported` if a newer release wrote the store; the store's.
+/// Errors: `NotSupported` if another release wrote the store; the store's.
 pub fn check(store: &dyn Store, options: Options, told: &mut dyn FnMut(u64)) -> Result<Findings> {
     let view = store.view();
     fleets::has_version(&*view)?;
@@ -277,8 +278,8 @@ impl<'a> Check<'a> {
         };
         // The times are compared, too: two points of an entity that stands still may be equal
         // otherwise.
-        let time = going.last.0.to_le_bytes();
-        if bytes.get(..time.len()) != Some(&time) || bytes.get(13..) != Some(&going.value) {
+        let parts = Newest::parts(&bytes).ok();
+        if parts.map(|parts| (parts.time, parts.point)) != Some((going.last, &going.value)) {
             self.out
                 .add(Family::Latest, &key, "it is not the newest point's");
         }
@@ -301,7 +302,7 @@ impl<'a> Check<'a> {
     }
 
     /// Checks a row of `latest`. Returns whether the index must have, or has, a row of the entity.
-    fn newest(&mut self, at: EntityKey, newest: &Newest) -> Result<bool> {
+    fn newest(&mut self, at: EntityKey, newest: &Newest<'_>) -> Result<bool> {
         let EntityKey { fleet, entity } = at;
         let key = at.to_bytes();
         if newest.cell != Cell::of(newest.point.position) {
@@ -325,6 +326,10 @@ impl<'a> Check<'a> {
             entity,
         };
         let name = self.view.get(Family::Entities, &key)?.unwrap_or_default();
+        if name != newest.name.as_bytes() {
+            self.out
+                .add(Family::Latest, &key, "its name is not the entity's");
+        }
         let here = str::from_utf8(&name).map(|name| Here::of(name, newest.time, &newest.point));
         let here = here.map(|here| here.encode()).unwrap_or_default();
         let found = self.view.get(Family::Geohash, &row.to_bytes())?;
@@ -351,8 +356,8 @@ impl<'a> Check<'a> {
                     let CellKey { fleet, entity, .. } = at;
                     let newest = EntityKey { fleet, entity }.to_bytes();
                     let bytes = self.view.get(Family::Latest, &newest)?;
-                    let cell = bytes.and_then(|bytes| Newest::decode(&bytes).ok());
-                    if cell.map(|newest| newest.cell) != Some(at.cell) {
+                    let cell = bytes.and_then(|bytes| Some(Newest::decode(&bytes).ok()?.cell));
+                    if cell != Some(at.cell) {
                         let what = "the entity is in another cell";
                         self.out.add(Family::Geohash, key, what);
                     }

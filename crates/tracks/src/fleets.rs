@@ -18,8 +18,9 @@ use crate::model::name::Name;
 use crate::model::report::Ahead;
 use crate::store::{Batch, Family, Store, Told, View, damaged};
 
-/// The version of the rows that this code writes, and the newest that it reads.
-const SCHEMA: u32 = 1;
+/// The version of the rows that this code writes and reads. Version 1, which no release had, had no
+/// names in `latest`.
+const SCHEMA: u32 = 2;
 const SCHEMA_KEY: &[u8] = b"schema";
 const FLEET_KEY: &[u8] = b"fleet/";
 /// The most tags of a fleet: each has one bit of [`Here::tags`](crate::model::newest::Here::tags).
@@ -171,7 +172,7 @@ pub struct Fleets {
 impl Fleets {
     /// Reads all fleets; a store without a version is new, and gets one.
     ///
-    /// Errors: `NotSupported` if a newer release wrote the store; Corruption; the store's.
+    /// Errors: `NotSupported` if another release wrote the store; Corruption; the store's.
     pub fn open(store: &dyn Store) -> Result<Self> {
         if !has_version(&*store.view())? {
             let mut batch = Batch::new(store);
@@ -354,7 +355,7 @@ impl Fleets {
 
 /// Whether there is a version of the rows; a new store has none.
 ///
-/// Errors: `NotSupported` if a newer release wrote the store; Corruption; the store's.
+/// Errors: `NotSupported` if another release wrote the store; Corruption; the store's.
 pub(crate) fn has_version(view: &dyn View) -> Result<bool> {
     let Some(bytes) = view.get(Family::Meta, SCHEMA_KEY)? else {
         return Ok(false);
@@ -366,10 +367,13 @@ pub(crate) fn has_version(view: &dyn View) -> Result<bool> {
     if found == SCHEMA {
         return Ok(true);
     }
-    Err(Error::not_supported(format!(
-        "rows of version {found}: this release knows {SCHEMA}"
-    ))
-    .hint("a newer release wrote it: start that one"))
+    let hint = if found > SCHEMA {
+        "a newer release wrote it: start that one"
+    } else {
+        "an older one wrote it: its `export` and this `import` carry the points over, but neither fences nor webhooks"
+    };
+    let what = format!("rows of version {found}: this release knows {SCHEMA}");
+    Err(Error::not_supported(what).hint(hint))
 }
 
 /// Writes a row that each store has once more, to find out whether the store takes writes. `told`
@@ -470,17 +474,18 @@ mod tests {
         assert_eq!(names, ["a", "b/c"]);
         assert_eq!(fleets.get(&b).unwrap().fleet, Fleet(2));
         assert_eq!(fleets.get(&b).unwrap().settings.tags, ["taxi", "free"]);
-        let mut batch = Batch::new(&store);
-        batch
-            .put(Family::Meta, SCHEMA_KEY, &2_u32.to_be_bytes())
-            .unwrap();
-        batch.write(None).unwrap();
-        let e = Fleets::open(&store).unwrap_err().to_string();
-        assert!(
-            e.contains("version 2") && e.contains("start that one"),
-            "{e}"
-        );
+        for (version, what) in [(SCHEMA + 1, "start that one"), (SCHEMA - 1, "`import`")] {
+            let mut batch = Batch::new(&store);
+            batch
+                .put(Family::Meta, SCHEMA_KEY, &version.to_be_bytes())
+                .unwrap();
+            batch.write(None).unwrap();
+            let e = Fleets::open(&store).unwrap_err().to_string();
+            let said = format!("version {version}");
+            assert!(e.contains(&said) && e.contains(what), "{e}");
+        }
     }
+
     /// The row of a fleet whose write failed may reappear after a crash: its number must not be
     /// given to another fleet.
     #[test]

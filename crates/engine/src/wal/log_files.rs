@@ -80,7 +80,7 @@ pub(crate) struct LogFiles {
     compressed: bool,
     /// The logs that this process wrote with recyclable records.
     recyclable_logs: Mutex<BTreeSet<FileNumber>>,
-    /// Unused logs that could not be removed.
+    /// Unused logs that were not removed yet.
     left: Mutex<BTreeSet<FileNumber>>,
     names: Arc<Names>,
     /// The secret that the nonces of the logs are derived from.
@@ -319,8 +319,8 @@ impl LogFiles {
         }
     }
 
-    /// Removes a log that was created and never used. If that fails, an empty log remains, which does
-    /// no harm, until [`LogFiles::remove_left`].
+    /// Removes a log that was created and never used. If that fails, a log without records remains,
+    /// which does no harm, until [`LogFiles::remove_left`].
     pub(crate) fn discard_unused(&self, number: FileNumber) {
         let path = files::wal_path(&self.dir, number);
         self.mapped.forget(&path);
@@ -328,13 +328,18 @@ impl LogFiles {
         self.recyclable_logs().remove(&number);
         let removed = self.fs.remove(&path);
         if removed.is_err_and(|e| !e.is_not_found()) {
-            lock(&self.left).insert(number);
+            self.leave(number);
         } else {
             lock(&self.left).remove(&number);
         }
     }
 
-    /// Tries again to remove unused logs that could not be removed.
+    /// Leaves an unused log to [`LogFiles::remove_left`].
+    pub(super) fn leave(&self, number: FileNumber) {
+        lock(&self.left).insert(number);
+    }
+
+    /// Removes unused logs that were not removed yet, as far as possible.
     pub(crate) fn remove_left(&self) {
         let left = lock(&self.left).clone();
         left.into_iter()

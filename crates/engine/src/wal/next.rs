@@ -20,17 +20,19 @@ pub(crate) struct NextLog<'a> {
     /// `None` once [`NextLog::begin`] was called.
     new: Option<NewLog>,
     is_used: bool,
-    /// Whether the thread unwound already when the file was created.
-    was_panicking: bool,
     /// How it is written, as a text for LOG.
     pub(crate) how: String,
 }
 
 impl Drop for NextLog<'_> {
     fn drop(&mut self) {
-        // A file system that panics may panic again. The next open removes the file.
-        let has_panicked = thread::panicking() && !self.was_panicking;
-        if !self.is_used && !has_panicked {
+        if self.is_used {
+            return;
+        }
+        // A file system that panics may panic again.
+        if thread::panicking() {
+            self.files.leave(self.number);
+        } else {
             self.files.discard_unused(self.number);
         }
     }
@@ -50,7 +52,6 @@ impl Wal {
             how: new.describe(kind),
             new: Some(new),
             is_used: false,
-            was_panicking: thread::panicking(),
         })
     }
 }

@@ -489,7 +489,7 @@ impl<'a> Making<'a> {
             return Ok(());
         };
         self.counts.moved += 1;
-        let value = Newest::encode(time, cell, &bytes);
+        let value = Newest::encode(&going.name, (time, cell), &bytes);
         self.latest.put(&row, &value)?;
         let key = |cell| {
             CellKey {

@@ -4,7 +4,7 @@
 //!   family      key                            value
 //!   default     fleet 4  entity 8  time 8               the point
 //!   geohash     fleet 4  cell 5    entity 8             the newest point, in short, and the name
-//!   latest      fleet 4  entity 8                       the newest point, and its cell
+//!   latest      fleet 4  entity 8                       the newest point, its cell, and the name
 //!   visits      fleet 4  bucket 4  cell 4  entity 8     nothing: it was there in these ten minutes
 //!   entities    fleet 4  entity 8                       the name
 //! ```

@@ -3,11 +3,12 @@
 //! ```text
 //!   geohash   0+8 time  8+4 latitude  12+4 longitude, 10⁻⁷ degrees  16+2 speed, cm/s  18+2 course, 10⁻² degrees
 //!             20+4 tags  24… the entity's name
-//!   latest    0+8 time  8+5 cell  13… the point
+//!   latest    0+8 time  8+5 cell  13+1 length of the name  14… the entity's name  … the point
 //! ```
 //!
 //! Little-endian, except the cell, which is stored as in keys. An unknown speed or course is all
-//! ones. The name is in the index so that a search reads one row for each hit.
+//! ones. The name is in the index so that a search reads one row for each hit, and in `latest` so
+//! that a report of an entity that is not in the shard's cache does.
 
 use base::coding::{Decoder, put_u16, put_u32, put_u64};
 use base::{Error, Result};
@@ -83,7 +84,9 @@ impl<'a> Here<'a> {
 
 /// The newest point of an entity, as stored in `latest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Newest {
+pub struct Newest<'a> {
+    /// The name of the entity.
+    pub name: &'a str,
     /// When the entity was there.
     pub time: Time,
     /// The cell of its row in `geohash`.
@@ -92,12 +95,15 @@ pub struct Newest {
     pub point: Point,
 }
 
-impl Newest {
-    /// The bytes of a value; `point` is the encoded point.
-    pub fn encode(time: Time, cell: Cell, point: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(8 + cell::BYTES + point.len());
+impl<'a> Newest<'a> {
+    /// The bytes of a value; `point` is the encoded point. A [name](super::name::Name) has at most
+    /// 128 bytes.
+    pub fn encode(name: &str, (time, cell): (Time, Cell), point: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(8 + cell::BYTES + 1 + name.len() + point.len());
         put_u64(&mut out, time.0.cast_unsigned());
         out.extend_from_slice(&Cell::to_bytes(cell.range().0));
+        out.push(name.len() as u8);
+        out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(point);
         out
     }
@@ -109,20 +115,52 @@ impl Newest {
     }
 
     /// Decodes a value. Errors: Corruption; `NotSupported` if a newer release wrote it.
-    pub fn decode(bytes: &[u8]) -> Result<Self> {
+    pub fn decode(bytes: &'a [u8]) -> Result<Self> {
+        let Parts {
+            time,
+            cell,
+            name,
+            point,
+        } = Self::parts(bytes)?;
+        let name = str::from_utf8(name)
+            .map_err(|e| Error::corruption(format!("latest: the name of an entity: {e}")))?;
+        let point = Point::decode(point)?;
+        Ok(Self {
+            name,
+            time,
+            cell,
+            point,
+        })
+    }
+
+    /// The parts of a value. Errors: Corruption.
+    pub(crate) fn parts(bytes: &'a [u8]) -> Result<Parts<'a>> {
         let mut d = Decoder::new(bytes);
-        let mut head = || {
+        let mut read = || {
             let time = Time(d.u64()?.cast_signed());
             let (cell, _) = d
                 .bytes(cell::BYTES)?
                 .split_first_chunk::<{ cell::BYTES }>()?;
-            Some((time, Cell::of_bytes(*cell)))
+            let len = d.u8()?;
+            let name = d.bytes(usize::from(len))?;
+            Some(Parts {
+                time,
+                cell: Cell::of_bytes(*cell),
+                name,
+                point: d.rest(),
+            })
         };
-        let (time, cell) =
-            head().ok_or_else(|| Error::corruption("latest: a value that is too short"))?;
-        let point = Point::decode(d.rest())?;
-        Ok(Self { time, cell, point })
+        read().ok_or_else(|| Error::corruption("latest: a value that is too short"))
     }
+}
+
+/// The parts of a value of `latest`, of which name and point are not decoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts<'a> {
+    pub(crate) time: Time,
+    pub(crate) cell: Cell,
+    pub(crate) name: &'a [u8],
+    pub(crate) point: &'a [u8],
 }
 
 #[cfg(test)]
@@ -153,14 +191,15 @@ mod tests {
             );
 
             let cell = Cell::of(point.position);
-            let bytes = Newest::encode(here.time, cell, &point.encode().unwrap());
+            let bytes = Newest::encode("car ü", (here.time, cell), &point.encode().unwrap());
             let newest = Newest {
+                name: "car ü",
                 time: here.time,
                 cell,
                 point,
             };
             assert_eq!(Newest::decode(&bytes).unwrap(), newest);
-            for len in [0, 12, 13, bytes.len() - 1] {
+            for len in [0, 12, 13, 14, 19, 20, bytes.len() - 1] {
                 assert!(Newest::decode(&bytes[..len]).unwrap_err().is_corruption());
             }
         }

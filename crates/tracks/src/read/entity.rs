@@ -72,8 +72,9 @@ pub fn latest(view: &dyn View, fleet: Fleet, entity: Entity) -> Result<Option<La
     let Some(bytes) = view.get(Family::Latest, &key)? else {
         return Ok(None);
     };
-    let Newest { time, cell, point } =
-        Newest::decode(&bytes).map_err(|e| damaged(Family::Latest, &key, &e))?;
+    let Newest {
+        time, cell, point, ..
+    } = Newest::decode(&bytes).map_err(|e| damaged(Family::Latest, &key, &e))?;
     Ok(Some(Latest {
         entity,
         time,

@@ -29,6 +29,8 @@ pub(crate) fn count(view: &dyn View, family: Family, first: &[u8]) -> usize {
 /// An operation on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act<'a> {
+    /// One row is read, without a view.
+    Get(Family, &'a [u8]),
     /// Rows are read from a key on.
     Rows(Family, &'a [u8]),
     /// Reading moves on from the row with this key.
@@ -67,6 +69,7 @@ impl Store for Faulty {
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        (self.rule)(Act::Get(family, key))?;
         self.inner.get(family, key)
     }
 

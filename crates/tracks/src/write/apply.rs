@@ -142,7 +142,7 @@ impl<'a> Round<'a> {
         if !is_late {
             known.newest = Some(Newest::new(time, cell));
             known.visited(visit);
-            let value = newest::Newest::encode(time, cell, &encoded);
+            let value = newest::Newest::encode(name.as_str(), (time, cell), &encoded);
             self.batch.put(Family::Latest, &row, &value)?;
             let old = newest.map(Newest::cell).filter(|&old| old != cell);
             self.index(at, (name.as_str(), time, cell), point, old)?;
@@ -339,15 +339,14 @@ impl<'a> Round<'a> {
                 continue;
             }
             let key = EntityKey { fleet, entity }.to_bytes();
-            match self.store.get(Family::Entities, &key)? {
-                Some(bytes) if bytes == name.as_str().as_bytes() => {
-                    let newest = self.newest(&key)?;
+            match self.owner(&key, name)? {
+                Owner::This(newest) => {
                     self.hot.insert(at, Known::new(name.clone(), true, newest));
                     return Ok(entity);
                 }
-                Some(bytes) if bytes.is_empty() => free = free.or(Some(entity)),
-                Some(_) => {} // The number of another name.
-                None => {
+                Owner::Other => {}
+                Owner::Erased => free = free.or(Some(entity)),
+                Owner::Nobody => {
                     free = free.or(Some(entity));
                     break;
                 }
@@ -364,13 +363,41 @@ impl<'a> Round<'a> {
         Ok(entity)
     }
 
-    fn newest(&self, key: &[u8]) -> Result<Option<Newest>> {
+    /// Whose a number is. An entity with points has its name in `latest`, too, so that one read finds it. A new one is in
+    /// neither family. Since new ones often come one after another, what the last one was decides where to look first.
+    fn owner(&mut self, key: &[u8], name: &Name) -> Result<Owner> {
+        let were_new = self.hot.were_new;
+        if !were_new && let Some(owner) = self.owner_in_latest(key, name)? {
+            return Ok(owner);
+        }
+        let bytes = self.store.get(Family::Entities, key)?;
+        self.hot.were_new = bytes.is_none();
+        Ok(match bytes {
+            None => Owner::Nobody,
+            Some(bytes) if bytes.is_empty() => Owner::Erased,
+            Some(bytes) if bytes != name.as_str().as_bytes() => Owner::Other,
+            Some(_) if were_new => match self.owner_in_latest(key, name)? {
+                None => Owner::This(None),
+                Some(Owner::Other) => {
+                    let e = Error::corruption("its name is not that in entities");
+                    return Err(damaged(Family::Latest, key, &e));
+                }
+                Some(owner) => owner,
+            },
+            Some(_) => Owner::This(None),
+        })
+    }
+
+    fn owner_in_latest(&self, key: &[u8], name: &Name) -> Result<Option<Owner>> {
         let Some(bytes) = self.store.get(Family::Latest, key)? else {
             return Ok(None);
         };
-        let newest::Newest { time, cell, .. } =
-            newest::Newest::decode(&bytes).map_err(|e| damaged(Family::Latest, key, &e))?;
-        Ok(Some(Newest::new(time, cell)))
+        let parts = newest::Newest::parts(&bytes).map_err(|e| damaged(Family::Latest, key, &e))?;
+        Ok(Some(if parts.name == name.as_str().as_bytes() {
+            Owner::This(Some(Newest::new(parts.time, parts.cell)))
+        } else {
+            Owner::Other
+        }))
     }
 
     /// Whether there is nothing to write.
@@ -403,6 +430,17 @@ impl<'a> Round<'a> {
             moved: self.moved,
         }
     }
+}
+
+/// Whose the number of an entity is.
+enum Owner {
+    /// The name's. `None`: it has no points.
+    This(Option<Newest>),
+    /// Another name's, which has the same hash.
+    Other,
+    /// That of an entity that was erased.
+    Erased,
+    Nobody,
 }
 
 /// Whether a point has the same content as another one, whose arrival may differ.

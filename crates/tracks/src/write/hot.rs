@@ -98,6 +98,8 @@ pub(super) struct Hot {
     old: Map,
     /// The most entries of one map.
     most: usize,
+    /// Whether the last entity that was not in the cache was new.
+    pub(super) were_new: bool,
 }
 
 impl Hot {
@@ -108,6 +110,7 @@ impl Hot {
             young: empty(),
             old: empty(),
             most: most.max(1),
+            were_new: true,
         }
     }
 

@@ -408,17 +408,21 @@ impl Drop for Shards {
 #[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use base::clock::SystemClock;
+    use base::sync::Mutex;
     use base::sync::atomic::AtomicBool;
     use base::threads::SystemThreads;
     use tokio::time::timeout;
 
     use super::*;
+    use crate::geo::cell::Cell;
     use crate::geo::position::at;
     use crate::model::key::EntityKey;
+    use crate::model::newest;
     use crate::model::point::Point;
     use crate::service::{self, Tracks};
     use crate::store::faulty::{Act, Faulty};
-    use crate::store::{Engine, Family};
+    use crate::store::{Batch, Engine, Family};
+    use crate::write::Outcome;
 
     /// Whoever listens and then waits for the rounds that had begun can read what those wrote.
     #[test]
@@ -472,5 +476,130 @@ mod tests {
         let found = tracks.store().get(Family::Latest, &key.to_bytes()).unwrap();
         assert!(found.is_some());
         assert!(ticket.wait().outcomes[0].is_ok());
+    }
+
+    /// A service with one shard, which has no entity in memory.
+    fn with_one_shard(store: Arc<Faulty>) -> Tracks {
+        let mut options = service::Options::default();
+        options.write.shards = 1;
+        Tracks::over(store, &options, SystemClock::shared(), &SystemThreads).unwrap()
+    }
+
+    fn report_of(tracks: &Tracks, name: &str, seconds: i64) -> Result<Outcome> {
+        let fleet = Name::new("f").unwrap();
+        let info = tracks.change_fleet(&fleet, |_| Ok(())).unwrap();
+        let report = Report {
+            entity: Name::new(name).unwrap(),
+            time: Some(Time(1_700_000_000_000_000 + seconds * 1_000_000)),
+            point: Point::at(at(59.0, 18.0)),
+        };
+        let ticket = tracks.report_of(&info, vec![report], Ack::Durable).unwrap();
+        ticket.wait().outcomes.remove(0)
+    }
+
+    /// A million entities are in memory. A report of another one reads one row.
+    #[test]
+    fn a_report_of_an_entity_that_is_not_in_memory_reads_one_row() {
+        let dir = tempfile::tempdir().unwrap();
+        let reads = Arc::new(Mutex::new(Vec::new()));
+        let opened = || {
+            let its = Arc::clone(&reads);
+            with_one_shard(Faulty::new(Engine::open(dir.path()).unwrap(), move |act| {
+                if let Act::Get(family @ (Family::Latest | Family::Entities), _) = act {
+                    its.lock().unwrap().push(family);
+                }
+                Ok(())
+            }))
+        };
+        let reads_of = |tracks: &Tracks, name: &str, seconds: i64| {
+            reads.lock().unwrap().clear();
+            report_of(tracks, name, seconds).unwrap();
+            std::mem::take(&mut *reads.lock().unwrap())
+        };
+        let (latest, entities) = (Family::Latest, Family::Entities);
+        let tracks = opened();
+        for name in ["a", "b", "c"] {
+            assert_eq!(reads_of(&tracks, name, 0), [entities], "{name} is new");
+        }
+        drop(tracks);
+        // None is in memory.
+        let tracks = opened();
+        assert_eq!(reads_of(&tracks, "a", 60), [entities, latest]);
+        assert_eq!(reads_of(&tracks, "b", 60), [latest]);
+        assert_eq!(reads_of(&tracks, "c", 60), [latest]);
+        assert!(reads_of(&tracks, "a", 120).is_empty(), "it is now");
+        assert_eq!(reads_of(&tracks, "d", 0), [latest, entities]);
+        assert_eq!(reads_of(&tracks, "e", 0), [entities]);
+    }
+
+    /// Wherever a shard looks first, it finds whose a number is.
+    #[test]
+    fn the_number_of_a_name_does_not_depend_on_where_it_is_looked_for() {
+        let newest = |name: &str| {
+            let (place, time) = (at(58.0, 17.0), Time(1_600_000_000_000_000));
+            let point = Point::at(place).encode().unwrap();
+            newest::Newest::encode(name, (time, Cell::of(place)), &point)
+        };
+        // The row in `entities`, that in `latest`, which turn the name gets, and whether there is an error.
+        let cases = [
+            (None, None, Some(0)),
+            (Some(""), None, Some(0)),
+            (Some("its"), None, Some(0)),
+            (Some("its"), Some(newest("its")), Some(0)),
+            (Some("another"), None, Some(1)),
+            (Some("another"), Some(newest("another")), Some(1)),
+            (Some("its"), Some(vec![7; 13]), None),
+        ];
+        for (entities, latest, turn) in cases {
+            for expects_new in [true, false] {
+                let what = format!("{entities:?} {latest:?} {expects_new}");
+                let dir = tempfile::tempdir().unwrap();
+                let store = Faulty::new(Engine::open(dir.path()).unwrap(), |_| Ok(()));
+                let tracks = with_one_shard(store);
+                report_of(&tracks, "known", 0).unwrap();
+                let name = Name::new("its").unwrap();
+                let fleet = tracks.fleet(&Name::new("f").unwrap()).unwrap().fleet;
+                let key = |turn| {
+                    let entity = name.number(turn);
+                    EntityKey { fleet, entity }.to_bytes()
+                };
+                let mut batch = Batch::new(&**tracks.store());
+                for (family, row) in [
+                    (
+                        Family::Entities,
+                        entities.map(|row| row.as_bytes().to_vec()),
+                    ),
+                    (Family::Latest, latest.clone()),
+                ] {
+                    if let Some(row) = row {
+                        batch.put(family, &key(0), &row).unwrap();
+                    }
+                }
+                batch.write(None).unwrap();
+                drop(tracks);
+                let tracks =
+                    with_one_shard(Faulty::new(Engine::open(dir.path()).unwrap(), |_| Ok(())));
+                let before = if expects_new { "new" } else { "known" };
+                report_of(&tracks, before, 60).unwrap();
+                let done = report_of(&tracks, "its", 60);
+                let Some(turn) = turn else {
+                    assert!(done.unwrap_err().is_corruption(), "{what}");
+                    continue;
+                };
+                assert_eq!(done.unwrap(), Outcome::Moved, "{what}");
+                let found = crate::read::find(&*tracks.view(), fleet, &name).unwrap();
+                assert_eq!(found, Some(name.number(turn)), "{what}");
+                let row = tracks.store().get(Family::Latest, &key(turn)).unwrap();
+                let row = row.unwrap();
+                let newest = newest::Newest::decode(&row).unwrap();
+                assert_eq!(newest.name, "its", "{what}");
+                assert_eq!(newest.time, Time(1_700_000_060_000_000), "{what}");
+                // The row of another name is left alone.
+                if turn == 1 {
+                    let row = tracks.store().get(Family::Latest, &key(0)).unwrap();
+                    assert_eq!(row, latest, "{what}");
+                }
+            }
+        }
     }
 }

@@ -128,7 +128,7 @@ impl Broken {
 
     /// Writes the newest point of the first entity, with this time, place and content.
     fn put_newest(&self, time: Time, place: Position, point: &[u8]) {
-        let value = Newest::encode(time, Cell::of(place), point);
+        let value = Newest::encode("a", (time, Cell::of(place)), point);
         self.put(Family::Latest, &self.key().to_bytes(), &value);
     }
 
@@ -272,8 +272,19 @@ const CASES: &[Case] = &[
         |b| b.delete(Family::Entities, &b.key().to_bytes()),
         &[
             ("entities", "an entity with points has no name"),
+            ("latest", "its name is not the entity's"),
             ("geohash", "it is not as latest has it"),
         ],
+    ),
+    (
+        "another name in latest",
+        |b| {
+            let newest = b.point(0);
+            let point = b.get(Family::Default, &newest.to_bytes());
+            let value = Newest::encode("b", (newest.time, Cell::of(home())), &point);
+            b.put(Family::Latest, &b.key().to_bytes(), &value);
+        },
+        &[("latest", "its name is not the entity's")],
     ),
     (
         "a point with a key that is none",

@@ -483,8 +483,9 @@ fn rows_without_arrival(dir: &Path) -> All {
         match family {
             Family::Default => *value = without(value),
             Family::Latest => {
-                let Newest { time, cell, point } = Newest::decode(value).unwrap();
-                *value = Newest::encode(time, cell, &without(&point.encode().unwrap()));
+                let newest = Newest::decode(value).unwrap();
+                let point = without(&newest.point.encode().unwrap());
+                *value = Newest::encode(newest.name, (newest.time, newest.cell), &point);
             }
             _ => {}
         }

@@ -431,7 +431,7 @@ fn first_event(horizon: Horizon) -> u64 {
 fn erasure(
     view: &dyn View,
     EntityKey { fleet, entity }: EntityKey,
-    newest: &Newest,
+    newest: &Newest<'_>,
     horizon: Horizon,
 ) -> Result<Option<Erasure>> {
     if newest.time < horizon.points {

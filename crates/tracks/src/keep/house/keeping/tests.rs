@@ -269,8 +269,8 @@ fn an_erasure_waits_for_no_retention() {
 /// An entity is erased although its newest point, or a block with its points, is damaged.
 #[test]
 fn who_cannot_be_read_is_erased_all_the_same() {
-    // The newest point is damaged; its cell is, too; a block with its points is.
-    for (bytes, is_block) in [(13, false), (3, false), (0, true)] {
+    // The newest point is damaged; its name is, too; its cell is, too; a block with its points is.
+    for (bytes, is_block) in [(20, false), (13, false), (3, false), (0, true)] {
         let world = open();
         let info = world.report("f", "other", 1);
         let times = (0..10).map(|n| (n * 60_000_000 - 2 * DAY, 59.0 + n as f64 / 10.0));
