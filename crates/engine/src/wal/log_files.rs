@@ -342,8 +342,9 @@ impl LogFiles {
     /// Removes unused logs that were not removed yet, as far as possible.
     pub(crate) fn remove_left(&self) {
         let left = lock(&self.left).clone();
-        left.into_iter()
-            .for_each(|number| self.discard_unused(number));
+        for number in left {
+            self.discard_unused(number);
+        }
     }
 
     /// Takes note that `bytes` of the active log, a pool file, are used.
