@@ -370,7 +370,7 @@ pub(crate) fn has_version(view: &dyn View) -> Result<bool> {
     let hint = if found > SCHEMA {
         "a newer release wrote it: start that one"
     } else {
-        "an older one wrote it: its `export` and this `import` carry the points over, but neither fences nor webhooks"
+        "an older build wrote it: its `export` and this `import` carry the points over, but neither fences nor webhooks"
     };
     let what = format!("rows of version {found}: this release knows {SCHEMA}");
     Err(Error::not_supported(what).hint(hint))

@@ -223,10 +223,8 @@ impl ActiveLog {
         if !left.is_empty() {
             self.previous = left;
         }
-        if let Some(mapped) = std::mem::replace(&mut self.mapped, new.mapped) {
-            mapped.leave(None);
-        }
-        self.writer = new.writer;
+        let old_mapped = std::mem::replace(&mut self.mapped, new.mapped);
+        let old_writer = std::mem::replace(&mut self.writer, new.writer);
         self.number = new.number;
         self.nonce = new.nonce;
         self.kind = new.kind;
@@ -236,6 +234,11 @@ impl ActiveLog {
         self.writeback_from = 0;
         self.flying.clear();
         self.used_told = 0;
+        // Last: if the file system panics here, this is the new log.
+        if let Some(mapped) = old_mapped {
+            mapped.leave(None);
+        }
+        drop(old_writer);
     }
 
     /// Called before a group is logged: notes whether its step suits the log's kind. Returns true if the

@@ -326,10 +326,9 @@ impl LogFiles {
         self.mapped.forget(&path);
         self.names.forget(number.0);
         self.recyclable_logs().remove(&number);
+        self.leave(number); // also if the file system panics
         let removed = self.fs.remove(&path);
-        if removed.is_err_and(|e| !e.is_not_found()) {
-            self.leave(number);
-        } else {
+        if removed.is_ok() || removed.is_err_and(|e| e.is_not_found()) {
             lock(&self.left).remove(&number);
         }
     }

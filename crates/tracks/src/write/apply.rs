@@ -366,38 +366,48 @@ impl<'a> Round<'a> {
     /// Whose a number is. An entity with points has its name in `latest`, too, so that one read finds it. A new one is in
     /// neither family. Since new ones often come one after another, what the last one was decides where to look first.
     fn owner(&mut self, key: &[u8], name: &Name) -> Result<Owner> {
+        let is_its = |its: &[u8]| its == name.as_str().as_bytes();
         let were_new = self.hot.were_new;
-        if !were_new && let Some(owner) = self.owner_in_latest(key, name)? {
-            return Ok(owner);
+        let mut latest = None;
+        if !were_new {
+            latest = self.in_latest(key, is_its)?;
+            if let Some((newest, true)) = latest {
+                return Ok(Owner::This(Some(newest)));
+            }
         }
         let bytes = self.store.get(Family::Entities, key)?;
         self.hot.were_new = bytes.is_none();
-        Ok(match bytes {
-            None => Owner::Nobody,
-            Some(bytes) if bytes.is_empty() => Owner::Erased,
-            Some(bytes) if bytes != name.as_str().as_bytes() => Owner::Other,
-            Some(_) if were_new => match self.owner_in_latest(key, name)? {
-                None => Owner::This(None),
-                Some(Owner::Other) => {
-                    let e = Error::corruption("its name is not that in entities");
-                    return Err(damaged(Family::Latest, key, &e));
-                }
-                Some(owner) => owner,
-            },
-            Some(_) => Owner::This(None),
-        })
+        match bytes {
+            None => return Ok(Owner::Nobody),
+            Some(bytes) if bytes.is_empty() => return Ok(Owner::Erased),
+            Some(bytes) if !is_its(&bytes) => return Ok(Owner::Other),
+            Some(_) => {}
+        }
+        if were_new {
+            latest = self.in_latest(key, is_its)?;
+        }
+        match latest {
+            None => Ok(Owner::This(None)),
+            Some((newest, true)) => Ok(Owner::This(Some(newest))),
+            Some((_, false)) => {
+                let e = Error::corruption("its name is not that in entities");
+                Err(damaged(Family::Latest, key, &e))
+            }
+        }
     }
 
-    fn owner_in_latest(&self, key: &[u8], name: &Name) -> Result<Option<Owner>> {
+    /// The newest point under a number, and whether it is that of the wanted name.
+    fn in_latest(
+        &self,
+        key: &[u8],
+        is_its: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<(Newest, bool)>> {
         let Some(bytes) = self.store.get(Family::Latest, key)? else {
             return Ok(None);
         };
         let parts = newest::Newest::parts(&bytes).map_err(|e| damaged(Family::Latest, key, &e))?;
-        Ok(Some(if parts.name == name.as_str().as_bytes() {
-            Owner::This(Some(Newest::new(parts.time, parts.cell)))
-        } else {
-            Owner::Other
-        }))
+        let newest = Newest::new(parts.time, parts.cell);
+        Ok(Some((newest, is_its(parts.name))))
     }
 
     /// Whether there is nothing to write.

@@ -549,6 +549,7 @@ mod tests {
             (Some("another"), None, Some(1)),
             (Some("another"), Some(newest("another")), Some(1)),
             (Some("its"), Some(vec![7; 13]), None),
+            (Some("its"), Some(newest("another")), None),
         ];
         for (entities, latest, turn) in cases {
             for expects_new in [true, false] {
