@@ -40,6 +40,9 @@ pub struct MergingIter {
     /// Indices of the children that are valid; the first is the current one.
     heap: Vec<usize>,
     direction: Direction,
+    /// A child that is not valid may have an error: the entries of the other children must not be taken for all entries
+    /// then. Known only after the first seek.
+    may_have_failed: bool,
     /// The tombstones that hide entries; `None` if there are none, the usual case.
     cover: Option<Box<Cover>>,
     /// Indices of the children that the last seek left out.
@@ -65,6 +68,7 @@ impl MergingIter {
             heap: Vec::with_capacity(cursors),
             children: Vec::with_capacity(cursors),
             direction: Direction::Forward,
+            may_have_failed: true,
             cover: None,
             left_out: Vec::new(),
             sought: Vec::new(),
@@ -131,15 +135,23 @@ impl MergingIter {
 
     fn rebuild(&mut self) {
         self.heap.clear();
+        self.may_have_failed = false;
         for i in 0..self.children.len() {
             if self.children[i].iter.valid() {
                 self.load_prefix(i);
                 self.heap.push(i);
+            } else {
+                self.note_invalid(i);
             }
         }
         for at in (0..self.heap.len() / 2).rev() {
             self.sift_down(at);
         }
+    }
+
+    /// Takes note of a child that is not valid.
+    fn note_invalid(&mut self, i: usize) {
+        self.may_have_failed = self.may_have_failed || self.children[i].iter.status().is_err();
     }
 
     /// Positions every child with `seek` and starts over in `direction`.
@@ -316,6 +328,7 @@ impl MergingIter {
         if self.children[current].iter.valid() {
             self.load_prefix(current);
         } else {
+            self.note_invalid(current);
             let last = self.heap.len() - 1;
             self.heap.swap_remove(0);
             if last == 0 {
@@ -357,9 +370,7 @@ fn pass(cmp: &Comparator, iter: &mut dyn InternalIterator, to: &[u8], forward: b
 impl InternalIterator for MergingIter {
     #[inline]
     fn valid(&self) -> bool {
-        // A child with an error drops out of the heap. The entries of the other children must not be taken
-        // for all entries then.
-        !self.heap.is_empty() && (self.heap.len() == self.children.len() || self.status().is_ok())
+        !self.heap.is_empty() && !self.may_have_failed
     }
 
     fn seek_to_first(&mut self) {
@@ -399,6 +410,9 @@ impl InternalIterator for MergingIter {
     }
 
     fn status(&self) -> Result<()> {
+        if !self.may_have_failed {
+            return Ok(());
+        }
         self.children.iter().try_for_each(|c| c.iter.status())
     }
 
@@ -425,10 +439,11 @@ mod tests {
     use keyspan::fragments::fragment;
     use memtable::{Memtable, Settings};
 
-    /// A child that counts its steps and seeks.
+    /// A child that counts its steps and seeks, and how often its status is read.
     struct Counted {
         iter: memtable::Iter,
         steps: Arc<AtomicUsize>,
+        looks: Arc<AtomicUsize>,
     }
 
     impl InternalIterator for Counted {
@@ -464,6 +479,7 @@ mod tests {
             self.iter.value()
         }
         fn status(&self) -> Result<()> {
+            self.looks.fetch_add(1, Atomic::Relaxed);
             self.iter.status()
         }
     }
@@ -472,6 +488,7 @@ mod tests {
     struct Sources {
         tables: Vec<(Arc<Memtable>, Vec<Span>)>,
         steps: Arc<AtomicUsize>,
+        looks: Arc<AtomicUsize>,
     }
 
     impl Sources {
@@ -479,6 +496,7 @@ mod tests {
             Self {
                 tables: Vec::new(),
                 steps: Arc::default(),
+                looks: Arc::default(),
             }
         }
 
@@ -498,6 +516,7 @@ mod tests {
                 children.push(Box::new(Counted {
                     iter: mem.iter(),
                     steps: Arc::clone(&self.steps),
+                    looks: Arc::clone(&self.looks),
                 }));
                 let lists = fragment(&cmp, spans);
                 if !lists.is_empty() {
@@ -627,5 +646,26 @@ mod tests {
         assert_eq!(at(&it), Some((200, 9)));
         let steps = sources.steps.load(Atomic::Relaxed);
         assert!(steps < 50, "{steps}");
+    }
+
+    /// Once one child had ended, the status of all was read for each entry.
+    #[test]
+    fn a_step_does_not_look_at_children_that_have_ended() {
+        let mut sources = Sources::new();
+        for _ in 0..100 {
+            sources.add(&[(0, 9)], Vec::new());
+        }
+        sources.add(&(1..=255).map(|k| (k, 1)).collect::<Vec<_>>(), Vec::new());
+        let mut it = sources.merged(10);
+        it.seek_to_first();
+        let mut entries = 0;
+        while it.valid() {
+            entries += 1;
+            it.next();
+        }
+        it.status().unwrap();
+        assert_eq!(entries, 355);
+        let looks = sources.looks.load(Atomic::Relaxed);
+        assert!(looks <= 101, "{looks} for 101 children");
     }
 }
