@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{Comparator, Result, SequenceNumber, ValueType, key};
+use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use keyspan::clip;
 use keyspan::stripes::{Hidden, Tombstones};
 use table::InternalIterator;
@@ -32,8 +32,17 @@ fn is_single_deletion(internal_key: &[u8]) -> bool {
         .is_some_and(|(_, packed)| packed as u8 == ValueType::SingleDeletion as u8)
 }
 
+/// What a compaction does now and then while it reads, also while it drops all that it reads. It gets the number of entries
+/// passed so far. If it fails, the input ends with that error.
+pub(crate) type Watch<'a> = Box<dyn FnMut(u64) -> Result<()> + 'a>;
+
+/// The watch is called after so many entries, or fewer of them if their values are large.
+const WATCH_EVERY: usize = 512;
+/// So many bytes of values that are written count as another entry: the watch is called after each MiB.
+const BYTES_AS_ENTRY: usize = 2 << 10;
+
 /// The input of a flush or compaction, without the entries that range tombstones hide.
-pub(crate) struct Input {
+pub(crate) struct Input<'a> {
     iter: Box<dyn InternalIterator>,
     /// `None` if there are no tombstones, the usual case.
     hidden: Option<Hidden>,
@@ -43,9 +52,14 @@ pub(crate) struct Input {
     at_hidden: bool,
     /// Number of entries that were hidden.
     num_hidden: u64,
+    watch: Option<Watch<'a>>,
+    /// Number of entries until the next call of the watch.
+    unwatched: usize,
+    /// The error of the watch.
+    failure: Option<Error>,
 }
 
-impl Input {
+impl<'a> Input<'a> {
     pub(crate) fn new(iter: Box<dyn InternalIterator>, hidden: Option<Hidden>) -> Self {
         Self {
             iter,
@@ -53,6 +67,40 @@ impl Input {
             passed: 0,
             at_hidden: false,
             num_hidden: 0,
+            watch: None,
+            unwatched: WATCH_EVERY,
+            failure: None,
+        }
+    }
+
+    pub(crate) fn watch(&mut self, watch: Watch<'a>) {
+        self.watch = Some(watch);
+    }
+
+    /// Counts bytes of a value that was written.
+    #[inline]
+    pub(crate) fn note_written(&mut self, bytes: usize) {
+        if bytes >= BYTES_AS_ENTRY {
+            self.count(bytes / BYTES_AS_ENTRY);
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, entries: usize) {
+        match self.unwatched.checked_sub(entries) {
+            Some(left) if left > 0 => self.unwatched = left,
+            _ => self.look(),
+        }
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        self.unwatched = WATCH_EVERY;
+        let passed = self.num_passed();
+        if let Some(watch) = &mut self.watch
+            && let Err(e) = watch(passed)
+        {
+            self.failure = Some(e);
         }
     }
 
@@ -68,7 +116,7 @@ impl Input {
 
     #[inline]
     pub(crate) fn valid(&self) -> bool {
-        self.iter.valid()
+        self.failure.is_none() && self.iter.valid()
     }
 
     pub(crate) fn seek_to_first(&mut self) {
@@ -79,6 +127,7 @@ impl Input {
     /// Seeks forward only.
     pub(crate) fn seek(&mut self, target: &[u8]) {
         self.iter.seek(target);
+        self.count(1);
         self.pass_hidden();
     }
 
@@ -95,20 +144,23 @@ impl Input {
     pub(crate) fn step(&mut self) {
         self.passed += 1;
         self.iter.next();
+        self.count(1);
     }
 
     /// Moves to the first entry from here on that is not hidden or is a single deletion.
     pub(crate) fn pass_hidden(&mut self) {
         self.at_hidden = false;
-        if let Some(hidden) = &mut self.hidden {
-            while self.iter.valid() && hidden.hides(self.iter.key()) {
-                if is_single_deletion(self.iter.key()) {
-                    self.at_hidden = true;
-                    return;
-                }
-                self.num_hidden += 1;
-                self.iter.next();
+        while self.valid()
+            && let Some(hidden) = &mut self.hidden
+            && hidden.hides(self.iter.key())
+        {
+            if is_single_deletion(self.iter.key()) {
+                self.at_hidden = true;
+                return;
             }
+            self.num_hidden += 1;
+            self.iter.next();
+            self.count(1);
         }
     }
 
@@ -130,6 +182,9 @@ impl Input {
     }
 
     pub(crate) fn status(&self) -> Result<()> {
-        self.iter.status()
+        match &self.failure {
+            Some(e) => Err(e.clone()),
+            None => self.iter.status(),
+        }
     }
 }

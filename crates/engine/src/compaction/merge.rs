@@ -32,7 +32,7 @@ use keyspan::stripes::Hidden;
 use table::InternalIterator;
 
 use super::filter::Filter;
-use super::input::Input;
+use super::input::{Input, Watch};
 use super::output::OutputContext;
 use base::values::entity::WideColumns;
 use base::values::{self, Base, is_deletion};
@@ -176,8 +176,8 @@ enum RunEnd {
 }
 
 /// Iterates over the surviving entries of a sorted input.
-pub(crate) struct Merge {
-    input: Input,
+pub(crate) struct Merge<'a> {
+    input: Input<'a>,
     rules: DropRules,
     at: At,
     made: VecDeque<Entry>,
@@ -188,7 +188,7 @@ pub(crate) struct Merge {
     hidden_from: Option<usize>,
 }
 
-impl Merge {
+impl<'a> Merge<'a> {
     pub(crate) fn new(input: Box<dyn InternalIterator>, mut rules: DropRules) -> Self {
         Self {
             input: Input::new(input, rules.hidden.take()),
@@ -201,14 +201,22 @@ impl Merge {
         }
     }
 
+    /// The same with a call of `watch` now and then.
+    pub(crate) fn watched(mut self, watch: Watch<'a>) -> Self {
+        self.input.watch(watch);
+        self
+    }
+
+    /// Counts the value of the current survivor, which was written.
+    #[inline]
+    pub(crate) fn note_written(&mut self) {
+        let bytes = self.value().len();
+        self.input.note_written(bytes);
+    }
+
     /// Number of entries that range tombstones have hidden so far.
     pub(crate) fn num_hidden(&self) -> u64 {
         self.input.num_hidden()
-    }
-
-    /// Number of input entries passed so far.
-    pub(crate) fn num_passed(&self) -> u64 {
-        self.input.num_passed()
     }
 
     /// Number of single deletions over a version that they must not delete, and over no version.

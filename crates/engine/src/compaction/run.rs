@@ -13,7 +13,7 @@ use keyspan::stripes::{Hidden, Tombstones};
 use table::InternalIterator;
 
 use super::filter::Filter;
-use super::input::tombstones_of;
+use super::input::{Watch, tombstones_of};
 use super::merge::{DropRules, MayExistBelow, Merge};
 use super::output::{Output, OutputContext};
 use super::progress::Progress;
@@ -39,9 +39,6 @@ const READAHEAD_BYTES: usize = 2 << 20;
 /// The same for all sorted runs of a compaction together: level 0 may have a thousand.
 const READAHEAD_BYTES_OF_ALL: usize = 32 << 20;
 const READAHEAD_BYTES_MIN: usize = 32 << 10;
-
-/// Number of entries between two checks whether the compaction should end or step aside.
-const CHECK_EVERY: u64 = 512;
 
 /// How long a compaction steps aside before it checks again.
 const ASIDE_AT_MOST: Duration = Duration::from_millis(50);
@@ -229,7 +226,6 @@ impl Job<'_> {
     /// Writes one part.
     fn part(&self, part: &Part) -> Result<Written> {
         let pick = self.pick;
-        let clock = &self.db.env().clock;
         let ctx = self.context();
         let cmp = self.family.comparator();
         let snapshots = &self.snapshots;
@@ -239,15 +235,14 @@ impl Job<'_> {
             .family(&ctx)
             .filter(Filter::of(self.family, &self.filter_context())?)
             .without(tombstones.map(|t| Hidden::by(Arc::clone(t), snapshots)));
-        let mut merge = Merge::new(self.input(part), rules);
+        let mut merge = Merge::new(self.input(part), rules).watched(self.watch());
         let mut zero = self.zero();
         let mut cutter = self.cutter();
         let mut done = Vec::new();
         let mut output = Output::new(&ctx, pick.output_level, self.number());
-        let (mut entries, mut read) = (0u64, 0u64);
+        let mut entries = 0;
         // Where the output file begins; `None` is unbounded.
         let mut from = part.from.clone();
-        let mut courtesy = Courtesy::beginning(clock.monotonic_nanos());
         merge.start()?;
         while merge.valid() {
             let user_key = key::user_key(merge.key());
@@ -265,16 +260,9 @@ impl Job<'_> {
                 done.extend(std::mem::replace(&mut output, next).finish()?);
             }
             output.add(zero.key(merge.key()), merge.value())?;
+            merge.note_written();
             merge.next()?;
             entries += 1;
-            if entries.is_multiple_of(CHECK_EVERY) {
-                self.check_wanted()?;
-                let now = merge.num_passed();
-                self.progress.add(now - std::mem::replace(&mut read, now));
-                if self.db.background.load.is_full() {
-                    self.step_aside(&mut courtesy);
-                }
-            }
         }
         if let Some(t) = tombstones {
             output.add_tombstones(t.between(from.as_deref(), part.to.as_deref()))?;
@@ -289,6 +277,21 @@ impl Job<'_> {
             records: entries,
             single_deletions: merge.single_deletions(),
             ..Written::default()
+        })
+    }
+
+    /// Ends the part if its result is no longer wanted, tells how far it is, and lets flushes go first.
+    fn watch(&self) -> Watch<'_> {
+        let mut courtesy = Courtesy::beginning(self.db.env().clock.monotonic_nanos());
+        let mut read = 0;
+        Box::new(move |passed| {
+            self.check_wanted()?;
+            self.progress
+                .add(passed - std::mem::replace(&mut read, passed));
+            if self.db.background.load.is_full() {
+                self.step_aside(&mut courtesy);
+            }
+            Ok(())
         })
     }
 
