@@ -4,6 +4,7 @@
 //! code, and the thread that raises the watermark may hold locks. So they are queued, and
 //! [`Watermark::deliver`] calls them when no lock is held ([`crate::shared::courier`]).
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
@@ -28,17 +29,24 @@ pub(crate) struct Watermark {
     changed: Condvar,
 }
 
-/// A future that was polled.
-struct Sleeper {
-    sequence: u64,
-    future: u64,
-    waker: Waker,
+/// Waiters by the sequence number that they wait for, and a number of their own.
+type Waiters<T> = BTreeMap<(u64, u64), T>;
+
+/// Takes out the waiters that wait for `reached` or less.
+fn take_through<T>(waiters: &mut Waiters<T>, reached: u64) -> Vec<T> {
+    let mut taken = Vec::new();
+    while let Some(first) = waiters.first_entry()
+        && first.key().0 <= reached
+    {
+        taken.push(first.remove());
+    }
+    taken
 }
 
 /// Wakers and callbacks to be called for one event.
 struct Told {
-    wakers: Vec<Sleeper>,
-    callbacks: Vec<(u64, Callback)>,
+    wakers: Vec<Waker>,
+    callbacks: Vec<Callback>,
     failure: Option<Error>,
 }
 
@@ -51,8 +59,8 @@ impl Told {
         }
         let outcome = || self.failure.as_ref().map_or(Ok(()), |e| Err(e.clone()));
         let wakers = self.wakers.into_iter();
-        let mut panicked: usize = wakers.map(|s| panics(|| s.waker.wake())).sum();
-        for (_, callback) in self.callbacks {
+        let mut panicked: usize = wakers.map(|waker| panics(|| waker.wake())).sum();
+        for callback in self.callbacks {
             panicked += panics(|| callback(outcome()));
         }
         panicked
@@ -62,8 +70,11 @@ impl Told {
 #[derive(Default)]
 struct State {
     told: Vec<Told>,
-    wakers: Vec<Sleeper>,
-    callbacks: Vec<(u64, Callback)>,
+    /// Of futures that were polled, by the number of the future.
+    wakers: Waiters<Waker>,
+    callbacks: Waiters<Callback>,
+    /// The number of the last callback.
+    calls: u64,
     /// If set, nothing above `reached` will be reached until this is cleared.
     failure: Option<Error>,
     /// Whether the failure ends when the watermark rises. If so, it counts as a waiter, so that a raise notices it.
@@ -106,15 +117,8 @@ impl Watermark {
         if state.passing {
             self.clear(&mut state);
         }
-        let is_reached = |seq: u64| seq <= reached;
-        let wakers = state
-            .wakers
-            .extract_if(.., |s| is_reached(s.sequence))
-            .collect();
-        let callbacks = state
-            .callbacks
-            .extract_if(.., |c| is_reached(c.0))
-            .collect();
+        let wakers = take_through(&mut state.wakers, reached);
+        let callbacks = take_through(&mut state.callbacks, reached);
         self.put_aside(&mut state, wakers, callbacks, None);
         drop(state);
         self.changed.notify_all();
@@ -123,8 +127,8 @@ impl Watermark {
     fn put_aside(
         &self,
         state: &mut State,
-        wakers: Vec<Sleeper>,
-        callbacks: Vec<(u64, Callback)>,
+        wakers: Vec<Waker>,
+        callbacks: Vec<Callback>,
         failure: Option<Error>,
     ) {
         let count = wakers.len() + callbacks.len();
@@ -179,8 +183,8 @@ impl Watermark {
 
     fn fail_all(&self, mut state: MutexGuard<'_, State>, error: &Error) {
         state.failure.get_or_insert_with(|| error.clone());
-        let wakers = std::mem::take(&mut state.wakers);
-        let callbacks = std::mem::take(&mut state.callbacks);
+        let wakers = take_through(&mut state.wakers, u64::MAX);
+        let callbacks = take_through(&mut state.callbacks, u64::MAX);
         self.put_aside(&mut state, wakers, callbacks, Some(error.clone()));
         drop(state);
         self.changed.notify_all();
@@ -240,7 +244,7 @@ impl Watermark {
             return Poll::Ready(Ok(()));
         }
         // Cloning and dropping a waker runs the application's code: not under the lock.
-        let mut waker = cx.waker().clone();
+        let waker = cx.waker().clone();
         let mut state = self.state();
         self.waiting.fetch_add(1, Ordering::SeqCst);
         if let Some(outcome) = self.outcome(&state, sequence) {
@@ -248,18 +252,12 @@ impl Watermark {
             drop(state);
             return Poll::Ready(outcome);
         }
-        if let Some(sleeper) = state.wakers.iter_mut().find(|s| s.future == future) {
+        let before = state.wakers.insert((sequence, future), waker);
+        if before.is_some() {
             self.no_more(1);
-            std::mem::swap(&mut sleeper.waker, &mut waker);
-        } else {
-            state.wakers.push(Sleeper {
-                sequence,
-                future,
-                waker,
-            });
-            return Poll::Pending;
         }
         drop(state);
+        drop(before);
         Poll::Pending
     }
 
@@ -274,7 +272,9 @@ impl Watermark {
             callback(outcome);
             return;
         }
-        state.callbacks.push((sequence, callback));
+        state.calls += 1;
+        let number = state.calls;
+        state.callbacks.insert((sequence, number), callback);
     }
 }
 
