@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use base::stats::{Statistics, Ticker};
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked, thread};
 use base::{FileNumber, Result, ValueType};
 use io::{Create, File, FileSystem, MappedFile, OpenHow, Probe};
 use log::{LogOptions, Names, Pool, PoolOptions, TailPolicy, Taken, WalSync};
@@ -21,6 +21,32 @@ use super::unit::direct_unit;
 use crate::batch::HEADER_LEN;
 use crate::locks;
 use options::{Options, WalCompression, WalIoMode, WalTailPolicy};
+
+/// Leaves a log to [`LogFiles::remove_left`] if the file system panics while its file is made.
+struct LeftByPanic<'a> {
+    files: &'a LogFiles,
+    number: FileNumber,
+    /// The thread unwinds already, for another reason.
+    unwinds: bool,
+}
+
+impl<'a> LeftByPanic<'a> {
+    fn during(files: &'a LogFiles, number: FileNumber) -> Self {
+        Self {
+            files,
+            number,
+            unwinds: thread::panicking(),
+        }
+    }
+}
+
+impl Drop for LeftByPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() && !self.unwinds {
+            self.files.leave(self.number);
+        }
+    }
+}
 
 /// The last unit of a group is filled up with a batch of no-ops.
 const PAD: TailPolicy = TailPolicy::Pad {
@@ -210,6 +236,7 @@ impl LogFiles {
     /// bytes in it, or before the MANIFEST relies on it. Waiting for that here could mean waiting for
     /// all data that the file system has to write.
     pub(crate) fn create(&self, number: FileNumber, kind: LogKind) -> Result<NewLog> {
+        let _left = LeftByPanic::during(self, number);
         let path = files::wal_path(&self.dir, number);
         let mut options = LogOptions {
             log_number: number.0,

@@ -1,5 +1,6 @@
 //! Logs that are made ahead, and logs that are recycled.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -331,16 +332,20 @@ fn whichever_call_fails_no_file_of_the_pool_is_forgotten() {
 
 /// While it is on, the length of a log cannot be read, and no log can be removed.
 #[derive(Debug, Default)]
-struct NoLength(AtomicBool);
+struct NoLength {
+    is_on: AtomicBool,
+    /// The length is not refused: the file system panics.
+    panics: bool,
+}
 
 impl Hook for NoLength {
     fn before(&self, op: Op, path: &Path) -> Verdict {
         let fails = matches!(op, Op::Look | Op::Remove) && is_log(path);
-        if fails && self.0.load(Ordering::Relaxed) {
-            Verdict::Fail(5) // EIO
-        } else {
-            Verdict::Go
+        if !fails || !self.is_on.load(Ordering::Relaxed) {
+            return Verdict::Go;
         }
+        assert!(!self.panics, "planted panic");
+        Verdict::Fail(5) // EIO
     }
 }
 
@@ -348,8 +353,17 @@ impl Hook for NoLength {
 /// created, or if it could not be removed.
 #[test]
 fn a_log_that_was_never_used_is_removed_at_last() {
+    for panics in [false, true] {
+        removed_at_last(NoLength {
+            panics,
+            ..NoLength::default()
+        });
+    }
+}
+
+fn removed_at_last(hook: NoLength) {
     let dir = tempfile::tempdir().unwrap();
-    let hook = Arc::new(NoLength::default());
+    let hook = Arc::new(hook);
     let options = Options::default()
         .with_db(|db| db.create_if_missing = true)
         .with_env(|env| env.fs = HookedFs::new(Arc::clone(&hook) as _));
@@ -361,13 +375,14 @@ fn a_log_that_was_never_used_is_removed_at_last() {
             .count()
     };
     assert_eq!(logs(), 1);
-    hook.0.store(true, Ordering::Relaxed);
+    hook.is_on.store(true, Ordering::Relaxed);
     for _ in 0..3 {
         db.put("key", "value").unwrap();
-        db.flush().unwrap_err();
+        let flushed = catch_unwind(AssertUnwindSafe(|| db.flush()));
+        assert!(!matches!(flushed, Ok(Ok(()))), "{flushed:?}");
     }
     assert!(logs() > 1, "no log was begun in vain");
-    hook.0.store(false, Ordering::Relaxed);
+    hook.is_on.store(false, Ordering::Relaxed);
     until("the other logs are removed", || {
         db.put("key", "value").unwrap();
         db.flush().unwrap();
