@@ -444,7 +444,8 @@ impl Controller {
     }
 
     /// Takes note of a family's debt after `written` bytes to all families, and counts delays and stops.
-    /// Returns the change, if the family's condition or its cause has changed.
+    /// Returns the change, if the family's condition or its cause has changed. The rate follows at the next
+    /// [`Controller::tick`].
     pub(crate) fn observe(
         &mut self,
         now: u64,
@@ -472,7 +473,6 @@ impl Controller {
         }
         let prev = std::mem::replace(&mut family.condition, condition);
         let before = std::mem::replace(&mut family.cause, cause);
-        self.follow(now);
         (prev != condition || before != cause).then_some(Change {
             prev,
             cur: condition,

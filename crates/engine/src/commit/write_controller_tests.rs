@@ -66,6 +66,7 @@ fn a_new_delayed_write_rate_counts_at_once() {
         ..Debt::default()
     };
     c.observe(0, 0, limits(), debt, 0);
+    c.tick(0, 0);
     c.tick(10_000 * MS, 0);
     let before = c.rate().unwrap();
     c.set_delayed_write_rate(1 << 20);
@@ -171,6 +172,7 @@ impl Model {
         let written = self.written as u64;
         self.controller
             .observe(self.now, 0, self.limits, self.debt, written);
+        self.controller.tick(self.now, written);
     }
 
     fn jobs(&mut self) {
@@ -363,6 +365,7 @@ fn time_that_stands_still_harms_nothing() {
             ..Debt::default()
         };
         c.observe(0, 0, limits(), debt, 1000);
+        c.tick(0, 1000);
         c.tick(0, 2000);
         assert!(c.admit(0, 1 << 20) <= WAIT_MAX_NANOS as u64);
         assert!(

@@ -57,6 +57,7 @@ pub(crate) fn debt_changed(db: &Shared) {
             }
         }
         controller.keep(|id| families.get(id).is_some());
+        controller.tick(now, written);
         db.writes.stall.allowance.store(0, Ordering::Relaxed);
         db.writes.stall.publish(&controller);
     }
