@@ -203,11 +203,8 @@ fn prepare_logs(db: &Arc<Shared>) {
             if state.closing {
                 return;
             }
-            state = if files.pool_has_unfit() {
-                db.background.wait_timeout(state, POOL_RETRY)
-            } else {
-                db.background.wait(state)
-            };
+            let again = files.pool_has_unfit().then_some(POOL_RETRY);
+            state = db.background.wait_for_logs(state, again);
             continue;
         };
         drop(state);
@@ -231,7 +228,7 @@ fn prepare_logs(db: &Arc<Shared>) {
             db.info.log.warn(format_args!(
                 "cannot prepare a log file; one is kept in reserve, then logs are buffered: {e}"
             ));
-            state = db.background.wait_timeout(state, POOL_RETRY);
+            state = db.background.wait_for_logs(state, Some(POOL_RETRY));
         }
     }
 }
@@ -344,6 +341,15 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
         if state.closing {
             return None;
         }
+        if role == Role::Compact && state.paused == 0 && std::mem::take(&mut state.tables_left) {
+            state.busy += 1;
+            drop(state);
+            delete_obsolete_files(db);
+            state = db.background.state();
+            state.busy -= 1;
+            db.background.notify();
+            continue;
+        }
         if state.failure.is_none()
             && state.paused == 0
             && !db.background.is_canceled()
@@ -413,12 +419,7 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
         Err(e) => db.fail_in(role.reason(), "background job", &e),
         Ok(()) => {}
     }
-    // A panic here must not end the thread either: it still counts as busy.
-    if catch_unwind(AssertUnwindSafe(|| db.delete_obsolete_files())).is_err() {
-        db.info
-            .log
-            .error(format_args!("the deletion of obsolete files panicked"));
-    }
+    delete_obsolete_files(db);
     let mut state = db.background.state();
     state.busy -= 1;
     if starved.is_some() {
@@ -431,6 +432,15 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
     }
     drop(state);
     debt::debt_changed(db);
+}
+
+/// A panic here must not end the thread, which counts as busy.
+fn delete_obsolete_files(db: &Shared) {
+    if catch_unwind(AssertUnwindSafe(|| db.delete_obsolete_files())).is_err() {
+        db.info
+            .log
+            .error(format_args!("the deletion of obsolete files panicked"));
+    }
 }
 
 #[cfg(test)]

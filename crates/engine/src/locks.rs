@@ -13,7 +13,7 @@ use base::sync::Rank;
 pub(crate) const OPTIONS: Rank = Rank::new(12, "options");
 /// `Db`: its threads, when there are to be more or fewer.
 pub(crate) const THREADS: Rank = Rank::new(13, "threads");
-/// `Deletions`: held while files are deleted; how often deletions are disabled.
+/// `Deletions`: held while logs are deleted; how often deletions are disabled, and who deletes tables.
 pub(crate) const DELETIONS: Rank = Rank::new(14, "deletions");
 /// `Writes`: how often the log is locked; held while that begins or ends.
 pub(crate) const WAL_LOCKS: Rank = Rank::new(15, "locks of the log");

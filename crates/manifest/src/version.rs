@@ -44,7 +44,8 @@ impl Janitor {
         self.add_table(path, 0);
     }
 
-    fn add_table(&self, path: PathBuf, bytes: u64) {
+    /// Adds a table file of so many bytes.
+    pub fn add_table(&self, path: PathBuf, bytes: u64) {
         self.paths
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -57,10 +58,9 @@ impl Janitor {
         paths.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// The paths collected since the last call.
-    pub fn take(&self) -> Vec<PathBuf> {
-        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        paths.drain(..).map(|(path, _)| path).collect()
+    /// The paths collected since the last call, with the sizes in bytes of table files.
+    pub fn take(&self) -> Vec<(PathBuf, u64)> {
+        std::mem::take(&mut *self.paths.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -165,6 +165,11 @@ impl TableFile {
     #[inline]
     pub fn path(&self) -> &Path {
         &self.on_disk.path
+    }
+
+    /// The number under which the table's blocks are in the cache.
+    pub fn cache_id(&self) -> Option<u64> {
+        self.slot.cache_id()
     }
 
     /// The file on disk.
@@ -352,14 +357,31 @@ impl Version {
         smallest: Option<&[u8]>,
         largest: Option<&[u8]>,
     ) -> Vec<Arc<TableFile>> {
-        let inside = |f: &&Arc<TableFile>| {
-            let below = smallest.is_some_and(|s| f.ends_before(&self.comparator, s));
-            let above = largest.is_some_and(|l| {
-                self.comparator.compare(f.smallest_user_key(), l) == Ordering::Greater
-            });
-            !below && !above
+        let cmp = &self.comparator;
+        let below = |f: &Arc<TableFile>| smallest.is_some_and(|s| f.ends_before(cmp, s));
+        let above = |f: &Arc<TableFile>| {
+            largest.is_some_and(|l| cmp.compare(f.smallest_user_key(), l) == Ordering::Greater)
         };
-        self.level(level).iter().filter(inside).cloned().collect()
+        let files = self.level(level);
+        if level == 0 {
+            let meet = files.iter().filter(|f| !below(f) && !above(f));
+            return meet.cloned().collect();
+        }
+        let from = files.partition_point(below);
+        let meet = files[from..].iter().take_while(|f| !above(f));
+        meet.cloned().collect()
+    }
+
+    /// The file of a level with this number and smallest key.
+    pub fn find(&self, level: usize, meta: &FileMetaData) -> Option<&Arc<TableFile>> {
+        let files = self.level(level);
+        let first = match level {
+            0 => files.iter().position(|f| f.number() == meta.number)?,
+            _ => files.partition_point(|f| {
+                key::compare(&self.comparator, &f.meta.smallest, &meta.smallest).is_lt()
+            }),
+        };
+        files.get(first).filter(|f| f.number() == meta.number)
     }
 
     /// The files of a level that have range tombstones, in the order of the level.

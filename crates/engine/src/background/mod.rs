@@ -30,6 +30,8 @@ pub(crate) struct Background {
     instance: u64,
     state: Mutex<State>,
     changed: Condvar,
+    /// Signaled for the thread that prepares logs, which is woken much more often than the others.
+    logs_wanted: Condvar,
     closing: AtomicBool,
     /// Background work has been ended for good.
     canceled: AtomicBool,
@@ -45,6 +47,7 @@ impl Background {
             instance,
             state: ranked(locks::STATE, State::new()),
             changed: Condvar::new(),
+            logs_wanted: Condvar::new(),
             closing: AtomicBool::new(false),
             canceled: AtomicBool::new(false),
             load: JobLoad::default(),
@@ -85,9 +88,31 @@ impl Background {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until logs are to be prepared or the state has changed, at most `timeout`.
+    pub(crate) fn wait_for_logs<'a>(
+        &self,
+        guard: MutexGuard<'a, State>,
+        timeout: Option<Duration>,
+    ) -> MutexGuard<'a, State> {
+        match timeout {
+            Some(timeout) => clock::wait_timeout(&*self.clock, &self.logs_wanted, guard, timeout),
+            None => self
+                .logs_wanted
+                .wait(guard)
+                .unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
     /// Wakes all jobs and waiters, so that they check the state again.
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
+        self.logs_wanted.notify_all();
+    }
+
+    /// Wakes only the thread that prepares logs. The caller must not hold the lock.
+    pub(crate) fn want_logs(&self) {
+        drop(self.state());
+        self.logs_wanted.notify_all();
     }
 
     /// [`Background::notify`] after a change that was made without the state lock. Waiters check under the

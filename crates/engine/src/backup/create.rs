@@ -114,12 +114,14 @@ impl BackupEngine {
             files: Vec::with_capacity(captured.files.len()),
         };
         let mut sizes = Vec::with_capacity(captured.files.len());
+        let sessions = captured.sessions();
         for file in &captured.files {
             if file.file_type == FileKind::Wal && !self.options.backup_log_files {
                 continue;
             }
-            let session = captured.session_of(file);
-            let (file, size) = copying.add(file, session.as_deref())?;
+            let is_table = file.file_type == FileKind::Table;
+            let session = sessions.get(&file.file_number).filter(|_| is_table);
+            let (file, size) = copying.add(file, session.map(String::as_str))?;
             meta.files.push(file);
             sizes.push(size);
         }

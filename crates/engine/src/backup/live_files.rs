@@ -5,6 +5,7 @@
 //! changes once it is written, so it may be hard-linked. The other files must be copied: the MANIFEST and the
 //! active log grow, and old logs may be overwritten when they are reused.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -87,16 +88,13 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// The id of the session that made a table; `None` if the table does not record it, or if the file is not a
-    /// table.
-    pub(crate) fn session_of(&self, file: &LiveFileStorageInfo) -> Option<String> {
-        if file.file_type != FileKind::Table {
-            return None;
-        }
-        let mut tables = self.versions.iter().flat_map(|v| v.files());
-        let (_, table) = tables.find(|(_, f)| f.number().0 == file.file_number)?;
-        let session = &table.properties.db_session_id;
-        (!session.is_empty()).then(|| session.clone())
+    /// By the number of a table: the id of the session that made it, if the table records that.
+    pub(crate) fn sessions(&self) -> HashMap<u64, String> {
+        let tables = self.versions.iter().flat_map(|v| v.files());
+        let known = tables.filter(|(_, f)| !f.properties.db_session_id.is_empty());
+        known
+            .map(|(_, f)| (f.number().0, f.properties.db_session_id.clone()))
+            .collect()
     }
 }
 
@@ -116,7 +114,7 @@ impl Db {
     pub fn enable_file_deletions(&self) {
         if let Ok(files) = self.shared.wal.log_files() {
             files.release_pool();
-            self.shared.background.wake(); // the pool is filled again
+            self.shared.background.want_logs(); // the pool is filled again
         }
         self.shared.enable_file_deletions();
     }
@@ -190,6 +188,8 @@ pub(crate) fn capture(
         let all: Vec<_> = db.catalog.families.load().iter().cloned().collect();
         maintenance::flush(db, &all, &FlushOptions::default())?;
     }
+    // Most of the logs are synced while writers go on.
+    submit::sync_unasked(db)?;
     db.alone(|| between_writes(db))
 }
 

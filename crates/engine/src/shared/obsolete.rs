@@ -5,9 +5,9 @@
 //! last user is gone. Nothing is deleted while deletions are disabled.
 
 use std::collections::VecDeque;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::stats::Ticker;
 use base::{Error, FileNumber, Result};
@@ -15,6 +15,7 @@ use base::{Error, FileNumber, Result};
 use crate::catalog::Catalog;
 use crate::info::Info;
 use crate::info::log::{Event, InfoLog};
+use crate::outbox::Job;
 use crate::shared::Shared;
 use crate::wal::Fate;
 use crate::wal::directory::Directory;
@@ -22,16 +23,19 @@ use files::{self, FileKind};
 use manifest::version::Janitor;
 use options::hooks::listener::TableFileDeletionInfo;
 
-/// Files that are to be removed. After a panic, the remaining files go back to the janitor.
+/// How long a flush thread deletes tables after a flush: writers may wait for the next one.
+const BESIDE_FLUSHES: Duration = Duration::from_millis(100);
+
+/// Files that are to be removed, with the sizes of tables. Those that remain go back to the janitor.
 struct Rest<'a> {
     janitor: &'a Janitor,
-    paths: VecDeque<PathBuf>,
+    paths: VecDeque<(PathBuf, u64)>,
 }
 
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
-        for path in self.paths.drain(..) {
-            self.janitor.add(path);
+        for (path, bytes) in self.paths.drain(..) {
+            self.janitor.add_table(path, bytes);
         }
     }
 }
@@ -61,18 +65,25 @@ impl Shared {
     }
 
     /// Deletes files that are not needed any more: logs that no family needs, unless they are archived;
-    /// archived logs that are too old or too many; and files that the janitor collected.
+    /// archived logs that are too old or too many; and files that the janitor collected. A flush thread leaves the
+    /// last to a compaction thread if they take long.
     pub(crate) fn delete_obsolete_files(&self) {
         let _courier = self.courier();
-        let Some(_held) = self.deletions.begin() else {
+        let Some(permit) = self.deletions.begin() else {
             return;
         };
+        self.delete_logs();
+        let permit = permit.for_tables();
+        self.delete_tables();
+        drop(permit);
+        // Jobs do not wait for each other. Who calls this otherwise expects that the files are gone.
+        if self.background.job_of_this_thread().is_none() {
+            self.deletions.wait();
+        }
+    }
+
+    fn delete_logs(&self) {
         let needed = self.declare_obsolete_logs();
-        let told = |name: &dyn Display, result: Result<()>| match result {
-            Ok(()) => self.info.log.info(format_args!("Delete {name}")),
-            Err(e) if e.is_not_found() => {}
-            Err(e) => self.info.log.warn(format_args!("cannot delete: {e}")),
-        };
         let logs = self.wal.logs.not_needed_before(needed);
         // A database that is open for reading only has no active log.
         let unneeded = self.wal.lock().as_mut().map(|l| l.take_unneeded(needed));
@@ -90,29 +101,55 @@ impl Shared {
             files.remove_left();
         }
         self.wal.directory.purge(&self.info.log);
+        if !logs.is_empty() {
+            self.background.want_logs(); // the pool may have a file to fill again
+        }
+    }
+
+    fn delete_tables(&self) {
+        let clock = &self.env().clock;
         let mut rest = Rest {
             janitor: &self.catalog.tables.janitor,
             paths: self.catalog.tables.janitor.take().into(),
         };
+        if rest.paths.is_empty() {
+            return;
+        }
         check_unused(&self.catalog, rest.paths.make_contiguous());
-        let job = (!rest.paths.is_empty()).then(|| self.background.state().next_job());
-        while let Some(path) = rest.paths.front() {
+        let job = self.background.state().next_job();
+        let flushes = self.background.job_of_this_thread() == Some(Job::Flush);
+        let is_short = flushes && !self.background.is_closing();
+        let began = clock.monotonic_nanos();
+        while let Some((path, _)) = rest.paths.front() {
             let removed = self.env().fs.remove(path);
-            let Some(path) = rest.paths.pop_front() else {
+            let Some((path, bytes)) = rest.paths.pop_front() else {
                 break;
             };
             if removed.is_ok() {
                 self.info.count(Ticker::FilesDeletedImmediately, 1);
             }
-            table_deleted(&self.info, &self.dir, &path, job.unwrap_or(0), &removed);
-            let again = removed.as_ref().is_err_and(|e| !e.is_not_found());
-            told(&path.display(), removed);
-            if again {
-                self.catalog.tables.janitor.add(path);
+            table_deleted(&self.info, &self.dir, &path, job, &removed);
+            match removed {
+                Ok(()) => self
+                    .info
+                    .log
+                    .info(format_args!("Delete {}", path.display())),
+                Err(e) if e.is_not_found() => {}
+                Err(e) => {
+                    self.info.log.warn(format_args!("cannot delete: {e}"));
+                    self.catalog.tables.janitor.add_table(path, bytes);
+                }
+            }
+            let passed = Duration::from_nanos(clock.monotonic_nanos().saturating_sub(began));
+            if is_short && passed >= BESIDE_FLUSHES {
+                break;
             }
         }
-        if !logs.is_empty() {
-            self.background.notify(); // the pool may have a file to fill again
+        let is_left = !rest.paths.is_empty();
+        drop(rest);
+        if is_left {
+            self.background.state().tables_left = true;
+            self.background.notify();
         }
     }
 
@@ -133,12 +170,12 @@ impl Shared {
 }
 
 /// Checks that no family still has one of these tables.
-fn check_unused(catalog: &Catalog, obsolete: &[PathBuf]) {
+fn check_unused(catalog: &Catalog, obsolete: &[(PathBuf, u64)]) {
     if !base::INVARIANTS || obsolete.is_empty() {
         return;
     }
     let families = catalog.families.load();
-    for path in obsolete {
+    for (path, _) in obsolete {
         let Some((FileKind::Table, number)) = path.file_name().and_then(files::parse_name) else {
             continue;
         };

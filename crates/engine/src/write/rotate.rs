@@ -276,7 +276,7 @@ pub(crate) fn rotate(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     let number = next_log(db, None, kind)?;
     db.wal.log_files()?.note_sealed();
     install_memtables(db, families, number);
-    db.background.wake(); // the pool may have little time to fill the next file
+    db.background.want_logs(); // there may be little time to fill the next file
     Ok(())
 }
 

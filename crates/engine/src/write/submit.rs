@@ -152,7 +152,7 @@ fn try_log_group<'a>(
                 has_space(db); // the system has taken it
             }
             if prepares {
-                db.background.wake(); // the next file, or the next part of this one
+                db.background.want_logs(); // the next file, or the next part of this one
             }
             let flight = flight.map(|flight| Flying {
                 db,
@@ -193,7 +193,7 @@ fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogSte
     let files = db.wal.log_files()?;
     let mut guard = db.wal.lock();
     if active(&mut guard)?.note_step(files, step) {
-        db.background.wake(); // the pool is wanted
+        db.background.want_logs(); // the pool is wanted
     }
     loop {
         let log = active(&mut guard)?;
@@ -453,7 +453,7 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
     let step = if sync { LogStep::Sync } else { LogStep::Submit };
     let mut guard = db.wal.lock();
     if by_writer && active(&mut guard)?.note_step(files, step) {
-        db.background.wake(); // the pool is wanted
+        db.background.want_logs(); // the pool is wanted
     }
     loop {
         let log = active(&mut guard)?;
@@ -478,7 +478,7 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
     let prepares = log.needs_window();
     drop(guard);
     if prepares {
-        db.background.wake();
+        db.background.want_logs();
     }
     if let Some(flight) = begun? {
         let flight = Some(flight);

@@ -25,6 +25,7 @@ mod callers;
 mod closing;
 mod courtesy;
 mod errors;
+mod held_up;
 mod intervals;
 mod meetings;
 mod own_threads;

@@ -1,0 +1,165 @@
+//! Work that takes long holds up nobody who does not need its result.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ironstone::{
+    BottommostLevelCompaction, CompactRangeOptions, CompressionType, Db, ErrorKind, FilterDecision,
+    Options, compaction_filter,
+};
+use sim::hooked::{Hook, HookedFs, Op, Verdict};
+
+use super::{Gate, in_time, is_log, start, until, with};
+
+fn is_table(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "sst")
+}
+
+/// A database without automatic compactions whose file operations go through `hook`.
+fn open(dir: &Path, hook: Arc<dyn Hook>) -> Arc<Db> {
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.cf.disable_auto_compactions = true;
+    options.env.fs = HookedFs::new(hook);
+    Arc::new(Db::open(dir, &options).unwrap())
+}
+
+fn flushed(db: &Db) {
+    db.put("key", "value").unwrap();
+    db.flush().unwrap();
+}
+
+fn compacted(db: &Db) {
+    let cf = db.default_column_family();
+    db.cf(&cf).compact_range(None, None).unwrap();
+}
+
+/// Whoever deleted tables held a lock that each flush needed at its end: while the tables of a dropped family were deleted,
+/// nothing could be flushed.
+#[test]
+fn a_flush_does_not_wait_for_tables_to_be_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = Arc::new(Gate::default());
+    let db = open(dir.path(), Arc::clone(&gate) as _);
+    flushed(&db);
+    flushed(&db);
+    gate.close(|op, path| op == Op::Remove && is_table(path));
+    let compacting = start(with(&db, compacted));
+    gate.until_held();
+    for _ in 0..3 {
+        in_time("a flush", with(&db, flushed));
+    }
+    let disabling = start(with(&db, Db::disable_file_deletions));
+    in_time("a flush", with(&db, flushed));
+    assert!(!disabling.is_finished(), "a table is still being deleted");
+    gate.open();
+    disabling.join().unwrap();
+    compacting.join().unwrap();
+    db.enable_file_deletions();
+}
+
+/// Takes long to remove a table, and remembers which threads did.
+#[derive(Debug, Default)]
+struct SlowRemoval(Mutex<Vec<String>>);
+
+impl Hook for SlowRemoval {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        if op == Op::Remove && is_table(path) {
+            std::thread::sleep(Duration::from_millis(60));
+            let name = std::thread::current().name().unwrap_or_default().to_owned();
+            self.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(name);
+        }
+        Verdict::Go
+    }
+}
+
+/// The tables that an iterator had kept were deleted by the next flush, all of them, before there could be another flush.
+#[test]
+fn a_flush_leaves_most_tables_to_a_compaction_thread() {
+    const TABLES: usize = 10;
+    let dir = tempfile::tempdir().unwrap();
+    let hook = Arc::new(SlowRemoval::default());
+    let db = open(dir.path(), Arc::clone(&hook) as _);
+    for _ in 0..TABLES {
+        flushed(&db);
+    }
+    let iterator = db.iterator().unwrap();
+    compacted(&db);
+    db.wait_for_compact().unwrap();
+    drop(iterator);
+    flushed(&db);
+    let removed = || {
+        hook.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    };
+    until("all tables are deleted", || removed().len() == TABLES);
+    let removed = removed();
+    let by_flushes = removed.iter().filter(|n| n.contains("high")).count();
+    assert!((1..=3).contains(&by_flushes), "{removed:?}");
+    let threads: BTreeSet<_> = removed.iter().collect();
+    assert_eq!(threads.len(), 2, "{threads:?}");
+}
+
+/// The log was synced while no writer could go on, all that had gathered in it.
+#[test]
+fn a_checkpoint_syncs_the_log_beside_writers() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = Arc::new(Gate::default());
+    let db = open(&dir.path().join("db"), Arc::clone(&gate) as _);
+    db.put("key", "value").unwrap();
+    gate.close(|op, path| op == Op::Sync && is_log(path));
+    let target = dir.path().join("copy");
+    let copying = start(with(&db, move |db| db.create_checkpoint(target, u64::MAX)));
+    gate.until_held();
+    in_time("a put", with(&db, |db| db.put("key", "another").unwrap()));
+    gate.open();
+    copying.join().unwrap().unwrap();
+}
+
+/// Compactions looked after each 512 entries that they wrote whether they should end, give way to a flush, or tell how far they
+/// are: with values of a megabyte, that was after half a gigabyte, and never if a filter dropped everything.
+#[test]
+fn a_compaction_ends_soon_if_it_is_canceled() {
+    for (entries, bytes, decision) in [
+        (20, 1 << 20, FilterDecision::Keep),
+        (2_000, 10, FilterDecision::Remove),
+    ] {
+        let temp = tempfile::tempdir().unwrap();
+        let canceled = Arc::new(AtomicBool::new(false));
+        let seen = Arc::new(AtomicUsize::new(0));
+        let (cancel, count) = (Arc::clone(&canceled), Arc::clone(&seen));
+        let mut options = Options::default();
+        options.db.create_if_missing = true;
+        options.cf.compression = CompressionType::None;
+        options.cf.disable_auto_compactions = true;
+        options.cf.compaction_filter = Some(compaction_filter("Cancels", move |_, _, _| {
+            if count.fetch_add(1, Ordering::Relaxed) == 2 {
+                cancel.store(true, Ordering::Relaxed);
+            }
+            decision.clone()
+        }));
+        let db = Db::open(temp.path(), &options).unwrap();
+        for n in 0..entries {
+            db.put(format!("key{n:04}"), vec![b'v'; bytes]).unwrap();
+        }
+        db.flush().unwrap();
+        let cf = db.default_column_family();
+        let how = CompactRangeOptions {
+            bottommost_level_compaction: BottommostLevelCompaction::Force,
+            canceled: Some(canceled),
+            ..Default::default()
+        };
+        let e = db.cf(&cf).with(&how).compact_range(None, None).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Incomplete, "{e}");
+        let seen = seen.load(Ordering::Relaxed) as u64;
+        assert!(seen <= entries / 3, "{seen} of {entries}");
+    }
+}
