@@ -263,6 +263,14 @@ impl Slot {
         }
     }
 
+    /// See [`Reader::cache_id`].
+    pub(crate) fn cache_id(&self) -> Option<u64> {
+        match self {
+            Self::Always(reader) => reader.cache_id(),
+            Self::OnDemand(slot) => slot.again.cache_id.filter(|&id| id > 0),
+        }
+    }
+
     /// The reader if it is open.
     pub(crate) fn if_open(&self) -> Option<Arc<Reader>> {
         match self {

@@ -509,6 +509,11 @@ impl Reader {
         &self.properties
     }
 
+    /// The number under which its blocks are in the cache; `None` without a cache.
+    pub fn cache_id(&self) -> Option<u64> {
+        Some(self.cache_id).filter(|&id| id > 0)
+    }
+
     /// Options to open the same table again, so that it finds its blocks in the cache.
     pub fn options_to_open_again(&self) -> ReaderOptions {
         ReaderOptions {

@@ -4,7 +4,7 @@
 //! in the MANIFEST before any reader sees the new Version, and before any file that they make obsolete may
 //! be deleted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -111,7 +111,8 @@ impl Tables {
     }
 
     /// Opens a table file of the family with this id, for as long as a Version contains it. Its reads are
-    /// counted as `activity`. `on_disk` is the file of a table that moves here from another level.
+    /// counted as `activity`. `moved` is the table before it moves here from another level: the new one has its file, and its
+    /// blocks in the cache.
     ///
     /// Errors: `Corruption` with the name of the file if it is missing or damaged, or its size differs from the
     /// size in the MANIFEST.
@@ -121,7 +122,7 @@ impl Tables {
         family: u32,
         options: &ColumnFamilyOptions,
         activity: Activity,
-        on_disk: Option<Arc<FileOnDisk>>,
+        moved: Option<&Arc<TableFile>>,
     ) -> Result<Arc<TableFile>> {
         let meta = &new.meta;
         let path = files::table_path(&self.dir, meta.number);
@@ -130,7 +131,8 @@ impl Tables {
             size: self.check_sizes.then_some(meta.file_size),
             env: self.env.clone(),
         };
-        let cache_id = self.lock_prepopulated().remove(&meta.number);
+        let prepopulated = self.lock_prepopulated().remove(&meta.number);
+        let cache_id = prepopulated.or_else(|| moved?.cache_id());
         let how = table::ReaderOptions {
             comparator: options.comparator.clone(),
             block_cache: (!options.table.no_block_cache).then(|| Arc::clone(&self.cache)),
@@ -149,8 +151,10 @@ impl Tables {
         };
         let reader = Arc::new(source.open(how)?);
         let slot = self.opened.slot(&reader, source);
-        let on_disk = on_disk
-            .unwrap_or_else(|| FileOnDisk::new(path, meta.file_size, Arc::clone(&self.janitor)));
+        let on_disk = moved.map_or_else(
+            || FileOnDisk::new(path, meta.file_size, Arc::clone(&self.janitor)),
+            |table| table.on_disk(),
+        );
         TableFile::new(meta.clone(), (&reader, slot), &options.comparator, on_disk)
     }
 }
@@ -447,25 +451,55 @@ fn additions(logs: &BTreeMap<u64, u64>) -> VersionEdit {
     }
 }
 
-/// Opens the new files of an edit for `family`, counted as `activity`, and builds its next Version.
+/// New tables of an edit that are open already.
+pub(crate) type OpenTables = HashMap<FileNumber, Arc<TableFile>>;
+
+/// The levels from which an edit removes tables, by the number of the table. A table that moves is among the new ones, too.
+fn levels_before(edit: &VersionEdit) -> HashMap<FileNumber, usize> {
+    let deleted = edit.deleted_files.iter();
+    deleted.map(|&(level, n)| (n, level as usize)).collect()
+}
+
+impl Tables {
+    /// Opens the new tables of an edit for `family`, counted as `activity`, except those that move: they take time, and what
+    /// follows is done under the lock of the MANIFEST.
+    pub(crate) fn open_ahead(
+        &self,
+        family: &Family,
+        edit: &VersionEdit,
+        activity: Activity,
+    ) -> Result<OpenTables> {
+        let before = levels_before(edit);
+        let options = family.options();
+        let new = edit.new_files.iter();
+        new.filter(|new| !before.contains_key(&new.meta.number))
+            .map(|new| {
+                let table = self.open(new, family.id, &options, activity, None)?;
+                Ok((new.meta.number, table))
+            })
+            .collect()
+    }
+}
+
+/// Opens the new files of an edit for `family` that are not open yet, counted as `activity`, and builds its next Version.
 pub(crate) fn next_version(
     tables: &Tables,
     family: &Family,
     edit: &VersionEdit,
     activity: Activity,
+    mut open: OpenTables,
 ) -> Result<Next> {
     let mut added = Vec::with_capacity(edit.new_files.len());
     let view = family.view.load();
+    let before = levels_before(edit);
+    let options = family.options();
     for new in &edit.new_files {
-        let number = new.meta.number;
-        let moves_from = edit.deleted_files.iter().find(|(_, n)| *n == number);
-        let moved = moves_from.and_then(|(level, _)| {
-            let files = view.version.level(*level as usize);
-            files.iter().find(|f| f.number() == number)
-        });
-        let on_disk = moved.map(|f| f.on_disk());
-        let options = family.options();
-        let table = tables.open(new, family.id, &options, activity, on_disk)?;
+        let from = before.get(&new.meta.number);
+        let moved = from.and_then(|&level| view.version.find(level, &new.meta));
+        let table = match open.remove(&new.meta.number) {
+            Some(table) => table,
+            None => tables.open(new, family.id, &options, activity, moved)?,
+        };
         added.push((new.level as usize, table));
     }
     view.version.apply(edit, added)

@@ -32,6 +32,7 @@ pub(crate) mod touch;
 mod zero;
 
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -487,6 +488,11 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
         compact_cursors: cursor.into_iter().collect(),
         ..Default::default()
     };
+    let tables = &db.catalog.tables;
+    // Also if the file system panics, the new tables must go.
+    let open = catch_unwind(AssertUnwindSafe(|| {
+        tables.open_ahead(family, &edit, Activity::Compaction)
+    }));
     let mut change = db.change();
     change.makes(made(&db.dir, pick, new_files));
     if family.is_dropped() {
@@ -496,7 +502,8 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
         ));
         return Ok(false);
     }
-    change.files(family, edit, Activity::Compaction)?;
+    let open = open.unwrap_or_else(|panic| resume_unwind(panic))?;
+    change.compacted(family, edit, open)?;
     let logged = change.log()?;
     if let Some((level, key)) = &pick.cursor {
         family.compactions.set_cursor(*level, key.clone());

@@ -15,7 +15,7 @@ use super::{Opening, Wanted, create, new_secret, seeded};
 use crate::background::state::RECOVERY_JOB;
 use crate::catalog::Catalog;
 use crate::catalog::family::{Family, FamilySet};
-use crate::catalog::version_set::{Contents, VersionSet, next_version};
+use crate::catalog::version_set::{Contents, OpenTables, VersionSet, next_version};
 use crate::catalog::view::View;
 use crate::commit::Writes;
 use crate::compaction::output::OutputContext;
@@ -363,7 +363,13 @@ impl Opening {
             new_files: new.into_iter().collect(),
             ..Default::default()
         };
-        let next = next_version(&self.tables, family, &edit, Activity::DbOpen)?;
+        let next = next_version(
+            &self.tables,
+            family,
+            &edit,
+            Activity::DbOpen,
+            OpenTables::new(),
+        )?;
         let log_number = family.log_number();
         family.view.store(Arc::new(View {
             mem: family.new_memtable(log_number),

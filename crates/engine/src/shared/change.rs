@@ -21,7 +21,7 @@ use base::{FileNumber, Result};
 use memtable::Memtable;
 
 use crate::catalog::family::{Family, FamilySet};
-use crate::catalog::version_set::{Contents, VersionSet, next_version};
+use crate::catalog::version_set::{Contents, OpenTables, VersionSet, next_version};
 use crate::catalog::view::View;
 use crate::shared::Shared;
 use manifest::edit::VersionEdit;
@@ -195,7 +195,17 @@ impl<'a> Change<'a> {
         edit: VersionEdit,
         activity: Activity,
     ) -> Result<()> {
-        self.flush(family, edit, activity, Vec::new())
+        self.replace(family, edit, activity, (Vec::new(), OpenTables::new()))
+    }
+
+    /// [`Change::files`] for a compaction, whose new tables are `open`.
+    pub(crate) fn compacted(
+        &mut self,
+        family: &Arc<Family>,
+        edit: VersionEdit,
+        open: OpenTables,
+    ) -> Result<()> {
+        self.replace(family, edit, Activity::Compaction, (Vec::new(), open))
     }
 
     /// [`Change::files`] for a flush: the memtables in `flushed` are not needed any more, and neither are
@@ -207,7 +217,17 @@ impl<'a> Change<'a> {
         activity: Activity,
         flushed: Vec<Arc<Memtable>>,
     ) -> Result<()> {
-        let next = next_version(&self.db.catalog.tables, family, &edit, activity)?;
+        self.replace(family, edit, activity, (flushed, OpenTables::new()))
+    }
+
+    fn replace(
+        &mut self,
+        family: &Arc<Family>,
+        edit: VersionEdit,
+        activity: Activity,
+        (flushed, open): (Vec<Arc<Memtable>>, OpenTables),
+    ) -> Result<()> {
+        let next = next_version(&self.db.catalog.tables, family, &edit, activity, open)?;
         self.steps.push(Step::Files {
             family: Arc::clone(family),
             version: Arc::new(next.version),

@@ -333,3 +333,58 @@ fn files_that_were_moved_stay_for_their_readers() {
     it.status().unwrap();
     assert_eq!(seen, FILES);
 }
+
+/// The blocks of a table that went down without being written again were in the cache twice, the old ones of no use.
+#[test]
+fn a_table_that_moves_finds_its_blocks_in_the_cache() {
+    for max_open_files in [-1, 100] {
+        let temp = dirs::scratch().unwrap();
+        let mut options = Options::default();
+        options.db.create_if_missing = true;
+        options.db.max_open_files = max_open_files;
+        options.env.statistics = Some(Arc::new(Statistics::new()));
+        let db = Db::open(temp.path(), &options).unwrap();
+        db.put("key", "value").unwrap();
+        db.flush().unwrap();
+        assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+        let statistics = options.env.statistics.as_ref().unwrap();
+        let misses = || statistics.get(Ticker::BlockCacheDataMiss);
+        let (before, table) = (misses(), db.get_live_files_metadata()[0].file_number);
+        let cf = db.default_column_family();
+        db.cf(&cf).compact_range(None, None).unwrap();
+        let moved = &db.get_live_files_metadata()[0];
+        assert_eq!((moved.level, moved.file_number), (6, table));
+        assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+        assert_eq!((before, misses()), (1, 1));
+    }
+}
+
+/// Tables that were opened without a cache have no number there. Those that moved when there was one must not share a number.
+#[test]
+fn tables_that_move_do_not_mix_their_blocks() {
+    let temp = dirs::scratch().unwrap();
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.cf.disable_auto_compactions = true;
+    options.cf.table.no_block_cache = true;
+    let db = Db::open(temp.path(), &options).unwrap();
+    for key in ["a", "z"] {
+        db.put(key, key).unwrap();
+        db.flush().unwrap();
+    }
+    let cf = db.default_column_family();
+    let change = ("block_based_table_factory", "{no_block_cache=false;}");
+    db.cf(&cf).set_options(&[change]).unwrap();
+    let tables = || {
+        let all = db.get_live_files_metadata().into_iter();
+        let mut numbers: Vec<u64> = all.map(|f| f.file_number).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let before = tables();
+    db.cf(&cf).compact_range(None, None).unwrap();
+    assert_eq!(tables(), before, "the tables moved");
+    for key in ["a", "z", "a"] {
+        assert_eq!(db.get(key).unwrap().unwrap(), key.as_bytes());
+    }
+}
