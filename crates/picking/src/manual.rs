@@ -5,6 +5,7 @@
 //! at once. [`Progress`] records what is left to do. A step that conflicts with a running compaction waits
 //! for it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Error, FileNumber, Result};
@@ -383,9 +384,12 @@ fn by_number<F: Candidate>(
         ));
     }
     let mut chosen: Vec<Vec<Arc<F>>> = vec![Vec::new(); levels.count()];
-    for &n in numbers {
-        let found = levels.all().find(|(_, f)| f.meta().number.0 == n);
-        let (level, file) = found.ok_or_else(|| {
+    let all: HashMap<_, _> = levels
+        .all()
+        .map(|(level, f)| (f.meta().number.0, (level, f)))
+        .collect();
+    for n in numbers {
+        let &(level, file) = all.get(n).ok_or_else(|| {
             Error::invalid_argument(format!(
                 "compact_files: table file {n} is not part of the column family"
             ))

@@ -1,10 +1,11 @@
 //! Approximate sizes of key ranges in a column family, and deletion of whole files in a range.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::stats::Activity;
 use base::sync::atomic::Ordering;
-use base::{Error, Result, key};
+use base::{Error, FileNumber, Result, key};
 use keyspan::span::before_versions;
 use memtable::Memtable;
 use table::InternalIterator;
@@ -13,8 +14,8 @@ use super::cf::Cf;
 use crate::catalog::family::Family;
 use crate::shared::Shared;
 use crate::shared::exclusive::Exclusive;
-use manifest::TableFile;
 use manifest::edit::VersionEdit;
+use manifest::{TableFile, Version};
 
 /// What [`Cf::get_approximate_sizes`] counts.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,18 +140,24 @@ fn in_files(family: &Family, (start, limit): Range<'_>, margin: f64) -> Result<u
     let (start, limit) = (before_versions(start), before_versions(limit));
     let version = Arc::clone(&family.view.load().version);
     let (mut whole, mut partly) = (0u64, Vec::new());
-    for (_, file) in version.files() {
-        let from = key::compare(cmp, &file.meta.smallest, &start);
-        let to = key::compare(cmp, &file.meta.largest, &limit);
-        let outside = key::compare(cmp, &file.meta.smallest, &limit).is_ge()
-            || key::compare(cmp, &file.meta.largest, &start).is_lt();
-        if outside {
-            continue;
-        }
-        if from.is_ge() && to.is_lt() {
-            whole += file.meta.file_size;
+    for level in 0..version.num_levels() {
+        let before = |f: &Arc<TableFile>| key::compare(cmp, &f.meta.largest, &start).is_lt();
+        let behind = |f: &&Arc<TableFile>| key::compare(cmp, &f.meta.smallest, &limit).is_ge();
+        let files = version.level(level);
+        let meet: Vec<_> = if level == 0 {
+            files.iter().filter(|f| !before(f) && !behind(f)).collect()
         } else {
-            partly.push(file);
+            let first = files.partition_point(before);
+            files[first..].iter().take_while(|f| !behind(f)).collect()
+        };
+        for file in meet {
+            let from = key::compare(cmp, &file.meta.smallest, &start);
+            let to = key::compare(cmp, &file.meta.largest, &limit);
+            if from.is_ge() && to.is_lt() {
+                whole += file.meta.file_size;
+            } else {
+                partly.push(file);
+            }
         }
     }
     let rough: u64 = partly.iter().map(|f| f.meta.file_size).sum();
@@ -186,11 +193,8 @@ pub(crate) fn delete_files(
         column_family: family.id,
         ..VersionEdit::default()
     };
-    for (level, file) in version.files().filter(|(level, _)| *level > 0) {
-        let inside = |range: &OpenRange<'_>| lies_in(family, file, *range, include_end);
-        if ranges.iter().any(inside) && !file.being_compacted.load(Ordering::Relaxed) {
-            edit.delete_file(level as u32, file.number());
-        }
+    for (level, number) in inside(family, &version, ranges, include_end) {
+        edit.delete_file(level as u32, number);
     }
     if edit.deleted_files.is_empty() {
         return Ok(());
@@ -208,12 +212,34 @@ pub(crate) fn delete_files(
     Ok(())
 }
 
-fn lies_in(family: &Family, file: &TableFile, range: OpenRange<'_>, include_end: bool) -> bool {
+/// The files below level 0 whose keys all lie in one of the ranges and that are not being compacted, with their levels.
+fn inside(
+    family: &Family,
+    version: &Version,
+    ranges: &[OpenRange<'_>],
+    include_end: bool,
+) -> BTreeSet<(usize, FileNumber)> {
     let cmp = family.comparator();
-    let (begin, end) = range;
-    begin.is_none_or(|b| cmp.compare(file.smallest_user_key(), b).is_ge())
-        && end.is_none_or(|e| {
-            let at_end = cmp.compare(file.largest_user_key(), e);
-            at_end.is_lt() || (include_end && at_end.is_eq())
-        })
+    let mut found = BTreeSet::new();
+    for level in 1..version.num_levels() {
+        let files = version.level(level);
+        for (begin, end) in ranges {
+            let begins_before = |f: &Arc<TableFile>| {
+                begin.is_some_and(|b| cmp.compare(f.smallest_user_key(), b).is_lt())
+            };
+            let ends_inside = |f: &&Arc<TableFile>| {
+                end.is_none_or(|e| {
+                    let at_end = cmp.compare(f.largest_user_key(), e);
+                    at_end.is_lt() || (include_end && at_end.is_eq())
+                })
+            };
+            let first = files.partition_point(begins_before);
+            let free = files[first..]
+                .iter()
+                .take_while(ends_inside)
+                .filter(|f| !f.being_compacted.load(Ordering::Relaxed));
+            found.extend(free.map(|f| (level, f.number())));
+        }
+    }
+    found
 }

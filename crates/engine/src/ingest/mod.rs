@@ -40,7 +40,7 @@ use manifest::Version;
 use manifest::edit::VersionEdit;
 use options::hooks::listener::{ExternalFileIngestionInfo, FlushReason};
 use options::{Env, FlushOptions};
-use place::Place;
+use place::{Memory, Place};
 use prepare::Incoming;
 
 /// The epoch number of files that were ingested with `ingest_behind`, as in RocksDB.
@@ -327,8 +327,9 @@ impl<'a> Job<'a> {
         }
         let cmp = self.family.comparator();
         let view = self.family.view.load();
+        let memory = Memory::of(&view);
         for file in &self.files {
-            if place::memory_has_keys(&view, file.smallest(cmp), file.largest(cmp))? {
+            if memory.has_keys(file.smallest(cmp), file.largest(cmp))? {
                 if self.options.allow_blocking_flush {
                     return Ok(true);
                 }

@@ -1,8 +1,11 @@
 //! Chooses the level of an ingested file: the lowest level that it fits in, but above everything that it must hide.
 //! These are RocksDB's rules.
 
+use std::sync::Arc;
+
 use base::{Comparator, Result, key};
-use keyspan::span::{Span, before_versions};
+use keyspan::span::before_versions;
+use memtable::Memtable;
 use table::InternalIterator;
 
 use crate::catalog::view::View;
@@ -72,21 +75,62 @@ fn level_has_keys(
     Ok(false)
 }
 
-/// Whether a memtable has an entry between the two user keys, both inclusive, or a range deletion that overlaps
-/// them.
-pub(super) fn memory_has_keys(view: &View, smallest: &[u8], largest: &[u8]) -> Result<bool> {
-    let cmp = &view.version.comparator;
-    for mem in std::iter::once(&view.mem).chain(&view.imm) {
-        let ranges = mem.tombstone_spans();
-        let reaches_in = |s: &Span| {
-            cmp.compare(key::user_key(&s.start), largest).is_le()
-                && cmp.compare(key::user_key(&s.end), smallest).is_gt()
-        };
-        if ranges.iter().any(reaches_in) || reaches(&mut mem.iter(), cmp, smallest, largest)? {
+/// The memtables of a View, and what their range deletions cover.
+pub(super) struct Memory<'v> {
+    view: &'v View,
+    /// From a user key up to another, exclusive; sorted and disjoint.
+    covered: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl<'v> Memory<'v> {
+    pub(super) fn of(view: &'v View) -> Self {
+        let cmp = &view.version.comparator;
+        let spans = memtables(view).flat_map(|mem| mem.tombstone_spans());
+        let mut all: Vec<_> = spans
+            .map(|s| {
+                (
+                    key::user_key(&s.start).to_vec(),
+                    key::user_key(&s.end).to_vec(),
+                )
+            })
+            .collect();
+        all.sort_by(|a, b| cmp.compare(&a.0, &b.0));
+        let mut covered: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for (start, end) in all {
+            match covered.last_mut() {
+                Some(last) if cmp.compare(&start, &last.1).is_le() => {
+                    if cmp.compare(&end, &last.1).is_gt() {
+                        last.1 = end;
+                    }
+                }
+                _ => covered.push((start, end)),
+            }
+        }
+        Self { view, covered }
+    }
+
+    /// Whether a memtable has an entry between the two user keys, both inclusive, or a range deletion that overlaps
+    /// them.
+    pub(super) fn has_keys(&self, smallest: &[u8], largest: &[u8]) -> Result<bool> {
+        let cmp = &self.view.version.comparator;
+        let first = self
+            .covered
+            .partition_point(|(_, end)| cmp.compare(end, smallest).is_le());
+        let next = self.covered.get(first);
+        if next.is_some_and(|(start, _)| cmp.compare(start, largest).is_le()) {
             return Ok(true);
         }
+        for mem in memtables(self.view) {
+            if reaches(&mut mem.iter(), cmp, smallest, largest)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
-    Ok(false)
+}
+
+fn memtables(view: &View) -> impl Iterator<Item = &Arc<Memtable>> {
+    std::iter::once(&view.mem).chain(&view.imm)
 }
 
 fn reaches(
