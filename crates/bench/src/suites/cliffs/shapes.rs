@@ -83,8 +83,11 @@ pub(crate) const SHAPES: &[Shape] = shapes! {
     files, "open", [200, 2000]: "fillrandom,compact" => "readrandom",
         "--num={n}00 --target_file_size_base=16384 --reads=1", Process;
     // Values, in bytes; half of each compresses.
-    values, "fill", [10, 65536, 1048576, 10485760]: "" => "fillrandom,flush",
+    values, "fill", [10, 65536, 1048576]: "" => "fillrandom,flush",
         "--value_size={n} --num={keys} --compression_type=lz4", Operation;
+    // So many that compactions have to keep up.
+    values, "fill", [10485760]: "" => "fillrandom,flush",
+        "--value_size={n} --num=500 --compression_type=lz4", Operation;
     values, "read", [10, 65536, 1048576]: "fillseq,compact" => "readrandom",
         "--value_size={n} --num={keys} --duration=3 --compression_type=lz4 --cache_size=67108864", Operation;
     values, "seek", [10, 65536, 1048576]: "fillseq,compact" => "seekrandom",
