@@ -341,15 +341,6 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
         if state.closing {
             return None;
         }
-        if role == Role::Compact && state.paused == 0 && std::mem::take(&mut state.tables_left) {
-            state.busy += 1;
-            drop(state);
-            delete_obsolete_files(db);
-            state = db.background.state();
-            state.busy -= 1;
-            db.background.notify();
-            continue;
-        }
         if state.failure.is_none()
             && state.paused == 0
             && !db.background.is_canceled()
@@ -371,6 +362,15 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
                     continue;
                 }
             }
+        }
+        if role == Role::Compact && db.background.takes_left_tables(&mut state) {
+            state.busy += 1;
+            drop(state);
+            delete_obsolete_files(db);
+            state = db.background.state();
+            state.busy -= 1;
+            db.background.notify();
+            continue;
         }
         if role == Role::Flush {
             db.writes.buffers().rest(db.env().clock.monotonic_nanos());

@@ -138,6 +138,18 @@ impl Background {
         self.canceled.load(Ordering::Acquire)
     }
 
+    /// Whether obsolete tables are left that a compaction thread may delete now.
+    pub(crate) fn has_left_tables(&self, state: &State) -> bool {
+        state.tables_left && state.paused == 0 && !self.is_canceled()
+    }
+
+    /// The same, for a thread that deletes them then.
+    pub(crate) fn takes_left_tables(&self, state: &mut State) -> bool {
+        let has_some = self.has_left_tables(state);
+        state.tables_left &= !has_some;
+        has_some
+    }
+
     /// Errors: background work was canceled, so no thread may wait for it.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.is_canceled() {

@@ -37,7 +37,7 @@ pub(crate) struct State {
     pub(crate) starved_by: Option<Error>,
     /// The number of the last job: an opening, a flush, a compaction or a deletion of files.
     jobs: u64,
-    /// A flush has left obsolete tables for a compaction thread to delete.
+    /// A job has left obsolete tables for a compaction thread to delete when it has nothing else to do.
     pub(crate) tables_left: bool,
     /// The number of pauses of background work that have not ended.
     pub(crate) paused: u32,

@@ -38,7 +38,7 @@ pub(crate) type Watch<'a> = Box<dyn FnMut(u64) -> Result<()> + 'a>;
 
 /// The watch is called after so many entries, or fewer of them if their values are large.
 const WATCH_EVERY: usize = 512;
-/// So many bytes of values that are written count as another entry: the watch is called after each MiB.
+/// So many bytes that are written count as another entry: the watch is called after each MiB.
 const BYTES_AS_ENTRY: usize = 2 << 10;
 
 /// The input of a flush or compaction, without the entries that range tombstones hide.
@@ -77,11 +77,12 @@ impl<'a> Input<'a> {
         self.watch = Some(watch);
     }
 
-    /// Counts bytes of a value that was written.
+    /// Counts the bytes of an entry that was written, and itself if it `is_made`, not from the input.
     #[inline]
-    pub(crate) fn note_written(&mut self, bytes: usize) {
-        if bytes >= BYTES_AS_ENTRY {
-            self.count(bytes / BYTES_AS_ENTRY);
+    pub(crate) fn note_written(&mut self, bytes: usize, is_made: bool) {
+        let entries = bytes / BYTES_AS_ENTRY + usize::from(is_made);
+        if entries > 0 {
+            self.count(entries);
         }
     }
 

@@ -207,11 +207,12 @@ impl<'a> Merge<'a> {
         self
     }
 
-    /// Counts the value of the current survivor, which was written.
+    /// Counts the current survivor, which was written.
     #[inline]
     pub(crate) fn note_written(&mut self) {
-        let bytes = self.value().len();
-        self.input.note_written(bytes);
+        let bytes = self.key().len() + self.value().len();
+        // Others are counted when the input moves on.
+        self.input.note_written(bytes, self.at == At::Made);
     }
 
     /// Number of entries that range tombstones have hidden so far.

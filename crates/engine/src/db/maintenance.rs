@@ -352,7 +352,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
         state.check_writable()?;
         let families = db.catalog.families.load();
         let flushes = families.iter().any(|f| f.flush_due());
-        let idle = state.busy == 0 && !state.tables_left;
+        let idle = state.busy == 0 && !db.background.has_left_tables(&state);
         let compacts = |f: &Arc<Family>| compaction::automatic(db, &state, f).is_some();
         let due = flushes || (idle && families.iter().any(compacts));
         if !due && idle && state.manual.is_empty() {

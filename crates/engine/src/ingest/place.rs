@@ -86,13 +86,15 @@ impl<'v> Memory<'v> {
     pub(super) fn of(view: &'v View) -> Self {
         let cmp = &view.version.comparator;
         let spans = memtables(view).flat_map(|mem| mem.tombstone_spans());
-        let mut all: Vec<_> = spans
-            .map(|s| {
-                (
-                    key::user_key(&s.start).to_vec(),
-                    key::user_key(&s.end).to_vec(),
-                )
-            })
+        let ranges = spans.map(|s| {
+            (
+                key::user_key(&s.start).to_vec(),
+                key::user_key(&s.end).to_vec(),
+            )
+        });
+        // A log of another writer may have ranges that end before they begin.
+        let mut all: Vec<_> = ranges
+            .filter(|(start, end)| cmp.compare(start, end).is_le())
             .collect();
         all.sort_by(|a, b| cmp.compare(&a.0, &b.0));
         let mut covered: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();

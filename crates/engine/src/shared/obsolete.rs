@@ -23,8 +23,8 @@ use files::{self, FileKind};
 use manifest::version::Janitor;
 use options::hooks::listener::TableFileDeletionInfo;
 
-/// How long a flush thread deletes tables after a flush: writers may wait for the next one.
-const BESIDE_FLUSHES: Duration = Duration::from_millis(100);
+/// How long a job deletes tables if there may be other work to do.
+const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// Files that are to be removed, with the sizes of tables. Those that remain go back to the janitor.
 struct Rest<'a> {
@@ -65,8 +65,8 @@ impl Shared {
     }
 
     /// Deletes files that are not needed any more: logs that no family needs, unless they are archived;
-    /// archived logs that are too old or too many; and files that the janitor collected. A flush thread leaves the
-    /// last to a compaction thread if they take long.
+    /// archived logs that are too old or too many; and files that the janitor collected. A job leaves the last for
+    /// later if they take long and there may be other work.
     pub(crate) fn delete_obsolete_files(&self) {
         let _courier = self.courier();
         let Some(permit) = self.deletions.begin() else {
@@ -76,9 +76,14 @@ impl Shared {
         let permit = permit.for_tables();
         self.delete_tables();
         drop(permit);
-        // Jobs do not wait for each other. Who calls this otherwise expects that the files are gone.
-        if self.background.job_of_this_thread().is_none() {
-            self.deletions.wait();
+        if self.background.job_of_this_thread().is_some() {
+            return; // jobs do not wait for each other
+        }
+        // Who calls this otherwise expects that the files are gone: also those that a job has taken, or left.
+        self.deletions.wait();
+        if let Some(permit) = self.deletions.begin() {
+            let _permit = permit.for_tables();
+            self.delete_tables();
         }
     }
 
@@ -117,8 +122,6 @@ impl Shared {
         }
         check_unused(&self.catalog, rest.paths.make_contiguous());
         let job = self.background.state().next_job();
-        let flushes = self.background.job_of_this_thread() == Some(Job::Flush);
-        let is_short = flushes && !self.background.is_closing();
         let began = clock.monotonic_nanos();
         while let Some((path, _)) = rest.paths.front() {
             let removed = self.env().fs.remove(path);
@@ -141,7 +144,7 @@ impl Shared {
                 }
             }
             let passed = Duration::from_nanos(clock.monotonic_nanos().saturating_sub(began));
-            if is_short && passed >= BESIDE_FLUSHES {
+            if passed >= AT_ONCE && self.job_has_other_work() {
                 break;
             }
         }
@@ -150,6 +153,16 @@ impl Shared {
         if is_left {
             self.background.state().tables_left = true;
             self.background.notify();
+        }
+    }
+
+    /// Whether this thread does jobs for the database and there may be another one to do.
+    fn job_has_other_work(&self) -> bool {
+        match self.background.job_of_this_thread() {
+            _ if self.background.is_closing() => false,
+            None => false,
+            Some(Job::Flush) => self.catalog.families.load().iter().any(|f| f.flush_due()),
+            Some(Job::Compact) => true,
         }
     }
 
