@@ -30,11 +30,13 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 struct Rest<'a> {
     janitor: &'a Janitor,
     paths: VecDeque<(PathBuf, u64)>,
+    /// Those that could not be removed are tried again after the others.
+    failed: Vec<(PathBuf, u64)>,
 }
 
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
-        for (path, bytes) in self.paths.drain(..) {
+        for (path, bytes) in self.paths.drain(..).chain(self.failed.drain(..)) {
             self.janitor.add_table(path, bytes);
         }
     }
@@ -116,6 +118,7 @@ impl Shared {
         let mut rest = Rest {
             janitor: &self.catalog.tables.janitor,
             paths: self.catalog.tables.janitor.take().into(),
+            failed: Vec::new(),
         };
         if rest.paths.is_empty() {
             return;
@@ -123,7 +126,9 @@ impl Shared {
         check_unused(&self.catalog, rest.paths.make_contiguous());
         let job = self.background.state().next_job();
         let began = clock.monotonic_nanos();
+        let mut tried = 0;
         while let Some((path, _)) = rest.paths.front() {
+            tried += 1;
             let removed = self.env().fs.remove(path);
             let Some((path, bytes)) = rest.paths.pop_front() else {
                 break;
@@ -140,7 +145,7 @@ impl Shared {
                 Err(e) if e.is_not_found() => {}
                 Err(e) => {
                     self.info.log.warn(format_args!("cannot delete: {e}"));
-                    self.catalog.tables.janitor.add_table(path, bytes);
+                    rest.failed.push((path, bytes));
                 }
             }
             let passed = Duration::from_nanos(clock.monotonic_nanos().saturating_sub(began));
@@ -148,9 +153,10 @@ impl Shared {
                 break;
             }
         }
-        let is_left = !rest.paths.is_empty();
+        // If nothing could be removed, it is tried again after the next job.
+        let goes_on = !rest.paths.is_empty() && rest.failed.len() < tried;
         drop(rest);
-        if is_left {
+        if goes_on {
             self.background.state().tables_left = true;
             self.background.notify();
         }

@@ -64,18 +64,55 @@ fn a_flush_does_not_wait_for_tables_to_be_deleted() {
     db.enable_file_deletions();
 }
 
-/// Takes long to remove a table, and counts them.
+/// Takes long to remove a table, and counts the attempts. While it `fails`, it takes twice as long.
 #[derive(Debug, Default)]
-struct SlowRemoval(AtomicUsize);
+struct SlowRemoval {
+    attempts: AtomicUsize,
+    fails: AtomicBool,
+}
+
+impl SlowRemoval {
+    fn attempts(&self) -> usize {
+        self.attempts.load(Ordering::Relaxed)
+    }
+}
 
 impl Hook for SlowRemoval {
     fn before(&self, op: Op, path: &Path) -> Verdict {
-        if op == Op::Remove && is_table(path) {
-            std::thread::sleep(Duration::from_millis(60));
-            self.0.fetch_add(1, Ordering::Relaxed);
+        if op != Op::Remove || !is_table(path) {
+            return Verdict::Go;
         }
-        Verdict::Go
+        let fails = self.fails.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(if fails { 120 } else { 60 }));
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        if fails {
+            Verdict::Fail(5) // EIO
+        } else {
+            Verdict::Go
+        }
     }
+}
+
+/// Tables that cannot be removed are tried again after the next job, not all the time.
+#[test]
+fn tables_that_cannot_be_removed_keep_no_thread_busy() {
+    let dir = tempfile::tempdir().unwrap();
+    let hook = Arc::new(SlowRemoval::default());
+    let db = open(dir.path(), Arc::clone(&hook) as _);
+    for _ in 0..5 {
+        flushed(&db);
+    }
+    hook.fails.store(true, Ordering::Relaxed);
+    compacted(&db);
+    until("a removal fails", || hook.attempts() > 0);
+    db.wait_for_compact().unwrap();
+    let before = hook.attempts();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(hook.attempts(), before, "who tries again?");
+    hook.fails.store(false, Ordering::Relaxed);
+    flushed(&db);
+    db.wait_for_compact().unwrap();
+    assert_eq!(hook.attempts(), before + 5);
 }
 
 /// The tables that an iterator had kept were deleted by the next flush, all of them, before there could be another flush.
@@ -93,12 +130,12 @@ fn a_flush_that_is_due_does_not_wait_until_all_tables_are_deleted() {
     db.wait_for_compact().unwrap();
     drop(iterator);
     flushed(&db);
-    until("tables are deleted", || hook.0.load(Ordering::Relaxed) > 0);
+    until("tables are deleted", || hook.attempts() > 0);
     flushed(&db);
-    let removed = hook.0.load(Ordering::Relaxed);
+    let removed = hook.attempts();
     assert!(removed < TABLES, "the flush waited for {removed}");
     db.wait_for_compact().unwrap();
-    assert_eq!(hook.0.load(Ordering::Relaxed), TABLES);
+    assert_eq!(hook.attempts(), TABLES);
 }
 
 /// The log was synced while no writer could go on, all that had gathered in it.
