@@ -154,12 +154,18 @@ fn too_many_files_stop_writers_until_a_compaction_is_done() {
     assert!(stats["l0-file-count-limit-stops"] >= 1, "{stats:?}");
     assert_eq!(stats["total-stops"], stats["l0-file-count-limit-stops"]);
     assert_eq!(stats["memtable-limit-stops"], 0);
+    // The thread that compacted tells it, perhaps after the flush of this one.
+    until("the end of the stop is told", || heard.all().len() > 1);
     let heard = heard.all();
     assert_eq!(heard[0].cause, Some(WriteStallCause::L0FileCountLimit));
     assert_eq!(heard[0].cur, WriteStallCondition::Stopped);
     assert_eq!(heard[0].option, "level0_stop_writes_trigger");
     let last = heard.last().unwrap();
-    assert_eq!((last.cur, last.cause), (WriteStallCondition::Normal, None));
+    assert_eq!(
+        (last.cur, last.cause),
+        (WriteStallCondition::Normal, None),
+        "{heard:?}"
+    );
     let log = std::fs::read_to_string(dir.path().join("LOG")).unwrap();
     assert!(
         log.contains(
