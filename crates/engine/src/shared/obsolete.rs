@@ -127,12 +127,14 @@ impl Shared {
         let job = self.background.state().next_job();
         let began = clock.monotonic_nanos();
         let mut tried = 0;
-        while let Some((path, _)) = rest.paths.front() {
+        while let Some((path, bytes)) = rest.paths.pop_front() {
             tried += 1;
-            let removed = self.env().fs.remove(path);
-            let Some((path, bytes)) = rest.paths.pop_front() else {
-                break;
-            };
+            // Until it is removed, it counts as failed: the file system may panic.
+            rest.failed.push((path.clone(), bytes));
+            let removed = self.env().fs.remove(&path);
+            if removed.as_ref().map_or_else(Error::is_not_found, |()| true) {
+                rest.failed.pop();
+            }
             if removed.is_ok() {
                 self.info.count(Ticker::FilesDeletedImmediately, 1);
             }
@@ -143,10 +145,7 @@ impl Shared {
                     .log
                     .info(format_args!("Delete {}", path.display())),
                 Err(e) if e.is_not_found() => {}
-                Err(e) => {
-                    self.info.log.warn(format_args!("cannot delete: {e}"));
-                    rest.failed.push((path, bytes));
-                }
+                Err(e) => self.info.log.warn(format_args!("cannot delete: {e}")),
             }
             let passed = Duration::from_nanos(clock.monotonic_nanos().saturating_sub(began));
             if passed >= AT_ONCE && self.job_has_other_work() {
