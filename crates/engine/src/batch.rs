@@ -361,6 +361,7 @@ impl Default for WriteBatch {
 
 impl WriteBatch {
     /// An empty batch.
+    #[inline]
     pub fn new() -> Self {
         Self::with_capacity(SMALL_PUT)
     }
@@ -410,6 +411,7 @@ impl WriteBatch {
     }
 
     /// Number of records that get a sequence number.
+    #[inline]
     pub fn count(&self) -> u32 {
         u32_at(&self.data, 8).unwrap_or_default()
     }

@@ -90,13 +90,18 @@ impl AlignedBuf {
 
     /// Makes room for `additional` more bytes; a new allocation at least doubles the capacity. If there
     /// is not enough memory, fails and leaves the buffer unchanged.
+    #[inline]
     pub fn reserve(&mut self, additional: usize) -> Result<()> {
-        let Some(need) = self.len.checked_add(additional) else {
-            return Err(out_of_memory(additional));
-        };
-        if need <= self.cap {
-            return Ok(());
+        match self.len.checked_add(additional) {
+            Some(need) if need <= self.cap => Ok(()),
+            Some(need) => self.grow(need),
+            None => Err(out_of_memory(additional)),
         }
+    }
+
+    /// Moves the content to new memory, which has room for `need` bytes, more than the capacity.
+    #[cold]
+    fn grow(&mut self, need: usize) -> Result<()> {
         let want = need.max(self.cap.saturating_mul(2));
         let cap = want
             .checked_next_multiple_of(self.align)
@@ -115,6 +120,7 @@ impl AlignedBuf {
     }
 
     /// Appends `data`.
+    #[inline]
     pub fn extend_from_slice(&mut self, data: &[u8]) -> Result<()> {
         self.reserve(data.len())?;
         let at = self.len;
@@ -124,6 +130,7 @@ impl AlignedBuf {
     }
 
     /// Sets the length; new bytes are zero.
+    #[inline]
     pub fn resize(&mut self, len: usize) -> Result<()> {
         if len > self.len {
             self.reserve(len - self.len)?;
@@ -136,6 +143,7 @@ impl AlignedBuf {
     }
 
     /// Appends zeros until the length is a multiple of the alignment.
+    #[inline]
     pub fn pad_to_alignment(&mut self) -> Result<()> {
         self.resize(self.len.next_multiple_of(self.align))
     }

@@ -142,6 +142,7 @@ impl Chunk {
     }
 
     /// File offset of the end of the content.
+    #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.offset + (self.fresh.end + bytes_in(&self.behind)) as u64
     }

@@ -163,6 +163,7 @@ impl List {
         &self.arena
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
     }

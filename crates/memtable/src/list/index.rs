@@ -240,6 +240,7 @@ impl Block {
         }
     }
 
+    #[inline]
     fn used(&self) -> usize {
         (self.used.load(Ordering::Acquire) as usize).min(SLOTS)
     }
