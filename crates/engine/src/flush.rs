@@ -38,7 +38,7 @@ use crate::shared::{Shared, Work};
 use crate::write::debt;
 use manifest::Version;
 use manifest::edit::{NewFile, VersionEdit};
-use manifest::version::Janitor;
+use manifest::janitor::Janitor;
 use merging::MergingIter;
 use options::InfoLogLevel;
 use options::hooks::filter::{FilterContext, TableCreationReason};

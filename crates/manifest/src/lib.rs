@@ -6,12 +6,14 @@
 //!   Version      the files of one column family, immutable        version
 //!   TableCache   the open tables                                  table_cache
 //!   FileNumbers  the numbers of new files                         numbers
+//!   Janitor      the files that nothing needs any more            janitor
 //! ```
 //!
 //! The engine's `VersionSet` is the only writer of the MANIFEST.
 
 pub mod edit;
 mod edit_log;
+pub mod janitor;
 mod locks;
 mod numbers;
 pub mod table_cache;

@@ -6,5 +6,5 @@ use base::sync::Rank;
 pub(crate) const OPEN_TABLES: Rank = Rank::new(54, "open tables");
 /// `OnDemand`: one table's reader, held while it is opened.
 pub(crate) const READER: Rank = Rank::new(56, "reader of a table");
-/// `Janitor`: the paths of files that nothing refers to any more.
+/// `Janitor`: the files that nothing refers to any more.
 pub(crate) const JANITOR: Rank = Rank::new(71, "janitor");

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering as Atomic};
 
-use base::sync::{Mutex, PoisonError, ranked};
 use base::{Comparator, Error, FileNumber, Result, SequenceNumber, key};
 use keyspan::clip::FileTombstones;
 use keyspan::fragments::covering;
@@ -21,48 +20,7 @@ use table::Properties;
 
 use super::edit::{FileMetaData, VersionEdit};
 use super::table_cache::{Opened, Slot};
-use crate::locks;
-
-/// Collects the paths of files that nothing refers to any more.
-#[derive(Debug)]
-pub struct Janitor {
-    /// With the sizes in bytes of table files.
-    paths: Mutex<Vec<(PathBuf, u64)>>,
-}
-
-impl Default for Janitor {
-    fn default() -> Self {
-        Self {
-            paths: ranked(locks::JANITOR, Vec::new()),
-        }
-    }
-}
-
-impl Janitor {
-    /// Adds a file.
-    pub fn add(&self, path: PathBuf) {
-        self.add_table(path, 0);
-    }
-
-    /// Adds a table file of so many bytes.
-    pub fn add_table(&self, path: PathBuf, bytes: u64) {
-        self.paths
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((path, bytes));
-    }
-
-    /// Bytes of the table files that wait for deletion.
-    pub fn bytes(&self) -> u64 {
-        let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        paths.iter().map(|(_, bytes)| bytes).sum()
-    }
-
-    /// The paths collected since the last call, with the sizes in bytes of table files.
-    pub fn take(&self) -> Vec<(PathBuf, u64)> {
-        std::mem::take(&mut *self.paths.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
+use crate::janitor::Janitor;
 
 /// A table file that is part of some Version.
 pub struct TableFile {

@@ -138,6 +138,11 @@ impl Background {
         self.canceled.load(Ordering::Acquire)
     }
 
+    /// Whether jobs may not begin: they are paused, or were canceled. Somebody may wait for those that have not ended.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.is_canceled() || self.state().paused > 0
+    }
+
     /// Whether obsolete tables are left that a compaction thread may delete now.
     pub(crate) fn has_left_tables(&self, state: &State) -> bool {
         state.tables_left && state.paused == 0 && !self.is_canceled()

@@ -16,8 +16,9 @@ use table::options::PrepopulateBlockCache;
 
 use crate::catalog::family::{Family, FamilySet};
 use manifest::edit::{CompactCursor, NewFile, VersionEdit, WalAddition};
+use manifest::janitor::Janitor;
 use manifest::table_cache::{Source, TableCache};
-use manifest::version::{FileOnDisk, Janitor, Next, TableFile};
+use manifest::version::{FileOnDisk, Next, TableFile};
 use manifest::{FileNumbers, Writer};
 use options::{ColumnFamilyOptions, Env};
 

@@ -1,5 +1,6 @@
 //! Whether obsolete files are deleted. They must stay while a copy of the database is made from a list of files.
 
+use base::sync::atomic::{AtomicU32, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 
 use crate::locks;
@@ -10,6 +11,8 @@ pub(crate) struct Deletions {
     state: Mutex<State>,
     /// Signaled when nobody deletes tables any more.
     ended: Condvar,
+    /// Threads that wait until nobody deletes tables: callers that disable deletions, or delete by themselves.
+    wanted: AtomicU32,
 }
 
 #[derive(Default)]
@@ -26,14 +29,22 @@ pub(crate) struct Permit<'a> {
     state: MutexGuard<'a, State>,
 }
 
-/// The permission to delete tables. Others may have it too; a thread that disables deletions waits for all of them.
+/// The permission to delete tables, without the lock. Others may have it too; a thread that disables deletions waits
+/// for all of them.
 pub(crate) struct TablePermit<'a>(&'a Deletions);
 
+/// While this exists, no job begins to delete tables, and those that do end soon.
+pub(crate) struct Wanted<'a>(&'a Deletions);
+
 impl<'a> Permit<'a> {
-    /// Keeps only the permission to delete tables.
-    pub(crate) fn for_tables(mut self) -> TablePermit<'a> {
+    /// Keeps only the permission to delete tables. `None` if somebody waits until nobody deletes any: it will delete
+    /// them.
+    pub(crate) fn for_tables(mut self) -> Option<TablePermit<'a>> {
+        if self.deletions.is_wanted() {
+            return None;
+        }
         self.state.deleting += 1;
-        TablePermit(self.deletions)
+        Some(TablePermit(self.deletions))
     }
 }
 
@@ -47,11 +58,35 @@ impl Drop for TablePermit<'_> {
     }
 }
 
+impl<'a> Wanted<'a> {
+    fn new(deletions: &'a Deletions) -> Self {
+        deletions.wanted.fetch_add(1, Ordering::SeqCst);
+        Self(deletions)
+    }
+
+    /// Waits until nobody deletes tables. Returns the permission to delete some, or `None` if deletions are disabled.
+    pub(crate) fn alone(&self) -> Option<TablePermit<'a>> {
+        let mut state = self.0.until_ended(self.0.lock());
+        if state.disabled > 0 {
+            return None;
+        }
+        state.deleting += 1;
+        Some(TablePermit(self.0))
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.0.wanted.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Default for Deletions {
     fn default() -> Self {
         Self {
             state: ranked(locks::DELETIONS, State::default()),
             ended: Condvar::new(),
+            wanted: AtomicU32::new(0),
         }
     }
 }
@@ -72,23 +107,30 @@ impl Deletions {
 
     /// Keeps obsolete files until the matching [`Deletions::enable`]. Waits for deletions that are under way.
     pub(crate) fn disable(&self) {
+        let _wanted = self.want();
         let mut state = self.lock();
         state.disabled += 1;
-        self.until_ended(state);
+        drop(self.until_ended(state));
     }
 
-    /// Waits for deletions that are under way.
-    pub(crate) fn wait(&self) {
-        self.until_ended(self.lock());
+    /// Makes jobs leave the deletion of tables to this thread.
+    pub(crate) fn want(&self) -> Wanted<'_> {
+        Wanted::new(self)
     }
 
-    fn until_ended(&self, mut state: MutexGuard<'_, State>) {
+    /// Whether somebody waits until nobody deletes tables.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst) > 0
+    }
+
+    fn until_ended<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while state.deleting > 0 {
             state = self
                 .ended
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+        state
     }
 
     /// Ends one [`Deletions::disable`]. Returns true if it was the last one.
@@ -106,7 +148,7 @@ impl Deletions {
 
 #[cfg(test)]
 mod tests {
-    use base::sync::atomic::{AtomicBool, Ordering};
+    use base::sync::atomic::AtomicBool;
     use base::sync::thread;
 
     use super::*;
@@ -119,6 +161,7 @@ mod tests {
         deletions.disable();
         assert!(!deletions.enable());
         assert!(!deletions.are_enabled() && deletions.begin().is_none());
+        assert!(deletions.want().alone().is_none());
         assert!(deletions.enable());
         assert!(deletions.begin().is_some());
         assert!(deletions.enable(), "once too often changes nothing");
@@ -128,8 +171,8 @@ mod tests {
     #[test]
     fn who_deletes_tables_keeps_nobody_waiting_but_who_disables_that() {
         let deletions = Deletions::default();
-        let first = deletions.begin().unwrap().for_tables();
-        let second = deletions.begin().unwrap().for_tables();
+        let first = deletions.begin().unwrap().for_tables().unwrap();
+        let second = deletions.begin().unwrap().for_tables().unwrap();
         let disabled = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -141,10 +184,29 @@ mod tests {
                 thread::yield_now();
             }
             assert!(deletions.begin().is_none());
+            assert!(deletions.is_wanted(), "those that delete must end");
             assert!(!disabled.load(Ordering::SeqCst), "one still deletes");
             drop(second);
         });
-        assert!(disabled.load(Ordering::SeqCst));
+        assert!(disabled.load(Ordering::SeqCst) && !deletions.is_wanted());
         assert!(deletions.enable() && deletions.begin().is_some());
+    }
+
+    #[test]
+    fn jobs_leave_tables_to_a_caller_that_waits_for_them() {
+        let deletions = Deletions::default();
+        let job = deletions.begin().unwrap().for_tables().unwrap();
+        thread::scope(|scope| {
+            let caller = scope.spawn(|| drop(deletions.want().alone().unwrap()));
+            while !deletions.is_wanted() {
+                thread::yield_now();
+            }
+            // Another job begins beside those that delete: the caller would never be alone.
+            let another = deletions.begin().unwrap().for_tables();
+            assert!(another.is_none());
+            drop(job);
+            caller.join().unwrap();
+        });
+        assert!(deletions.begin().unwrap().for_tables().is_some());
     }
 }

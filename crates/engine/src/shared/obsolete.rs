@@ -5,7 +5,7 @@
 //! last user is gone. Nothing is deleted while deletions are disabled.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,24 +20,24 @@ use crate::shared::Shared;
 use crate::wal::Fate;
 use crate::wal::directory::Directory;
 use files::{self, FileKind};
-use manifest::version::Janitor;
+use manifest::janitor::{Janitor, Obsolete};
 use options::hooks::listener::TableFileDeletionInfo;
 
 /// How long a job deletes tables if there may be other work to do.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// Files that are to be removed, with the sizes of tables. Those that remain go back to the janitor.
+/// Files that are to be removed. Those that remain go back to the janitor.
 struct Rest<'a> {
     janitor: &'a Janitor,
-    paths: VecDeque<(PathBuf, u64)>,
-    /// Those that could not be removed are tried again after the others.
-    failed: Vec<(PathBuf, u64)>,
+    files: VecDeque<Obsolete>,
+    /// The file that is being removed counts as failed until it is gone: the file system may panic.
+    failed: Vec<Obsolete>,
 }
 
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
-        for (path, bytes) in self.paths.drain(..).chain(self.failed.drain(..)) {
-            self.janitor.add_table(path, bytes);
+        for file in self.files.drain(..).chain(self.failed.drain(..)) {
+            self.janitor.give_back(file);
         }
     }
 }
@@ -67,25 +67,34 @@ impl Shared {
     }
 
     /// Deletes files that are not needed any more: logs that no family needs, unless they are archived;
-    /// archived logs that are too old or too many; and files that the janitor collected. A job leaves the last for
-    /// later if they take long and there may be other work.
+    /// archived logs that are too old or too many; and files that the janitor collected. A job leaves the last to
+    /// others if they take long and there may be other work, or if somebody waits for it. For other callers they are
+    /// gone when this returns, unless deletions are disabled or an attempt has failed.
     pub(crate) fn delete_obsolete_files(&self) {
         let _courier = self.courier();
         let Some(permit) = self.deletions.begin() else {
             return;
         };
         self.delete_logs();
-        let permit = permit.for_tables();
-        self.delete_tables();
-        drop(permit);
         if self.background.job_of_this_thread().is_some() {
-            return; // jobs do not wait for each other
+            let permit = permit.for_tables(); // jobs do not wait for each other
+            if permit.is_some() {
+                self.delete_tables();
+            }
+            return;
         }
-        // Who calls this otherwise expects that the files are gone: also those that a job has taken, or left.
-        self.deletions.wait();
-        if let Some(permit) = self.deletions.begin() {
-            let _permit = permit.for_tables();
+        drop(permit);
+        // Other callers expect that the files are gone: also those that a job has taken, or left.
+        let wanted = self.deletions.want();
+        let permit = wanted.alone();
+        if permit.is_some() {
             self.delete_tables();
+        }
+        drop(permit);
+        drop(wanted);
+        // What a job has left since.
+        if self.catalog.tables.janitor.has_untried() {
+            self.tables_are_left();
         }
     }
 
@@ -117,57 +126,80 @@ impl Shared {
         let clock = &self.env().clock;
         let mut rest = Rest {
             janitor: &self.catalog.tables.janitor,
-            paths: self.catalog.tables.janitor.take().into(),
+            files: self.catalog.tables.janitor.take().into(),
             failed: Vec::new(),
         };
-        if rest.paths.is_empty() {
+        if rest.files.is_empty() {
             return;
         }
-        check_unused(&self.catalog, rest.paths.make_contiguous());
+        check_unused(&self.catalog, rest.files.make_contiguous());
         let job = self.background.state().next_job();
         let began = clock.monotonic_nanos();
-        let mut tried = 0;
-        while let Some((path, bytes)) = rest.paths.pop_front() {
-            tried += 1;
-            // Until it is removed, it counts as failed: the file system may panic.
-            rest.failed.push((path.clone(), bytes));
-            let removed = self.env().fs.remove(&path);
-            if removed.as_ref().map_or_else(Error::is_not_found, |()| true) {
+        while let Some(file) = rest.files.pop_front() {
+            rest.failed.push(Obsolete {
+                failed: true,
+                ..file.clone()
+            });
+            if self.is_removed(&file.path, job) {
                 rest.failed.pop();
             }
-            if removed.is_ok() {
-                self.info.count(Ticker::FilesDeletedImmediately, 1);
-            }
-            table_deleted(&self.info, &self.dir, &path, job, &removed);
-            match removed {
-                Ok(()) => self
-                    .info
-                    .log
-                    .info(format_args!("Delete {}", path.display())),
-                Err(e) if e.is_not_found() => {}
-                Err(e) => self.info.log.warn(format_args!("cannot delete: {e}")),
-            }
             let passed = Duration::from_nanos(clock.monotonic_nanos().saturating_sub(began));
-            if passed >= AT_ONCE && self.job_has_other_work() {
+            if self.has_to_stop(passed) {
                 break;
             }
         }
-        // If nothing could be removed, it is tried again after the next job.
-        let goes_on = !rest.paths.is_empty() && rest.failed.len() < tried;
+        // Those that have failed are tried again after the next job.
+        let goes_on = rest.files.iter().any(|f| !f.failed);
         drop(rest);
         if goes_on {
-            self.background.state().tables_left = true;
-            self.background.notify();
+            self.tables_are_left();
         }
     }
 
-    /// Whether this thread does jobs for the database and there may be another one to do.
-    fn job_has_other_work(&self) -> bool {
-        match self.background.job_of_this_thread() {
-            _ if self.background.is_closing() => false,
-            None => false,
-            Some(Job::Flush) => self.catalog.families.load().iter().any(|f| f.flush_due()),
-            Some(Job::Compact) => true,
+    /// Removes a file, and tells of it. Returns whether it is gone.
+    fn is_removed(&self, path: &Path, job: u64) -> bool {
+        let removed = self.env().fs.remove(path);
+        if removed.is_ok() {
+            self.info.count(Ticker::FilesDeletedImmediately, 1);
+        }
+        table_deleted(&self.info, &self.dir, path, job, &removed);
+        match removed {
+            Ok(()) => self
+                .info
+                .log
+                .info(format_args!("Delete {}", path.display())),
+            Err(e) if e.is_not_found() => {}
+            Err(e) => {
+                self.info.log.warn(format_args!("cannot delete: {e}"));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Leaves obsolete tables to a compaction thread.
+    fn tables_are_left(&self) {
+        self.background.state().tables_left = true;
+        self.background.notify();
+    }
+
+    /// Whether this thread, which has deleted tables for so long, leaves the rest to others.
+    fn has_to_stop(&self, passed: Duration) -> bool {
+        let Some(job) = self.background.job_of_this_thread() else {
+            return !self.deletions.are_enabled();
+        };
+        if self.deletions.is_wanted() {
+            return true;
+        }
+        if passed < AT_ONCE || self.background.is_closing() {
+            return false;
+        }
+        match job {
+            Job::Flush => {
+                self.background.is_held_up()
+                    || self.catalog.families.load().iter().any(|f| f.flush_due())
+            }
+            Job::Compact => true,
         }
     }
 
@@ -188,12 +220,12 @@ impl Shared {
 }
 
 /// Checks that no family still has one of these tables.
-fn check_unused(catalog: &Catalog, obsolete: &[(PathBuf, u64)]) {
+fn check_unused(catalog: &Catalog, obsolete: &[Obsolete]) {
     if !base::INVARIANTS || obsolete.is_empty() {
         return;
     }
     let families = catalog.families.load();
-    for (path, _) in obsolete {
+    for Obsolete { path, .. } in obsolete {
         let Some((FileKind::Table, number)) = path.file_name().and_then(files::parse_name) else {
             continue;
         };

@@ -64,11 +64,11 @@ fn a_flush_does_not_wait_for_tables_to_be_deleted() {
     db.enable_file_deletions();
 }
 
-/// Takes long to remove a table, and counts the attempts. While it `fails`, it takes twice as long.
+/// Takes long to remove a table, and counts the attempts. So many of the next ones fail, which takes twice as long.
 #[derive(Debug, Default)]
 struct SlowRemoval {
     attempts: AtomicUsize,
-    fails: AtomicBool,
+    failures: AtomicUsize,
 }
 
 impl SlowRemoval {
@@ -82,7 +82,11 @@ impl Hook for SlowRemoval {
         if op != Op::Remove || !is_table(path) {
             return Verdict::Go;
         }
-        let fails = self.fails.load(Ordering::Relaxed);
+        let one_less = |left: usize| left.checked_sub(1);
+        let fails = self
+            .failures
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
+            .is_ok();
         std::thread::sleep(Duration::from_millis(if fails { 120 } else { 60 }));
         self.attempts.fetch_add(1, Ordering::Relaxed);
         if fails {
@@ -102,26 +106,46 @@ fn tables_that_cannot_be_removed_keep_no_thread_busy() {
     for _ in 0..5 {
         flushed(&db);
     }
-    hook.fails.store(true, Ordering::Relaxed);
+    hook.failures.store(usize::MAX, Ordering::Relaxed);
     compacted(&db);
     until("a removal fails", || hook.attempts() > 0);
     db.wait_for_compact().unwrap();
     let before = hook.attempts();
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(hook.attempts(), before, "who tries again?");
-    hook.fails.store(false, Ordering::Relaxed);
+    hook.failures.store(0, Ordering::Relaxed);
     flushed(&db);
     db.wait_for_compact().unwrap();
     assert_eq!(hook.attempts(), before + 5);
 }
 
-/// The tables that an iterator had kept were deleted by the next flush, all of them, before there could be another flush.
+/// A table whose removal failed, after a long time, kept all others until after the next job.
 #[test]
-fn a_flush_that_is_due_does_not_wait_until_all_tables_are_deleted() {
-    const TABLES: usize = 50;
+fn a_table_that_cannot_be_removed_keeps_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let hook = Arc::new(SlowRemoval::default());
     let db = open(dir.path(), Arc::clone(&hook) as _);
+    for _ in 0..5 {
+        flushed(&db);
+    }
+    hook.failures.store(1, Ordering::Relaxed);
+    compacted(&db);
+    db.wait_for_compact().unwrap();
+    assert_eq!(hook.attempts(), 5);
+    let waits = db.int_property("rocksdb.obsolete-sst-files-size");
+    assert!(waits > Some(0), "one is still there");
+    flushed(&db);
+    db.wait_for_compact().unwrap();
+    assert_eq!(hook.attempts(), 6);
+    assert_eq!(db.int_property("rocksdb.obsolete-sst-files-size"), Some(0));
+}
+
+const TABLES: usize = 50;
+
+/// A database whose flush thread has begun to delete fifty tables, which an iterator had kept. That takes three seconds.
+fn deletes_many(dir: &Path) -> (Arc<SlowRemoval>, Arc<Db>) {
+    let hook = Arc::new(SlowRemoval::default());
+    let db = open(dir, Arc::clone(&hook) as _);
     for _ in 0..TABLES {
         flushed(&db);
     }
@@ -131,6 +155,68 @@ fn a_flush_that_is_due_does_not_wait_until_all_tables_are_deleted() {
     drop(iterator);
     flushed(&db);
     until("tables are deleted", || hook.attempts() > 0);
+    (hook, db)
+}
+
+/// Pauses, and calls that disable deletions, waited until a flush thread had deleted everything.
+#[test]
+fn a_pause_does_not_wait_until_all_tables_are_deleted() {
+    type Calls = (&'static str, fn(&Db), fn(&Db));
+    let calls: [Calls; 2] = [
+        (
+            "pause_background_work",
+            |db| db.pause_background_work().unwrap(),
+            |db| db.continue_background_work().unwrap(),
+        ),
+        (
+            "disable_file_deletions",
+            Db::disable_file_deletions,
+            Db::enable_file_deletions,
+        ),
+    ];
+    for (name, begin, end) in calls {
+        let dir = tempfile::tempdir().unwrap();
+        let (hook, db) = deletes_many(dir.path());
+        begin(&db);
+        let removed = hook.attempts();
+        assert!(removed < TABLES, "{name} waited for {removed}");
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(hook.attempts(), removed, "{name}: who deletes?");
+        end(&db);
+        db.wait_for_compact().unwrap();
+        assert_eq!(hook.attempts(), TABLES, "{name}");
+    }
+}
+
+/// A cancellation that waits does not wait for the deletion of all tables either: the end of the database deletes the rest.
+#[test]
+fn a_cancellation_does_not_wait_until_all_tables_are_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hook, db) = deletes_many(dir.path());
+    db.cancel_all_background_work(true);
+    let removed = hook.attempts();
+    assert!(removed < TABLES, "waited for {removed}");
+    drop(db);
+    assert_eq!(hook.attempts(), TABLES);
+}
+
+/// A call that makes tables obsolete returns when all that are obsolete by then are gone, although jobs delete some too.
+#[test]
+fn obsolete_tables_are_gone_when_a_family_was_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hook, db) = deletes_many(dir.path());
+    let cf = db
+        .create_column_family("short", &Default::default())
+        .unwrap();
+    db.drop_column_family(&cf).unwrap();
+    assert_eq!(hook.attempts(), TABLES);
+}
+
+/// The tables that an iterator had kept were deleted by the next flush, all of them, before there could be another flush.
+#[test]
+fn a_flush_that_is_due_does_not_wait_until_all_tables_are_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hook, db) = deletes_many(dir.path());
     flushed(&db);
     let removed = hook.attempts();
     assert!(removed < TABLES, "the flush waited for {removed}");
