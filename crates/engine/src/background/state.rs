@@ -39,6 +39,8 @@ pub(crate) struct State {
     jobs: u64,
     /// A job has left obsolete tables for a compaction thread to delete when it has nothing else to do.
     pub(crate) tables_left: bool,
+    /// Calls that delete obsolete files, also those of jobs.
+    pub(crate) callers_delete: usize,
     /// The number of pauses of background work that have not ended.
     pub(crate) paused: u32,
     /// Background threads that are not waiting for work. The cleanup after a job counts as work.

@@ -352,7 +352,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
         state.check_writable()?;
         let families = db.catalog.families.load();
         let flushes = families.iter().any(|f| f.flush_due());
-        let idle = state.busy == 0 && !db.background.has_left_tables(&state);
+        let idle = state.busy == 0 && !db.background.is_deleting(&state);
         let compacts = |f: &Arc<Family>| compaction::automatic(db, &state, f).is_some();
         let due = flushes || (idle && families.iter().any(compacts));
         if !due && idle && state.manual.is_empty() {
@@ -364,7 +364,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
             let hint = "compactions are tried again; make space, then wait again";
             return Err(e.clone().hint(hint));
         }
-        if state.busy == 0 {
+        if idle {
             // A compaction may have become due by the end of a snapshot or by age, without a
             // notification.
             db.background.notify();

@@ -13,12 +13,12 @@ pub(crate) struct Deletions {
     ended: Condvar,
     /// Threads that wait until nobody deletes tables: callers that disable deletions, or delete by themselves.
     wanted: AtomicU32,
+    /// How often deletions are disabled. It changes under the lock.
+    disabled: AtomicU32,
 }
 
 #[derive(Default)]
 struct State {
-    /// How often deletions are disabled.
-    disabled: u32,
     /// Threads that delete tables, without the lock.
     deleting: u32,
 }
@@ -67,7 +67,7 @@ impl<'a> Wanted<'a> {
     /// Waits until nobody deletes tables. Returns the permission to delete some, or `None` if deletions are disabled.
     pub(crate) fn alone(&self) -> Option<TablePermit<'a>> {
         let mut state = self.0.until_ended(self.0.lock());
-        if state.disabled > 0 {
+        if !self.0.are_enabled() {
             return None;
         }
         state.deleting += 1;
@@ -87,6 +87,7 @@ impl Default for Deletions {
             state: ranked(locks::DELETIONS, State::default()),
             ended: Condvar::new(),
             wanted: AtomicU32::new(0),
+            disabled: AtomicU32::new(0),
         }
     }
 }
@@ -99,7 +100,7 @@ impl Deletions {
     /// To be held while files are deleted. `None` if deletions are disabled.
     pub(crate) fn begin(&self) -> Option<Permit<'_>> {
         let state = self.lock();
-        (state.disabled == 0).then_some(Permit {
+        self.are_enabled().then_some(Permit {
             deletions: self,
             state,
         })
@@ -108,8 +109,8 @@ impl Deletions {
     /// Keeps obsolete files until the matching [`Deletions::enable`]. Waits for deletions that are under way.
     pub(crate) fn disable(&self) {
         let _wanted = self.want();
-        let mut state = self.lock();
-        state.disabled += 1;
+        let state = self.lock();
+        self.disabled.fetch_add(1, Ordering::SeqCst);
         drop(self.until_ended(state));
     }
 
@@ -135,14 +136,15 @@ impl Deletions {
 
     /// Ends one [`Deletions::disable`]. Returns true if it was the last one.
     pub(crate) fn enable(&self) -> bool {
-        let mut state = self.lock();
-        state.disabled = state.disabled.saturating_sub(1);
-        state.disabled == 0
+        let _state = self.lock();
+        let left = self.disabled.load(Ordering::SeqCst).saturating_sub(1);
+        self.disabled.store(left, Ordering::SeqCst);
+        left == 0
     }
 
     /// Whether obsolete files are deleted.
     pub(crate) fn are_enabled(&self) -> bool {
-        self.lock().disabled == 0
+        self.disabled.load(Ordering::SeqCst) == 0
     }
 }
 

@@ -20,15 +20,16 @@ use crate::shared::Shared;
 use crate::wal::Fate;
 use crate::wal::directory::Directory;
 use files::{self, FileKind};
-use manifest::janitor::{Janitor, Obsolete};
+use manifest::janitor::Obsolete;
 use options::hooks::listener::TableFileDeletionInfo;
 
 /// How long a job deletes tables if there may be other work to do.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// Files that are to be removed. Those that remain go back to the janitor.
+/// Files that are to be removed. Those that remain go back to the janitor, and a compaction thread removes those that
+/// nobody has tried to remove.
 struct Rest<'a> {
-    janitor: &'a Janitor,
+    db: &'a Shared,
     files: VecDeque<Obsolete>,
     /// The file that is being removed counts as failed until it is gone: the file system may panic.
     failed: Vec<Obsolete>,
@@ -36,9 +37,37 @@ struct Rest<'a> {
 
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
+        // Those that have failed are tried again after the next job.
+        let untried = self.files.iter().any(|f| !f.failed);
         for file in self.files.drain(..).chain(self.failed.drain(..)) {
-            self.janitor.give_back(file);
+            self.db.catalog.tables.janitor.give_back(file);
         }
+        if untried {
+            self.db.background.state().tables_left = true;
+            self.db.background.notify();
+        }
+    }
+}
+
+/// A call that deletes obsolete files. Jobs leave theirs to it, so that whoever waits for the jobs waits for the call,
+/// too. What they have left and the call has not seen goes to a compaction thread.
+struct Caller<'a>(&'a Shared);
+
+impl<'a> Caller<'a> {
+    fn new(db: &'a Shared) -> Self {
+        db.background.state().callers_delete += 1;
+        Self(db)
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        let untried = self.0.catalog.tables.janitor.has_untried();
+        let mut state = self.0.background.state();
+        state.callers_delete -= 1;
+        state.tables_left |= untried;
+        drop(state);
+        self.0.background.notify();
     }
 }
 
@@ -85,16 +114,11 @@ impl Shared {
         }
         drop(permit);
         // Other callers expect that the files are gone: also those that a job has taken, or left.
+        let _caller = Caller::new(self); // ends after `wanted`: then jobs leave nothing to it any more
         let wanted = self.deletions.want();
         let permit = wanted.alone();
         if permit.is_some() {
             self.delete_tables();
-        }
-        drop(permit);
-        drop(wanted);
-        // What a job has left since.
-        if self.catalog.tables.janitor.has_untried() {
-            self.tables_are_left();
         }
     }
 
@@ -125,7 +149,7 @@ impl Shared {
     fn delete_tables(&self) {
         let clock = &self.env().clock;
         let mut rest = Rest {
-            janitor: &self.catalog.tables.janitor,
+            db: self,
             files: self.catalog.tables.janitor.take().into(),
             failed: Vec::new(),
         };
@@ -148,12 +172,6 @@ impl Shared {
                 break;
             }
         }
-        // Those that have failed are tried again after the next job.
-        let goes_on = rest.files.iter().any(|f| !f.failed);
-        drop(rest);
-        if goes_on {
-            self.tables_are_left();
-        }
     }
 
     /// Removes a file, and tells of it. Returns whether it is gone.
@@ -175,12 +193,6 @@ impl Shared {
             }
         }
         true
-    }
-
-    /// Leaves obsolete tables to a compaction thread.
-    fn tables_are_left(&self) {
-        self.background.state().tables_left = true;
-        self.background.notify();
     }
 
     /// Whether this thread, which has deleted tables for so long, leaves the rest to others.

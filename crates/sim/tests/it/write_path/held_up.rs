@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ironstone::{
-    BottommostLevelCompaction, CompactRangeOptions, CompressionType, Db, ErrorKind, FilterDecision,
-    Options, compaction_filter,
+    BottommostLevelCompaction, ColumnFamilyOptions, CompactRangeOptions, CompressionType, Db,
+    ErrorKind, FilterDecision, Options, compaction_filter,
 };
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
@@ -206,10 +206,71 @@ fn obsolete_tables_are_gone_when_a_family_was_dropped() {
     let dir = tempfile::tempdir().unwrap();
     let (hook, db) = deletes_many(dir.path());
     let cf = db
-        .create_column_family("short", &Default::default())
+        .create_column_family("short", &ColumnFamilyOptions::default())
         .unwrap();
     db.drop_column_family(&cf).unwrap();
     assert_eq!(hook.attempts(), TABLES);
+}
+
+/// While a call deletes tables, jobs leave theirs to it. Who waits for the jobs waits for the call.
+#[test]
+fn the_end_of_the_jobs_is_the_end_of_a_call_that_deletes_their_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = Arc::new(Gate::default());
+    let db = open(dir.path(), Arc::clone(&gate) as _);
+    flushed(&db);
+    flushed(&db);
+    let iterator = db.iterator().unwrap();
+    compacted(&db);
+    db.wait_for_compact().unwrap();
+    drop(iterator);
+    gate.close(|op, path| op == Op::Remove && is_table(path));
+    let call = start(with(&db, |db| {
+        db.disable_file_deletions();
+        db.enable_file_deletions(); // deletes what the iterator has kept
+    }));
+    gate.until_held();
+    flushed(&db);
+    in_time("a compaction", with(&db, compacted));
+    let waiting = start(with(&db, |db| db.wait_for_compact().unwrap()));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!waiting.is_finished(), "tables are still there");
+    gate.open();
+    call.join().unwrap();
+    waiting.join().unwrap();
+    assert_eq!(db.int_property("rocksdb.obsolete-sst-files-size"), Some(0));
+}
+
+/// A file system that panics once.
+#[derive(Debug, Default)]
+struct PanickingRemoval(AtomicUsize);
+
+impl Hook for PanickingRemoval {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        if op == Op::Remove && is_table(path) {
+            let before = self.0.fetch_add(1, Ordering::Relaxed);
+            assert!(before > 0, "planned: the file system panics");
+        }
+        Verdict::Go
+    }
+}
+
+/// After a panic in the file system, the tables behind that one waited for the next job.
+#[test]
+fn tables_behind_a_panic_are_deleted_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let hook = Arc::new(PanickingRemoval::default());
+    let db = open(dir.path(), Arc::clone(&hook) as _);
+    for _ in 0..5 {
+        flushed(&db);
+    }
+    compacted(&db);
+    db.wait_for_compact().unwrap();
+    // The one whose removal panicked was tried again at the end of the others, or waits for the next job.
+    assert!(hook.0.load(Ordering::Relaxed) >= 5);
+    flushed(&db);
+    db.wait_for_compact().unwrap();
+    assert_eq!(db.int_property("rocksdb.obsolete-sst-files-size"), Some(0));
 }
 
 /// The tables that an iterator had kept were deleted by the next flush, all of them, before there could be another flush.
