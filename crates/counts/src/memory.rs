@@ -93,7 +93,7 @@ fn memtable_get(operations: u64) -> Result<()> {
         for key in &keys {
             let mut found = None;
             table.versions(key, |_, value| {
-                found = Some(value.len());
+                found = Some(value.bytes().len());
                 false
             });
             black_box(found);

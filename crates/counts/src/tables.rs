@@ -175,7 +175,7 @@ fn table_get(operations: u64) -> Result<()> {
     measured(&mut || {
         for key in &keys {
             reader.get(&options, key, &mut |_, value| {
-                black_box(value);
+                black_box(value.bytes());
                 false
             })?;
         }

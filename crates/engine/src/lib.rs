@@ -112,6 +112,7 @@ pub use read::iter::DbIterator;
 pub use read::options::{
     ContinueCallback, GetMergeOperandsOptions, ReadOptions, ReadTier, TableFilter,
 };
+pub use read::pinned::PinnedValue;
 pub use read::updates::UpdatesIterator;
 pub use shared::snapshot::Snapshot;
 pub use table::filter::FilterPolicy;

@@ -10,6 +10,7 @@
 //! | `memtable` | [`Memtable`]: inserts and lookups at the same time, from many threads |
 //! | `factory` | [`MemtableFactory`]: the representation, as an option |
 //! | `iter` | [`Iter`]: cursors |
+//! | `pinned` | [`PinnedBytes`]: values without a copy |
 //! | `list` | the default representation: entries linked in key order under an index of blocks |
 //! | `vector` | the representation for bulk loads: sorted when it is read |
 //! | `bloom` | the filter of whole keys and prefixes |
@@ -20,7 +21,8 @@
 //! | [`write_buffers`] | [`WriteBuffers`]: the limit of the memory of several databases' memtables |
 //!
 //! The representation is an enum, not a trait object: inserts and lookups cost only one more predictable
-//! branch, and searches can be inlined. `unsafe` code is in `arena`, `list`, `vector` and `iter`.
+//! branch, and searches can be inlined. `unsafe` code is in `arena`, `list`, `vector`, `iter`
+//! and `pinned`.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -34,7 +36,7 @@
 //! // As a snapshot at 1 sees it.
 //! let seek = key::encode(b"k", SequenceNumber(1), ValueType::FOR_SEEK);
 //! memtable.versions(&seek, |_, value| {
-//!     assert_eq!(value, b"old");
+//!     assert_eq!(value.bytes(), b"old");
 //!     false
 //! });
 //! let mut iter = memtable.iter();
@@ -52,6 +54,7 @@ mod locks;
 mod memtable;
 #[cfg(loom)]
 pub mod models;
+mod pinned;
 mod pool;
 #[cfg(shuttle)]
 pub mod schedules;
@@ -63,6 +66,7 @@ pub use factory::MemtableFactory;
 pub use history::History;
 pub use iter::Iter;
 pub use memtable::{Memtable, Prepared, Settings, TOGETHER, link_all};
+pub use pinned::{PinnedBytes, Value};
 pub use write_buffers::{Tracker, WriteBuffers};
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::bloom::Bloom;
 use crate::factory::MemtableFactory;
 use crate::list::together::{self, Unlinked};
 use crate::list::{List, Target};
+use crate::pinned::Value;
 use crate::tombstones::Tombstones;
 use crate::vector::Vector;
 use crate::write_buffers::Tracker;
@@ -251,7 +252,11 @@ impl Memtable {
     /// Calls `visit` with the versions of the user key in `seek_key` that are not newer than its sequence
     /// number, newest first, until `visit` returns false.
     #[inline]
-    pub fn versions(&self, seek_key: &[u8], mut visit: impl FnMut(key::Parsed<'_>, &[u8]) -> bool) {
+    pub fn versions(
+        &self,
+        seek_key: &[u8],
+        mut visit: impl FnMut(key::Parsed<'_>, Value<'_>) -> bool,
+    ) {
         if self.points() == 0 {
             return;
         }
@@ -265,7 +270,7 @@ impl Memtable {
         }
         // Returns false where the key's versions end, or when the caller has seen enough.
         let mut goes_on = |internal: &[u8], value: &[u8]| match key::parse(internal) {
-            Some(found) if found.user_key == user_key => visit(found, value),
+            Some(found) if found.user_key == user_key => visit(found, Value::new(self, value)),
             _ => false,
         };
         match &self.rep {

@@ -31,7 +31,7 @@ fn both() -> [Arc<Memtable>; 3] {
 fn seen(m: &Memtable, seek: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut out = Vec::new();
     m.versions(seek, |found, value| {
-        out.push((found.sequence.0, value.to_vec()));
+        out.push((found.sequence.0, value.bytes().to_vec()));
         true
     });
     out
@@ -208,4 +208,34 @@ fn a_search_backwards_never_ends_behind_its_target() {
             assert_eq!(key::user_key(it.key()), b"a");
         }
     });
+}
+
+#[test]
+fn a_pinned_value_outlives_its_memtable() {
+    for factory in [MemtableFactory::SkipList, MemtableFactory::Vector] {
+        let (m, other) = (memtable(factory, 0), memtable(factory, 0));
+        m.insert(b"k", SequenceNumber(1), ValueType::Value, b"a value");
+        let seek = key::encode(b"k", SequenceNumber(9), ValueType::FOR_SEEK);
+        let mut pinned = Vec::new();
+        m.versions(&seek, |_, value| {
+            let bytes = value.bytes();
+            assert!(value.pin(&other, bytes).is_none(), "another memtable's");
+            assert!(value.pin(&m, b"a value").is_none(), "equal, but elsewhere");
+            pinned.extend(value.pin(&m, bytes));
+            pinned.extend(value.pin(&m, &bytes[2..]));
+            false
+        });
+        // Entries after it, in the same memory.
+        for n in 0..100u64 {
+            m.insert(b"l", SequenceNumber(2 + n), ValueType::Value, b"another");
+        }
+        drop(m);
+        base::sync::thread::scope(|scope| {
+            let read = scope.spawn(move || {
+                let read: Vec<_> = pinned.iter().map(|p| p.to_vec()).collect();
+                assert_eq!(read, [&b"a value"[..], b"value"]);
+            });
+            read.join().unwrap();
+        });
+    }
 }

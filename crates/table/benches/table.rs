@@ -81,8 +81,8 @@ fn gets(name: &str, reader: &Reader, first: u64) {
         for _ in 0..OPERATIONS {
             let key = util::seek_key(&user_key(first + rng.below(ENTRIES)), 1 << 50);
             let mut seen = 0;
-            let mut visit = |_: &[u8], v: &[u8]| {
-                seen += v.len();
+            let mut visit = |_: &[u8], v: table::Value<'_>| {
+                seen += v.bytes().len();
                 false
             };
             reader.get(&options, &key, &mut visit).unwrap();

@@ -44,6 +44,7 @@ mod cursor;
     reason = "builds blocks; reads nothing from disk"
 )]
 mod hash_index;
+mod pinned;
 mod spare;
 
 use std::sync::Arc;
@@ -54,6 +55,7 @@ use base::{Comparator, Error, Result, key};
 pub use builder::BlockBuilder;
 pub(crate) use builder::common_prefix;
 pub use cursor::{Cursor, Target};
+pub use pinned::{PinnedBytes, Value};
 
 /// Bytes of the reference counts in an `Arc`.
 const ARC_COUNTS: usize = 16;

@@ -35,6 +35,7 @@ pub mod reader;
 pub mod unique_id;
 pub mod xxph3;
 
+pub use block::{PinnedBytes, Value};
 pub use builder::{Builder, BuilderOptions, Compressors, Finished, Prepopulate};
 pub use cache::BlockCache;
 pub use checksum::ChecksumType;

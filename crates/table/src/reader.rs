@@ -31,7 +31,7 @@ use base::{Comparator, Error, ErrorKind, Result, SliceTransform, ValueType, key}
 use io::{File, IoPriority};
 use keyspan::RangeTombstone;
 
-use crate::block::{Block, Cursor, Keys, Target};
+use crate::block::{Block, Cursor, Keys, Target, Value};
 use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
@@ -202,7 +202,7 @@ impl Reader {
         &self,
         options: &ReadOptions,
         seek_key: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
     ) -> Result<()> {
         let target = Target::new(seek_key)?;
         if !self.passes_filter(&target) {
@@ -252,7 +252,7 @@ impl Reader {
         options: ReadOptions,
         target: &Target<'_>,
         cursor: &mut Cursor,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
     ) -> Result<()> {
         let mut found = false;
         let result = self.get_from_blocks(options, target, cursor, &mut |key, value| {
@@ -270,7 +270,7 @@ impl Reader {
         options: ReadOptions,
         target: &Target<'_>,
         cursor: &mut Cursor,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
     ) -> Result<()> {
         let first = self.index.seek(target);
         for i in first.. {
@@ -300,12 +300,12 @@ impl Reader {
         cursor: &mut Cursor,
         target: &Target<'_>,
         mut more: bool,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
     ) -> Result<bool> {
         while more {
             let k = cursor.key();
             if self.comparator().compare(key::user_key(k), target.user) != Ordering::Equal
-                || !visit(k, cursor.value(block))
+                || !visit(k, Value::new(block, cursor.value(block)))
             {
                 return Ok(true);
             }

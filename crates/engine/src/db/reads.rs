@@ -12,6 +12,7 @@ use crate::read::entries::{self, Entries, KeyBounds, KeyRange};
 use crate::read::get;
 use crate::read::iter::DbIterator;
 use crate::read::options::ReadOptions;
+use crate::read::pinned::PinnedValue;
 use crate::read::sources::Origin;
 use crate::shared::snapshot::Snapshot;
 
@@ -53,19 +54,82 @@ impl Cf<'_> {
     /// [`Cf::get_into`], if `value` is empty.
     #[inline]
     fn get_to(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.looked_up(key, |lookup, sequence| {
+            get::get(
+                &self.shared.info,
+                &self.shared.writes,
+                lookup,
+                sequence,
+                value,
+            )
+        })
+    }
+
+    /// Looks `key` up as the options say.
+    #[inline]
+    fn looked_up<T>(
+        &self,
+        key: &[u8],
+        get: impl FnOnce(get::Lookup<'_>, Option<SequenceNumber>) -> Result<T>,
+    ) -> Result<T> {
         self.check()?;
-        let (db, sequence) = (self.shared, self.read_sequence()?);
+        let sequence = self.read_sequence()?;
         let Some(options) = self.read else {
             let tables = table::ReadOptions {
                 activity: Activity::Get,
                 ..table::ReadOptions::default()
             };
-            let lookup = get::Lookup::new(self.family, &tables, key);
-            return get::get(&db.info, &db.writes, lookup, sequence, value);
+            return get(get::Lookup::new(self.family, &tables, key), sequence);
         };
         let tables = options.for_tables();
-        let lookup = get::Lookup::new(self.family, &tables, key).with(&db.writes, options);
-        get::get(&db.info, &db.writes, lookup, sequence, value)
+        let lookup = get::Lookup::new(self.family, &tables, key);
+        get(lookup.with(&self.shared.writes, options), sequence)
+    }
+
+    /// The value of `key` without a copy: see [`PinnedValue`]. Worth it for values from about a kilobyte on.
+    ///
+    /// Errors: as [`Cf::get`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// # let db = ironstone::Db::open(dir.path(), &options)?;
+    /// db.put("picture", [7; 4096])?;
+    /// let picture = db.get_pinned("picture")?.expect("it was put");
+    /// db.delete("picture")?;
+    /// assert_eq!(picture.len(), 4096);
+    /// assert!(db.get_pinned("picture")?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn get_pinned(&self, key: impl AsRef<[u8]>) -> Result<Option<PinnedValue>> {
+        let key = key.as_ref();
+        self.looked_up(key, |lookup, sequence| {
+            get::get_pinned(&self.shared.info, &self.shared.writes, lookup, sequence)
+        })
+    }
+
+    /// Calls `read` with the value of `key`, which is not copied, and returns its result; `None` if the key does not
+    /// exist. No lock is held during the call.
+    ///
+    /// Errors: as [`Cf::get`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// # let db = ironstone::Db::open(dir.path(), &options)?;
+    /// db.put("words", "a few words")?;
+    /// let words = db.get_with("words", |value| value.split(|&b| b == b' ').count())?;
+    /// assert_eq!(words, Some(3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn get_with<T>(
+        &self,
+        key: impl AsRef<[u8]>,
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
+        Ok(self.get_pinned(key)?.map(|value| read(&value)))
     }
 
     /// A cursor over the family. Errors: as [`Cf::get`].
@@ -95,6 +159,26 @@ impl Cf<'_> {
     /// Errors of each key: as [`Cf::get`]; `Aborted` after the values found so far exceed
     /// [`ReadOptions::value_size_soft_limit`]. Keys are looked up in the order of the comparator.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
+        let db = self.shared;
+        self.all_looked_up(keys, |lookups, bytes| {
+            get::multi_get(&db.info, &db.writes, lookups, bytes)
+        })
+    }
+
+    /// [`Cf::multi_get`] without copies: see [`PinnedValue`]. Errors of each key: as [`Cf::multi_get`].
+    pub fn multi_get_pinned<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<PinnedValue>>> {
+        let db = self.shared;
+        self.all_looked_up(keys, |lookups, bytes| {
+            get::multi_get_pinned(&db.info, &db.writes, lookups, bytes)
+        })
+    }
+
+    /// Looks `keys` up as the options say. `get` is given the number of value bytes that may be returned.
+    fn all_looked_up<K: AsRef<[u8]>, T>(
+        &self,
+        keys: &[K],
+        get: impl FnOnce(&get::Lookups<'_>, &mut Option<u64>) -> Vec<Result<T>>,
+    ) -> Vec<Result<T>> {
         let options = self.read_options();
         let checked = self.check();
         match checked.and_then(|()| self.read_sequence()) {
@@ -102,15 +186,13 @@ impl Cf<'_> {
             Ok(sequence) => {
                 let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
                 let mut bytes = Some(options.value_size_soft_limit);
-                get::multi_get(
-                    &self.shared.info,
-                    &self.shared.writes,
-                    self.family,
-                    &options,
-                    &keys,
+                let lookups = get::Lookups {
+                    family: self.family,
+                    options: &options,
+                    keys: &keys,
                     sequence,
-                    &mut bytes,
-                )
+                };
+                get(&lookups, &mut bytes)
             }
         }
     }
@@ -213,15 +295,13 @@ fn multi_get_families<K: AsRef<[u8]>>(
         let found = if let Err(e) = db.check_handle(&family.0) {
             wanted.iter().map(|_| Err(e.clone())).collect()
         } else {
-            get::multi_get(
-                &db.info,
-                &db.writes,
-                &family.0,
+            let lookups = get::Lookups {
+                family: &family.0,
                 options,
-                &wanted,
-                Some(sequence),
-                &mut bytes,
-            )
+                keys: &wanted,
+                sequence: Some(sequence),
+            };
+            get::multi_get(&db.info, &db.writes, &lookups, &mut bytes)
         };
         for (place, value) in places.into_iter().zip(found) {
             out[place] = value;
@@ -255,6 +335,20 @@ impl Db {
         self.default_cf().get_into(key, value)
     }
 
+    /// The value of `key` without a copy: see [`Cf::get_pinned`].
+    pub fn get_pinned(&self, key: impl AsRef<[u8]>) -> Result<Option<PinnedValue>> {
+        self.default_cf().get_pinned(key)
+    }
+
+    /// Calls `read` with the value of `key`, which is not copied: see [`Cf::get_with`].
+    pub fn get_with<T>(
+        &self,
+        key: impl AsRef<[u8]>,
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
+        self.default_cf().get_with(key, read)
+    }
+
     /// A cursor: see [`Cf::iterator`].
     pub fn iterator(&self) -> Result<DbIterator> {
         self.default_cf().iterator()
@@ -273,6 +367,11 @@ impl Db {
     /// The values of several keys, all as of the same moment, in the order of `keys`. Errors: as [`Cf::multi_get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
         self.default_cf().multi_get(keys)
+    }
+
+    /// The values of several keys without copies: see [`Cf::multi_get_pinned`].
+    pub fn multi_get_pinned<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<PinnedValue>>> {
+        self.default_cf().multi_get_pinned(keys)
     }
 
     /// The values of keys in several column families, all as of the same moment, in the order of `keys`.
@@ -341,6 +440,11 @@ impl Snapshot {
     /// The value of `key`: see [`Cf::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.reading(|cf| cf.get(key))
+    }
+
+    /// The value of `key` without a copy: see [`Cf::get_pinned`].
+    pub fn get_pinned(&self, key: impl AsRef<[u8]>) -> Result<Option<PinnedValue>> {
+        self.reading(|cf| cf.get_pinned(key))
     }
 
     /// A cursor: see [`Cf::iterator`].

@@ -13,7 +13,7 @@
 //!     └ value, entity, deletion, or no source is left ──> merged, oldest operand first
 //! ```
 //!
-//! The usual get sees one version and copies its value once.
+//! The usual get sees one version and copies its value once, or pins it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -27,6 +27,7 @@ use crate::commit::Writes;
 use crate::info::Info;
 use crate::read::operands::Operands;
 use crate::read::options::{ContinueCallback, ReadOptions, ReadTier};
+use crate::read::pinned::{PinnedValue, Place};
 use base::values::entity::WideColumns;
 use base::values::{self, Base, Stored, no_operator, visible_value};
 use manifest::{TableFile, Version};
@@ -97,6 +98,25 @@ pub(crate) fn get(
     Ok(found)
 }
 
+/// The value of the key as of `sequence`, without a copy if it need not be merged; `None` if the key does not exist.
+pub(crate) fn get_pinned(
+    info: &Info,
+    writes: &Writes,
+    lookup: Lookup<'_>,
+    sequence: Option<SequenceNumber>,
+) -> Result<Option<PinnedValue>> {
+    let began = info.timer();
+    let mut search = Search::new(lookup, Want::Pinned);
+    search_view(info, writes, &mut search, sequence)?;
+    let clock = &*info.clock;
+    let processing = perf::start(clock);
+    let value = search.pinned(info)?;
+    count_read(info, value.as_ref().map_or(0, |v| v.len()));
+    perf::stop(PerfCounter::GetPostProcessTime, clock, processing);
+    info.timed(HistogramKind::DbGet, began);
+    Ok(value)
+}
+
 /// The columns of the key as of `sequence`; a plain value is the default column.
 pub(crate) fn get_entity(
     info: &Info,
@@ -142,18 +162,51 @@ pub(crate) fn merge_operands<'a>(
     Ok(base.into_iter().chain(operands).collect())
 }
 
-/// The values of many keys at one sequence number, in the order of `keys`; they are looked up in the
-/// family's order. `bytes_left` is the number of value bytes that may still be returned. Once they are
-/// exceeded, it is `None`, and the remaining keys get an error.
+/// Keys of one family to look up, at one sequence number.
+pub(crate) struct Lookups<'a> {
+    pub(crate) family: &'a Family,
+    pub(crate) options: &'a ReadOptions,
+    pub(crate) keys: &'a [&'a [u8]],
+    pub(crate) sequence: Option<SequenceNumber>,
+}
+
+/// The values of many keys, in the order of `keys`; they are looked up in the family's order. `bytes_left` is the
+/// number of value bytes that may still be returned. Once they are exceeded, it is `None`, and the remaining keys get an
+/// error.
 pub(crate) fn multi_get(
     info: &Info,
     writes: &Writes,
-    family: &Family,
-    options: &ReadOptions,
-    keys: &[&[u8]],
-    sequence: Option<SequenceNumber>,
+    lookups: &Lookups<'_>,
     bytes_left: &mut Option<u64>,
 ) -> Vec<Result<Option<Vec<u8>>>> {
+    let value = |search: &mut Search<'_>| Ok(search.stored(info)?.map(|s| s.bytes));
+    multi_get_as(info, writes, lookups, bytes_left, (Want::Plain, value))
+}
+
+/// The same, without copies: see [`get_pinned`].
+pub(crate) fn multi_get_pinned(
+    info: &Info,
+    writes: &Writes,
+    lookups: &Lookups<'_>,
+    bytes_left: &mut Option<u64>,
+) -> Vec<Result<Option<PinnedValue>>> {
+    let value = |search: &mut Search<'_>| search.pinned(info);
+    multi_get_as(info, writes, lookups, bytes_left, (Want::Pinned, value))
+}
+
+fn multi_get_as<T: AsRef<[u8]>>(
+    info: &Info,
+    writes: &Writes,
+    lookups: &Lookups<'_>,
+    bytes_left: &mut Option<u64>,
+    (want, value): (Want, impl Fn(&mut Search<'_>) -> Result<Option<T>>),
+) -> Vec<Result<Option<T>>> {
+    let &Lookups {
+        family,
+        options,
+        keys,
+        sequence,
+    } = lookups;
     // Load the View first: see `search_view`.
     let view = family.view.load();
     let sequence = sequence.unwrap_or_else(|| writes.visible());
@@ -164,7 +217,7 @@ pub(crate) fn multi_get(
     };
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by(|&a, &b| family.comparator().compare(keys[a], keys[b]));
-    let mut out: Vec<Result<Option<Vec<u8>>>> = keys.iter().map(|_| Ok(None)).collect();
+    let mut out: Vec<Result<Option<T>>> = keys.iter().map(|_| Ok(None)).collect();
     let (mut found_keys, mut bytes) = (0, 0);
     for i in order {
         let Some(left) = *bytes_left else {
@@ -172,15 +225,14 @@ pub(crate) fn multi_get(
             continue;
         };
         let lookup = Lookup::new(family, &tables, keys[i]).with(writes, options);
-        let mut search = Search::new(lookup, Want::Plain);
+        let mut search = Search::new(lookup, want);
         let found = search_at(info, &view, &mut search, sequence);
-        out[i] = found
-            .and_then(|()| search.stored(info))
-            .map(|stored| stored.map(|s| s.bytes));
+        out[i] = found.and_then(|()| value(&mut search));
         if let Ok(Some(value)) = &out[i] {
+            let len = value.as_ref().len() as u64;
             found_keys += 1;
-            bytes += value.len() as u64;
-            *bytes_left = left.checked_sub(value.len() as u64);
+            bytes += len;
+            *bytes_left = left.checked_sub(len);
         }
     }
     info.count(Ticker::NumberMultigetCalls, 1);
@@ -269,7 +321,9 @@ fn search_memtables(view: &View, search: &mut Search<'_>, seek_key: &[u8]) -> bo
     for mem in std::iter::once(&view.mem).chain(&view.imm) {
         perf::count(PerfCounter::GetFromMemtableCount, 1);
         search.cover(mem.covering_tombstone(seek_key));
-        mem.versions(seek_key, |version, value| search.add(version, value));
+        mem.versions(seek_key, |version, value| {
+            search.add(version, Place::Memtable(mem, value))
+        });
         if search.is_over() {
             return true;
         }
@@ -322,6 +376,8 @@ fn search_tables(
 enum Want {
     /// The value, or the default column of an entity.
     Plain,
+    /// The same, without a copy if possible.
+    Pinned,
     /// All columns.
     Entity,
     /// Only whether the key exists.
@@ -349,6 +405,8 @@ struct Search<'a> {
     state: State,
     /// The base as it is stored, or with [`Want::Plain`] its plain value.
     base: Vec<u8>,
+    /// The base instead, with [`Want::Pinned`], if no operand goes on top of it.
+    pinned: Option<PinnedValue>,
     has_base: bool,
     base_is_entity: bool,
     /// Newest first.
@@ -369,6 +427,7 @@ impl<'a> Search<'a> {
             want,
             state: State::Open,
             base: Vec::new(),
+            pinned: None,
             has_base: false,
             base_is_entity: false,
             operands: Operands::new(),
@@ -413,7 +472,7 @@ impl<'a> Search<'a> {
         let reader = file.reader_for(options)?;
         reader.get(options, seek_key, &mut |internal, value| {
             if let Some(version) = key::parse(internal) {
-                return self.add(version, value);
+                return self.add(version, Place::Block(value));
             }
             self.failure = Some(Error::corruption("a key of unknown type"));
             false
@@ -423,35 +482,38 @@ impl<'a> Search<'a> {
 
     /// Adds the next older version; returns false if no older versions are needed.
     #[inline]
-    fn add(&mut self, version: key::Parsed<'_>, value: &[u8]) -> bool {
+    fn add(&mut self, version: key::Parsed<'_>, place: Place<'_>) -> bool {
         if version.sequence.0 < self.covered {
             return false;
         }
         match version.value_type {
             ValueType::Value => {
-                self.found(value);
+                self.found(place, place.stored());
                 false
             }
             ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp => {
                 self.state = State::Absent;
                 false
             }
-            other => self.add_other(other, value),
+            other => self.add_other(other, place),
         }
     }
 
+    /// Ends the search at the base, which is `value`, a part of what is stored in `place`.
     #[inline]
-    fn found(&mut self, value: &[u8]) {
+    fn found(&mut self, place: Place<'_>, value: &[u8]) {
         self.state = State::Found;
         self.has_base = true;
-        if self.want != Want::Existence {
-            self.base.extend_from_slice(value);
+        match self.want {
+            Want::Existence => {}
+            Want::Pinned if self.operands.is_empty() => self.pinned = Some(place.pin(value)),
+            _ => self.base.extend_from_slice(value),
         }
     }
 
     /// A version that is neither a plain value nor a deletion.
-    fn add_other(&mut self, kind: ValueType, value: &[u8]) -> bool {
-        let family = self.lookup.family;
+    fn add_other(&mut self, kind: ValueType, place: Place<'_>) -> bool {
+        let (family, value) = (self.lookup.family, place.stored());
         match kind {
             ValueType::Merge if self.want == Want::Existence => {
                 self.state = State::Found;
@@ -479,10 +541,10 @@ impl<'a> Search<'a> {
                     || (!self.operands.is_empty() && self.want != Want::Operands) =>
             {
                 self.base_is_entity = true;
-                self.found(value);
+                self.found(place, value);
             }
             _ => match visible_value(kind, value) {
-                Ok(plain) => self.found(plain),
+                Ok(plain) => self.found(place, plain),
                 Err(e) => self.failure = Some(e),
             },
         }
@@ -501,6 +563,15 @@ impl<'a> Search<'a> {
             Some(self.merged(info)?)
         };
         Ok(found)
+    }
+
+    /// The result of a search for [`Want::Pinned`].
+    fn pinned(&mut self, info: &Info) -> Result<Option<PinnedValue>> {
+        if self.pinned.is_some() {
+            return Ok(self.pinned.take());
+        }
+        let stored = self.stored(info)?;
+        Ok(stored.map(|s| PinnedValue::owned(s.bytes)))
     }
 
     fn merged(&self, info: &Info) -> Result<Stored> {
@@ -522,7 +593,7 @@ impl<'a> Search<'a> {
         let began = perf::start(clock);
         let stored = values::apply(operator, statistics, user_key, base, &operands)?;
         perf::stop(PerfCounter::MergeOperatorTimeNanos, clock, began);
-        if self.want == Want::Plain {
+        if matches!(self.want, Want::Plain | Want::Pinned) {
             return Ok(Stored {
                 bytes: stored.into_plain()?,
                 is_entity: false,

@@ -12,6 +12,7 @@ pub(crate) mod get;
 pub(crate) mod iter;
 mod operands;
 pub(crate) mod options;
+pub(crate) mod pinned;
 pub(crate) mod prefix;
 pub(crate) mod sources;
 pub(crate) mod updates;

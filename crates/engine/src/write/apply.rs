@@ -278,10 +278,10 @@ fn merge_in_memory(
         }
         mem.versions(&seek_key, |version, value| {
             if version.value_type == ValueType::Merge {
-                operands.push(value.to_vec());
+                operands.push(value.bytes().to_vec());
                 return true;
             }
-            base = Some((version.value_type, value.to_vec()));
+            base = Some((version.value_type, value.bytes().to_vec()));
             false
         });
         let under = operands.len() as u64 - 1;

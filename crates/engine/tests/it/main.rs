@@ -12,6 +12,7 @@ mod locks;
 mod names;
 mod one_form;
 mod operations;
+mod pinned;
 mod smoke;
 mod snapshots;
 mod writes;

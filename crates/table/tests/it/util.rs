@@ -75,7 +75,7 @@ pub(crate) fn get_all(reader: &Reader, user: &[u8], sequence: u64) -> Result<Ent
         &ReadOptions::default(),
         &seek_key(user, sequence),
         &mut |k, v| {
-            out.push((k.to_vec(), v.to_vec()));
+            out.push((k.to_vec(), v.bytes().to_vec()));
             true
         },
     )?;

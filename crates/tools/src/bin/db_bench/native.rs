@@ -30,6 +30,8 @@ pub(crate) struct Native {
     files: Option<Arc<Counts>>,
     /// Bytes a second of backups and of restoring; 0 is no limit.
     backup_rates: (u64, u64),
+    /// Whether gets do not copy values.
+    pinned_gets: bool,
 }
 
 /// The flags' options. A flag for an option that Ironstone does not have is refused unless it has
@@ -186,7 +188,23 @@ impl Native {
             options,
             files,
             backup_rates: (flags.backup_rate_limit, flags.restore_rate_limit),
+            pinned_gets: flags.pinned_gets,
         }
+    }
+
+    #[inline]
+    fn get_from(
+        &self,
+        cf: ironstone::Cf<'_>,
+        key: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<usize>> {
+        let cf = cf.with(&self.read);
+        if self.pinned_gets {
+            return cf.get_with(key, <[u8]>::len);
+        }
+        let found = cf.get_into(key, scratch)?;
+        Ok(found.then_some(scratch.len()))
     }
 
     fn backups(&self, dir: &Path) -> Result<BackupEngine> {
@@ -337,8 +355,7 @@ impl Engine for Native {
 
     #[inline]
     fn get(&self, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>> {
-        let found = self.get_value(key, scratch)?;
-        Ok(found.then_some(scratch.len()))
+        self.get_from(self.db.cf(&self.family), key, scratch)
     }
 
     fn delete_range_in(
@@ -365,9 +382,7 @@ impl Engine for Native {
 
     #[inline]
     fn get_in(&self, family: usize, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>> {
-        let cf = self.db.cf(self.numbered(family)?).with(&self.read);
-        let found = cf.get_into(key, scratch)?;
-        Ok(found.then_some(scratch.len()))
+        self.get_from(self.db.cf(self.numbered(family)?), key, scratch)
     }
 
     fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {

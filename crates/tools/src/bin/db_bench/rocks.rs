@@ -39,6 +39,15 @@ impl Rocks {
     }
 
     #[inline]
+    fn get_from(&self, cf: Cf<'_>, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>> {
+        if self.flags.pinned_gets {
+            return self.db.get_with(&self.read, cf, key, <[u8]>::len);
+        }
+        let found = self.db.get_into(&self.read, cf, key, scratch)?;
+        Ok(found.then_some(scratch.len()))
+    }
+
+    #[inline]
     fn numbered(&self, family: usize) -> Result<Cf<'_>> {
         self.db
             .nth_cf(family)
@@ -172,9 +181,7 @@ impl Engine for Rocks {
 
     #[inline]
     fn get(&self, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>> {
-        let cf = self.db.default_cf();
-        let found = self.db.get_into(&self.read, cf, key, scratch)?;
-        Ok(found.then_some(scratch.len()))
+        self.get_from(self.db.default_cf(), key, scratch)
     }
 
     fn delete_range_in(
@@ -201,9 +208,7 @@ impl Engine for Rocks {
 
     #[inline]
     fn get_in(&self, family: usize, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>> {
-        let cf = self.numbered(family)?;
-        let found = self.db.get_into(&self.read, cf, key, scratch)?;
-        Ok(found.then_some(scratch.len()))
+        self.get_from(self.numbered(family)?, key, scratch)
     }
 
     fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {

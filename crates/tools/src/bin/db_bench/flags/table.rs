@@ -84,6 +84,8 @@ and_engines! { flags! {
         multiread_stride: i64 = 0;
         /// Without effect: multireadrandom always looks up all keys in one call.
         multiread_batched: bool = false;
+        /// Gets do not copy values: the engine keeps them in memory until they were read.
+        pinned_gets: bool = false;
         /// Make each write durable before the next one.
         sync: bool = false;
         /// Number of column families. Benchmarks with random puts, gets and merges choose the family by the

@@ -1,0 +1,70 @@
+//! Values that keep their memtable in memory.
+#![expect(unsafe_code, reason = "a part of the unsafe island of memtables")]
+
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::memtable::Memtable;
+
+/// A value that a lookup visits.
+#[derive(Clone, Copy)]
+pub struct Value<'a> {
+    memtable: &'a Memtable,
+    bytes: &'a [u8],
+}
+
+impl<'a> Value<'a> {
+    /// A value in the memory of `memtable`, which does not change any more.
+    #[inline]
+    pub(crate) fn new(memtable: &'a Memtable, bytes: &'a [u8]) -> Self {
+        Self { memtable, bytes }
+    }
+
+    /// The bytes of the value.
+    #[inline]
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// A reference to `part` of this value that keeps the memtable in memory. `None` if the value is in another
+    /// memtable, or `part` is elsewhere.
+    pub fn pin(self, memtable: &Arc<Memtable>, part: &[u8]) -> Option<PinnedBytes> {
+        let (whole, wanted) = (self.bytes.as_ptr_range(), part.as_ptr_range());
+        let inside = whole.start <= wanted.start && wanted.end <= whole.end;
+        let pins = inside && std::ptr::eq(&raw const **memtable, self.memtable);
+        pins.then(|| PinnedBytes {
+            bytes: NonNull::from(part),
+            _memtable: Arc::clone(memtable),
+        })
+    }
+}
+
+/// Bytes of a value in a memtable, which stays in memory while this lives.
+pub struct PinnedBytes {
+    /// In the arena of the memtable.
+    bytes: NonNull<[u8]>,
+    _memtable: Arc<Memtable>,
+}
+
+// SAFETY: the bytes are only read, and nobody changes them any more. Memtables are `Send` and `Sync`.
+unsafe impl Send for PinnedBytes {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedBytes {}
+
+impl Deref for PinnedBytes {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: an entry's value is not changed after a lookup can find it, and the arena has it until the memtable,
+        // which is held here, is gone.
+        unsafe { self.bytes.as_ref() }
+    }
+}
+
+impl fmt::Debug for PinnedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PinnedBytes").field(&&**self).finish()
+    }
+}
