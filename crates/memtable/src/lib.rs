@@ -65,8 +65,8 @@ pub mod write_buffers;
 pub use factory::MemtableFactory;
 pub use history::History;
 pub use iter::Iter;
-pub use memtable::{Memtable, Prepared, Settings, TOGETHER, link_all};
-pub use pinned::{PinnedBytes, Value};
+pub use memtable::{Memtable, Prepared, Settings, TOGETHER, Value, link_all};
+pub use pinned::PinnedBytes;
 pub use write_buffers::{Tracker, WriteBuffers};
 
 #[cfg(test)]

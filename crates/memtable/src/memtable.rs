@@ -13,7 +13,6 @@ use crate::bloom::Bloom;
 use crate::factory::MemtableFactory;
 use crate::list::together::{self, Unlinked};
 use crate::list::{List, Target};
-use crate::pinned::Value;
 use crate::tombstones::Tombstones;
 use crate::vector::Vector;
 use crate::write_buffers::Tracker;
@@ -138,6 +137,21 @@ impl Settings {
             whole_keys: self.whole_keys,
             prefixes: self.prefixes.take(),
         })
+    }
+}
+
+/// A value that a lookup visits. It does not change any more.
+#[derive(Clone, Copy)]
+pub struct Value<'a> {
+    pub(crate) memtable: &'a Memtable,
+    pub(crate) bytes: &'a [u8],
+}
+
+impl<'a> Value<'a> {
+    /// The bytes of the value.
+    #[inline]
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
     }
 }
 
@@ -269,8 +283,9 @@ impl Memtable {
             perf::count(PerfCounter::BloomMemtableHitCount, 1);
         }
         // Returns false where the key's versions end, or when the caller has seen enough.
-        let mut goes_on = |internal: &[u8], value: &[u8]| match key::parse(internal) {
-            Some(found) if found.user_key == user_key => visit(found, Value::new(self, value)),
+        let memtable = self;
+        let mut goes_on = |internal: &[u8], bytes: &[u8]| match key::parse(internal) {
+            Some(found) if found.user_key == user_key => visit(found, Value { memtable, bytes }),
             _ => false,
         };
         match &self.rep {

@@ -6,28 +6,9 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, Value};
 
-/// A value that a lookup visits.
-#[derive(Clone, Copy)]
-pub struct Value<'a> {
-    memtable: &'a Memtable,
-    bytes: &'a [u8],
-}
-
-impl<'a> Value<'a> {
-    /// A value in the memory of `memtable`, which does not change any more.
-    #[inline]
-    pub(crate) fn new(memtable: &'a Memtable, bytes: &'a [u8]) -> Self {
-        Self { memtable, bytes }
-    }
-
-    /// The bytes of the value.
-    #[inline]
-    pub fn bytes(self) -> &'a [u8] {
-        self.bytes
-    }
-
+impl Value<'_> {
     /// A reference to `part` of this value that keeps the memtable in memory. `None` if the value is in another
     /// memtable, or `part` is elsewhere.
     pub fn pin(self, memtable: &Arc<Memtable>, part: &[u8]) -> Option<PinnedBytes> {
