@@ -140,11 +140,12 @@ impl Settings {
     }
 }
 
-/// A value that a lookup visits. It does not change any more.
+/// A value that a lookup visits.
 #[derive(Clone, Copy)]
 pub struct Value<'a> {
-    pub(crate) memtable: &'a Memtable,
-    pub(crate) bytes: &'a [u8],
+    /// Only [`Memtable::versions`] makes values: the bytes are in the memory of this memtable, and do not change any more.
+    memtable: &'a Memtable,
+    bytes: &'a [u8],
 }
 
 impl<'a> Value<'a> {
@@ -152,6 +153,11 @@ impl<'a> Value<'a> {
     #[inline]
     pub fn bytes(self) -> &'a [u8] {
         self.bytes
+    }
+
+    /// The memtable that has the value in its memory, where nothing changes it.
+    pub(crate) fn memtable(self) -> &'a Memtable {
+        self.memtable
     }
 }
 

@@ -10,13 +10,13 @@ use crate::memtable::{Memtable, Value};
 
 impl Value<'_> {
     /// A reference to `part` of this value that keeps the memtable in memory. `None` if the value is in another
-    /// memtable, or `part` is elsewhere.
+    /// memtable, or `part` is elsewhere or empty.
     pub fn pin(self, memtable: &Arc<Memtable>, part: &[u8]) -> Option<PinnedBytes> {
-        let (whole, wanted) = (self.bytes.as_ptr_range(), part.as_ptr_range());
-        let inside = whole.start <= wanted.start && wanted.end <= whole.end;
-        let pins = inside && std::ptr::eq(&raw const **memtable, self.memtable);
+        let (whole, wanted) = (self.bytes().as_ptr_range(), part.as_ptr_range());
+        let inside = whole.start <= wanted.start && wanted.end <= whole.end && !part.is_empty();
+        let pins = inside && std::ptr::eq(&raw const **memtable, self.memtable());
         pins.then(|| PinnedBytes {
-            bytes: NonNull::from(part),
+            bytes: Bytes(NonNull::from(part)),
             _memtable: Arc::clone(memtable),
         })
     }
@@ -24,15 +24,17 @@ impl Value<'_> {
 
 /// Bytes of a value in a memtable, which stays in memory while this lives.
 pub struct PinnedBytes {
-    /// In the arena of the memtable.
-    bytes: NonNull<[u8]>,
+    bytes: Bytes,
     _memtable: Arc<Memtable>,
 }
 
-// SAFETY: the bytes are only read, and nobody changes them any more. Memtables are `Send` and `Sync`.
-unsafe impl Send for PinnedBytes {}
+/// A part of a value in the arena of the memtable.
+struct Bytes(NonNull<[u8]>);
+
+// SAFETY: the bytes are only read, and nobody changes them any more.
+unsafe impl Send for Bytes {}
 // SAFETY: as above.
-unsafe impl Sync for PinnedBytes {}
+unsafe impl Sync for Bytes {}
 
 impl Deref for PinnedBytes {
     type Target = [u8];
@@ -40,7 +42,7 @@ impl Deref for PinnedBytes {
     fn deref(&self) -> &[u8] {
         // SAFETY: an entry's value is not changed after a lookup can find it, and the arena has it until the memtable,
         // which is held here, is gone.
-        unsafe { self.bytes.as_ref() }
+        unsafe { self.bytes.0.as_ref() }
     }
 }
 

@@ -143,13 +143,8 @@ impl Background {
         self.is_canceled() || self.state().paused > 0
     }
 
-    /// Whether files that jobs made obsolete are still to be deleted.
-    pub(crate) fn is_deleting(&self, state: &State) -> bool {
-        state.callers_delete > 0 || self.has_left_tables(state)
-    }
-
     /// Whether obsolete tables are left that a compaction thread may delete now.
-    fn has_left_tables(&self, state: &State) -> bool {
+    pub(crate) fn has_left_tables(&self, state: &State) -> bool {
         state.tables_left && state.paused == 0 && !self.is_canceled()
     }
 

@@ -352,11 +352,16 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
         state.check_writable()?;
         let families = db.catalog.families.load();
         let flushes = families.iter().any(|f| f.flush_due());
-        let idle = state.busy == 0 && !db.background.is_deleting(&state);
+        let idle = state.busy == 0 && !db.background.has_left_tables(&state);
         let compacts = |f: &Arc<Family>| compaction::automatic(db, &state, f).is_some();
         let due = flushes || (idle && families.iter().any(compacts));
         if !due && idle && state.manual.is_empty() {
-            return Ok(());
+            if state.callers_delete == 0 {
+                return Ok(());
+            }
+            // Jobs have left their tables to a call, which nothing pauses.
+            state = db.background.wait(state);
+            continue;
         }
         // A compaction that ran out of space is tried again, perhaps for a long time: return its error instead.
         let starved = state.starvations > before && idle && !flushes && state.manual.is_empty();
@@ -364,7 +369,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
             let hint = "compactions are tried again; make space, then wait again";
             return Err(e.clone().hint(hint));
         }
-        if idle {
+        if state.busy == 0 {
             // A compaction may have become due by the end of a snapshot or by age, without a
             // notification.
             db.background.notify();

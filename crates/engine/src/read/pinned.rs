@@ -8,7 +8,8 @@ use memtable::Memtable;
 
 /// The value of a key, without a copy: the memory of the block or the memtable in which it was found. This stays in
 /// memory while the `PinnedValue` lives, also after the database was closed. So keep it only as long as it is needed: a
-/// small value can hold a memtable of 64 MiB. Merged values are owned.
+/// small value can hold a memtable of 64 MiB, which counts for the write-buffer manager, and a block that the cache cannot
+/// evict. [`PinnedValue::into_vec`] is for values that are kept. Merged and empty values hold nothing.
 ///
 /// It is what [`Cf::get_pinned`](crate::Cf::get_pinned) returns, RocksDB's `PinnableSlice`, and reads like a slice of
 /// bytes.
@@ -96,6 +97,7 @@ impl<'a> Place<'a> {
     /// `part` of the value, without a copy if it is there.
     pub(super) fn pin(self, part: &[u8]) -> PinnedValue {
         let pinned = match self {
+            _ if part.is_empty() => None,
             Self::Memtable(memtable, value) => value.pin(memtable, part).map(Bytes::Memtable),
             Self::Block(value) => value.pin(part).map(Bytes::Block),
         };

@@ -148,15 +148,16 @@ impl Shared {
 
     fn delete_tables(&self) {
         let clock = &self.env().clock;
-        let mut rest = Rest {
-            db: self,
-            files: self.catalog.tables.janitor.take().into(),
-            failed: Vec::new(),
-        };
-        if rest.files.is_empty() {
+        let files = self.catalog.tables.janitor.take();
+        if files.is_empty() {
             return;
         }
-        check_unused(&self.catalog, rest.files.make_contiguous());
+        check_unused(&self.catalog, &files);
+        let mut rest = Rest {
+            db: self,
+            files: files.into(),
+            failed: Vec::new(),
+        };
         let job = self.background.state().next_job();
         let began = clock.monotonic_nanos();
         while let Some(file) = rest.files.pop_front() {

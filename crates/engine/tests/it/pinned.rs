@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ironstone::{
-    BlockCache, Cf, Db, ErrorKind, MemtableFactory, Options, PinnedValue, ReadOptions, Statistics,
-    Ticker, WideColumns,
+    BlockCache, Cf, Db, ErrorKind, MemtableFactory, Options, PinnedValue, ReadOptions, ReadTier,
+    Statistics, Ticker, WideColumns,
 };
 
 fn options() -> Options {
@@ -15,16 +15,29 @@ fn options() -> Options {
 }
 
 /// All kinds of versions. Returns the keys.
-fn fill(cf: &Cf<'_>) -> [&'static str; 6] {
+fn fill(cf: &Cf<'_>) -> [&'static str; 8] {
     cf.put("plain", "a value").unwrap();
     cf.put("empty", "").unwrap();
     cf.put("merged", "a").unwrap();
     cf.merge("merged", "b").unwrap();
     let columns = WideColumns::new([("", "default"), ("x", "1")]).unwrap();
     cf.put_entity("entity", &columns).unwrap();
+    cf.put_entity("merged entity", &columns).unwrap();
+    cf.merge("merged entity", "b").unwrap();
+    cf.put("range deleted", "gone").unwrap();
+    cf.delete_range("range", "s").unwrap();
     cf.put("deleted", "gone").unwrap();
     cf.delete("deleted").unwrap();
-    ["plain", "empty", "merged", "entity", "deleted", "missing"]
+    [
+        "plain",
+        "empty",
+        "merged",
+        "merged entity",
+        "entity",
+        "deleted",
+        "range deleted",
+        "missing",
+    ]
 }
 
 fn is_pinned(value: Option<&PinnedValue>) -> bool {
@@ -58,8 +71,8 @@ fn a_pinned_get_finds_what_a_get_finds() {
                     assert_eq!(with, copy, "{key}");
                     // A flush merges.
                     let pins = match *key {
-                        "plain" | "empty" | "entity" => true,
-                        "merged" => in_tables,
+                        "plain" | "entity" => true,
+                        "merged" | "merged entity" => in_tables,
                         _ => false,
                     };
                     let what = format!("{key}, in tables: {in_tables}");
@@ -148,6 +161,32 @@ fn options_and_errors_are_those_of_a_get() {
     let found = db.with(&limited).multi_get_pinned(&["a", "b", "c"]);
     assert!(found[0].is_ok() && found[1].is_ok());
     assert_eq!(found[2].as_ref().unwrap_err().kind(), ErrorKind::Aborted);
+
+    db.delete_range("b", "c").unwrap();
+    assert_eq!(db.get_pinned("b").unwrap(), None);
+    let ignoring = ReadOptions {
+        ignore_range_deletions: true,
+        ..ReadOptions::default()
+    };
+    assert_eq!(
+        db.with(&ignoring).get_pinned("b").unwrap().unwrap(),
+        [7; 100]
+    );
+    let cached = ReadOptions {
+        read_tier: ReadTier::BlockCache,
+        ..ReadOptions::default()
+    };
+    db.flush().unwrap();
+    let e = db.with(&cached).get_pinned("c").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Incomplete, "{e}");
+    assert!(db.get_pinned("c").unwrap().unwrap().is_pinned());
+    assert!(
+        db.with(&cached)
+            .get_pinned("c")
+            .unwrap()
+            .unwrap()
+            .is_pinned()
+    );
 
     let other = Db::open(dir.path().join("other"), &self::options()).unwrap();
     let foreign = other.default_column_family();

@@ -442,14 +442,21 @@ impl Engine for Native {
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)> {
-        let (mut found, mut bytes) = (0, 0);
-        for value in self.db.cf(&self.family).with(&self.read).multi_get(keys) {
-            if let Some(value) = value? {
-                found += 1;
-                bytes += value.len() as u64;
+        fn sum<T: AsRef<[u8]>>(values: Vec<Result<Option<T>>>) -> Result<(u64, u64)> {
+            let (mut found, mut bytes) = (0, 0);
+            for value in values {
+                if let Some(value) = value? {
+                    found += 1;
+                    bytes += value.as_ref().len() as u64;
+                }
             }
+            Ok((found, bytes))
         }
-        Ok((found, bytes))
+        let cf = self.db.cf(&self.family).with(&self.read);
+        if self.pinned_gets {
+            return sum(cf.multi_get_pinned(keys));
+        }
+        sum(cf.multi_get(keys))
     }
 
     fn cursor(&self, bounds: Bounds<'_>) -> Result<Self::Cursor<'_>> {
