@@ -196,6 +196,7 @@ fn what_is_declared_here_is_rocksdbs_but_for_our_own() {
         "engine",
         "flush_wal_every",
         "pause_every",
+        "pinned_gets",
         "process_stats",
         "recycle_log_file_num",
         "times_file",
