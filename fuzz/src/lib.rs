@@ -283,7 +283,7 @@ pub fn table(data: &[u8]) {
     for key in keys.iter().step_by(keys.len() / 10 + 1) {
         it.seek(key);
         it.seek_for_prev(key);
-        let _ = reader.get(&read, key, &mut |_, value| value.is_empty());
+        let _ = reader.get(&read, key, &mut |_, value| value.bytes().is_empty());
         let _ = reader.approximate_offset_of(key);
     }
     let _ = reader.prefix_may_match(b"key");
