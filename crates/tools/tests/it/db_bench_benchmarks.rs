@@ -317,3 +317,23 @@ fn rows_are_read_into_their_cache() {
         "{output}"
     );
 }
+
+#[test]
+fn gets_that_pin_values_find_them_too() {
+    for engine in engines() {
+        for pinned in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let arguments = [
+                "--benchmarks=fillseq,readrandom,multireadrandom",
+                "--num=300",
+                "--batch_size=10",
+                &format!("--pinned_gets={pinned}"),
+            ];
+            let output = in_dir(dir.path(), &engine, &arguments);
+            for name in ["readrandom", "multireadrandom"] {
+                let line = result(&output, name);
+                assert!(line.contains("(300 of 300 found)"), "{engine}: {line}");
+            }
+        }
+    }
+}

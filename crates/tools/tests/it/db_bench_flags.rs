@@ -399,24 +399,6 @@ fn what_is_shown() {
     assert!(e.contains("must be BasicStatistics"), "{e}");
 }
 
-#[test]
-fn gets_that_pin_values_find_them_too() {
-    for pinned in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
-        let output = run(&[
-            "--benchmarks=fillseq,readrandom,multireadrandom",
-            "--num=300",
-            "--batch_size=10",
-            &format!("--pinned_gets={pinned}"),
-            &db(dir.path()),
-        ]);
-        for name in ["readrandom", "multireadrandom"] {
-            let line = result(&output, name);
-            assert!(line.contains("(300 of 300 found)"), "{line}");
-        }
-    }
-}
-
 /// `bench-device` alternates device writes with the puts that it compares: between two puts nothing else
 /// runs, and no put becomes slower.
 #[test]
