@@ -83,19 +83,14 @@ pub(crate) fn get(
     sequence: Option<SequenceNumber>,
     value: &mut Vec<u8>,
 ) -> Result<bool> {
-    let began = info.timer();
     let mut search = Search::new(lookup, Want::Plain);
     search.base = std::mem::take(value);
-    search_view(info, writes, &mut search, sequence)?;
-    let clock = &*info.clock;
-    let processing = perf::start(clock);
-    let stored = search.stored(info)?;
-    let found = stored.is_some();
-    *value = stored.map_or_else(|| std::mem::take(&mut search.base), |s| s.bytes);
-    count_read(info, value.len());
-    perf::stop(PerfCounter::GetPostProcessTime, clock, processing);
-    info.timed(HistogramKind::DbGet, began);
-    Ok(found)
+    search_timed(info, writes, search, sequence, |search| {
+        let stored = search.stored(info)?;
+        let found = stored.is_some();
+        *value = stored.map_or_else(|| std::mem::take(&mut search.base), |s| s.bytes);
+        Ok((found, value.len()))
+    })
 }
 
 /// The value of the key as of `sequence`, without a copy if it need not be merged; `None` if the key does not exist.
@@ -105,16 +100,32 @@ pub(crate) fn get_pinned(
     lookup: Lookup<'_>,
     sequence: Option<SequenceNumber>,
 ) -> Result<Option<PinnedValue>> {
+    let search = Search::new(lookup, Want::Pinned);
+    search_timed(info, writes, search, sequence, |search| {
+        let value = search.pinned(info)?;
+        let len = value.as_ref().map_or(0, |v| v.len());
+        Ok((value, len))
+    })
+}
+
+/// A search that statistics count as a get. `result` takes the result, and says how many bytes the value has.
+#[inline]
+fn search_timed<'a, T>(
+    info: &Info,
+    writes: &Writes,
+    mut search: Search<'a>,
+    sequence: Option<SequenceNumber>,
+    result: impl FnOnce(&mut Search<'a>) -> Result<(T, usize)>,
+) -> Result<T> {
     let began = info.timer();
-    let mut search = Search::new(lookup, Want::Pinned);
     search_view(info, writes, &mut search, sequence)?;
     let clock = &*info.clock;
     let processing = perf::start(clock);
-    let value = search.pinned(info)?;
-    count_read(info, value.as_ref().map_or(0, |v| v.len()));
+    let (found, bytes) = result(&mut search)?;
+    count_read(info, bytes);
     perf::stop(PerfCounter::GetPostProcessTime, clock, processing);
     info.timed(HistogramKind::DbGet, began);
-    Ok(value)
+    Ok(found)
 }
 
 /// The columns of the key as of `sequence`; a plain value is the default column.

@@ -37,8 +37,7 @@ pub(crate) struct TablePermit<'a>(&'a Deletions);
 pub(crate) struct Wanted<'a>(&'a Deletions);
 
 impl<'a> Permit<'a> {
-    /// Keeps only the permission to delete tables. `None` if somebody waits until nobody deletes any: it will delete
-    /// them.
+    /// Keeps only the permission to delete tables. `None` if a call wants the deletions: the tables are left to it.
     pub(crate) fn for_tables(mut self) -> Option<TablePermit<'a>> {
         if self.deletions.is_wanted() {
             return None;
