@@ -5,6 +5,7 @@
 //! last user is gone. Nothing is deleted while deletions are disabled.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::info::Info;
 use crate::info::log::{Event, InfoLog};
 use crate::outbox::Job;
 use crate::shared::Shared;
+use crate::shared::deletions::Permit;
 use crate::wal::Fate;
 use crate::wal::directory::Directory;
 use files::{self, FileKind};
@@ -104,7 +106,16 @@ impl Shared {
         let Some(permit) = self.deletions.begin() else {
             return;
         };
-        self.delete_logs();
+        // A file system that panics here must not keep the tables.
+        let logs = catch_unwind(AssertUnwindSafe(|| self.delete_logs()));
+        self.delete_tables_too(permit);
+        if let Err(panic) = logs {
+            resume_unwind(panic);
+        }
+    }
+
+    /// The part of [`Shared::delete_obsolete_files`] after the logs.
+    fn delete_tables_too(&self, permit: Permit<'_>) {
         if self.background.job_of_this_thread().is_some() {
             let permit = permit.for_tables(); // jobs do not wait for each other
             if permit.is_some() {

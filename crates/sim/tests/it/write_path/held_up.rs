@@ -273,6 +273,44 @@ fn tables_behind_a_panic_are_deleted_at_once() {
     assert_eq!(db.int_property("rocksdb.obsolete-sst-files-size"), Some(0));
 }
 
+/// Panics when the next log moves into the archive.
+#[derive(Debug, Default)]
+struct PanickingArchive(AtomicBool);
+
+impl Hook for PanickingArchive {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        let moves = op == Op::Rename && is_log(path);
+        let now = moves && self.0.swap(false, Ordering::Relaxed);
+        assert!(!now, "planned: the file system panics");
+        Verdict::Go
+    }
+}
+
+/// A panic while logs were deleted kept the tables until after the next job.
+#[test]
+fn a_panic_among_logs_keeps_no_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let hook = Arc::new(PanickingArchive::default());
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.db.wal_ttl_seconds = 1000;
+    options.cf.disable_auto_compactions = true;
+    options.env.fs = HookedFs::new(Arc::clone(&hook) as _);
+    let db = Db::open(dir.path(), &options).unwrap();
+    for _ in 0..3 {
+        flushed(&db);
+    }
+    let iterator = db.iterator().unwrap();
+    compacted(&db);
+    db.wait_for_compact().unwrap();
+    drop(iterator);
+    hook.0.store(true, Ordering::Relaxed);
+    flushed(&db);
+    db.wait_for_compact().unwrap();
+    assert!(!hook.0.load(Ordering::Relaxed), "nothing panicked");
+    assert_eq!(db.int_property("rocksdb.obsolete-sst-files-size"), Some(0));
+}
+
 /// The tables that an iterator had kept were deleted by the next flush, all of them, before there could be another flush.
 #[test]
 fn a_flush_that_is_due_does_not_wait_until_all_tables_are_deleted() {
