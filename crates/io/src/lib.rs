@@ -27,10 +27,12 @@ pub mod mapped;
 pub mod memory;
 pub mod posix;
 pub mod queue;
+mod read_queues;
 #[doc(hidden)]
 pub mod testing;
 mod wrapper;
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::io::IoSlice;
@@ -49,6 +51,7 @@ pub use mapped::MappedFile;
 pub use memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};
 pub use posix::probe::{self, Probe};
 pub use queue::{Queue, QueueKind};
+pub use read_queues::{Lent, READS_MAX, ReadIoMode, ReadQueues};
 pub use wrapper::{FileSystemWrapper, FileWrapper};
 
 /// What a write guarantees when it returns.
@@ -160,6 +163,17 @@ pub trait File: Send + Sync + Debug {
 
     /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Fills `buf` from `offset` if that does not wait for the device, and returns whether it did: the page cache has the
+    /// bytes. False also if the system cannot tell, or if the file ends before; the content of `buf` is then undefined.
+    fn read_cached_at(&self, _buf: &mut [u8], _offset: u64) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// What offsets, lengths and addresses of reads must be multiples of, in bytes: more than 1 for a direct file.
+    fn read_alignment(&self) -> usize {
+        1
+    }
 
     /// Writes at `offset` and returns how many bytes were written, which may be fewer than
     /// `data.len()` and is never 0 for non-empty data. Use [`write_all_at`] to write all of it.
@@ -294,6 +308,11 @@ pub trait FileSystem: Send + Sync + Debug {
         Ok(())
     }
 
+    /// What executes many reads of this file system's files at once, instead of io_uring or threads; `None`: those.
+    fn queue(&self) -> Option<Box<dyn queue::Backend>> {
+        None
+    }
+
     /// How many syncs of the directory have failed since [`hold`]; 0 if it is not held. See [`NewNames`].
     fn failed_syncs(&self, _dir: &Path) -> u64 {
         0
@@ -349,9 +368,22 @@ fn some(n: usize, file: &dyn File, offset: u64) -> Result<usize> {
     )
 }
 
-/// Fills `buf` from `offset`; Corruption if the file ends before.
+thread_local! {
+    /// The buffer of this thread for direct reads of ranges that are not aligned.
+    static ALIGNED: Cell<Option<AlignedBuf>> = const { Cell::new(None) };
+}
+
+/// Maximum size in bytes of the buffer that a thread keeps.
+const ALIGNED_BYTES_MAX: usize = 1 << 20;
+
+/// Fills `buf` from `offset`; Corruption if the file ends before. Neither has to be aligned, even if the file is direct.
 pub fn read_exact_at(file: &dyn File, buf: &mut [u8], offset: u64) -> Result<()> {
-    let n = file.read_at(buf, offset)?;
+    let unit = file.read_alignment();
+    let n = if unit > 1 {
+        read_aligned_at(file, buf, offset, unit)?
+    } else {
+        file.read_at(buf, offset)?
+    };
     if n < buf.len() {
         return Err(Error::corruption(format!(
             "the file ends after {n} of the {} bytes wanted here",
@@ -361,6 +393,24 @@ pub fn read_exact_at(file: &dyn File, buf: &mut [u8], offset: u64) -> Result<()>
         .offset(offset));
     }
     Ok(())
+}
+
+/// [`File::read_at`] through an aligned buffer.
+fn read_aligned_at(file: &dyn File, buf: &mut [u8], offset: u64, unit: usize) -> Result<usize> {
+    let skip = (offset % unit as u64) as usize;
+    let len = (skip + buf.len()).next_multiple_of(unit);
+    let kept = ALIGNED.take().filter(|kept| kept.align() >= unit);
+    let mut aligned = kept.unwrap_or_else(|| AlignedBuf::new(unit.max(buffer::PAGE)));
+    if aligned.len() < len {
+        aligned.resize(len)?;
+    }
+    let n = file.read_at(&mut aligned[..len], offset - skip as u64)?;
+    let n = n.saturating_sub(skip).min(buf.len());
+    buf[..n].copy_from_slice(&aligned[skip..skip + n]);
+    if aligned.capacity() <= ALIGNED_BYTES_MAX {
+        ALIGNED.set(Some(aligned));
+    }
+    Ok(n)
 }
 
 /// Reads a whole file of at most `max` bytes; Corruption if it is longer.

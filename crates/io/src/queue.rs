@@ -8,12 +8,13 @@
 //!
 //! A queue belongs to one thread. It owns the memory of requests in flight: dropping it waits for all of
 //! them. A request for a file without a descriptor (a simulated or counted one) is done at once by
-//! [`Queue::push`], with the file's own methods.
+//! [`Queue::push`], with the file's own methods, unless the queue's [`Backend`] takes such files.
 
 mod ring;
 mod workers;
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +28,7 @@ use rustix::io::retry_on_intr;
 
 use crate::{AlignedBuf, File, SyncKind, WriteSync};
 use ring::Ring;
+pub(crate) use workers::Pool;
 use workers::Workers;
 
 /// Maximum number of requests in flight in one queue.
@@ -40,8 +42,10 @@ pub enum QueueKind {
     Auto,
     /// io_uring.
     Ring,
-    /// Threads of its own.
+    /// Threads.
     Threads,
+    /// A [`Backend`] of a file system's own: only [`Queue::over`] makes such a queue.
+    Other,
 }
 
 /// The operation of a request.
@@ -80,64 +84,116 @@ pub struct Done {
     pub buf: Option<AlignedBuf>,
 }
 
+/// What executes the requests of a [`Queue`]: io_uring, threads, or a simulator. Dropping it waits for all requests in
+/// flight.
+pub trait Backend: Send + Debug {
+    /// Whether it takes requests for files without a descriptor too.
+    fn takes_any_file(&self) -> bool {
+        false
+    }
+
+    /// How many requests are in flight: pushed, and not yet moved to `out` by [`Backend::wait`].
+    fn flying(&self) -> usize;
+
+    /// Takes a request. The queue has made sure that fewer requests are in flight than its depth. Errors: those of the
+    /// system; the request is dropped then.
+    fn push(&mut self, request: Request) -> Result<()>;
+
+    /// Sends the pushed requests, if they are not on their way yet.
+    fn submit(&mut self) -> Result<()>;
+
+    /// Sends the pushed requests, and moves at least `at_least` completed ones to `out`, or all in flight. Errors: those of
+    /// the system; no request is lost.
+    fn wait(&mut self, at_least: usize, out: &mut VecDeque<Done>) -> Result<()>;
+}
+
 /// A queue of asynchronous requests: see the module.
 #[derive(Debug)]
 pub struct Queue {
-    backend: Backend,
+    backend: Box<dyn Backend>,
+    kind: QueueKind,
     /// Requests that were done at once, or that completed during a wait for others.
     ready: VecDeque<Done>,
     depth: usize,
-    event: Arc<OwnedFd>,
-}
-
-#[derive(Debug)]
-enum Backend {
-    Ring(Box<Ring>),
-    Workers(Workers),
+    event: Option<Arc<OwnedFd>>,
 }
 
 impl Queue {
-    /// A queue of at most `depth` requests in flight. If it needs threads, they are started by `threads`.
+    /// A queue of at most `depth` requests in flight, with an [event](Queue::event). If it needs threads, they are started by
+    /// `threads`.
     ///
     /// Errors: `depth` is 0 or more than [`DEPTH_MAX`]; [`QueueKind::Ring`] is asked for and the system has
     /// no io_uring; or the system has no thread or descriptor left.
     pub fn new(kind: QueueKind, depth: u32, threads: &dyn Threads) -> Result<Self> {
-        if !(1..=DEPTH_MAX).contains(&depth) {
-            return Err(Error::invalid_argument(format!(
-                "a queue of {depth} requests: it must be 1 to {DEPTH_MAX}"
-            )));
+        if kind == QueueKind::Other {
+            return Err(Error::invalid_argument(
+                "a queue over a backend of its own: make it with Queue::over",
+            ));
         }
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| system("make an eventfd", e.into()))?;
         let event = Arc::new(event);
-        let backend = match kind {
-            QueueKind::Threads => Err(Error::not_supported("io_uring was not asked for")),
-            QueueKind::Auto | QueueKind::Ring => Ring::new(depth, event.as_fd()),
-        };
-        let backend = match backend {
-            Ok(ring) => Backend::Ring(Box::new(ring)),
-            Err(e) if kind == QueueKind::Ring => return Err(e),
-            Err(_) => Backend::Workers(Workers::start(depth, threads, &event)?),
-        };
-        Ok(Self {
+        if kind != QueueKind::Threads {
+            match Self::ring(depth, Some(Arc::clone(&event))) {
+                Err(e) if kind == QueueKind::Auto && e.kind() == ErrorKind::NotSupported => {}
+                made => return made,
+            }
+        }
+        check_depth(depth)?;
+        let pool = Pool::start(depth, threads)?;
+        let workers = Workers::new(&pool, Some(Arc::clone(&event)));
+        let kind = QueueKind::Threads;
+        Ok(Self::with(Box::new(workers), kind, depth, Some(event)))
+    }
+
+    /// A queue on threads that it shares with others, without an event.
+    pub(crate) fn on(pool: &Arc<Pool>, depth: u32) -> Result<Self> {
+        check_depth(depth)?;
+        let workers = Workers::new(pool, None);
+        Ok(Self::with(
+            Box::new(workers),
+            QueueKind::Threads,
+            depth,
+            None,
+        ))
+    }
+
+    /// A queue on a backend of a file system's own, without an event. Errors: `depth` is 0 or more than [`DEPTH_MAX`].
+    pub fn over(backend: Box<dyn Backend>, depth: u32) -> Result<Self> {
+        check_depth(depth)?;
+        Ok(Self::with(backend, QueueKind::Other, depth, None))
+    }
+
+    /// A queue on io_uring. Without an event, completions cost less.
+    pub(crate) fn ring(depth: u32, event: Option<Arc<OwnedFd>>) -> Result<Self> {
+        check_depth(depth)?;
+        let ring = Ring::new(depth, event.as_deref().map(AsFd::as_fd))?;
+        Ok(Self::with(Box::new(ring), QueueKind::Ring, depth, event))
+    }
+
+    fn with(
+        backend: Box<dyn Backend>,
+        kind: QueueKind,
+        depth: u32,
+        event: Option<Arc<OwnedFd>>,
+    ) -> Self {
+        Self {
             backend,
+            kind,
             ready: VecDeque::new(),
             depth: depth as usize,
             event,
-        })
+        }
     }
 
-    /// [`QueueKind::Ring`] or [`QueueKind::Threads`].
+    /// What executes the requests; never [`QueueKind::Auto`].
     pub fn kind(&self) -> QueueKind {
-        match self.backend {
-            Backend::Ring(_) => QueueKind::Ring,
-            Backend::Workers(_) => QueueKind::Threads,
-        }
+        self.kind
     }
 
     /// How many requests are in flight, or done and not yet returned.
     pub fn len(&self) -> usize {
-        self.ready.len() + self.flying()
+        self.ready.len() + self.backend.flying()
     }
 
     /// True if every pushed request has been returned.
@@ -145,38 +201,22 @@ impl Queue {
         self.len() == 0
     }
 
-    fn flying(&self) -> usize {
-        match &self.backend {
-            Backend::Ring(ring) => ring.flying(),
-            Backend::Workers(workers) => workers.flying(),
-        }
-    }
-
     /// Takes a request, to be sent by [`Queue::submit`] or [`Queue::wait`]. If `depth` requests are in
     /// flight, waits for one of them. Errors: those of the system; the request is dropped then.
     pub fn push(&mut self, request: Request) -> Result<()> {
-        if request.file.descriptor().is_none() {
+        if request.file.descriptor().is_none() && !self.backend.takes_any_file() {
             self.ready.push_back(run(request));
             return self.tell();
         }
-        while self.flying() >= self.depth {
-            self.meet(1)?;
+        while self.backend.flying() >= self.depth {
+            self.backend.wait(1, &mut self.ready)?;
         }
-        match &mut self.backend {
-            Backend::Ring(ring) => ring.push(request),
-            Backend::Workers(workers) => {
-                workers.push(request);
-                Ok(())
-            }
-        }
+        self.backend.push(request)
     }
 
     /// Sends the pushed requests.
     pub fn submit(&mut self) -> Result<()> {
-        match &mut self.backend {
-            Backend::Ring(ring) => ring.submit(0),
-            Backend::Workers(_) => Ok(()),
-        }
+        self.backend.submit()
     }
 
     /// Sends the pushed requests, waits until at least `at_least` of them are done (or all, if there are
@@ -184,40 +224,43 @@ impl Queue {
     /// system; no request is lost.
     pub fn wait(&mut self, at_least: usize, out: &mut Vec<Done>) -> Result<()> {
         let more = at_least.saturating_sub(self.ready.len());
-        self.meet(more.min(self.flying()))?;
+        let more = more.min(self.backend.flying());
+        self.backend.wait(more, &mut self.ready)?;
         out.extend(self.ready.drain(..));
         Ok(())
     }
 
     /// A descriptor that becomes readable when a request has completed since the last
-    /// [`Queue::clear_event`].
-    pub fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    /// [`Queue::clear_event`]; `None` if the queue was made without one.
+    pub fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.event.as_deref().map(AsFd::as_fd)
     }
 
     /// Makes [`Queue::event`] unreadable until the next completion. Call it before [`Queue::wait`] with 0.
     pub fn clear_event(&self) -> Result<()> {
+        let Some(event) = self.event.as_deref() else {
+            return Ok(());
+        };
         let mut count = [0; 8];
-        match retry_on_intr(|| rustix::io::read(&*self.event, &mut count)) {
+        match retry_on_intr(|| rustix::io::read(event, &mut count)) {
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
             Err(e) => Err(system("read an eventfd", e.into())),
         }
     }
 
     fn tell(&self) -> Result<()> {
-        signal(&self.event).map_err(|e| system("write an eventfd", e.into()))
+        let told = self.event.as_deref().map_or(Ok(()), signal);
+        told.map_err(|e| system("write an eventfd", e.into()))
     }
+}
 
-    /// Sends the pushed requests, waits for `at_least` of those in flight, and takes all completed ones.
-    fn meet(&mut self, at_least: usize) -> Result<()> {
-        match &mut self.backend {
-            Backend::Ring(ring) => ring.wait(at_least, &mut self.ready),
-            Backend::Workers(workers) => {
-                workers.wait(at_least, &mut self.ready);
-                Ok(())
-            }
-        }
+fn check_depth(depth: u32) -> Result<()> {
+    if (1..=DEPTH_MAX).contains(&depth) {
+        return Ok(());
     }
+    Err(Error::invalid_argument(format!(
+        "a queue of {depth} requests: it must be 1 to {DEPTH_MAX}"
+    )))
 }
 
 fn signal(event: &OwnedFd) -> rustix::io::Result<()> {

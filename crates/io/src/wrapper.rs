@@ -6,8 +6,9 @@
 //!
 //! Methods that are not listed here keep the trait's defaults, which call the wrapper's other methods:
 //! [`File::write_vectored_at`] calls its [`File::write_at`], so that no write bypasses it. A wrapper has no
-//! [`File::descriptor`]. A new method of the traits must be added to the lists, even if it has a default,
-//! unless the default calls methods in the lists.
+//! [`File::descriptor`], and no [`File::read_cached_at`] unless it implements that, so that no read bypasses
+//! it. A new method of the traits must be added to the lists, even if it has a default, unless the default
+//! calls methods in the lists.
 //!
 //! The methods have the same names as those of the wrapped traits. If both traits are imported, a call on a wrapper's
 //! own type is ambiguous. So a module that makes such calls writes `impl io::FileWrapper for`, and imports `File`
@@ -66,6 +67,8 @@ wrapper! {
     FileWrapper of File {
         fn path(&self) -> &Path;
         fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
+        fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> Result<bool> = Ok(false);
+        fn read_alignment(&self) -> usize;
         fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize>;
         fn sync(&self, kind: SyncKind) -> Result<()>;
         fn start_writeback(&self, offset: u64, len: u64) -> Result<()>;
@@ -96,6 +99,7 @@ wrapper! {
         fn same_file(&self, a: &Path, b: &Path) -> Result<bool>;
         fn hold(&self, dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> = Ok(None);
         fn check_held(&self) -> Result<()>;
+        fn queue(&self) -> Option<Box<dyn crate::queue::Backend>>;
         fn failed_syncs(&self, dir: &Path) -> u64;
     }
 }

@@ -170,7 +170,9 @@ impl Server {
             let data = EventData::new_u64(name);
             epoll::add(links.poller(), fd.as_fd(), data, EventFlags::IN).map_err(poll_failed)
         };
-        watch(&queue.event(), QUEUE)?;
+        let event = queue.event();
+        let event = event.ok_or_else(|| Error::broken("the queue has no event"))?;
+        watch(&event, QUEUE)?;
         watch(&flusher.event(), FLUSHER)?;
         watch(&stop, STOP)?;
         Ok(Self {

@@ -5,7 +5,7 @@
 //! three mistakes, and others, with the same `EINVAL`.
 #![expect(unsafe_code, reason = "sync_file_range has no safe wrapper in rustix")]
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -71,6 +71,8 @@ pub(super) struct PosixFile {
     is_direct: bool,
     /// The kernel or the file system refused `RWF_DSYNC`: write, then `fdatasync`.
     no_dsync: AtomicBool,
+    /// The kernel or the file system refused `RWF_NOWAIT`: nobody knows what the page cache has.
+    no_nowait: AtomicBool,
 }
 
 impl PosixFile {
@@ -81,6 +83,7 @@ impl PosixFile {
             fd,
             path: path.to_path_buf(),
             no_dsync: AtomicBool::new(false),
+            no_nowait: AtomicBool::new(false),
         }
     }
 
@@ -198,6 +201,32 @@ impl File for PosixFile {
             }
         }
         Ok(done)
+    }
+
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+        if self.is_direct || self.no_nowait.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let len = buf.len();
+        let flags = ReadWriteFlags::NOWAIT;
+        let mut slices = [IoSliceMut::new(buf)];
+        match retry_on_intr(|| rustix::io::preadv2(&self.fd, &mut slices, offset, flags)) {
+            Ok(n) => Ok(n == len),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                self.no_nowait.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(e) => Err(self.error("read", e).offset(offset)),
+        }
+    }
+
+    fn read_alignment(&self) -> usize {
+        match self.direct {
+            Some(a) => a.offset.max(a.memory) as usize,
+            None if self.is_direct => PAGE,
+            None => 1,
+        }
     }
 
     fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {

@@ -11,7 +11,7 @@ use base::{Error, Result};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode, squeue};
 
-use super::{Act, DEPTH_MAX, Done, Request, run, system, write_from};
+use super::{Act, Backend, DEPTH_MAX, Done, Request, run, system, write_from};
 use crate::{SyncKind, WriteSync};
 
 pub(super) struct Ring {
@@ -144,16 +144,18 @@ fn failed(request: Request, errno: i32) -> Done {
 
 impl Ring {
     /// Errors: `NotSupported` if the kernel has no io_uring, or does not allow it.
-    pub(super) fn new(depth: u32, event: BorrowedFd<'_>) -> Result<Self> {
+    pub(super) fn new(depth: u32, event: Option<BorrowedFd<'_>>) -> Result<Self> {
         let no = |e: std::io::Error| {
             Error::not_supported(format!("io_uring: {e}"))
                 .hint("let queues use threads, or allow it (kernel.io_uring_disabled, seccomp)")
         };
         let entries = depth.next_power_of_two().min(DEPTH_MAX);
         let ring = IoUring::new(entries).map_err(no)?;
-        ring.submitter()
-            .register_eventfd(event.as_raw_fd())
-            .map_err(no)?;
+        if let Some(event) = event {
+            ring.submitter()
+                .register_eventfd(event.as_raw_fd())
+                .map_err(no)?;
+        }
         Ok(Self {
             kernel: ring,
             slots: (0..depth).map(|_| None).collect(),
@@ -161,41 +163,18 @@ impl Ring {
         })
     }
 
-    pub(super) fn flying(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    /// Takes a request. The caller has made sure that a slot is free.
-    pub(super) fn push(&mut self, request: Request) -> Result<()> {
-        let at = self
-            .free
-            .pop()
-            .ok_or_else(|| Error::broken("a queue took more requests than it has room for"))?;
-        let flight = self.slots[at].insert(Flight {
-            request,
-            slices: Vec::new(),
-        });
-        let entry = flight.entry();
-        let Some(entry) = entry else {
-            // Executed with the file's own method when its completion is taken.
-            let nop = opcode::Nop::new().build().user_data(NOP | at as u64);
-            return self.enter(nop);
-        };
-        self.enter(entry.user_data(at as u64))
-    }
-
     fn enter(&mut self, entry: squeue::Entry) -> Result<()> {
         // SAFETY: what the entry points to is in its slot, which is emptied only when the kernel says that it
         // is done with it; the slot's own heap memory does not move.
         while unsafe { self.kernel.submission().push(&entry) }.is_err() {
-            self.submit(0)?;
+            self.send(0)?;
             base::sync::thread::yield_now();
         }
         Ok(())
     }
 
     /// Sends the pushed requests, and waits until `at_least` completions are available.
-    pub(super) fn submit(&mut self, at_least: usize) -> Result<()> {
+    fn send(&mut self, at_least: usize) -> Result<()> {
         loop {
             match self.kernel.submit_and_wait(at_least) {
                 Ok(_) => return Ok(()),
@@ -206,19 +185,6 @@ impl Ring {
                     Some(libc::EAGAIN | libc::EBUSY) => base::sync::thread::yield_now(),
                     _ => return Err(system("enter io_uring", e)),
                 },
-            }
-        }
-    }
-
-    /// Sends the pushed requests, and moves at least `at_least` completed ones to `out`, or all in flight.
-    pub(super) fn wait(&mut self, at_least: usize, out: &mut VecDeque<Done>) -> Result<()> {
-        let mut taken = self.take(out);
-        loop {
-            let missing = at_least.saturating_sub(taken);
-            self.submit(missing.min(self.flying()))?;
-            taken += self.take(out);
-            if taken >= at_least || self.flying() == 0 {
-                return Ok(());
             }
         }
     }
@@ -244,6 +210,46 @@ impl Ring {
             });
         }
         taken
+    }
+}
+
+impl Backend for Ring {
+    fn flying(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn push(&mut self, request: Request) -> Result<()> {
+        let at = self
+            .free
+            .pop()
+            .ok_or_else(|| Error::broken("a queue took more requests than it has room for"))?;
+        let flight = self.slots[at].insert(Flight {
+            request,
+            slices: Vec::new(),
+        });
+        let entry = flight.entry();
+        let Some(entry) = entry else {
+            // Executed with the file's own method when its completion is taken.
+            let nop = opcode::Nop::new().build().user_data(NOP | at as u64);
+            return self.enter(nop);
+        };
+        self.enter(entry.user_data(at as u64))
+    }
+
+    fn submit(&mut self) -> Result<()> {
+        self.send(0)
+    }
+
+    fn wait(&mut self, at_least: usize, out: &mut VecDeque<Done>) -> Result<()> {
+        let mut taken = self.take(out);
+        loop {
+            let missing = at_least.saturating_sub(taken);
+            self.send(missing.min(self.flying()))?;
+            taken += self.take(out);
+            if taken >= at_least || self.flying() == 0 {
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -9,4 +9,5 @@ mod files;
 mod held;
 mod lock;
 mod queue;
+mod read_queues;
 mod wrapper;

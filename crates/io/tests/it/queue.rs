@@ -173,7 +173,10 @@ fn the_event_tells_that_something_is_done() {
                 tv_sec: millis / 1000,
                 tv_nsec: millis % 1000 * 1_000_000,
             };
-            let mut fds = [PollFd::from_borrowed_fd(queue.event(), PollFlags::IN)];
+            let mut fds = [PollFd::from_borrowed_fd(
+                queue.event().unwrap(),
+                PollFlags::IN,
+            )];
             poll(&mut fds, Some(&wait)).unwrap() == 1
         };
         queue.clear_event().unwrap();
