@@ -105,6 +105,7 @@ pub use db::{BatchCf, ColumnFamily, Db};
 pub use files::FileKind;
 pub use ingest::sst_file_writer::{ExternalSstFileInfo, SstFileWriter};
 pub use ingest::{IngestExternalFileArg, IngestExternalFileOptions};
+pub use io::ReadIoMode;
 pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use log::RecoveryMode;
 pub use read::entries::{Entries, KeyBounds};

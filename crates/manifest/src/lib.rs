@@ -21,4 +21,5 @@ pub mod version;
 
 pub use edit_log::{Recovered, RecoveredFamily, Writer, read};
 pub use numbers::FileNumbers;
+pub use table_cache::Opened;
 pub use version::{Files, TableFile, Version};

@@ -146,6 +146,8 @@ pub struct Source {
     pub path: PathBuf,
     /// The expected size of the file in bytes, if it is to be checked.
     pub size: Option<u64>,
+    /// Whether it is read past the page cache.
+    pub direct: bool,
     /// Its file system, clock and statistics are used.
     pub env: Env,
 }
@@ -172,7 +174,9 @@ impl Source {
         let path = &self.path;
         let clock = &*self.env.clock;
         let began = perf::start(clock);
-        let file = self.env.fs.open(path, io::OpenHow::READ).map_err(|e| {
+        let mut how = io::OpenHow::READ;
+        how.direct = self.direct;
+        let file = self.env.fs.open(path, how).map_err(|e| {
             if e.is_not_found() {
                 Error::corruption("the MANIFEST names this table file, but it does not exist")
                     .file(path)

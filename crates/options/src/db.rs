@@ -1,6 +1,7 @@
 //! Options of a whole database. Names and defaults are RocksDB 7.8.3's.
 
 use base::{Error, Result};
+use io::ReadIoMode;
 use log::RecoveryMode;
 
 use super::kept::Kept;
@@ -183,6 +184,14 @@ base::options! {
         /// that cannot be written an error of the write; it passes on what does not concern it. Without
         /// effect with wal_recovery_mode kTolerateCorruptedTailRecords or kAbsoluteConsistency.
         wal_mapped: bool = true, [Ironstone];
+        /// Whether tables are read past the page cache, so that the block cache is the only one. For data much
+        /// larger than the memory: the page cache then keeps little that is asked for again. `open` refuses it
+        /// where the file system cannot read directly.
+        use_direct_reads: bool = false;
+        /// How the blocks that one call needs are read, if there are several: `uring`, all at once by
+        /// io_uring; `pool`, by threads; `off`, one after the other; `auto`, by io_uring, or by threads where
+        /// the kernel has none or does not allow it. LOG says why. `open` refuses `uring` there.
+        read_io_mode: ReadIoMode = ReadIoMode::Auto, [Ironstone];
         /// Bytes of all memtables of all families at which one is flushed; 0 is no limit. Without
         /// effect where a write-buffer manager is given.
         db_write_buffer_size: u64 = 0;

@@ -38,6 +38,7 @@ mod image;
 mod inode;
 mod lies;
 mod names;
+mod queue;
 mod rot;
 mod system;
 
@@ -218,6 +219,7 @@ struct Core {
     state: Mutex<State>,
     /// Number of durable writes that could have slept, see [`Config::overtaking`].
     overtakings: AtomicU64,
+    queues: Arc<queue::Queues>,
 }
 
 /// The content of the disk.
@@ -332,6 +334,7 @@ impl SimDisk {
                 config,
                 state,
                 overtakings: AtomicU64::new(0),
+                queues: Arc::default(),
             }),
         }
     }
@@ -361,6 +364,16 @@ impl SimDisk {
         if old != garbage {
             state.inodes.iter_mut().for_each(|i| i.keep_garbage(old));
         }
+    }
+
+    /// Makes all queues of reads fail when they are waited for, after `waits` more times; with `None` they work again.
+    pub fn fail_queues(&self, waits: Option<u64>) {
+        self.core.queues.fail_after(waits);
+    }
+
+    /// How many reads queues have done.
+    pub fn queued_reads(&self) -> u64 {
+        self.core.queues.done()
     }
 
     /// Number of the last event.

@@ -35,7 +35,7 @@ pub mod reader;
 pub mod unique_id;
 pub mod xxph3;
 
-pub use block::{PinnedBytes, Value};
+pub use block::{Block, PinnedBytes, Value};
 pub use builder::{Builder, BuilderOptions, Compressors, Finished, Prepopulate};
 pub use cache::BlockCache;
 pub use checksum::ChecksumType;
@@ -47,4 +47,4 @@ pub use iter::Iter;
 pub use keyspan::RangeTombstone;
 pub use options::TableOptions;
 pub use props::Properties;
-pub use reader::{ReadAheadSizes, ReadMeter, ReadOptions, Reader, ReaderOptions};
+pub use reader::{Missing, ReadAheadSizes, ReadMeter, ReadOptions, Reader, ReaderOptions, Span};

@@ -14,13 +14,11 @@
 
 mod fetch;
 mod filters;
+mod get;
 mod meter;
 mod open;
 mod verify;
 
-use std::cell::Cell;
-use std::cmp::Ordering;
-use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,7 +29,7 @@ use base::{Comparator, Error, ErrorKind, Result, SliceTransform, ValueType, key}
 use io::{File, IoPriority};
 use keyspan::RangeTombstone;
 
-use crate::block::{Block, Cursor, Keys, Target, Value};
+use crate::block::{Block, Cursor, Keys, Target};
 use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
@@ -40,8 +38,9 @@ use crate::internal_iterator::Prefix;
 use crate::props::Properties;
 use fetch::Fetch;
 pub(crate) use fetch::ReadAhead;
-pub use fetch::ReadAheadSizes;
+pub use fetch::{ReadAheadSizes, Span};
 use filters::Filters;
+pub use get::Missing;
 pub use meter::ReadMeter;
 
 /// Settings of a [`Reader`].
@@ -157,28 +156,6 @@ pub struct Reader {
     _charge: Option<Reservation>,
 }
 
-thread_local! {
-    /// The cursor of this thread's gets; its buffer grows to the longest key and is kept.
-    static CURSOR: Cell<Cursor> = Cell::new(Cursor::new(Keys::Internal));
-}
-
-/// A block, either pinned in the cache or owned.
-enum Held<'c> {
-    Pinned(Pinned<'c>),
-    Own(Block),
-}
-
-impl Deref for Held<'_> {
-    type Target = Block;
-    #[inline]
-    fn deref(&self) -> &Block {
-        match self {
-            Held::Pinned(p) => p,
-            Held::Own(b) => b,
-        }
-    }
-}
-
 impl Reader {
     /// Opens a table of `file_size` bytes.
     ///
@@ -191,140 +168,6 @@ impl Reader {
         open::open(file, file_size, options).map_err(|e| e.or_file(path))
     }
 
-    /// Passes the entries with the user key of `seek_key` that are not before it, newest first,
-    /// to `visit`, until `visit` returns false.
-    ///
-    /// # Errors
-    /// Those of reading, with file and offset of the block; `InvalidArgument` if `seek_key` is no
-    /// internal key.
-    #[inline]
-    pub fn get(
-        &self,
-        options: &ReadOptions,
-        seek_key: &[u8],
-        visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
-    ) -> Result<()> {
-        let target = Target::new(seek_key)?;
-        if !self.passes_filter(&target) {
-            return Ok(());
-        }
-        CURSOR.with(|slot| {
-            let mut cursor = slot.take();
-            cursor.reset(self.keys);
-            let result = if self.filters.is_none() || self.options.statistics.is_none() {
-                self.get_from_blocks(*options, &target, &mut cursor, visit)
-            } else {
-                self.get_counted(*options, &target, &mut cursor, visit)
-            };
-            slot.set(cursor);
-            result
-        })
-    }
-
-    #[inline]
-    fn passes_filter(&self, target: &Target<'_>) -> bool {
-        if self.filters.is_none() {
-            return true;
-        }
-        let passes = self.filters.may_match(target);
-        perf::count(
-            if passes {
-                PerfCounter::BloomSstHitCount
-            } else {
-                PerfCounter::BloomSstMissCount
-            },
-            1,
-        );
-        self.count(
-            if passes {
-                Ticker::BloomFilterFullPositive
-            } else {
-                Ticker::BloomFilterUseful
-            },
-            1,
-        );
-        passes
-    }
-
-    /// [`Reader::get_from_blocks`] after a filter has matched: counts whether the key was found.
-    fn get_counted(
-        &self,
-        options: ReadOptions,
-        target: &Target<'_>,
-        cursor: &mut Cursor,
-        visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
-    ) -> Result<()> {
-        let mut found = false;
-        let result = self.get_from_blocks(options, target, cursor, &mut |key, value| {
-            found = true;
-            visit(key, value)
-        });
-        if found {
-            self.count(Ticker::BloomFilterFullTruePositive, 1);
-        }
-        result
-    }
-
-    fn get_from_blocks(
-        &self,
-        options: ReadOptions,
-        target: &Target<'_>,
-        cursor: &mut Cursor,
-        visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
-    ) -> Result<()> {
-        let first = self.index.seek(target);
-        for i in first.. {
-            let Some(handle) = self.index.handle(i) else {
-                break;
-            };
-            let block = self.held_block(handle, options)?;
-            let more = if i == first {
-                cursor.seek(&block, self.comparator(), target)
-            } else {
-                cursor.seek_to_first(&block)
-            };
-            let ended = more.and_then(|more| self.visit_key(&block, cursor, target, more, visit));
-            if ended.map_err(|e| self.locate(e, handle))? || !self.index.splits_user_keys() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Visits entries from the cursor on while they have the target's user key. False if the block
-    /// ended first.
-    #[inline]
-    fn visit_key(
-        &self,
-        block: &Block,
-        cursor: &mut Cursor,
-        target: &Target<'_>,
-        mut more: bool,
-        visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
-    ) -> Result<bool> {
-        while more {
-            let k = cursor.key();
-            if self.comparator().compare(key::user_key(k), target.user) != Ordering::Equal
-                || !visit(k, Value::new(block, cursor.value(block)))
-            {
-                return Ok(true);
-            }
-            more = cursor.next(block)?;
-        }
-        Ok(false)
-    }
-
-    #[inline]
-    fn held_block(&self, handle: BlockHandle, options: ReadOptions) -> Result<Held<'_>> {
-        if let Some(cache) = &self.options.block_cache
-            && let Some(pinned) = cache.get(self.cache_key(handle))
-        {
-            self.count_hit(handle);
-            return Ok(Held::Pinned(pinned));
-        }
-        self.read_block(handle, options, None).map(Held::Own)
-    }
-
     /// A data block, from the cache or the file.
     pub(crate) fn shared_block(
         &self,
@@ -332,13 +175,18 @@ impl Reader {
         options: ReadOptions,
         ahead: Option<&mut ReadAhead>,
     ) -> Result<Block> {
-        if let Some(cache) = &self.options.block_cache
-            && let Some(pinned) = cache.get(self.cache_key(handle))
-        {
-            self.count_hit(handle);
-            return Ok(pinned.to_block());
+        match self.cached_block(handle) {
+            Some(pinned) => Ok(pinned.to_block()),
+            None => self.read_block(handle, options, ahead),
         }
-        self.read_block(handle, options, ahead)
+    }
+
+    /// A data block from the cache. One function for all callers, which the compiler then makes fast once.
+    fn cached_block(&self, handle: BlockHandle) -> Option<Pinned<'_>> {
+        let cache = self.options.block_cache.as_ref()?;
+        let pinned = cache.get(self.cache_key(handle))?;
+        self.count_hit(handle);
+        Some(pinned)
     }
 
     /// A data block from the file.
@@ -348,23 +196,38 @@ impl Reader {
         options: ReadOptions,
         ahead: Option<&mut ReadAhead>,
     ) -> Result<Block> {
+        self.check_may_read(options)?;
+        let timer = self.options.meter.block_timer();
+        let how = fetch::Read::from(options);
+        let block = self
+            .fetch
+            .data_block(handle, self.comparator(), how, ahead)?;
+        self.block_was_read(handle, options, &block, timer);
+        Ok(block)
+    }
+
+    /// Errors: a read with these options may not read the file, or no more.
+    #[inline]
+    fn check_may_read(&self, options: ReadOptions) -> Result<()> {
         if options.cache_only {
             return Err(not_cached());
         }
         if options.deadline_micros != 0 {
             self.check_deadline(options.deadline_micros)?;
         }
-        let meter = &self.options.meter;
-        let timer = meter.block_timer();
-        let read = fetch::Read {
-            verify: options.verify_checksums,
-            activity: options.activity,
-            priority: options.rate_limiter_priority,
-        };
-        let block = self
-            .fetch
-            .data_block(handle, self.comparator(), read, ahead)?;
-        meter.block_read(
+        Ok(())
+    }
+
+    /// Counts a block that was read from the file, with the timer from [`ReadMeter::block_timer`], and puts it into the
+    /// cache.
+    fn block_was_read(
+        &self,
+        handle: BlockHandle,
+        options: ReadOptions,
+        block: &Block,
+        timer: Option<u64>,
+    ) {
+        self.options.meter.block_read(
             match options.activity {
                 Activity::Compaction => HistogramKind::ReadBlockCompactionMicros,
                 _ => HistogramKind::ReadBlockGetMicros,
@@ -376,15 +239,14 @@ impl Reader {
         if let Some(cache) = &self.options.block_cache {
             self.count(Ticker::BlockCacheMiss, 1);
             self.count(Ticker::BlockCacheDataMiss, 1);
-            if options.fill_cache && cache.insert(self.cache_key(handle), &block) {
+            if options.fill_cache && cache.insert(self.cache_key(handle), block) {
                 self.count(Ticker::BlockCacheAdd, 1);
                 self.count(Ticker::BlockCacheDataAdd, 1);
-                let bytes = BlockCache::charge(&block) as u64;
+                let bytes = BlockCache::charge(block) as u64;
                 self.count(Ticker::BlockCacheBytesWrite, bytes);
                 self.count(Ticker::BlockCacheDataBytesInsert, bytes);
             }
         }
-        Ok(block)
     }
 
     #[cold]

@@ -32,6 +32,8 @@ pub(crate) struct Tables {
     pub(crate) janitor: Arc<Janitor>,
     pub(crate) opened: Arc<TableCache>,
     /// Compare the unique id in each file with the MANIFEST's.
+    /// Whether they are read past the page cache.
+    pub(crate) direct: bool,
     pub(crate) verify_unique_id: bool,
     /// Compare each file's size with the MANIFEST's.
     pub(crate) check_sizes: bool,
@@ -130,6 +132,7 @@ impl Tables {
         let source = Source {
             path: path.clone(),
             size: self.check_sizes.then_some(meta.file_size),
+            direct: self.direct,
             env: self.env.clone(),
         };
         let prepopulated = self.lock_prepopulated().remove(&meta.number);

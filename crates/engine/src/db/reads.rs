@@ -11,6 +11,7 @@ use super::{ColumnFamily, Db};
 use crate::read::entries::{self, Entries, KeyBounds, KeyRange};
 use crate::read::get;
 use crate::read::iter::DbIterator;
+use crate::read::multi_get;
 use crate::read::options::ReadOptions;
 use crate::read::pinned::PinnedValue;
 use crate::read::sources::Origin;
@@ -159,40 +160,48 @@ impl Cf<'_> {
     /// Errors of each key: as [`Cf::get`]; `Aborted` after the values found so far exceed
     /// [`ReadOptions::value_size_soft_limit`]. Keys are looked up in the order of the comparator.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
-        let db = self.shared;
-        self.all_looked_up(keys, |lookups, bytes| {
-            get::multi_get(&db.info, &db.writes, lookups, bytes)
+        self.all_looked_up(keys, |options, sequence, keys, out| {
+            multi_get::multi_get(self.parts(), options, sequence, keys, out);
         })
     }
 
     /// [`Cf::multi_get`] without copies: see [`PinnedValue`]. Errors of each key: as [`Cf::multi_get`].
     pub fn multi_get_pinned<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<PinnedValue>>> {
-        let db = self.shared;
-        self.all_looked_up(keys, |lookups, bytes| {
-            get::multi_get_pinned(&db.info, &db.writes, lookups, bytes)
+        self.all_looked_up(keys, |options, sequence, keys, out| {
+            multi_get::multi_get_pinned(self.parts(), options, sequence, keys, out);
         })
     }
 
-    /// Looks `keys` up as the options say. `get` is given the number of value bytes that may be returned.
+    fn parts(&self) -> multi_get::Parts<'_> {
+        multi_get::Parts {
+            info: &self.shared.info,
+            writes: &self.shared.writes,
+            queues: &self.shared.read_queues,
+        }
+    }
+
+    /// Looks `keys` up with `get`, as the options say.
     fn all_looked_up<K: AsRef<[u8]>, T>(
         &self,
         keys: &[K],
-        get: impl FnOnce(&get::Lookups<'_>, &mut Option<u64>) -> Vec<Result<T>>,
-    ) -> Vec<Result<T>> {
+        get: impl FnOnce(
+            &ReadOptions,
+            Option<SequenceNumber>,
+            Vec<multi_get::Keys<'_>>,
+            &mut [Result<Option<T>>],
+        ),
+    ) -> Vec<Result<Option<T>>> {
         let options = self.read_options();
         let checked = self.check();
         match checked.and_then(|()| self.read_sequence()) {
             Err(e) => keys.iter().map(|_| Err(e.clone())).collect(),
             Ok(sequence) => {
-                let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-                let mut bytes = Some(options.value_size_soft_limit);
-                let lookups = get::Lookups {
-                    family: self.family,
-                    options: &options,
-                    keys: &keys,
-                    sequence,
-                };
-                get(&lookups, &mut bytes)
+                let mut out: Vec<_> = keys.iter().map(|_| Ok(None)).collect();
+                let keys = keys.iter().map(AsRef::as_ref).enumerate().collect();
+                let family = self.family;
+                let keys = vec![multi_get::Keys { family, keys }];
+                get(&options, sequence, keys, &mut out);
+                out
             }
         }
     }
@@ -287,26 +296,19 @@ fn multi_get_families<K: AsRef<[u8]>>(
     let mut families: Vec<&ColumnFamily> = keys.iter().map(|(family, _)| *family).collect();
     families.sort_by_key(|family| (family.0.instance, family.id()));
     families.dedup_by(|a, b| Arc::ptr_eq(&a.0, &b.0));
-    let mut bytes = Some(options.value_size_soft_limit);
+    let mut wanted = Vec::with_capacity(families.len());
     for family in families {
         let places = (0..keys.len()).filter(|&i| Arc::ptr_eq(&keys[i].0.0, &family.0));
-        let (places, wanted): (Vec<usize>, Vec<&[u8]>) =
-            places.map(|i| (i, keys[i].1.as_ref())).unzip();
-        let found = if let Err(e) = db.check_handle(&family.0) {
-            wanted.iter().map(|_| Err(e.clone())).collect()
-        } else {
-            let lookups = get::Lookups {
-                family: &family.0,
-                options,
-                keys: &wanted,
-                sequence: Some(sequence),
-            };
-            get::multi_get(&db.info, &db.writes, &lookups, &mut bytes)
-        };
-        for (place, value) in places.into_iter().zip(found) {
-            out[place] = value;
+        if let Err(e) = db.check_handle(&family.0) {
+            places.for_each(|place| out[place] = Err(e.clone()));
+            continue;
         }
+        wanted.push(multi_get::Keys {
+            family: &family.0,
+            keys: places.map(|i| (i, keys[i].1.as_ref())).collect(),
+        });
     }
+    multi_get::multi_get(cf.parts(), options, Some(sequence), wanted, &mut out);
     out
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::rng::Rng;
 use base::stats::Activity;
-use base::{FileNumber, Result, SequenceNumber};
+use base::{Error, FileNumber, Result, SequenceNumber};
 use log::LogEnd;
 
 use super::replay::Replayed;
@@ -31,6 +31,7 @@ use crate::wal::log_files::{LogFiles, LogKind, NewLog};
 use crate::wal::{Wal, WalFileKind};
 use crate::write::{debt, rotate};
 use files::{self, FileKind};
+use io::ReadQueues;
 use manifest::edit::VersionEdit;
 use manifest::{FileNumbers, Recovered};
 use options::hooks::filter::TableCreationReason;
@@ -70,6 +71,8 @@ impl Opening {
         wanted: &Wanted<'_>,
         exists: bool,
     ) -> Result<Arc<Shared>> {
+        self.check_direct_reads()?;
+        let read_queues = self.read_queues()?;
         let families = self.families(recovered, wanted)?;
         let numbers = self.numbers(recovered)?;
         let db_id = self.db_id(recovered)?;
@@ -107,6 +110,7 @@ impl Opening {
             options: self.options,
             info_log: self.info_log,
             read_only: self.read_only,
+            read_queues,
         }));
         if !shared.read_only {
             create::create_missing(&shared, wanted)?;
@@ -122,6 +126,36 @@ impl Opening {
             ));
         }
         Ok(shared)
+    }
+
+    /// Errors: `NotSupported` if `use_direct_reads` asks for what the file system does not have.
+    fn check_direct_reads(&self) -> Result<()> {
+        if !self.options.db.use_direct_reads {
+            return Ok(());
+        }
+        let probe = self.options.env.fs.probe(&self.dir)?;
+        if probe.direct_alignment.is_some() {
+            return Ok(());
+        }
+        let what = format!("use_direct_reads on a file system {}", probe.file_system);
+        Err(Error::not_supported(what)
+            .file(&self.dir)
+            .hint("set use_direct_reads = false, or put the database on ext4 or xfs"))
+    }
+
+    /// The queues for reads. Errors: `NotSupported` if `read_io_mode` asks for what the kernel does not allow.
+    fn read_queues(&self) -> Result<ReadQueues> {
+        let (mode, env) = (self.options.db.read_io_mode, &self.options.env);
+        let (fs, threads) = (Arc::clone(&env.fs), Arc::clone(&env.threads));
+        let (queues, no_ring) = ReadQueues::new(mode, fs, threads)
+            .map_err(|e| e.hint("set read_io_mode = auto, pool or off"))?;
+        match no_ring {
+            None => self.info_log.header(format_args!("Reads: {queues}")),
+            Some(e) => self
+                .info_log
+                .warn(format_args!("Reads: {queues}, because {e}")),
+        }
+        Ok(queues)
     }
 
     /// The id of the database: from the MANIFEST, from IDENTITY, or a new id.

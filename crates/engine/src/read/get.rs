@@ -18,7 +18,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use base::perf::{self, PerfCounter};
-use base::stats::{Activity, HistogramKind, Ticker};
+use base::stats::{HistogramKind, Ticker};
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
 use crate::catalog::family::Family;
@@ -31,6 +31,7 @@ use crate::read::pinned::{PinnedValue, Place};
 use base::values::entity::WideColumns;
 use base::values::{self, Base, Stored, no_operator, visible_value};
 use manifest::{TableFile, Version};
+use table::{Block, Missing};
 
 /// Longest user key whose seek key is built on the stack.
 const STACK_KEY: usize = 120;
@@ -173,89 +174,6 @@ pub(crate) fn merge_operands<'a>(
     Ok(base.into_iter().chain(operands).collect())
 }
 
-/// Keys of one family to look up, at one sequence number.
-pub(crate) struct Lookups<'a> {
-    pub(crate) family: &'a Family,
-    pub(crate) options: &'a ReadOptions,
-    pub(crate) keys: &'a [&'a [u8]],
-    pub(crate) sequence: Option<SequenceNumber>,
-}
-
-/// The values of many keys, in the order of `keys`; they are looked up in the family's order. `bytes_left` is the
-/// number of value bytes that may still be returned. Once they are exceeded, it is `None`, and the remaining keys get an
-/// error.
-pub(crate) fn multi_get(
-    info: &Info,
-    writes: &Writes,
-    lookups: &Lookups<'_>,
-    bytes_left: &mut Option<u64>,
-) -> Vec<Result<Option<Vec<u8>>>> {
-    let value = |search: &mut Search<'_>| Ok(search.stored(info)?.map(|s| s.bytes));
-    multi_get_as(info, writes, lookups, bytes_left, (Want::Plain, value))
-}
-
-/// The same, without copies: see [`get_pinned`].
-pub(crate) fn multi_get_pinned(
-    info: &Info,
-    writes: &Writes,
-    lookups: &Lookups<'_>,
-    bytes_left: &mut Option<u64>,
-) -> Vec<Result<Option<PinnedValue>>> {
-    let value = |search: &mut Search<'_>| search.pinned(info);
-    multi_get_as(info, writes, lookups, bytes_left, (Want::Pinned, value))
-}
-
-fn multi_get_as<T: AsRef<[u8]>>(
-    info: &Info,
-    writes: &Writes,
-    lookups: &Lookups<'_>,
-    bytes_left: &mut Option<u64>,
-    (want, value): (Want, impl Fn(&mut Search<'_>) -> Result<Option<T>>),
-) -> Vec<Result<Option<T>>> {
-    let &Lookups {
-        family,
-        options,
-        keys,
-        sequence,
-    } = lookups;
-    // Load the View first: see `search_view`.
-    let view = family.view.load();
-    let sequence = sequence.unwrap_or_else(|| writes.visible());
-    let began = info.timer();
-    let tables = table::ReadOptions {
-        activity: Activity::MultiGet,
-        ..options.for_tables()
-    };
-    let mut order: Vec<usize> = (0..keys.len()).collect();
-    order.sort_by(|&a, &b| family.comparator().compare(keys[a], keys[b]));
-    let mut out: Vec<Result<Option<T>>> = keys.iter().map(|_| Ok(None)).collect();
-    let (mut found_keys, mut bytes) = (0, 0);
-    for i in order {
-        let Some(left) = *bytes_left else {
-            out[i] = Err(Error::aborted("value_size_soft_limit is reached"));
-            continue;
-        };
-        let lookup = Lookup::new(family, &tables, keys[i]).with(writes, options);
-        let mut search = Search::new(lookup, want);
-        let found = search_at(info, &view, &mut search, sequence);
-        out[i] = found.and_then(|()| value(&mut search));
-        if let Ok(Some(value)) = &out[i] {
-            let len = value.as_ref().len() as u64;
-            found_keys += 1;
-            bytes += len;
-            *bytes_left = left.checked_sub(len);
-        }
-    }
-    info.count(Ticker::NumberMultigetCalls, 1);
-    info.count(Ticker::NumberMultigetKeysRead, keys.len() as u64);
-    info.count(Ticker::NumberMultigetKeysFound, found_keys);
-    info.count(Ticker::NumberMultigetBytesRead, bytes);
-    perf::count(PerfCounter::MultigetReadBytes, bytes);
-    info.record(HistogramKind::BytesPerMultiget, bytes);
-    info.timed(HistogramKind::DbMultiget, began);
-    out
-}
-
 /// Whether the key exists, as far as this can be found out without its value: a merge operand counts as a value.
 pub(crate) fn exists(
     info: &Info,
@@ -309,19 +227,29 @@ fn search_sources(
     search: &mut Search<'_>,
     seek_key: &[u8],
 ) -> Result<()> {
+    begin_search::<false>(info, view, search, seek_key)?;
+    Ok(())
+}
+
+/// The same; with `LATER` only until a block is needed that the device would have to be waited for, which is returned.
+#[inline]
+pub(super) fn begin_search<'v, const LATER: bool>(
+    info: &Info,
+    view: &'v View,
+    search: &mut Search<'_>,
+    seek_key: &[u8],
+) -> Result<Option<Lacking<'v>>> {
     let clock = &*info.clock;
     let began = perf::start(clock);
     let over = search_memtables(view, search, seek_key);
     perf::stop(PerfCounter::GetFromMemtableTime, clock, began);
     if over {
         info.count(Ticker::MemtableHit, 1);
-        return search.check();
+        search.check()?;
+        return Ok(None);
     }
     info.count(Ticker::MemtableMiss, 1);
-    let began = perf::start(clock);
-    let result = search_tables(info, &view.version, search, seek_key);
-    perf::stop(PerfCounter::GetFromOutputFilesTime, clock, began);
-    result
+    search_tables::<LATER>(info, &view.version, search, seek_key, Point::default())
 }
 
 /// Searches the memtables; true if the search is over.
@@ -342,29 +270,93 @@ fn search_memtables(view: &View, search: &mut Search<'_>, seek_key: &[u8]) -> bo
     false
 }
 
-fn search_tables(
-    info: &Info,
-    version: &Version,
-    search: &mut Search<'_>,
-    seek_key: &[u8],
-) -> Result<()> {
-    for file in version.level(0) {
-        if !file.spans(&version.comparator, search.lookup.user_key) {
-            continue;
-        }
-        search.cover(file.covering_tombstone(&version.comparator, seek_key));
-        search.table(file, seek_key)?;
-        if search.is_over() {
-            info.count(Ticker::GetHitL0, 1);
-            return search.check();
+/// Where a search in tables begins, or goes on.
+#[derive(Default)]
+pub(super) struct Point {
+    level: usize,
+    /// Which of the level's files that may have the key.
+    nth: usize,
+    /// The block that the search lacked there.
+    block: Option<(Missing, Block)>,
+}
+
+/// What a search needs to go on.
+pub(super) struct Lacking<'v> {
+    pub(super) file: &'v TableFile,
+    pub(super) missing: Missing,
+    pub(super) level: usize,
+    nth: usize,
+}
+
+impl Lacking<'_> {
+    /// Where the search goes on, now that the block is there.
+    pub(super) fn found(&self, block: Block) -> Point {
+        Point {
+            level: self.level,
+            nth: self.nth,
+            block: Some((self.missing, block)),
         }
     }
-    for level in 1..version.num_levels() {
+}
+
+/// Searches the tables from a point on; see [`begin_search`].
+#[inline]
+pub(super) fn search_tables<'v, const LATER: bool>(
+    info: &Info,
+    version: &'v Version,
+    search: &mut Search<'_>,
+    seek_key: &[u8],
+    from: Point,
+) -> Result<Option<Lacking<'v>>> {
+    let clock = &*info.clock;
+    let began = perf::start(clock);
+    let result = search_levels::<LATER>(info, version, search, seek_key, from);
+    perf::stop(PerfCounter::GetFromOutputFilesTime, clock, began);
+    result
+}
+
+fn search_levels<'v, const LATER: bool>(
+    info: &Info,
+    version: &'v Version,
+    search: &mut Search<'_>,
+    seek_key: &[u8],
+    from: Point,
+) -> Result<Option<Lacking<'v>>> {
+    let (first_level, mut skipped, mut block) = (from.level, from.nth, from.block);
+    let lacking = |level, nth, file, missing| {
+        Ok(Some(Lacking {
+            file,
+            missing,
+            level,
+            nth,
+        }))
+    };
+    if first_level == 0 {
+        for (nth, file) in version.level(0).iter().enumerate().skip(skipped) {
+            if !file.spans(&version.comparator, search.lookup.user_key) {
+                continue;
+            }
+            search.cover(file.covering_tombstone(&version.comparator, seek_key));
+            if let Some(missing) = search.table::<LATER>(file, seek_key, block.take())? {
+                return lacking(0, nth, file, missing);
+            }
+            if search.is_over() {
+                info.count(Ticker::GetHitL0, 1);
+                search.check()?;
+                return Ok(None);
+            }
+        }
+        skipped = 0;
+    }
+    for level in first_level.max(1)..version.num_levels() {
         // There are several files if they share the user key. The next file has older versions of the key, which
         // may be newer than a tombstone of the first file.
-        for file in version.files_for(level, seek_key) {
+        let files = version.files_for(level, seek_key).enumerate();
+        for (nth, file) in files.skip(std::mem::take(&mut skipped)) {
             search.cover(file.covering_tombstone(&version.comparator, seek_key));
-            search.table(file, seek_key)?;
+            if let Some(missing) = search.table::<LATER>(file, seek_key, block.take())? {
+                return lacking(level, nth, file, missing);
+            }
             if search.is_settled() {
                 break;
             }
@@ -376,15 +368,16 @@ fn search_tables(
                 Ticker::GetHitL2AndUp
             };
             info.count(t, 1);
-            return search.check();
+            search.check()?;
+            return Ok(None);
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// The information about a key that the caller wants.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Want {
+pub(super) enum Want {
     /// The value, or the default column of an entity.
     Plain,
     /// The same, without a copy if possible.
@@ -410,7 +403,7 @@ enum State {
 }
 
 /// The state of a search: the versions of the key found so far.
-struct Search<'a> {
+pub(super) struct Search<'a> {
     lookup: Lookup<'a>,
     want: Want,
     state: State,
@@ -432,7 +425,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     #[inline]
-    fn new(lookup: Lookup<'a>, want: Want) -> Self {
+    pub(super) fn new(lookup: Lookup<'a>, want: Want) -> Self {
         Self {
             lookup,
             want,
@@ -476,19 +469,33 @@ impl<'a> Search<'a> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Adds the versions that a table has.
+    /// Adds the versions that a table has. With `LATER`, returns the block that it lacks, or goes on with that block.
     #[inline]
-    fn table(&mut self, file: &TableFile, seek_key: &[u8]) -> Result<()> {
+    fn table<const LATER: bool>(
+        &mut self,
+        file: &TableFile,
+        seek_key: &[u8],
+        block: Option<(Missing, Block)>,
+    ) -> Result<Option<Missing>> {
         let options = self.lookup.options;
         let reader = file.reader_for(options)?;
-        reader.get(options, seek_key, &mut |internal, value| {
+        let visit = &mut |internal: &[u8], value: table::Value<'_>| {
             if let Some(version) = key::parse(internal) {
                 return self.add(version, Place::Block(value));
             }
             self.failure = Some(Error::corruption("a key of unknown type"));
             false
-        })?;
-        self.check().map_err(|e| e.or_file(file.path()))
+        };
+        let missing = match block {
+            Some(block) if LATER => reader.resume_get(options, seek_key, block, visit)?,
+            _ if LATER => reader.begin_get(options, seek_key, visit)?,
+            _ => {
+                reader.get(options, seek_key, visit)?;
+                None
+            }
+        };
+        self.check().map_err(|e| e.or_file(file.path()))?;
+        Ok(missing)
     }
 
     /// Adds the next older version; returns false if no older versions are needed.
@@ -564,7 +571,7 @@ impl<'a> Search<'a> {
 
     /// The result of the search, `None` if the key does not exist.
     #[inline]
-    fn stored(&mut self, info: &Info) -> Result<Option<Stored>> {
+    pub(super) fn stored(&mut self, info: &Info) -> Result<Option<Stored>> {
         let found = if self.operands.is_empty() {
             (self.state == State::Found).then(|| Stored {
                 bytes: std::mem::take(&mut self.base),
@@ -577,7 +584,7 @@ impl<'a> Search<'a> {
     }
 
     /// The result of a search for [`Want::Pinned`].
-    fn pinned(&mut self, info: &Info) -> Result<Option<PinnedValue>> {
+    pub(super) fn pinned(&mut self, info: &Info) -> Result<Option<PinnedValue>> {
         if self.pinned.is_some() {
             return Ok(self.pinned.take());
         }

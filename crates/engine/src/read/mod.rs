@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   get:       View ─ memtables, newest first ─ level 0, newest first ─ levels 1…, one file each
+//!   multi_get: the same for each key; all blocks that they lack are read at once
 //!   iterator:  View ─ one cursor per memtable, level 0 file and deeper level
 //!                       └ MergingIter (by internal key; without what range tombstones hide)
 //!                           └ DbIterator (versions, deletions, bounds, prefixes)
@@ -10,6 +11,7 @@
 pub(crate) mod entries;
 pub(crate) mod get;
 pub(crate) mod iter;
+pub(crate) mod multi_get;
 mod operands;
 pub(crate) mod options;
 pub(crate) mod pinned;

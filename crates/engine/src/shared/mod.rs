@@ -32,6 +32,7 @@ use crate::shared::left::Left;
 use crate::shared::live_options::LiveOptions;
 use crate::shared::snapshot::SnapshotList;
 use crate::wal::{Wal, read_only};
+use io::ReadQueues;
 use options::{Env, Options};
 
 /// An open database.
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) background: Background,
     pub(crate) wal: Wal,
     pub(crate) deletions: Deletions,
+    pub(crate) read_queues: ReadQueues,
 }
 
 /// The work of a background job, which runs without the state lock.
@@ -74,6 +76,7 @@ pub(crate) struct Parts {
     pub(crate) catalog: Catalog,
     pub(crate) writes: Writes,
     pub(crate) wal: Wal,
+    pub(crate) read_queues: ReadQueues,
 }
 
 impl Shared {
@@ -99,6 +102,7 @@ impl Shared {
             background,
             wal: parts.wal,
             deletions: Deletions::default(),
+            read_queues: parts.read_queues,
         }
     }
 

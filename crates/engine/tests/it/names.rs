@@ -126,6 +126,7 @@ fn settings() {
         ironstone::PrepopulateBlockCache,
         ironstone::RecoveryMode,
         ironstone::WalIoMode,
+        ironstone::ReadIoMode,
         ironstone::WalTailPolicy,
         ironstone::WalCompression,
         ironstone::InfoLogLevel,

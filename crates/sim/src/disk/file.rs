@@ -121,6 +121,10 @@ impl File for SimFile {
         )
     }
 
+    fn read_alignment(&self) -> usize {
+        self.unit()
+    }
+
     fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
         self.check_writable()?;
         self.check_aligned(data, offset)?;

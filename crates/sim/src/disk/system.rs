@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{Error, Result};
+use io::queue::Backend;
 use io::{Create, File, FileLock, FileSystem, Metadata, OpenHow, Probe};
 
 use super::fault::Fault;
@@ -13,6 +14,10 @@ use super::file::SimFile;
 use super::{Act, Call, SimDisk, names, not_found, os_error};
 
 impl FileSystem for SimDisk {
+    fn queue(&self) -> Option<Box<dyn Backend>> {
+        Some(self.core.queues.make())
+    }
+
     fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
         let path: Arc<Path> = Arc::from(path);
         if how.direct && self.core.config.probe.direct_alignment.is_none() {

@@ -1,6 +1,8 @@
 //! Tests of Ironstone against real RocksDB, against models, and with damaged files.
 
 #[cfg(test)]
+mod async_reads;
+#[cfg(test)]
 mod atomic_tail;
 #[cfg(test)]
 mod backup;

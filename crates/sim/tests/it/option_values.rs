@@ -494,14 +494,14 @@ fn open_and_write(dir: &Path) -> Vec<String> {
 }
 
 /// `ironstone put` on a database of RocksDB wrote an OPTIONS file without the options that Ironstone does
-/// not have. The next RocksDB that loaded it ran without `use_fsync` and `use_direct_reads`.
+/// not have. The next RocksDB that loaded it ran without `use_fsync` and others.
 #[test]
 fn options_without_an_effect_are_kept_as_they_stand() {
     let Some(lib) = newest_rocksdb() else { return };
     let dir = dirs::scratch().unwrap();
     let mut options = lib.options();
     options.create_if_missing(true);
-    let text = "use_fsync=true;use_direct_reads=true;compaction_readahead_size=4194304;\
+    let text = "use_fsync=true;use_direct_io_for_flush_and_compaction=true;compaction_readahead_size=4194304;\
                 paranoid_checks=false;db_host_id=me;max_background_jobs=0;bytes_per_sync=77;\
                 min_blob_size=77;last_level_temperature=kCold;force_consistency_checks=false;\
                 compression=kZSTD;compression_opts={level=3;checksum=true;};\
@@ -519,7 +519,7 @@ fn options_without_an_effect_are_kept_as_they_stand() {
     assert!(
         warnings
             .iter()
-            .any(|w| w.contains("use_direct_reads = true")),
+            .any(|w| w.contains("use_direct_io_for_flush_and_compaction = true")),
         "{warnings:?}"
     );
     let after = values(dir.path());
@@ -540,7 +540,8 @@ fn options_without_an_effect_are_kept_as_they_stand() {
     }
     let log = std::fs::read_to_string(dir.path().join("LOG")).unwrap();
     for line in [
-        "option use_direct_reads = true of the database has no effect here; OPTIONS files keep it",
+        "option use_direct_io_for_flush_and_compaction = true of the database has no effect here; \
+         OPTIONS files keep it",
         "option read_amp_bytes_per_bit = 8 of column family [other] has no effect here",
     ] {
         assert!(log.contains(line), "{line}{log}");

@@ -17,6 +17,7 @@ use base::stats::Activity;
 use base::{Comparator, Error, Result};
 use io::{File, IoPriority, LargeVec};
 
+use super::ReadOptions;
 use super::meter::ReadMeter;
 use crate::block::{Block, Room};
 use crate::checksum::{self, ChecksumType};
@@ -57,6 +58,41 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
+/// The buffer of this thread, until it is dropped.
+struct Scratch {
+    buffer: Vec<u8>,
+    len: usize,
+}
+
+impl Scratch {
+    /// With room for `len` bytes.
+    #[inline]
+    fn take(len: usize) -> Self {
+        let mut buffer = SCRATCH.take();
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        Self { buffer, len }
+    }
+
+    #[inline]
+    fn bytes(&mut self) -> &mut [u8] {
+        self.buffer.get_mut(..self.len).unwrap_or_default()
+    }
+}
+
+impl Drop for Scratch {
+    #[inline]
+    fn drop(&mut self) {
+        if self.buffer.len() <= SCRATCH_BYTES_MAX {
+            // A thread that ends has no buffer to keep.
+            SCRATCH
+                .try_with(|slot| slot.set(std::mem::take(&mut self.buffer)))
+                .ok();
+        }
+    }
+}
+
 /// How a data block is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
@@ -65,6 +101,30 @@ pub(crate) struct Read {
     pub(crate) activity: Activity,
     /// The priority for the rate limiter; `None` bypasses it.
     pub(crate) priority: Option<IoPriority>,
+}
+
+impl From<ReadOptions> for Read {
+    #[inline]
+    fn from(options: ReadOptions) -> Self {
+        Self {
+            verify: options.verify_checksums,
+            activity: options.activity,
+            priority: options.rate_limiter_priority,
+        }
+    }
+}
+
+/// The bytes of a file to read for a block: the block with its trailer, and what direct I/O needs around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Offset in the file.
+    pub offset: u64,
+    /// How many bytes to read. The file may end before, but not before the block does.
+    pub len: usize,
+    /// Where the block begins in them.
+    pub(super) skip: usize,
+    /// The length of the block with its trailer.
+    pub(super) stored: usize,
 }
 
 /// The kind of a block, as far as it matters for decompression.
@@ -175,22 +235,63 @@ impl Fetch {
             if len >= IN_PLACE_MIN && self.plain.load(Ordering::Relaxed) {
                 return self.read_in_place(handle, len, comparator, how);
             }
-            SCRATCH.with(|slot| {
-                let mut scratch = slot.take();
-                if scratch.len() < len {
-                    scratch.resize(len, 0);
-                }
-                let stored = scratch.get_mut(..len).unwrap_or_default();
-                let block = self
-                    .read(stored, handle.offset, how)
-                    .and_then(|()| open(stored));
-                if scratch.len() <= SCRATCH_BYTES_MAX {
-                    slot.set(scratch);
-                }
-                block
-            })
+            let mut scratch = Scratch::take(len);
+            self.read(scratch.bytes(), handle.offset, how)?;
+            open(scratch.bytes())
         };
         read().map_err(|e| self.locate(e, handle))
+    }
+
+    /// A data block, if it can be read without waiting for the device.
+    pub(crate) fn data_block_at_hand(
+        &self,
+        handle: BlockHandle,
+        comparator: &Comparator,
+        how: Read,
+    ) -> Result<Option<Block>> {
+        let read = || {
+            let len = self.stored_len(handle)?;
+            let mut scratch = Scratch::take(len);
+            if !self.file.read_cached_at(scratch.bytes(), handle.offset)? {
+                return Ok(None);
+            }
+            self.meter.charge(len as u64, how.priority);
+            self.meter.was_read(len as u64, how.activity, None);
+            self.open(scratch.bytes(), handle, comparator, how.verify)
+                .map(Some)
+        };
+        read().map_err(|e| self.locate(e, handle))
+    }
+
+    /// What to read for a block. Errors: it does not lie inside the file.
+    pub(crate) fn span(&self, handle: BlockHandle) -> Result<Span> {
+        let stored = self
+            .stored_len(handle)
+            .map_err(|e| self.locate(e, handle))?;
+        let unit = self.file.read_alignment();
+        let skip = (handle.offset % unit as u64) as usize;
+        Ok(Span {
+            offset: handle.offset - skip as u64,
+            len: (skip + stored).next_multiple_of(unit),
+            skip,
+            stored,
+        })
+    }
+
+    /// The data block in the bytes of its [`Span`].
+    pub(crate) fn open_span(
+        &self,
+        span: Span,
+        bytes: &[u8],
+        handle: BlockHandle,
+        comparator: &Comparator,
+        verify: bool,
+    ) -> Result<Block> {
+        let stored = bytes.get(span.skip..span.skip + span.stored);
+        let opened = stored
+            .ok_or_else(|| cut_short())
+            .and_then(|stored| self.open(stored, handle, comparator, verify));
+        opened.map_err(|e| self.locate(e, handle))
     }
 
     /// A large data block of `len` bytes with its trailer, which is probably not compressed.
@@ -281,6 +382,11 @@ impl Fetch {
         self.meter.read(&*self.file, bytes, offset, how.activity)
     }
 
+    /// Waits until the bytes may be read. To be called before a read that [`Fetch::read`] does not do.
+    pub(crate) fn charge(&self, span: Span, how: Read) {
+        self.meter.charge(span.len as u64, how.priority);
+    }
+
     /// The stored bytes of a block from `ahead`, after filling it if necessary; `None` if the block
     /// should be read alone.
     fn read_ahead<'a>(
@@ -335,7 +441,7 @@ impl Fetch {
     ) -> Result<(&'a [u8], Option<CompressionType>)> {
         let size = handle.size as usize;
         let (Some(payload), Some(&type_byte)) = (stored.get(..size), stored.get(size)) else {
-            return Err(Error::corruption("a block is cut short"));
+            return Err(cut_short());
         };
         if verify {
             self.meter
@@ -373,6 +479,11 @@ impl Fetch {
             payload.len()
         )))
     }
+}
+
+#[cold]
+fn cut_short() -> Error {
+    Error::corruption("a block is cut short")
 }
 
 #[cold]

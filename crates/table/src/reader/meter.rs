@@ -45,17 +45,21 @@ impl ReadMeter {
         offset: u64,
         activity: Activity,
     ) -> Result<()> {
-        let wanted = self.statistics.as_ref().is_some_and(|s| s.wants_times());
-        let timer = self.timer(wanted || perf::level() > PerfLevel::EnableCount);
+        let timer = self.block_timer();
         let result = read_exact_at(file, bytes, offset);
-        perf::count(PerfCounter::IoBytesRead, bytes.len() as u64);
+        self.was_read(bytes.len() as u64, activity, timer);
+        result
+    }
+
+    /// Records a read of `bytes`, with the timer from [`ReadMeter::block_timer`]; without one, no time is recorded.
+    pub(super) fn was_read(&self, bytes: u64, activity: Activity, timer: Option<u64>) {
+        perf::count(PerfCounter::IoBytesRead, bytes);
         if let Some(clock) = &self.clock {
             perf::stop(PerfCounter::IoReadNanos, clock.as_ref(), for_perf(timer));
         }
         if let Some(statistics) = &self.statistics {
-            self.count(statistics, bytes.len() as u64, activity, timer);
+            self.count(statistics, bytes, activity, timer);
         }
-        result
     }
 
     fn count(&self, s: &Statistics, bytes: u64, activity: Activity, timer: Option<u64>) {
@@ -78,7 +82,7 @@ impl ReadMeter {
         }
     }
 
-    /// Starts a timer for reading a block, including decompression.
+    /// Starts a timer for a read, or for reading a block including decompression.
     pub(super) fn block_timer(&self) -> Option<u64> {
         let wanted = self.statistics.as_ref().is_some_and(|s| s.wants_times());
         self.timer(wanted || perf::level() > PerfLevel::EnableCount)

@@ -480,8 +480,8 @@ fn what_one_engine_lacks_is_refused_with_a_reason() {
         ("row_cache_size=5", "rows are not cached"),
         ("cache_type=lru_cache", "there is one kind of block cache"),
         (
-            "use_direct_reads",
-            "tables are read through the system's cache",
+            "use_direct_io_for_flush_and_compaction",
+            "tables are written through the system's cache",
         ),
         ("enable_blob_files", "blob files are not in the engine yet"),
         (

@@ -39,7 +39,10 @@ fn put_keeps_the_options_of_the_user() {
     assert_eq!(call(&["--try_load_options", "put", "b", "2"]).code, 0);
     // Refused values are kept where they may be ignored.
     let (path, text) = newest(&db);
-    let text = text.replace("use_direct_reads=false", "use_direct_reads=true");
+    let text = text.replace(
+        "use_direct_io_for_flush_and_compaction=false",
+        "use_direct_io_for_flush_and_compaction=true",
+    );
     fs::write(
         &path,
         text.replace("[DBOptions]\n", "[DBOptions]\n  shiny=7\n"),
@@ -52,7 +55,7 @@ fn put_keeps_the_options_of_the_user() {
         "  use_fsync=true\n",
         "  listeners={id=Mine;}\n",
         "  bytes_per_sync=77\n",
-        "  use_direct_reads=true\n",
+        "  use_direct_io_for_flush_and_compaction=true\n",
         "  shiny=7\n",
     ] {
         assert_eq!(text.matches(line).count(), 1, "{line}{text}");

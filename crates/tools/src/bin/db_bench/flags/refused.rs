@@ -238,9 +238,8 @@ pub(crate) const ENGINE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "tables are read through the system's cache",
+        "tables are written through the system's cache, and compactions read like all others",
         &[
-            "use_direct_reads",
             "use_direct_io_for_flush_and_compaction",
             "use_direct_io_for_compaction_reads",
             "mmap_read",

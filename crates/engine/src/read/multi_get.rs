@@ -1,0 +1,410 @@
+//! Lookups of many keys at once.
+//!
+//! Each key has a [`Search`] of its own. It runs until it needs a block that is neither in the block cache nor in the page
+//! cache. All such blocks are read at the same time, over keys, files, levels and families. A search goes on when its block
+//! comes, whatever the others wait for:
+//!
+//! ```text
+//!   keys, sorted ── search ──┬─ the result is known ───────────────────────> result
+//!                      ^     └─ lacks a block ── already on its way? ──┐
+//!                      │                          no: read it, queued  │
+//!                      └─────── the block, for all who wait for it <───┘
+//! ```
+//!
+//! Who gets no queue (see [`io::ReadQueues`]) reads its blocks one after the other.
+
+mod reads;
+
+use std::sync::Arc;
+
+use base::perf::{self, PerfCounter};
+use base::stats::{Activity, HistogramKind, Ticker};
+use base::{Error, Result, SequenceNumber, ValueType, key};
+use io::{READS_MAX, ReadQueues};
+use table::Block;
+
+use crate::catalog::family::Family;
+use crate::catalog::view::View;
+use crate::commit::Writes;
+use crate::info::Info;
+use crate::read::get::{Lacking, Lookup, Search, Want, begin_search, search_tables};
+use crate::read::options::ReadOptions;
+use crate::read::pinned::PinnedValue;
+use reads::{BlockOf, Flight, Pushed, Reads};
+
+/// The parts of a database that lookups need.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub(crate) info: &'a Info,
+    pub(crate) writes: &'a Writes,
+    pub(crate) queues: &'a ReadQueues,
+}
+
+/// Keys of one family, with their places among the results.
+pub(crate) struct Keys<'a> {
+    pub(crate) family: &'a Family,
+    pub(crate) keys: Vec<(usize, &'a [u8])>,
+}
+
+/// Sets the places of the keys in `out` to their values as of `sequence`. Once the values exceed
+/// [`ReadOptions::value_size_soft_limit`], in the order of families and keys, the remaining keys get an error.
+pub(crate) fn multi_get(
+    parts: Parts<'_>,
+    options: &ReadOptions,
+    sequence: Option<SequenceNumber>,
+    keys: Vec<Keys<'_>>,
+    out: &mut [Result<Option<Vec<u8>>>],
+) {
+    let value = |search: &mut Search<'_>| Ok(search.stored(parts.info)?.map(|s| s.bytes));
+    multi_get_as(parts, options, sequence, keys, (Want::Plain, value), out);
+}
+
+/// The same, without copies: see [`PinnedValue`].
+pub(crate) fn multi_get_pinned(
+    parts: Parts<'_>,
+    options: &ReadOptions,
+    sequence: Option<SequenceNumber>,
+    keys: Vec<Keys<'_>>,
+    out: &mut [Result<Option<PinnedValue>>],
+) {
+    let value = |search: &mut Search<'_>| search.pinned(parts.info);
+    multi_get_as(parts, options, sequence, keys, (Want::Pinned, value), out);
+}
+
+fn multi_get_as<T: AsRef<[u8]>>(
+    parts: Parts<'_>,
+    options: &ReadOptions,
+    sequence: Option<SequenceNumber>,
+    mut keys: Vec<Keys<'_>>,
+    (want, value): (Want, impl Fn(&mut Search<'_>) -> Result<Option<T>>),
+    out: &mut [Result<Option<T>>],
+) {
+    let Parts { info, writes, .. } = parts;
+    let began = info.timer();
+    // Load the Views first: see `search_view`.
+    let views: Vec<_> = keys.iter().map(|k| k.family.view.load()).collect();
+    let sequence = sequence.unwrap_or_else(|| writes.visible());
+    let tables = table::ReadOptions {
+        activity: Activity::MultiGet,
+        ..options.for_tables()
+    };
+    let seek_keys = SeekKeys::new(&mut keys, sequence);
+    let limit = Limit::new(options.value_size_soft_limit, &keys);
+    let mut batch = Batch {
+        parts,
+        options: &tables,
+        value,
+        results: Results { out, limit },
+        reads: Reads::new(parts.queues),
+        files_read: Vec::new(),
+    };
+    let of_families = keys.iter().zip(&views);
+    let all = of_families.flat_map(|(of, view)| of.keys.iter().map(move |key| (of, view, key)));
+    for (turn, (of, view, &(place, user_key))) in all.enumerate() {
+        let lookup = Lookup::new(of.family, &tables, user_key).with(writes, options);
+        batch.begin(Waiting {
+            search: Search::new(lookup, want),
+            view,
+            seek_key: seek_keys.get(turn),
+            turn,
+            place,
+        });
+        while batch.reads.flying() >= READS_MAX as usize {
+            batch.complete_some();
+        }
+        if batch.results.are_full() {
+            break;
+        }
+    }
+    while batch.reads.flying() > 0 && !batch.results.are_full() {
+        batch.complete_some();
+    }
+    batch.count_files();
+    count_call(info, seek_keys.len(), batch.results.out);
+    info.timed(HistogramKind::DbMultiget, began);
+}
+
+/// Counts a call for `keys` keys.
+fn count_call<T: AsRef<[u8]>>(info: &Info, keys: usize, out: &[Result<Option<T>>]) {
+    let found = out.iter().filter_map(|r| r.as_ref().ok()?.as_ref());
+    let (found, bytes) = found.fold((0, 0), |(n, bytes), value| {
+        (n + 1, bytes + value.as_ref().len() as u64)
+    });
+    info.count(Ticker::NumberMultigetCalls, 1);
+    info.count(Ticker::NumberMultigetKeysRead, keys as u64);
+    info.count(Ticker::NumberMultigetKeysFound, found);
+    info.count(Ticker::NumberMultigetBytesRead, bytes);
+    perf::count(PerfCounter::MultigetReadBytes, bytes);
+    info.record(HistogramKind::BytesPerMultiget, bytes);
+}
+
+/// The seek keys of all keys, in their order.
+struct SeekKeys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl SeekKeys {
+    /// Sorts the keys of each family first.
+    fn new(keys: &mut [Keys<'_>], sequence: SequenceNumber) -> Self {
+        let trailer = key::pack(sequence, ValueType::FOR_SEEK).to_le_bytes();
+        let mut new = Self {
+            bytes: Vec::new(),
+            ends: Vec::with_capacity(keys.iter().map(|of| of.keys.len()).sum()),
+        };
+        for of in keys {
+            let comparator = of.family.comparator();
+            of.keys.sort_by(|a, b| comparator.compare(a.1, b.1));
+            let lengths = of.keys.iter().map(|(_, key)| key.len() + trailer.len());
+            new.bytes.reserve(lengths.sum());
+            for (_, key) in &of.keys {
+                new.bytes.extend_from_slice(key);
+                new.bytes.extend_from_slice(&trailer);
+                new.ends.push(new.bytes.len());
+            }
+        }
+        new
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn get(&self, turn: usize) -> &[u8] {
+        let start = turn.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[turn]]
+    }
+}
+
+/// The results, which come in any order.
+struct Results<'a, T> {
+    out: &'a mut [Result<Option<T>>],
+    /// `None` without a limit.
+    limit: Option<Limit>,
+}
+
+/// How many bytes values may still have. They are counted in the order of the keys.
+struct Limit {
+    /// `None` once the limit is exceeded.
+    left: Option<u64>,
+    places: Vec<usize>,
+    /// The size of each value that is known.
+    sizes: Vec<Option<u64>>,
+    /// The first key whose value is not counted yet.
+    next: usize,
+}
+
+impl Limit {
+    fn new(bytes: u64, keys: &[Keys<'_>]) -> Option<Self> {
+        if bytes == u64::MAX {
+            return None;
+        }
+        let places: Vec<usize> = keys
+            .iter()
+            .flat_map(|of| of.keys.iter().map(|&(place, _)| place))
+            .collect();
+        Some(Self {
+            left: Some(bytes),
+            sizes: vec![None; places.len()],
+            places,
+            next: 0,
+        })
+    }
+
+    /// Counts a value, and those after it that were known before.
+    fn count(&mut self, turn: usize, size: u64) {
+        self.sizes[turn] = Some(size);
+        while let (Some(left), Some(&Some(size))) = (self.left, self.sizes.get(self.next)) {
+            self.next += 1;
+            self.left = left.checked_sub(size);
+        }
+    }
+}
+
+impl<T: AsRef<[u8]>> Results<'_, T> {
+    /// Whether the limit is exceeded.
+    fn are_full(&self) -> bool {
+        self.limit
+            .as_ref()
+            .is_some_and(|limit| limit.left.is_none())
+    }
+
+    fn set(&mut self, (turn, place): (usize, usize), result: Result<Option<T>>) {
+        if self.are_full() {
+            return;
+        }
+        let value = result.as_ref().ok().and_then(Option::as_ref);
+        let size = value.map_or(0, |value| value.as_ref().len() as u64);
+        self.out[place] = result;
+        let Some(limit) = &mut self.limit else {
+            return;
+        };
+        limit.count(turn, size);
+        if limit.left.is_none() {
+            for &place in &limit.places[limit.next..] {
+                self.out[place] = Err(Error::aborted("value_size_soft_limit is reached"));
+            }
+        }
+    }
+}
+
+/// A search that is not over.
+struct Waiting<'a> {
+    search: Search<'a>,
+    view: &'a View,
+    seek_key: &'a [u8],
+    /// Which key it is in the order of families and keys.
+    turn: usize,
+    /// The place of the result.
+    place: usize,
+}
+
+impl<'a> Waiting<'a> {
+    /// Goes on, now that the block is there.
+    fn resume(
+        &mut self,
+        info: &Info,
+        lacking: &Lacking<'_>,
+        block: Block,
+    ) -> Result<Option<Lacking<'a>>> {
+        let version = &self.view.version;
+        let from = lacking.found(block);
+        search_tables::<true>(info, version, &mut self.search, self.seek_key, from)
+    }
+}
+
+/// A search, and what it needs to go on.
+type Stopped<'a> = (Waiting<'a>, Lacking<'a>);
+
+/// The lookups of one call.
+struct Batch<'a, T, V> {
+    parts: Parts<'a>,
+    options: &'a table::ReadOptions,
+    /// The value that a search has found.
+    value: V,
+    results: Results<'a, T>,
+    reads: Reads<'a, Stopped<'a>>,
+    /// Level and address of the files with blocks that were waited for, for the statistics.
+    files_read: Vec<(usize, usize)>,
+}
+
+impl<'a, T, V> Batch<'a, T, V>
+where
+    T: AsRef<[u8]>,
+    V: Fn(&mut Search<'_>) -> Result<Option<T>>,
+{
+    fn begin(&mut self, mut key: Waiting<'a>) {
+        let info = self.parts.info;
+        let (view, search) = (key.view, &mut key.search);
+        let step = if self.parts.queues.is_on() {
+            begin_search::<true>(info, view, search, key.seek_key)
+        } else {
+            begin_search::<false>(info, view, search, key.seek_key)
+        };
+        self.follow(key, step);
+    }
+
+    /// Sets the result, or lets the search wait for the block that it lacks.
+    fn follow(&mut self, mut key: Waiting<'a>, mut step: Result<Option<Lacking<'a>>>) {
+        loop {
+            let lacking = match step {
+                Ok(Some(lacking)) => lacking,
+                Ok(None) => {
+                    let value = (self.value)(&mut key.search);
+                    return self.results.set((key.turn, key.place), value);
+                }
+                Err(e) => return self.results.set((key.turn, key.place), Err(e)),
+            };
+            step = match self.fetch(&lacking) {
+                Ok(Fetched::Later(read)) => return self.reads.wait_for(read, (key, lacking)),
+                Ok(Fetched::Now(block)) => key.resume(self.parts.info, &lacking, block),
+                Err(e) => Err(e),
+            };
+        }
+    }
+
+    /// Queues the read of a block, unless it is queued already, or reads it now.
+    fn fetch(&mut self, lacking: &Lacking<'a>) -> Result<Fetched> {
+        let of = BlockOf::new(lacking);
+        if let Some(&read) = self.reads.by_block.get(&of) {
+            return Ok(Fetched::Later(read));
+        }
+        if self.parts.info.statistics.is_some() {
+            self.files_read.push((lacking.level, of.file));
+        }
+        let reader = lacking.file.reader_for(self.options)?;
+        let missing = lacking.missing;
+        if self.reads.is_queued() {
+            if self.options.rate_limiter_priority.is_some() {
+                self.reads.submit(self.parts.info); // before the limiter is waited for
+            }
+            let (file, span) = reader.prepare_read(missing, self.options)?;
+            let file = Arc::clone(file);
+            let flight = Flight {
+                of,
+                timer: reader.read_timer(),
+                reader,
+                missing,
+                span,
+                waiting: Vec::new(),
+            };
+            return match self.reads.push(self.parts.info, file, flight)? {
+                Pushed::Yes(read) => Ok(Fetched::Later(read)),
+                Pushed::No(reader) => reader.read_missing(missing, self.options).map(Fetched::Now),
+            };
+        }
+        reader.read_missing(missing, self.options).map(Fetched::Now)
+    }
+
+    /// Waits until at least one read is done, and goes on with the searches that waited for it.
+    fn complete_some(&mut self) {
+        let info = self.parts.info;
+        for done in self.reads.wait(info) {
+            let Some(flight) = self.reads.land(done.token) else {
+                continue;
+            };
+            if done.result.is_err() {
+                info.count(Ticker::AsyncReadErrorCount, 1);
+            }
+            info.record(HistogramKind::AsyncReadBytes, flight.span.len as u64);
+            let block = flight.block(&done, self.options);
+            self.reads.reuse(done.buf);
+            self.resume(flight.waiting, &block);
+        }
+        // What a queue that failed has not done.
+        for flight in self.reads.take_lost() {
+            let block = flight.reader.read_missing(flight.missing, self.options);
+            self.resume(flight.waiting, &block);
+        }
+    }
+
+    fn resume(&mut self, waiting: Vec<Stopped<'a>>, block: &Result<Block>) {
+        for (mut key, lacking) in waiting {
+            let block = block.clone();
+            let step = block.and_then(|block| key.resume(self.parts.info, &lacking, block));
+            self.follow(key, step);
+        }
+    }
+
+    /// Records from how many files and levels blocks were waited for.
+    fn count_files(&mut self) {
+        self.files_read.sort_unstable();
+        self.files_read.dedup();
+        let info = self.parts.info;
+        let levels = self.files_read.chunk_by(|a, b| a.0 == b.0);
+        let levels = levels.map(|files| {
+            info.record(HistogramKind::NumSstReadPerLevel, files.len() as u64);
+        });
+        let levels = levels.count() as u64;
+        if levels > 0 {
+            info.record(HistogramKind::NumLevelReadPerMultiget, levels);
+        }
+    }
+}
+
+/// How a block comes.
+enum Fetched {
+    /// With this read.
+    Later(usize),
+    Now(Block),
+}

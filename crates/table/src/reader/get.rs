@@ -1,0 +1,350 @@
+//! Gets from a table, which read the block that they lack, or say which one it is.
+//!
+//! ```text
+//!   get ─────────────> blocks ── lacks one ──> reads it, goes on
+//!   begin_get ───────> blocks ── lacks one ──> Missing ── span, a read, finish_read ──> Block
+//!   resume_get(block) ─> blocks ─ …
+//! ```
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use base::perf::{self, PerfCounter};
+use base::stats::Ticker;
+use base::{Result, key};
+use io::File;
+
+use super::fetch::{self, Span};
+use super::{ReadOptions, Reader};
+use crate::block::{Block, Cursor, Keys, Target, Value};
+use crate::cache::Pinned;
+use crate::handle::BlockHandle;
+
+thread_local! {
+    /// The cursor of this thread's gets; its buffer grows to the longest key and is kept.
+    static CURSOR: Cell<Cursor> = Cell::new(Cursor::new(Keys::Internal));
+}
+
+/// Passes an entry on, and returns whether older ones are wanted.
+type Visit<'a> = dyn FnMut(&[u8], Value<'_>) -> bool + 'a;
+
+/// A block that a get lacks.
+#[derive(Clone, Copy, Debug)]
+pub struct Missing {
+    handle: BlockHandle,
+    /// Which block of the table it is.
+    index: usize,
+    /// Whether it is the first block that the get looks at.
+    is_first: bool,
+}
+
+impl Missing {
+    /// Where the block is.
+    pub fn handle(&self) -> BlockHandle {
+        self.handle
+    }
+}
+
+/// A block, either pinned in the cache or owned.
+enum Held<'c> {
+    Pinned(Pinned<'c>),
+    Own(Block),
+}
+
+impl Deref for Held<'_> {
+    type Target = Block;
+    #[inline]
+    fn deref(&self) -> &Block {
+        match self {
+            Held::Pinned(p) => p,
+            Held::Own(b) => b,
+        }
+    }
+}
+
+impl Reader {
+    /// Passes the entries with the user key of `seek_key` that are not before it, newest first,
+    /// to `visit`, until `visit` returns false.
+    ///
+    /// # Errors
+    /// Those of reading, with file and offset of the block; `InvalidArgument` if `seek_key` is no
+    /// internal key.
+    #[inline]
+    pub fn get(&self, options: &ReadOptions, seek_key: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        self.filtered_get::<false>(options, seek_key, visit)?;
+        Ok(())
+    }
+
+    /// [`Reader::get`] as far as it does not wait for the device: returns the first block that is neither in the block
+    /// cache nor in the page cache. [`Reader::resume_get`] goes on from there.
+    ///
+    /// # Errors
+    /// Those of [`Reader::get`].
+    pub fn begin_get(
+        &self,
+        options: &ReadOptions,
+        seek_key: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Missing>> {
+        self.filtered_get::<true>(options, seek_key, visit)
+    }
+
+    /// Goes on with a get, now that it has the block that it lacked. `seek_key` is the same as before.
+    ///
+    /// # Errors
+    /// Those of [`Reader::get`].
+    pub fn resume_get(
+        &self,
+        options: &ReadOptions,
+        seek_key: &[u8],
+        (missing, block): (Missing, Block),
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Missing>> {
+        let target = Target::new(seek_key)?;
+        let from = Start {
+            index: missing.index,
+            is_first: missing.is_first,
+            block: Some(block),
+        };
+        let counted = missing.is_first;
+        self.with_cursor(|cursor| {
+            self.get_from::<true>(options, &target, (from, counted), cursor, visit)
+        })
+    }
+
+    /// A block that a get lacks, read now. Errors: those of [`Reader::get`].
+    pub fn read_missing(&self, missing: Missing, options: &ReadOptions) -> Result<Block> {
+        self.read_block(missing.handle, *options, None)
+    }
+
+    /// The file, and what to read of it for a block that a get lacks. To be called before the read, because it waits for the
+    /// rate limiter.
+    ///
+    /// # Errors
+    /// `TimedOut` after the deadline; `Incomplete` if only the cache may be read; `Corruption` if the block does not lie
+    /// inside the file.
+    pub fn prepare_read(
+        &self,
+        missing: Missing,
+        options: &ReadOptions,
+    ) -> Result<(&Arc<dyn File>, Span)> {
+        self.check_may_read(*options)?;
+        let span = self.fetch.span(missing.handle)?;
+        self.fetch.charge(span, fetch::Read::from(*options));
+        Ok((&self.fetch.file, span))
+    }
+
+    /// When a read began, for [`Reader::finish_read`]; `None` if times are not recorded.
+    pub fn read_timer(&self) -> Option<u64> {
+        self.options.meter.block_timer()
+    }
+
+    /// The block in the bytes that were read for it, verified, decompressed and put into the cache.
+    ///
+    /// # Errors
+    /// Those of [`Reader::get`].
+    pub fn finish_read(
+        &self,
+        (missing, span): (Missing, Span),
+        options: &ReadOptions,
+        bytes: &[u8],
+        timer: Option<u64>,
+    ) -> Result<Block> {
+        let meter = &self.options.meter;
+        meter.was_read(span.len as u64, options.activity, timer);
+        let handle = missing.handle;
+        let verify = options.verify_checksums;
+        let block = self
+            .fetch
+            .open_span(span, bytes, handle, self.comparator(), verify)?;
+        self.block_was_read(handle, *options, &block, timer);
+        Ok(block)
+    }
+
+    #[inline]
+    fn filtered_get<const LATER: bool>(
+        &self,
+        options: &ReadOptions,
+        seek_key: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Missing>> {
+        let target = Target::new(seek_key)?;
+        if !self.passes_filter(&target) {
+            return Ok(None);
+        }
+        self.with_cursor(|cursor| {
+            let from = Start {
+                index: self.index.seek(&target),
+                is_first: true,
+                block: None,
+            };
+            self.get_from::<LATER>(options, &target, (from, true), cursor, visit)
+        })
+    }
+
+    #[inline]
+    fn with_cursor<T>(&self, get: impl FnOnce(&mut Cursor) -> T) -> T {
+        CURSOR.with(|slot| {
+            let mut cursor = slot.take();
+            cursor.reset(self.keys);
+            let result = get(&mut cursor);
+            slot.set(cursor);
+            result
+        })
+    }
+
+    #[inline]
+    fn passes_filter(&self, target: &Target<'_>) -> bool {
+        if self.filters.is_none() {
+            return true;
+        }
+        let passes = self.filters.may_match(target);
+        perf::count(
+            if passes {
+                PerfCounter::BloomSstHitCount
+            } else {
+                PerfCounter::BloomSstMissCount
+            },
+            1,
+        );
+        self.count(
+            if passes {
+                Ticker::BloomFilterFullPositive
+            } else {
+                Ticker::BloomFilterUseful
+            },
+            1,
+        );
+        passes
+    }
+
+    /// Visits the blocks from `from` on. If `counted`, and after a filter has matched, counts whether the key was found.
+    #[inline]
+    fn get_from<const LATER: bool>(
+        &self,
+        options: &ReadOptions,
+        target: &Target<'_>,
+        (from, counted): (Start, bool),
+        cursor: &mut Cursor,
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Missing>> {
+        if !counted || self.filters.is_none() || self.options.statistics.is_none() {
+            return self.visit_blocks::<LATER>(*options, target, from, cursor, visit);
+        }
+        let mut found = false;
+        let result =
+            self.visit_blocks::<LATER>(*options, target, from, cursor, &mut |key, value| {
+                found = true;
+                visit(key, value)
+            });
+        if found {
+            self.count(Ticker::BloomFilterFullTruePositive, 1);
+        }
+        result
+    }
+
+    /// Returns the block that it lacks; without `LATER` it reads it.
+    fn visit_blocks<const LATER: bool>(
+        &self,
+        options: ReadOptions,
+        target: &Target<'_>,
+        from: Start,
+        cursor: &mut Cursor,
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Missing>> {
+        let (mut is_first, mut given) = (from.is_first, from.block);
+        for index in from.index.. {
+            let Some(handle) = self.index.handle(index) else {
+                break;
+            };
+            let held = match given.take().filter(|_| LATER) {
+                Some(block) => Some(Held::Own(block)),
+                None => self.held_block::<LATER>(handle, options)?,
+            };
+            let Some(block) = held else {
+                return Ok(Some(Missing {
+                    handle,
+                    index,
+                    is_first,
+                }));
+            };
+            let more = if is_first {
+                cursor.seek(&block, self.comparator(), target)
+            } else {
+                cursor.seek_to_first(&block)
+            };
+            is_first = false;
+            let ended = more.and_then(|more| self.visit_key(&block, cursor, target, more, visit));
+            if ended.map_err(|e| self.locate(e, handle))? || !self.index.splits_user_keys() {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Visits entries from the cursor on while they have the target's user key. False if the block
+    /// ended first.
+    #[inline]
+    fn visit_key(
+        &self,
+        block: &Block,
+        cursor: &mut Cursor,
+        target: &Target<'_>,
+        mut more: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<bool> {
+        while more {
+            let k = cursor.key();
+            if self.comparator().compare(key::user_key(k), target.user) != Ordering::Equal
+                || !visit(k, Value::new(block, cursor.value(block)))
+            {
+                return Ok(true);
+            }
+            more = cursor.next(block)?;
+        }
+        Ok(false)
+    }
+
+    /// The block, from the cache or the file; with `LATER`, `None` if the device would have to be waited for.
+    #[inline]
+    fn held_block<const LATER: bool>(
+        &self,
+        handle: BlockHandle,
+        options: ReadOptions,
+    ) -> Result<Option<Held<'_>>> {
+        if let Some(pinned) = self.cached_block(handle) {
+            return Ok(Some(Held::Pinned(pinned)));
+        }
+        if LATER {
+            return Ok(self.block_at_hand(handle, options)?.map(Held::Own));
+        }
+        self.read_block(handle, options, None)
+            .map(|block| Some(Held::Own(block)))
+    }
+
+    /// A data block from the page cache.
+    fn block_at_hand(&self, handle: BlockHandle, options: ReadOptions) -> Result<Option<Block>> {
+        self.check_may_read(options)?;
+        let timer = self.read_timer();
+        let how = fetch::Read::from(options);
+        let block = self
+            .fetch
+            .data_block_at_hand(handle, self.comparator(), how)?;
+        if let Some(block) = &block {
+            self.block_was_read(handle, options, block, timer);
+        }
+        Ok(block)
+    }
+}
+
+/// Where a get begins or goes on.
+struct Start {
+    /// The block of the table.
+    index: usize,
+    /// Whether the key is searched in it; otherwise its first entry is visited.
+    is_first: bool,
+    /// The block, if it is not to be fetched.
+    block: Option<Block>,
+}
