@@ -142,6 +142,14 @@ impl AlignedBuf {
         Ok(())
     }
 
+    /// Sets the length. New bytes are zeros or bytes that the buffer had before: for memory that is to be overwritten.
+    #[inline]
+    pub fn resize_for_overwrite(&mut self, len: usize) -> Result<()> {
+        self.reserve(len.saturating_sub(self.len))?;
+        self.len = len;
+        Ok(())
+    }
+
     /// Appends zeros until the length is a multiple of the alignment.
     #[inline]
     pub fn pad_to_alignment(&mut self) -> Result<()> {

@@ -401,10 +401,8 @@ fn read_aligned_at(file: &dyn File, buf: &mut [u8], offset: u64, unit: usize) ->
     let len = (skip + buf.len()).next_multiple_of(unit);
     let kept = ALIGNED.take().filter(|kept| kept.align() >= unit);
     let mut aligned = kept.unwrap_or_else(|| AlignedBuf::new(unit.max(buffer::PAGE)));
-    if aligned.len() < len {
-        aligned.resize(len)?;
-    }
-    let n = file.read_at(&mut aligned[..len], offset - skip as u64)?;
+    aligned.resize_for_overwrite(len)?;
+    let n = file.read_at(&mut aligned, offset - skip as u64)?;
     let n = n.saturating_sub(skip).min(buf.len());
     buf[..n].copy_from_slice(&aligned[skip..skip + n]);
     if aligned.capacity() <= ALIGNED_BYTES_MAX {

@@ -215,7 +215,7 @@ impl Lent<'_> {
         let Some(mut buf) = self.reads.as_mut().and_then(|r| r.take(len)) else {
             return AlignedBuf::zeroed(len, PAGE);
         };
-        buf.resize(len)?;
+        buf.resize_for_overwrite(len)?;
         Ok(buf)
     }
 

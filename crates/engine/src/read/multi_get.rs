@@ -346,7 +346,8 @@ where
                 reader,
                 missing,
                 span,
-                waiting: Vec::new(),
+                first: None,
+                others: Vec::new(),
             };
             return match self.reads.push(self.parts.info, file, flight)? {
                 Pushed::Yes(read) => Ok(Fetched::Later(read)),
@@ -369,16 +370,16 @@ where
             info.record(HistogramKind::AsyncReadBytes, flight.span.len as u64);
             let block = flight.block(&done, self.options);
             self.reads.reuse(done.buf);
-            self.resume(flight.waiting, &block);
+            self.resume(flight.first.into_iter().chain(flight.others), &block);
         }
         // What a queue that failed has not done.
         for flight in self.reads.take_lost() {
             let block = flight.reader.read_missing(flight.missing, self.options);
-            self.resume(flight.waiting, &block);
+            self.resume(flight.first.into_iter().chain(flight.others), &block);
         }
     }
 
-    fn resume(&mut self, waiting: Vec<Stopped<'a>>, block: &Result<Block>) {
+    fn resume(&mut self, waiting: impl Iterator<Item = Stopped<'a>>, block: &Result<Block>) {
         for (mut key, lacking) in waiting {
             let block = block.clone();
             let step = block.and_then(|block| key.resume(self.parts.info, &lacking, block));

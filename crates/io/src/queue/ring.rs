@@ -150,7 +150,7 @@ impl Ring {
                 .hint("let queues use threads, or allow it (kernel.io_uring_disabled, seccomp)")
         };
         let entries = depth.next_power_of_two().min(DEPTH_MAX);
-        let ring = IoUring::new(entries).map_err(no)?;
+        let ring = Self::kernel(entries, event.is_none()).map_err(no)?;
         if let Some(event) = event {
             ring.submitter()
                 .register_eventfd(event.as_raw_fd())
@@ -161,6 +161,19 @@ impl Ring {
             slots: (0..depth).map(|_| None).collect(),
             free: (0..depth as usize).rev().collect(),
         })
+    }
+
+    /// A ring of the kernel. If its thread `polls` it, the kernel need not interrupt the thread when a request completes.
+    fn kernel(entries: u32, polls: bool) -> std::io::Result<IoUring> {
+        if polls {
+            let mut builder = IoUring::builder();
+            // Since Linux 5.19.
+            match builder.setup_coop_taskrun().build(entries) {
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
+                made => return made,
+            }
+        }
+        IoUring::new(entries)
     }
 
     fn enter(&mut self, entry: squeue::Entry) -> Result<()> {

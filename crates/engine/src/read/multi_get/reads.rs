@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::stats::HistogramKind;
 use base::{Error, Result};
+use foldhash::fast::RandomState;
 use io::queue::{Act, Done, Request};
 use io::{AlignedBuf, File, Lent, ReadQueues};
 use manifest::Opened;
@@ -40,7 +41,9 @@ pub(super) struct Flight<'a, W> {
     pub(super) missing: Missing,
     pub(super) span: Span,
     pub(super) timer: Option<u64>,
-    pub(super) waiting: Vec<W>,
+    /// The first of them apart, because there is usually no other.
+    pub(super) first: Option<W>,
+    pub(super) others: Vec<W>,
 }
 
 impl<W> Flight<'_, W> {
@@ -76,7 +79,7 @@ pub(super) struct Reads<'a, W> {
     flights: Vec<Option<Flight<'a, W>>>,
     free: Vec<usize>,
     /// The flights by their blocks.
-    pub(super) by_block: HashMap<BlockOf, usize>,
+    pub(super) by_block: HashMap<BlockOf, usize, RandomState>,
     /// Reads that were pushed and not sent yet.
     unsent: usize,
     /// Reads that were sent since the last wait.
@@ -89,7 +92,7 @@ impl<'a, W> Reads<'a, W> {
             queue: Queueing::Unasked(queues),
             flights: Vec::new(),
             free: Vec::new(),
-            by_block: HashMap::new(),
+            by_block: HashMap::default(),
             unsent: 0,
             sent: 0,
         }
@@ -164,7 +167,11 @@ impl<'a, W> Reads<'a, W> {
     /// Makes `waiting` wait for a read on its way.
     pub(super) fn wait_for(&mut self, read: usize, waiting: W) {
         if let Some(flight) = self.flights.get_mut(read).and_then(Option::as_mut) {
-            flight.waiting.push(waiting);
+            if flight.first.is_none() {
+                flight.first = Some(waiting);
+            } else {
+                flight.others.push(waiting);
+            }
         }
     }
 
