@@ -15,6 +15,7 @@ mod drill;
 mod driver;
 mod driver_check;
 mod limit;
+mod reads;
 mod requests;
 mod spread;
 mod suites;
@@ -46,6 +47,8 @@ enum Task {
     BenchSustained(sustained::Arguments),
     /// Compare a bulk load: random keys into vector memtables, then one compaction
     BenchBulkload(bulkload::Arguments),
+    /// Read data larger than the caches, several keys at a time, beside RocksDB and fio
+    BenchReads(reads::Arguments),
     /// Measure db_bench itself: its own cost, and RocksDB in it beside RocksDB's own db_bench
     BenchDriver(driver_check::Arguments),
     /// Run RocksDB's benchmark.sh, unmodified, on our db_bench
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Task::BenchRequests(arguments) => requests::run(&arguments),
         Task::BenchSustained(arguments) => sustained::run(&arguments),
         Task::BenchBulkload(arguments) => bulkload::run(&arguments),
+        Task::BenchReads(arguments) => reads::run(&arguments),
         Task::BenchDriver(arguments) => driver_check::run(&arguments),
         Task::BenchmarkSh(arguments) => benchmark_sh::run(&arguments),
         Task::BenchTracks(arguments) => tracks::run(&arguments),

@@ -11,6 +11,7 @@ use crate::{Kernel, inputs, measured};
 pub(crate) const KERNELS: &[Kernel] = &[
     Kernel::new("db_put", 10_000, db_put),
     Kernel::new("db_get", 10_000, db_get),
+    Kernel::new("db_multi_get", 9_984, db_multi_get),
 ];
 
 /// A folder that is removed when this is dropped.
@@ -68,6 +69,26 @@ fn db_get(operations: u64) -> Result<()> {
     let mut get = || {
         for &i in &order {
             black_box(database.db.get(inputs::user_key(i))?);
+        }
+        Ok(())
+    };
+    get()?;
+    measured(&mut get)
+}
+
+/// Lookups of 32 keys at once, whose blocks are in the cache.
+fn db_multi_get(operations: u64) -> Result<()> {
+    const AT_ONCE: usize = 32;
+    let (database, value) = (Database::new()?, inputs::value());
+    let order = inputs::shuffled(operations);
+    database.put(&order, &value)?;
+    database.db.flush()?;
+    let keys: Vec<_> = order.iter().map(|&i| inputs::user_key(i)).collect();
+    let mut get = || {
+        for keys in keys.chunks(AT_ONCE) {
+            for value in database.db.multi_get(keys) {
+                black_box(value?);
+            }
         }
         Ok(())
     };

@@ -19,6 +19,8 @@ pub(crate) enum Task {
     BenchSustained(Passed),
     /// Compare a bulk load: random keys into vector memtables, then one compaction
     BenchBulkload(Passed),
+    /// Read data larger than the caches, several keys at a time, beside RocksDB and fio
+    BenchReads(Passed),
     /// Measure db_bench itself: its own cost, and RocksDB in it beside RocksDB's own db_bench
     BenchDriver(Passed),
     /// Run RocksDB's benchmark.sh, unmodified, on our db_bench

@@ -102,13 +102,17 @@ fn multi_get_as<T: AsRef<[u8]>>(
     let all = of_families.flat_map(|(of, view)| of.keys.iter().map(move |key| (of, view, key)));
     for (turn, (of, view, &(place, user_key))) in all.enumerate() {
         let lookup = Lookup::new(of.family, &tables, user_key).with(writes, options);
-        batch.begin(Waiting {
+        let mut key = Waiting {
             search: Search::new(lookup, want),
             view,
             seek_key: seek_keys.get(turn),
             turn,
             place,
-        });
+        };
+        let step = batch.begin(&mut key);
+        if let Some(lacking) = batch.end(&mut key, step) {
+            batch.follow(key, lacking); // moved only if it is not over yet
+        }
         while batch.reads.flying() >= READS_MAX as usize {
             batch.complete_some();
         }
@@ -293,33 +297,42 @@ where
     T: AsRef<[u8]>,
     V: Fn(&mut Search<'_>) -> Result<Option<T>>,
 {
-    fn begin(&mut self, mut key: Waiting<'a>) {
-        let info = self.parts.info;
-        let (view, search) = (key.view, &mut key.search);
-        let step = if self.parts.queues.is_on() {
-            begin_search::<true>(info, view, search, key.seek_key)
+    fn begin(&self, key: &mut Waiting<'a>) -> Result<Option<Lacking<'a>>> {
+        let (info, search) = (self.parts.info, &mut key.search);
+        if self.parts.queues.is_on() {
+            begin_search::<true>(info, key.view, search, key.seek_key)
         } else {
-            begin_search::<false>(info, view, search, key.seek_key)
-        };
-        self.follow(key, step);
+            begin_search::<false>(info, key.view, search, key.seek_key)
+        }
     }
 
-    /// Sets the result, or lets the search wait for the block that it lacks.
-    fn follow(&mut self, mut key: Waiting<'a>, mut step: Result<Option<Lacking<'a>>>) {
+    /// Sets the result of a search that is over; returns what another one lacks.
+    fn end(
+        &mut self,
+        key: &mut Waiting<'a>,
+        step: Result<Option<Lacking<'a>>>,
+    ) -> Option<Lacking<'a>> {
+        let result = match step {
+            Ok(Some(lacking)) => return Some(lacking),
+            Ok(None) => (self.value)(&mut key.search),
+            Err(e) => Err(e),
+        };
+        self.results.set((key.turn, key.place), result);
+        None
+    }
+
+    /// Fetches what the search lacks, and goes on until it is over or waits.
+    fn follow(&mut self, mut key: Waiting<'a>, mut lacking: Lacking<'a>) {
         loop {
-            let lacking = match step {
-                Ok(Some(lacking)) => lacking,
-                Ok(None) => {
-                    let value = (self.value)(&mut key.search);
-                    return self.results.set((key.turn, key.place), value);
-                }
-                Err(e) => return self.results.set((key.turn, key.place), Err(e)),
-            };
-            step = match self.fetch(&lacking) {
+            let step = match self.fetch(&lacking) {
                 Ok(Fetched::Later(read)) => return self.reads.wait_for(read, (key, lacking)),
                 Ok(Fetched::Now(block)) => key.resume(self.parts.info, &lacking, block),
                 Err(e) => Err(e),
             };
+            match self.end(&mut key, step) {
+                Some(next) => lacking = next,
+                None => return,
+            }
         }
     }
 
@@ -383,7 +396,9 @@ where
         for (mut key, lacking) in waiting {
             let block = block.clone();
             let step = block.and_then(|block| key.resume(self.parts.info, &lacking, block));
-            self.follow(key, step);
+            if let Some(lacking) = self.end(&mut key, step) {
+                self.follow(key, lacking);
+            }
         }
     }
 

@@ -1,0 +1,374 @@
+//! `cargo xtask bench-reads`: reads of data that is larger than the caches, several at a time, beside RocksDB and beside
+//! what the device can do (fio, io_uring).
+//!
+//! Both engines read their own database of the same keys, alternately. RocksDB runs with `async_io` off and on. Its
+//! prebuilt library has no io_uring; a run with `async_io` in which its process makes no ring is void, and is said to be.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::driver::{Setup, output_of};
+use crate::spread::Spread;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Keys of 16 bytes; with the default size of values, 4.2 GB in each engine
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
+    num: u64,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 400)]
+    value_size: u32,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// Rounds; each runs everything once
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+    /// Only rows whose names contain one of these, for example --rows direct [default: all]
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<String>,
+    /// A library of RocksDB that was built with io_uring [default: the prebuilt one, which has none]
+    #[arg(long)]
+    peer: Option<PathBuf>,
+    /// The directory of the databases, which are removed afterwards [default: target/bench]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// An already built db_bench [default: build it]
+    #[arg(long)]
+    driver: Option<PathBuf>,
+}
+
+/// How the page cache is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cache {
+    /// Not at all: direct reads.
+    Direct,
+    /// It is empty at the start.
+    Cold,
+    /// It has all of the data.
+    Warm,
+}
+
+struct Row {
+    name: &'static str,
+    cache: Cache,
+    benchmark: &'static str,
+    /// Keys of a call.
+    batch: u32,
+    /// The depth of fio's queue with which the row is compared.
+    depth: u32,
+}
+
+const ROWS: [Row; 5] = [
+    Row {
+        name: "direct ×64",
+        cache: Cache::Direct,
+        benchmark: "multireadrandom",
+        batch: 64,
+        depth: 32,
+    },
+    Row {
+        name: "direct ×8",
+        cache: Cache::Direct,
+        benchmark: "multireadrandom",
+        batch: 8,
+        depth: 8,
+    },
+    Row {
+        name: "direct ×1",
+        cache: Cache::Direct,
+        benchmark: "readrandom",
+        batch: 1,
+        depth: 1,
+    },
+    Row {
+        name: "cold ×64",
+        cache: Cache::Cold,
+        benchmark: "multireadrandom",
+        batch: 64,
+        depth: 32,
+    },
+    Row {
+        name: "page cache ×64",
+        cache: Cache::Warm,
+        benchmark: "multireadrandom",
+        batch: 64,
+        depth: 32,
+    },
+];
+
+/// Who reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Fio,
+    /// With this `read_io_mode`.
+    Ironstone(&'static str),
+    /// With `async_io` or without.
+    RocksDb(bool),
+}
+
+const ALL: [Who; 5] = [
+    Who::Fio,
+    Who::Ironstone("auto"),
+    Who::Ironstone("off"),
+    Who::RocksDb(false),
+    Who::RocksDb(true),
+];
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let fio = Command::new("fio").arg("--version").output();
+    fio.map_err(|e| {
+        format!("fio: {e}; bench-reads compares with it: install it (apt install fio)")
+    })?;
+    let (parent, driver) = (arguments.dir.as_deref(), arguments.driver.as_deref());
+    Setup::print("bench-reads", parent, driver, |setup| {
+        measure(arguments, setup)
+    })
+}
+
+/// A table of the medians, with one line for each row.
+fn measure(arguments: &Arguments, setup: &Setup) -> Result<String, String> {
+    for rocksdb in [false, true] {
+        fill(arguments, setup, rocksdb)?;
+    }
+    let mut table = String::from(
+        "\n| row | fio, reads/s | `auto`, keys/s | `off` | RocksDB | RocksDB, `async_io` | of fio | × `off` | × RocksDB's better |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    let mut void = false;
+    let wanted = |row: &&Row| {
+        arguments.rows.is_empty() || arguments.rows.iter().any(|name| row.name.contains(name))
+    };
+    for row in ROWS.iter().filter(wanted) {
+        let mut rounds: Vec<[f64; 5]> = Vec::new();
+        for round in 0..arguments.pairs {
+            let mut rates = [0.0; 5];
+            for (who, rate) in ALL.into_iter().zip(&mut rates) {
+                let (per_second, with_ring) = once(arguments, setup, row, who, round)?;
+                *rate = per_second;
+                void |= who == Who::RocksDb(true) && !with_ring;
+            }
+            eprintln!("{}, round {}: {rates:.0?}", row.name, round + 1);
+            rounds.push(rates);
+        }
+        line(&mut table, row, &rounds);
+    }
+    if void {
+        table.push_str(
+            "\nRocksDB made no io_uring with `async_io`: that column is void. Give a library that has it with --peer.\n",
+        );
+    }
+    Ok(table)
+}
+
+fn line(table: &mut String, row: &Row, rounds: &[[f64; 5]]) {
+    let spread = |of: &dyn Fn(&[f64; 5]) -> f64| Spread::of(rounds.iter().map(of));
+    let median = |i: usize| spread(&|r| r[i]).median;
+    write!(table, "| {} ", row.name).unwrap_or_default();
+    for i in 0..ALL.len() {
+        write!(table, "| {:.0} ", median(i)).unwrap_or_default();
+    }
+    let of_fio = spread(&|r| r[1] / r[0]).text();
+    let of_off = spread(&|r| r[1] / r[2]).text();
+    let of_rocksdb = spread(&|r| r[1] / r[3].max(r[4])).text();
+    writeln!(table, "| {of_fio} | {of_off} | {of_rocksdb} |").unwrap_or_default();
+}
+
+fn database(setup: &Setup, rocksdb: bool) -> PathBuf {
+    setup
+        .dir
+        .join(if rocksdb { "rocksdb" } else { "ironstone" })
+}
+
+fn db_bench(arguments: &Arguments, setup: &Setup, rocksdb: bool) -> Command {
+    let mut command = Command::new(&setup.driver);
+    let peer = arguments.peer.as_deref().filter(|_| rocksdb);
+    let own = peer.map(|path| format!("--engine=librocksdb:{}", path.display()));
+    command
+        .arg(own.unwrap_or_else(|| setup.engine(rocksdb)))
+        .arg(format!("--db={}", database(setup, rocksdb).display()))
+        .arg(format!("--num={}", arguments.num))
+        .arg(format!("--value_size={}", arguments.value_size))
+        .args([
+            "--key_size=16",
+            "--compression_type=none",
+            "--bloom_bits=10",
+        ])
+        .arg("--cache_size=8388608");
+    command
+}
+
+/// Makes the database: each key once, in one sorted run.
+fn fill(arguments: &Arguments, setup: &Setup, rocksdb: bool) -> Result<(), String> {
+    let mut command = db_bench(arguments, setup, rocksdb);
+    command.args(["--benchmarks=fillseq,compact", "--disable_wal"]);
+    output_of(command).map(drop)
+}
+
+/// Operations per second of one run, and whether its process has made a ring.
+fn once(
+    arguments: &Arguments,
+    setup: &Setup,
+    row: &Row,
+    who: Who,
+    round: u32,
+) -> Result<(f64, bool), String> {
+    let rocksdb = matches!(who, Who::RocksDb(_));
+    let tables = tables(&database(setup, rocksdb))?;
+    if row.cache == Cache::Cold {
+        tables.iter().try_for_each(|table| forget(table))?;
+    }
+    let mut command = match who {
+        Who::Fio => return fio(arguments, row, &tables).map(|rate| (rate, true)),
+        Who::Ironstone(mode) => {
+            let mut command = db_bench(arguments, setup, false);
+            command.arg(format!("--read_io_mode={mode}"));
+            command
+        }
+        Who::RocksDb(async_io) => {
+            let mut command = db_bench(arguments, setup, true);
+            command.arg(format!("--async_io={async_io}"));
+            command
+        }
+    };
+    if row.cache == Cache::Direct {
+        command.arg("--use_direct_reads");
+    }
+    command
+        .arg("--use_existing_db")
+        .arg(format!("--benchmarks={}", row.benchmark))
+        .arg(format!("--batch_size={}", row.batch))
+        .arg(format!("--duration={}", arguments.seconds))
+        .arg(format!("--seed={}", 100 + round));
+    let (printed, with_ring) = watched(command)?;
+    let rate = rate(&printed, row.benchmark);
+    Ok((
+        rate.ok_or_else(|| format!("no result in:\n{printed}"))?,
+        with_ring,
+    ))
+}
+
+/// The tables of a database, the largest first.
+fn tables(db: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |e| format!("{}: {e}", db.display());
+    let mut all = Vec::new();
+    for entry in fs::read_dir(db).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|e| e == "sst") {
+            all.push((fs::metadata(&path).map_err(failed)?.len(), path));
+        }
+    }
+    all.sort();
+    Ok(all.into_iter().rev().map(|(_, path)| path).collect())
+}
+
+/// Drops a file from the page cache.
+fn forget(table: &Path) -> Result<(), String> {
+    let mut command = Command::new("dd");
+    command.arg(format!("if={}", table.display())).args([
+        "iflag=nocache",
+        "count=0",
+        "status=none",
+    ]);
+    output_of(command).map(drop)
+}
+
+/// The standard output of a run, and whether its process had an io_uring at some time.
+fn watched(mut command: Command) -> Result<(String, bool), String> {
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|e| format!("db_bench: {e}"))?;
+    let fds = PathBuf::from(format!("/proc/{}/fd", child.id()));
+    let mut with_ring = false;
+    while child.try_wait().map_err(|e| e.to_string())?.is_none() {
+        with_ring = with_ring || has_ring(&fds);
+        base::sync::thread::sleep(Duration::from_millis(50));
+    }
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok((printed, with_ring));
+    }
+    Err(format!("db_bench failed ({}):\n{printed}", output.status))
+}
+
+fn has_ring(fds: &Path) -> bool {
+    let links = fs::read_dir(fds).into_iter().flatten();
+    let mut targets = links.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+    targets.any(|target| target.as_os_str() == "anon_inode:[io_uring]")
+}
+
+/// Operations per second in the output of db_bench.
+fn rate(printed: &str, benchmark: &str) -> Option<f64> {
+    let mut lines = printed.lines();
+    let line = lines.find(|l| l.split_whitespace().next() == Some(benchmark))?;
+    let (before, _) = line.split_once(" ops/sec")?;
+    before.split_whitespace().last()?.parse().ok()
+}
+
+/// Random direct reads per second of as many bytes as a block takes.
+fn fio(arguments: &Arguments, row: &Row, tables: &[PathBuf]) -> Result<f64, String> {
+    let mut command = Command::new("fio");
+    command
+        .args(["--name=reads", "--rw=randread", "--direct=1", "--readonly"])
+        .args([
+            "--ioengine=io_uring",
+            "--bs=4608",
+            "--blockalign=512",
+            "--norandommap",
+        ])
+        .args(["--group_reporting", "--time_based", "--output-format=json"])
+        .arg(format!("--iodepth={}", row.depth))
+        .arg(format!("--runtime={}", arguments.seconds));
+    let names: Vec<_> = tables
+        .iter()
+        .take(50)
+        .map(|t| t.display().to_string())
+        .collect();
+    command.arg(format!("--filename={}", names.join(":")));
+    let report = output_of(command)?;
+    let report: Value = serde_json::from_str(&report).map_err(|e| format!("fio: {e}"))?;
+    let iops = report["jobs"][0]["read"]["iops"].as_f64();
+    iops.ok_or_else(|| "fio reported no reads per second".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_found() {
+        let printed = "DB path: [x]\n\
+            multireadrandom :      19.401 micros/op 51543 ops/sec 3.880 seconds 200000 operations; (1 of 2 found)\n";
+        assert_eq!(rate(printed, "multireadrandom"), Some(51543.0));
+        assert_eq!(rate(printed, "readrandom"), None);
+    }
+
+    #[test]
+    fn a_process_without_a_ring_has_none() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo done"]);
+        assert_eq!(watched(command).unwrap(), ("done\n".to_owned(), false));
+        let mut command = Command::new("sh");
+        command.args(["-c", "exit 3"]);
+        assert!(watched(command).unwrap_err().contains("failed"));
+    }
+
+    #[test]
+    fn a_line_has_the_ratios() {
+        let mut table = String::new();
+        line(&mut table, &ROWS[0], &[[100.0, 90.0, 30.0, 20.0, 45.0]]);
+        assert!(
+            table.starts_with("| direct ×64 | 100 | 90 | 30 | 20 | 45 | 0.90"),
+            "{table}"
+        );
+        assert!(
+            table.contains("| 3.00") && table.contains("| 2.00"),
+            "{table}"
+        );
+    }
+}
