@@ -374,7 +374,7 @@ thread_local! {
 }
 
 /// Maximum size in bytes of the buffer that a thread keeps.
-const ALIGNED_BYTES_MAX: usize = 1 << 20;
+const ALIGNED_BYTES_MAX: usize = 4 << 20;
 
 /// Fills `buf` from `offset`; Corruption if the file ends before. Neither has to be aligned, even if the file is direct.
 pub fn read_exact_at(file: &dyn File, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -401,6 +401,7 @@ fn read_aligned_at(file: &dyn File, buf: &mut [u8], offset: u64, unit: usize) ->
     let len = (skip + buf.len()).next_multiple_of(unit);
     let kept = ALIGNED.take().filter(|kept| kept.align() >= unit);
     let mut aligned = kept.unwrap_or_else(|| AlignedBuf::new(unit.max(buffer::PAGE)));
+    aligned.resize_for_overwrite(0)?; // so that nothing is copied to new memory
     aligned.resize_for_overwrite(len)?;
     let n = file.read_at(&mut aligned, offset - skip as u64)?;
     let n = n.saturating_sub(skip).min(buf.len());

@@ -12,6 +12,7 @@
 
 mod file;
 mod held;
+mod kinds;
 mod lock;
 mod place;
 pub mod probe;

@@ -135,7 +135,7 @@ impl Queue {
         let event = Arc::new(event);
         if kind != QueueKind::Threads {
             match Self::ring(depth, Some(Arc::clone(&event))) {
-                Err(e) if kind == QueueKind::Auto && e.kind() == ErrorKind::NotSupported => {}
+                Err(_) if kind == QueueKind::Auto => {}
                 made => return made,
             }
         }

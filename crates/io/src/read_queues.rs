@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::threads::Threads;
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 
 use crate::FileSystem;
 use crate::buffer::{AlignedBuf, PAGE};
@@ -94,7 +94,8 @@ impl ReadQueues {
     /// Queues of the kind that `mode` says, and with [`ReadIoMode::Auto`] the reason if the kernel has no io_uring. They are
     /// made when they are first needed. A file system may have queues of its own ([`FileSystem::queue`]).
     ///
-    /// Errors: `NotSupported` if `mode` is [`ReadIoMode::Uring`] and the kernel has none or does not allow it.
+    /// Errors, if `mode` is [`ReadIoMode::Uring`]: `NotSupported` if the kernel has none or does not allow it; `IoError` if it
+    /// has no descriptor or memory left for one.
     pub fn new(
         mode: ReadIoMode,
         fs: Arc<dyn FileSystem>,
@@ -116,7 +117,10 @@ impl ReadQueues {
                 Ok(reads) => queues.keep_first(reads),
                 Err(e) if mode == ReadIoMode::Uring => return Err(e),
                 Err(e) => {
-                    queues.kind = QueueKind::Threads;
+                    // What the system lacks just now is tried again when a queue is needed.
+                    if e.kind() == ErrorKind::NotSupported {
+                        queues.kind = QueueKind::Threads;
+                    }
                     reason = Some(e);
                 }
             },
@@ -209,11 +213,12 @@ pub struct Lent<'a> {
 }
 
 impl Lent<'_> {
-    /// A buffer of `len` bytes whose address is a multiple of a page. It may contain bytes of earlier reads. Errors: there is
-    /// not enough memory.
-    pub fn buffer(&mut self, len: usize) -> Result<AlignedBuf> {
-        let Some(mut buf) = self.reads.as_mut().and_then(|r| r.take(len)) else {
-            return AlignedBuf::zeroed(len, PAGE);
+    /// A buffer of `len` bytes whose address is a multiple of a page and of `align`, a power of two. It may contain bytes of
+    /// earlier reads. Errors: there is not enough memory.
+    pub fn buffer(&mut self, len: usize, align: usize) -> Result<AlignedBuf> {
+        let kept = self.reads.as_mut().and_then(|reads| reads.take(len));
+        let Some(mut buf) = kept.filter(|buf| buf.align() >= align) else {
+            return AlignedBuf::zeroed(len, PAGE.max(align));
         };
         buf.resize_for_overwrite(len)?;
         Ok(buf)

@@ -371,6 +371,11 @@ impl SimDisk {
         self.core.queues.fail_after(waits);
     }
 
+    /// Makes a third of the blocks readable without a queue, as if a page cache had them.
+    pub fn set_page_cache(&self, on: bool) {
+        self.core.queues.set_cached(on);
+    }
+
     /// How many reads queues have done.
     pub fn queued_reads(&self) -> u64 {
         self.core.queues.done()

@@ -32,9 +32,9 @@ pub(crate) struct Tables {
     pub(crate) janitor: Arc<Janitor>,
     pub(crate) opened: Arc<TableCache>,
     /// Compare the unique id in each file with the MANIFEST's.
-    /// Whether they are read past the page cache.
-    pub(crate) direct: bool,
     pub(crate) verify_unique_id: bool,
+    /// Read the files past the page cache.
+    pub(crate) direct: bool,
     /// Compare each file's size with the MANIFEST's.
     pub(crate) check_sizes: bool,
     /// Compress the blocks of new tables.

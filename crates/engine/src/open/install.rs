@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::rng::Rng;
 use base::stats::Activity;
-use base::{Error, FileNumber, Result, SequenceNumber};
+use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 use log::LogEnd;
 
 use super::replay::Replayed;
@@ -31,7 +31,7 @@ use crate::wal::log_files::{LogFiles, LogKind, NewLog};
 use crate::wal::{Wal, WalFileKind};
 use crate::write::{debt, rotate};
 use files::{self, FileKind};
-use io::ReadQueues;
+use io::{OpenHow, ReadQueues};
 use manifest::edit::VersionEdit;
 use manifest::{FileNumbers, Recovered};
 use options::hooks::filter::TableCreationReason;
@@ -71,7 +71,7 @@ impl Opening {
         wanted: &Wanted<'_>,
         exists: bool,
     ) -> Result<Arc<Shared>> {
-        self.check_direct_reads()?;
+        self.check_direct_reads(exists)?;
         let read_queues = self.read_queues()?;
         let families = self.families(recovered, wanted)?;
         let numbers = self.numbers(recovered)?;
@@ -128,17 +128,23 @@ impl Opening {
         Ok(shared)
     }
 
-    /// Errors: `NotSupported` if `use_direct_reads` asks for what the file system does not have.
-    fn check_direct_reads(&self) -> Result<()> {
+    /// Errors: `NotSupported` if `use_direct_reads` asks for what the file system does not have. Writes nothing if the
+    /// database exists.
+    fn check_direct_reads(&self, exists: bool) -> Result<()> {
         if !self.options.db.use_direct_reads {
             return Ok(());
         }
-        let probe = self.options.env.fs.probe(&self.dir)?;
-        if probe.direct_alignment.is_some() {
+        let fs = &*self.options.env.fs;
+        let can = if exists {
+            let opened = fs.open(&files::current_path(&self.dir), OpenHow::READ.direct());
+            !opened.is_err_and(|e| e.kind() == ErrorKind::NotSupported)
+        } else {
+            fs.probe(&self.dir)?.direct_alignment.is_some()
+        };
+        if can {
             return Ok(());
         }
-        let what = format!("use_direct_reads on a file system {}", probe.file_system);
-        Err(Error::not_supported(what)
+        Err(Error::not_supported("use_direct_reads on this file system")
             .file(&self.dir)
             .hint("set use_direct_reads = false, or put the database on ext4 or xfs"))
     }

@@ -21,7 +21,7 @@ use base::perf::{self, PerfCounter};
 use base::stats::{Activity, HistogramKind, Ticker};
 use base::{Error, Result, SequenceNumber, ValueType, key};
 use io::{READS_MAX, ReadQueues};
-use table::Block;
+use table::{Block, Missing};
 
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
@@ -31,6 +31,9 @@ use crate::read::get::{Lacking, Lookup, Search, Want, begin_search, search_table
 use crate::read::options::ReadOptions;
 use crate::read::pinned::PinnedValue;
 use reads::{BlockOf, Flight, Pushed, Reads};
+
+/// After how many keys the reads are sent that wait for more to be sent with them.
+const KEYS_BEFORE_SUBMIT: usize = 32;
 
 /// The parts of a database that lookups need.
 #[derive(Clone, Copy)]
@@ -113,7 +116,10 @@ fn multi_get_as<T: AsRef<[u8]>>(
         if let Some(lacking) = batch.end(&mut key, step) {
             batch.follow(key, lacking); // moved only if it is not over yet
         }
-        while batch.reads.flying() >= READS_MAX as usize {
+        if turn % KEYS_BEFORE_SUBMIT == KEYS_BEFORE_SUBMIT - 1 {
+            batch.reads.submit(info);
+        }
+        while batch.must_wait() {
             batch.complete_some();
         }
         if batch.results.are_full() {
@@ -196,6 +202,8 @@ struct Limit {
     sizes: Vec<Option<u64>>,
     /// The first key whose value is not counted yet.
     next: usize,
+    /// Bytes of the known values that are not counted yet, because the value of `next` is not known.
+    ahead: u64,
 }
 
 impl Limit {
@@ -212,14 +220,17 @@ impl Limit {
             sizes: vec![None; places.len()],
             places,
             next: 0,
+            ahead: 0,
         })
     }
 
     /// Counts a value, and those after it that were known before.
     fn count(&mut self, turn: usize, size: u64) {
         self.sizes[turn] = Some(size);
+        self.ahead += size;
         while let (Some(left), Some(&Some(size))) = (self.left, self.sizes.get(self.next)) {
             self.next += 1;
+            self.ahead -= size;
             self.left = left.checked_sub(size);
         }
     }
@@ -231,6 +242,12 @@ impl<T: AsRef<[u8]>> Results<'_, T> {
         self.limit
             .as_ref()
             .is_some_and(|limit| limit.left.is_none())
+    }
+
+    /// Whether the values that came early are as many as the limit allows: more of them could be in vain.
+    fn are_ahead(&self) -> bool {
+        let limit = self.limit.as_ref();
+        limit.is_some_and(|limit| limit.left.is_some_and(|left| limit.ahead > left))
     }
 
     fn set(&mut self, (turn, place): (usize, usize), result: Result<Option<T>>) {
@@ -297,8 +314,17 @@ where
     T: AsRef<[u8]>,
     V: Fn(&mut Search<'_>) -> Result<Option<T>>,
 {
-    fn begin(&self, key: &mut Waiting<'a>) -> Result<Option<Lacking<'a>>> {
+    /// Whether a read must be done before the next search begins.
+    fn must_wait(&self) -> bool {
+        let flying = self.reads.flying();
+        flying >= READS_MAX as usize || (flying > 0 && self.results.are_ahead())
+    }
+
+    fn begin(&mut self, key: &mut Waiting<'a>) -> Result<Option<Lacking<'a>>> {
         let (info, search) = (self.parts.info, &mut key.search);
+        if self.options.rate_limiter_priority.is_some() {
+            self.reads.submit(info); // before the limiter is waited for
+        }
         if self.parts.queues.is_on() {
             begin_search::<true>(info, key.view, search, key.seek_key)
         } else {
@@ -348,9 +374,6 @@ where
         let reader = lacking.file.reader_for(self.options)?;
         let missing = lacking.missing;
         if self.reads.is_queued() {
-            if self.options.rate_limiter_priority.is_some() {
-                self.reads.submit(self.parts.info); // before the limiter is waited for
-            }
             let (file, span) = reader.prepare_read(missing, self.options)?;
             let file = Arc::clone(file);
             let flight = Flight {
@@ -364,7 +387,7 @@ where
             };
             return match self.reads.push(self.parts.info, file, flight)? {
                 Pushed::Yes(read) => Ok(Fetched::Later(read)),
-                Pushed::No(reader) => reader.read_missing(missing, self.options).map(Fetched::Now),
+                Pushed::No(reader) => self.read_again(&reader, missing).map(Fetched::Now),
             };
         }
         reader.read_missing(missing, self.options).map(Fetched::Now)
@@ -377,19 +400,28 @@ where
             let Some(flight) = self.reads.land(done.token) else {
                 continue;
             };
-            if done.result.is_err() {
-                info.count(Ticker::AsyncReadErrorCount, 1);
+            match &done.result {
+                Ok(_) => info.record(HistogramKind::AsyncReadBytes, flight.span.len as u64),
+                Err(_) => info.count(Ticker::AsyncReadErrorCount, 1),
             }
-            info.record(HistogramKind::AsyncReadBytes, flight.span.len as u64);
             let block = flight.block(&done, self.options);
             self.reads.reuse(done.buf);
-            self.resume(flight.first.into_iter().chain(flight.others), &block);
+            self.resume(flight.waiting(), &block);
         }
         // What a queue that failed has not done.
         for flight in self.reads.take_lost() {
-            let block = flight.reader.read_missing(flight.missing, self.options);
-            self.resume(flight.first.into_iter().chain(flight.others), &block);
+            let block = self.read_again(&flight.reader, flight.missing);
+            self.resume(flight.waiting(), &block);
         }
+    }
+
+    /// Reads a block whose read was prepared, and charged to the rate limiter, but has failed in the queue.
+    fn read_again(&self, reader: &table::Reader, missing: Missing) -> Result<Block> {
+        let uncharged = table::ReadOptions {
+            rate_limiter_priority: None,
+            ..*self.options
+        };
+        reader.read_missing(missing, &uncharged)
     }
 
     fn resume(&mut self, waiting: impl Iterator<Item = Stopped<'a>>, block: &Result<Block>) {

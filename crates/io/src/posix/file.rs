@@ -10,12 +10,12 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use base::sync::atomic::{AtomicBool, Ordering};
+use base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use base::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
-use super::os_error;
+use super::{kinds, os_error};
 use crate::buffer::{AlignedBuf, PAGE};
 use crate::{Advice, File, OpenHow, SyncKind, WriteSync};
 
@@ -71,9 +71,16 @@ pub(super) struct PosixFile {
     is_direct: bool,
     /// The kernel or the file system refused `RWF_DSYNC`: write, then `fdatasync`.
     no_dsync: AtomicBool,
-    /// The kernel or the file system refused `RWF_NOWAIT`: nobody knows what the page cache has.
-    no_nowait: AtomicBool,
+    /// What is known of `RWF_NOWAIT`: [`UNTRIED`], [`REFUSED`] or [`IN_MEMORY`].
+    nowait: AtomicU8,
 }
+
+/// It works, or was not tried yet.
+const UNTRIED: u8 = 0;
+/// The kernel or the file system refuses it: nobody knows what the page cache has.
+const REFUSED: u8 = 1;
+/// The same, and the file system is in memory: no read waits for a device.
+const IN_MEMORY: u8 = 2;
 
 impl PosixFile {
     pub(super) fn new(fd: OwnedFd, path: &Path, how: OpenHow) -> Self {
@@ -83,12 +90,18 @@ impl PosixFile {
             fd,
             path: path.to_path_buf(),
             no_dsync: AtomicBool::new(false),
-            no_nowait: AtomicBool::new(false),
+            nowait: AtomicU8::new(UNTRIED),
         }
     }
 
     fn error(&self, what: &str, errno: Errno) -> Error {
         os_error(what, &self.path, errno)
+    }
+
+    fn is_in_memory(&self) -> bool {
+        let statfs = rustix::fs::fstatfs(&self.fd);
+        let kind = statfs.ok().and_then(|statfs| kinds::of(&statfs).1);
+        kind.is_some_and(|kind| kind.in_memory)
     }
 
     /// `InvalidArgument` if an access to a direct file is not aligned.
@@ -204,18 +217,25 @@ impl File for PosixFile {
     }
 
     fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
-        if self.is_direct || self.no_nowait.load(Ordering::Relaxed) {
+        if self.is_direct {
             return Ok(false);
         }
         let len = buf.len();
+        match self.nowait.load(Ordering::Relaxed) {
+            UNTRIED => {}
+            IN_MEMORY => return Ok(self.read_at(buf, offset)? == len),
+            _ => return Ok(false),
+        }
         let flags = ReadWriteFlags::NOWAIT;
         let mut slices = [IoSliceMut::new(buf)];
         match retry_on_intr(|| rustix::io::preadv2(&self.fd, &mut slices, offset, flags)) {
             Ok(n) => Ok(n == len),
             Err(Errno::AGAIN) => Ok(false),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                self.no_nowait.store(true, Ordering::Relaxed);
-                Ok(false)
+                let in_memory = self.is_in_memory();
+                let found = if in_memory { IN_MEMORY } else { REFUSED };
+                self.nowait.store(found, Ordering::Relaxed);
+                Ok(in_memory && self.read_at(buf, offset)? == len)
             }
             Err(e) => Err(self.error("read", e).offset(offset)),
         }

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use base::{Error, Result};
 use io_uring::types::{Fd, FsyncFlags};
@@ -143,14 +144,27 @@ fn failed(request: Request, errno: i32) -> Done {
 }
 
 impl Ring {
-    /// Errors: `NotSupported` if the kernel has no io_uring, or does not allow it.
+    /// Errors: `NotSupported` if the kernel has no io_uring, does not allow it, or is older than 5.6, which reads and writes
+    /// without a list of buffers; `IoError` if it has no descriptor or memory left.
     pub(super) fn new(depth: u32, event: Option<BorrowedFd<'_>>) -> Result<Self> {
         let no = |e: std::io::Error| {
+            if let Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN) =
+                e.raw_os_error()
+            {
+                return system("make an io_uring", e);
+            }
             Error::not_supported(format!("io_uring: {e}"))
                 .hint("let queues use threads, or allow it (kernel.io_uring_disabled, seccomp)")
         };
         let entries = depth.next_power_of_two().min(DEPTH_MAX);
         let ring = Self::kernel(entries, event.is_none()).map_err(no)?;
+        let mut known = io_uring::Probe::new();
+        ring.submitter().register_probe(&mut known).map_err(no)?;
+        if !known.is_supported(opcode::Read::CODE) {
+            return Err(no(std::io::ErrorKind::Unsupported.into()));
+        }
+        // A system call may be forbidden that the first one does not need.
+        ring.submit_and_wait(0).map_err(no)?;
         if let Some(event) = event {
             ring.submitter()
                 .register_eventfd(event.as_raw_fd())
@@ -216,11 +230,19 @@ impl Ring {
             };
             self.free.push(at);
             taken += 1;
-            out.push_back(if data & NOP == 0 {
-                flight.done(n)
-            } else {
-                run(flight.request)
-            });
+            let token = flight.request.token;
+            let done = catch_unwind(AssertUnwindSafe(|| {
+                if data & NOP == 0 {
+                    flight.done(n)
+                } else {
+                    run(flight.request)
+                }
+            }));
+            out.push_back(done.unwrap_or_else(|_| Done {
+                token,
+                result: Err(Error::aborted("a file panicked")),
+                buf: None,
+            }));
         }
         taken
     }
@@ -241,12 +263,15 @@ impl Backend for Ring {
             slices: Vec::new(),
         });
         let entry = flight.entry();
-        let Some(entry) = entry else {
-            // Executed with the file's own method when its completion is taken.
-            let nop = opcode::Nop::new().build().user_data(NOP | at as u64);
-            return self.enter(nop);
+        // What io_uring cannot do is executed with the file's own method when its completion is taken.
+        let entry = match entry {
+            Some(entry) => entry.user_data(at as u64),
+            None => opcode::Nop::new().build().user_data(NOP | at as u64),
         };
-        self.enter(entry.user_data(at as u64))
+        self.enter(entry).inspect_err(|_| {
+            self.slots[at] = None; // the kernel has not got the entry
+            self.free.push(at);
+        })
     }
 
     fn submit(&mut self) -> Result<()> {

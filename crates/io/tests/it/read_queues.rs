@@ -74,7 +74,7 @@ fn a_queue_comes_back_empty() {
             assert!(lent.is_empty());
             for token in 0..40 {
                 let buf = lent
-                    .buffer(1 + (token as usize * 37 + round) % 5000)
+                    .buffer(1 + (token as usize * 37 + round) % 5000, 1)
                     .unwrap();
                 lent.push(read(token, &file, token * 2000, buf)).unwrap();
             }
@@ -191,7 +191,7 @@ fn a_broken_queue_leaves_its_place() {
     for broken in [true, false, true] {
         fs.fails.store(broken, Ordering::Relaxed);
         let mut lent = queues.lend().unwrap();
-        let buf = lent.buffer(10).unwrap();
+        let buf = lent.buffer(10, 1).unwrap();
         lent.push(read(1, &file, 0, buf)).unwrap();
         drop(lent);
         let left = fs.exist.load(Ordering::Relaxed);

@@ -121,6 +121,13 @@ impl File for SimFile {
         )
     }
 
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+        if self.how.direct || !self.disk.core.queues.has_cached(offset) {
+            return Ok(false);
+        }
+        Ok(self.read_at(buf, offset)? == buf.len())
+    }
+
     fn read_alignment(&self) -> usize {
         self.unit()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::rng::Rng;
 use base::{Error, ErrorKind, Result};
@@ -17,6 +17,8 @@ pub(super) struct Queues {
     waits_left: AtomicU64,
     /// How many requests they have done.
     done: AtomicU64,
+    /// Whether some ranges of files are in a page cache, so that they are read without a queue.
+    cached: AtomicBool,
 }
 
 impl Queues {
@@ -35,6 +37,19 @@ impl Queues {
             .store(waits.map_or(0, |n| n + 1), Ordering::Relaxed);
     }
 
+    pub(super) fn set_cached(&self, cached: bool) {
+        self.cached.store(cached, Ordering::Relaxed);
+    }
+
+    /// Whether the page cache has what is at this offset of any file.
+    pub(super) fn has_cached(&self, offset: u64) -> bool {
+        self.cached.load(Ordering::Relaxed) && (offset / 1024).is_multiple_of(3)
+    }
+
+    fn is_broken(&self) -> bool {
+        self.waits_left.load(Ordering::Relaxed) == 1
+    }
+
     pub(super) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
@@ -45,13 +60,14 @@ impl Queues {
             .waits_left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, used)
         {
-            Err(1) => Err(Error::new(
-                ErrorKind::IoError,
-                "the simulated queue is broken",
-            )),
+            Err(1) => Err(broken()),
             _ => Ok(()),
         }
     }
+}
+
+fn broken() -> Error {
+    Error::new(ErrorKind::IoError, "the simulated queue is broken")
 }
 
 #[derive(Debug)]
@@ -71,6 +87,9 @@ impl Backend for SimQueue {
     }
 
     fn push(&mut self, request: Request) -> Result<()> {
+        if self.of.is_broken() {
+            return Err(broken());
+        }
         self.requests.push(request);
         Ok(())
     }

@@ -16,6 +16,8 @@ use sim::dirs;
 use sim::disk::{Act, Config, Fault, Repeat, SimDisk};
 use sim::oracle::content;
 
+mod meetings;
+
 const KEYS: u64 = 3000;
 const MODES: [ReadIoMode; 4] = [
     ReadIoMode::Auto,
@@ -382,26 +384,12 @@ fn a_rotten_block_fails_its_keys_only() {
 #[test]
 fn many_threads_share_the_queues() {
     let s = Simulated::new(20_000, |_| {});
-    let stop = AtomicBool::new(false);
     base::sync::thread::scope(|scope| {
         for seed in 0..60 {
-            let (s, stop) = (&s, &stop);
-            scope.spawn(move || {
-                check(s.db(), &s.families, &mut Rng::new(seed), 3);
-                stop.store(true, Ordering::Relaxed);
-            });
+            let s = &s;
+            scope.spawn(move || check(s.db(), &s.families, &mut Rng::new(seed), 3));
         }
-        scope.spawn(|| {
-            let mut n = 0;
-            while !stop.load(Ordering::Relaxed) {
-                s.disk.fail_queues((n % 3 == 0).then_some(n % 7));
-                n += 1;
-                base::sync::thread::yield_now();
-            }
-            s.disk.fail_queues(None);
-        });
     });
-    check(s.db(), &s.families, &mut Rng::new(100), 3);
 }
 
 /// Statistics say how many reads were queued, from how many files and levels.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::coding::u32_at;
 use base::stats::Activity;
-use base::{Comparator, Error, Result};
+use base::{Comparator, Error, ErrorKind, Result};
 use io::{File, IoPriority, LargeVec};
 
 use super::ReadOptions;
@@ -49,6 +49,9 @@ pub(crate) struct Fetch {
 
 /// Maximum size in bytes of the scratch memory that a thread keeps.
 const SCRATCH_BYTES_MAX: usize = 4 << 20;
+
+/// Larger blocks, in bytes, are read from the device even if the page cache may have them: asking needs memory for them.
+const AT_HAND_MAX: usize = 256 << 10;
 
 /// Blocks from this size in bytes on are read or decompressed into their final place.
 const IN_PLACE_MIN: usize = 32 << 10;
@@ -232,12 +235,9 @@ impl Fetch {
             {
                 return open(stored);
             }
-            if len >= IN_PLACE_MIN && self.plain.load(Ordering::Relaxed) {
-                return self.read_in_place(handle, len, comparator, how);
-            }
-            let mut scratch = Scratch::take(len);
-            self.read(scratch.bytes(), handle.offset, how)?;
-            open(scratch.bytes())
+            self.read_and_open(len, (handle, comparator, how.verify), |bytes| {
+                self.read(bytes, handle.offset, how)
+            })
         };
         read().map_err(|e| self.locate(e, handle))
     }
@@ -249,16 +249,23 @@ impl Fetch {
         comparator: &Comparator,
         how: Read,
     ) -> Result<Option<Block>> {
+        let timer = self.meter.block_timer();
         let read = || {
             let len = self.stored_len(handle)?;
-            let mut scratch = Scratch::take(len);
-            if !self.file.read_cached_at(scratch.bytes(), handle.offset)? {
+            if len > AT_HAND_MAX {
                 return Ok(None);
             }
-            self.meter.charge(len as u64, how.priority);
-            self.meter.was_read(len as u64, how.activity, None);
-            self.open(scratch.bytes(), handle, comparator, how.verify)
-                .map(Some)
+            let mut at_hand = true;
+            let block = self.read_and_open(len, (handle, comparator, how.verify), |bytes| {
+                at_hand = self.file.read_cached_at(bytes, handle.offset)?;
+                if !at_hand {
+                    return Err(not_at_hand());
+                }
+                self.meter.charge(len as u64, how.priority);
+                self.meter.was_read(len as u64, how.activity, timer);
+                Ok(())
+            });
+            if at_hand { block.map(Some) } else { Ok(None) }
         };
         read().map_err(|e| self.locate(e, handle))
     }
@@ -294,18 +301,23 @@ impl Fetch {
         opened.map_err(|e| self.locate(e, handle))
     }
 
-    /// A large data block of `len` bytes with its trailer, which is probably not compressed.
-    fn read_in_place(
+    /// A data block of `len` bytes with its trailer, which `read` reads. A large one that is probably not compressed is read
+    /// into its final place.
+    fn read_and_open(
         &self,
-        handle: BlockHandle,
         len: usize,
-        comparator: &Comparator,
-        how: Read,
+        (handle, comparator, verify): (BlockHandle, &Comparator, bool),
+        read: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Block> {
+        if len < IN_PLACE_MIN || !self.plain.load(Ordering::Relaxed) {
+            let mut scratch = Scratch::take(len);
+            read(scratch.bytes())?;
+            return self.open(scratch.bytes(), handle, comparator, verify);
+        }
         let mut room = Room::new(len);
-        self.read(room.bytes(), handle.offset, how)?;
+        read(room.bytes())?;
         let stored = room.bytes();
-        match self.verified(stored, handle, how.verify)? {
+        match self.verified(stored, handle, verify)? {
             (payload, Some(kind)) => self.decompressed(payload, kind, comparator),
             (payload, None) => {
                 let len = payload.len();
@@ -384,7 +396,7 @@ impl Fetch {
 
     /// Waits until the bytes may be read. To be called before a read that [`Fetch::read`] does not do.
     pub(crate) fn charge(&self, span: Span, how: Read) {
-        self.meter.charge(span.len as u64, how.priority);
+        self.meter.charge(span.stored as u64, how.priority);
     }
 
     /// The stored bytes of a block from `ahead`, after filling it if necessary; `None` if the block
@@ -479,6 +491,14 @@ impl Fetch {
             payload.len()
         )))
     }
+}
+
+/// Never seen: see [`Fetch::data_block_at_hand`].
+fn not_at_hand() -> Error {
+    Error::new(
+        ErrorKind::Incomplete,
+        "the page cache has not all of the block",
+    )
 }
 
 #[cold]

@@ -153,7 +153,7 @@ impl Reader {
         timer: Option<u64>,
     ) -> Result<Block> {
         let meter = &self.options.meter;
-        meter.was_read(span.len as u64, options.activity, timer);
+        meter.was_read(span.stored as u64, options.activity, timer);
         let handle = missing.handle;
         let verify = options.verify_checksums;
         let block = self

@@ -47,6 +47,11 @@ pub(super) struct Flight<'a, W> {
 }
 
 impl<W> Flight<'_, W> {
+    /// Who waits for the read.
+    pub(super) fn waiting(self) -> impl Iterator<Item = W> {
+        self.first.into_iter().chain(self.others)
+    }
+
     /// The block that was read.
     pub(super) fn block(&self, done: &Done, options: &table::ReadOptions) -> Result<Block> {
         let len = done.result.clone()?;
@@ -121,7 +126,7 @@ impl<'a, W> Reads<'a, W> {
         let Queueing::Lent(queue) = &mut self.queue else {
             return Ok(Pushed::No(flight.reader));
         };
-        let buf = queue.buffer(flight.span.len)?;
+        let buf = queue.buffer(flight.span.len, file.read_alignment())?;
         let id = self.free.pop().unwrap_or(self.flights.len());
         let request = Request {
             token: id as u64,
