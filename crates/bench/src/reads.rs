@@ -220,8 +220,10 @@ fn once(
 ) -> Result<(f64, bool), String> {
     let rocksdb = matches!(who, Who::RocksDb(_));
     let tables = tables(&database(setup, rocksdb))?;
-    if row.cache == Cache::Cold {
-        tables.iter().try_for_each(|table| forget(table))?;
+    match row.cache {
+        Cache::Direct => {}
+        Cache::Cold => tables.iter().try_for_each(|table| forget(table))?,
+        Cache::Warm => tables.iter().try_for_each(|table| load(table))?,
     }
     let mut command = match who {
         Who::Fio => return fio(arguments, row, &tables).map(|rate| (rate, true)),
@@ -275,6 +277,15 @@ fn forget(table: &Path) -> Result<(), String> {
         "count=0",
         "status=none",
     ]);
+    output_of(command).map(drop)
+}
+
+/// Reads a file, so that the page cache has it.
+fn load(table: &Path) -> Result<(), String> {
+    let mut command = Command::new("dd");
+    command
+        .arg(format!("if={}", table.display()))
+        .args(["of=/dev/null", "bs=1M", "status=none"]);
     output_of(command).map(drop)
 }
 
