@@ -38,7 +38,6 @@ mod image;
 mod inode;
 mod lies;
 mod names;
-mod queue;
 mod rot;
 mod system;
 
@@ -51,6 +50,8 @@ use base::clock::Clock;
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, Result};
 use io::{FileSystem, Probe};
+
+use crate::queues::Queues;
 
 pub use fault::{Fault, Repeat};
 pub use image::{CrashKind, Moment};
@@ -219,7 +220,7 @@ struct Core {
     state: Mutex<State>,
     /// Number of durable writes that could have slept, see [`Config::overtaking`].
     overtakings: AtomicU64,
-    queues: Arc<queue::Queues>,
+    queues: Arc<Queues>,
 }
 
 /// The content of the disk.

@@ -11,10 +11,13 @@ use std::sync::Arc;
 
 use base::sync::{PoisonError, RwLock, RwLockReadGuard};
 use base::{Error, Result};
+use io::queue::Backend;
 use io::{
     File, FileLock, FileSystem, FileSystemWrapper, FileWrapper, Metadata, OpenHow, Probe, SyncKind,
     WriteSync,
 };
+
+use crate::queues::Queues;
 
 /// An operation of a file or a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,6 +116,8 @@ impl Hook for Free {
 struct Gate {
     hook: Arc<dyn Hook>,
     time: RwLock<()>,
+    /// Their requests are the hooked files' own calls, in any order.
+    queues: Arc<Queues>,
 }
 
 impl Gate {
@@ -151,6 +156,7 @@ impl HookedFs {
             gate: Arc::new(Gate {
                 hook,
                 time: RwLock::new(()),
+                queues: Arc::default(),
             }),
         })
     }
@@ -230,6 +236,10 @@ impl FileSystemWrapper for HookedFs {
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         let _moving = self.gate.pass(Op::OpenWrite, path)?;
         self.inner.lock(path)
+    }
+
+    fn queue(&self) -> Option<Box<dyn Backend>> {
+        Some(self.gate.queues.make())
     }
 
     fn probe(&self, dir: &Path) -> Result<Probe> {

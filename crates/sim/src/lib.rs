@@ -31,5 +31,6 @@ pub mod hooked;
 pub mod model;
 #[cfg(feature = "all")]
 pub mod oracle;
+mod queues;
 #[cfg(feature = "all")]
 pub mod turns;

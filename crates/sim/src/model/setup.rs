@@ -5,11 +5,14 @@
 //! of its run, and another program can use the same. Contradictory values are drawn again. Options in
 //! [`IN_TURNS`] are chosen by the seed in turns, so that a few sets have each of their values.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base::Comparator;
 use base::rng::Rng;
+use io::FileSystem as _;
 use ironstone::{BlockCache, ColumnFamilyOptions, Options};
+
+use crate::dirs;
 
 /// The initial families: name, and whether it has the reverse order.
 pub(crate) const FAMILIES: [(&str, bool); 3] =
@@ -71,6 +74,8 @@ const DATABASE: Draws = &[
     ("max_background_jobs", &["2", "3", "4"]),
     ("max_open_files", &["-1", "-1", "20"]),
     ("max_subcompactions", &["1", "2", "3"]),
+    ("read_io_mode", &["auto", "auto", "pool", "off"]),
+    ("use_direct_reads", &["false", "false", "true"]),
     ("manual_wal_flush", &["false", "false", "false", "true"]),
     ("avoid_flush_during_recovery", &["false", "false", "true"]),
     (
@@ -350,6 +355,7 @@ impl Setup {
             }
             Err(e) => panic!("{e}: {text}"),
         };
+        options.db.use_direct_reads &= has_direct_io();
         if let Some(bytes) = cache {
             options.env.block_cache = Some(Arc::new(BlockCache::new(bytes)));
             text += &format!(" a block cache of {bytes} bytes");
@@ -370,6 +376,15 @@ impl Setup {
     pub fn text(&self) -> &str {
         &self.text
     }
+}
+
+/// Whether the file system of the databases can read directly.
+fn has_direct_io() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| {
+        let probed = dirs::scratch().map(|dir| io::posix::Posix.probe(dir.path()));
+        matches!(probed, Ok(Ok(probe)) if probe.direct_alignment.is_some())
+    })
 }
 
 /// Whether the error says that options contradict each other, not that one is unknown.

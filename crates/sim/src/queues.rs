@@ -1,4 +1,4 @@
-//! A queue of requests that are done in a random order and at random moments, as a device with many channels does them.
+//! Queues of reads that are done in a random order and at random moments, as a device with many channels does them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use base::rng::Rng;
 use base::{Error, ErrorKind, Result};
 use io::queue::{Act, Backend, Done, Request};
 
-/// The queues of a disk.
+/// The queues of a simulated disk, or of a file system with hooks.
 #[derive(Debug, Default)]
-pub(super) struct Queues {
+pub(crate) struct Queues {
     /// How many were made: seeds the next one.
     made: AtomicU64,
     /// How many waits succeed before all fail, plus 1; 0 if none fails.
@@ -22,7 +22,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn make(self: &Arc<Self>) -> Box<dyn Backend> {
+    pub(crate) fn make(self: &Arc<Self>) -> Box<dyn Backend> {
         let seed = self.made.fetch_add(1, Ordering::Relaxed);
         Box::new(SimQueue {
             of: Arc::clone(self),
@@ -32,17 +32,17 @@ impl Queues {
     }
 
     /// Makes all waits fail after `waits` more; `None` makes them succeed again.
-    pub(super) fn fail_after(&self, waits: Option<u64>) {
+    pub(crate) fn fail_after(&self, waits: Option<u64>) {
         self.waits_left
             .store(waits.map_or(0, |n| n + 1), Ordering::Relaxed);
     }
 
-    pub(super) fn set_cached(&self, cached: bool) {
+    pub(crate) fn set_cached(&self, cached: bool) {
         self.cached.store(cached, Ordering::Relaxed);
     }
 
     /// Whether the page cache has what is at this offset of any file.
-    pub(super) fn has_cached(&self, offset: u64) -> bool {
+    pub(crate) fn has_cached(&self, offset: u64) -> bool {
         self.cached.load(Ordering::Relaxed) && (offset / 1024).is_multiple_of(3)
     }
 
@@ -50,7 +50,7 @@ impl Queues {
         self.waits_left.load(Ordering::Relaxed) == 1
     }
 
-    pub(super) fn done(&self) -> u64 {
+    pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
@@ -117,7 +117,7 @@ fn run(request: Request) -> Done {
     let (result, buf) = match request.act {
         Act::Read(mut buf) => (file.read_at(&mut buf, offset), Some(buf)),
         Act::Write(..) | Act::Sync(_) => (
-            Err(Error::not_supported("writes in a queue of this disk")),
+            Err(Error::not_supported("writes in a simulated queue")),
             None,
         ),
     };
