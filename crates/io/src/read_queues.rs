@@ -145,10 +145,10 @@ impl ReadQueues {
             state.made += 1;
             drop(state);
             // Given back if this fails or panics.
-            let place = Place(self);
+            let place = Place::of(self);
             reads = self.make().ok();
             if reads.is_some() {
-                std::mem::forget(place);
+                place.keep();
             }
         }
         let reads = reads?;
@@ -195,12 +195,29 @@ impl ReadQueues {
     }
 }
 
-/// The place of a queue among those that may exist. Dropped if the queue is not made, or is broken.
-struct Place<'a>(&'a ReadQueues);
+/// The place of a queue among those that may exist. It is free again when this is dropped, unless the queue keeps it.
+struct Place<'a> {
+    queues: &'a ReadQueues,
+    is_kept: bool,
+}
+
+impl<'a> Place<'a> {
+    fn of(queues: &'a ReadQueues) -> Self {
+        let is_kept = false;
+        Self { queues, is_kept }
+    }
+
+    /// The queue exists.
+    fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.lock().made -= 1;
+        if !self.is_kept {
+            self.queues.lock().made -= 1;
+        }
     }
 }
 
@@ -274,7 +291,7 @@ impl Drop for Lent<'_> {
         let Some(mut reads) = self.reads.take() else {
             return;
         };
-        let place = Place(self.queues);
+        let place = Place::of(self.queues);
         let flying = reads.queue.len();
         if flying > 0 {
             let mut out = Vec::new();
@@ -284,10 +301,12 @@ impl Drop for Lent<'_> {
             }
             for done in out {
                 let Done { buf, .. } = done;
-                buf.into_iter().for_each(|buf| reads.keep(buf));
+                if let Some(buf) = buf {
+                    reads.keep(buf);
+                }
             }
         }
         self.queues.lock().idle.push(reads);
-        std::mem::forget(place);
+        place.keep();
     }
 }

@@ -149,7 +149,7 @@ fn all_modes_agree_with_gets() {
                         (mode, e.kind()),
                         (ReadIoMode::Uring, ErrorKind::NotSupported)
                     );
-                    println!("skipped: {e}");
+                    eprintln!("skipped: {e}");
                     continue;
                 }
             }

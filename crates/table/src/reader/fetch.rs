@@ -296,7 +296,7 @@ impl Fetch {
     ) -> Result<Block> {
         let stored = bytes.get(span.skip..span.skip + span.stored);
         let opened = stored
-            .ok_or_else(|| cut_short())
+            .ok_or_else(cut_short)
             .and_then(|stored| self.open(stored, handle, comparator, verify));
         opened.map_err(|e| self.locate(e, handle))
     }
