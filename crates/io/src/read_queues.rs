@@ -48,6 +48,8 @@ base::option_enum! {
 /// The queues: see the module.
 pub struct ReadQueues {
     kind: QueueKind,
+    /// Whether threads are used if no ring can be made.
+    may_use_threads: bool,
     /// The most queues that exist at a time; 0 if reads are not queued.
     most: usize,
     fs: Arc<dyn FileSystem>,
@@ -91,8 +93,9 @@ impl fmt::Display for ReadQueues {
 }
 
 impl ReadQueues {
-    /// Queues of the kind that `mode` says, and with [`ReadIoMode::Auto`] the reason if the kernel has no io_uring. They are
-    /// made when they are first needed. A file system may have queues of its own ([`FileSystem::queue`]).
+    /// Queues of the kind that `mode` says, and with [`ReadIoMode::Auto`] the reason if no ring could be made: those that the
+    /// kernel has not at all are not tried again, but threads are used. A ring is made to see that; other queues are made when
+    /// they are first needed. A file system may have queues of its own ([`FileSystem::queue`]).
     ///
     /// Errors, if `mode` is [`ReadIoMode::Uring`]: `NotSupported` if the kernel has none or does not allow it; `IoError` if it
     /// has no descriptor or memory left for one.
@@ -104,6 +107,7 @@ impl ReadQueues {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let mut queues = Self {
             kind: QueueKind::Ring,
+            may_use_threads: mode == ReadIoMode::Auto,
             most: QUEUES_PER_PROCESSOR * processors,
             fs,
             threads,
@@ -113,11 +117,11 @@ impl ReadQueues {
         match mode {
             ReadIoMode::Off => queues.most = 0,
             ReadIoMode::Pool => queues.kind = QueueKind::Threads,
-            ReadIoMode::Auto | ReadIoMode::Uring => match queues.make() {
-                Ok(reads) => queues.keep_first(reads),
+            ReadIoMode::Auto | ReadIoMode::Uring => match queues.first() {
+                Ok(queue) => queues.keep_first(queue),
                 Err(e) if mode == ReadIoMode::Uring => return Err(e),
                 Err(e) => {
-                    // What the system lacks just now is tried again when a queue is needed.
+                    // What the system lacks just now is tried again for each queue.
                     if e.kind() == ErrorKind::NotSupported {
                         queues.kind = QueueKind::Threads;
                     }
@@ -146,7 +150,7 @@ impl ReadQueues {
             drop(state);
             // Given back if this fails or panics.
             let place = Place::of(self);
-            reads = self.make().ok();
+            reads = self.make().ok().map(Reads::new);
             if reads.is_some() {
                 place.keep();
             }
@@ -155,21 +159,31 @@ impl ReadQueues {
         Some(Lent {
             queues: self,
             reads: Some(reads),
+            has_failed: false,
         })
     }
 
+    /// The file system's own queue, or one on io_uring.
+    fn first(&self) -> Result<Queue> {
+        match self.fs.queue() {
+            Some(backend) => Queue::over(backend, READS_MAX),
+            None => Queue::ring(READS_MAX, None),
+        }
+    }
+
     /// Makes a queue, which the caller has counted.
-    fn make(&self) -> Result<Reads> {
-        let queue = match self.fs.queue() {
-            Some(backend) => Queue::over(backend, READS_MAX)?,
-            None if self.kind == QueueKind::Threads => Queue::on(&self.pool()?, READS_MAX)?,
-            None => Queue::ring(READS_MAX, None)?,
-        };
-        Ok(Reads {
-            queue,
-            spare: Vec::new(),
-            spare_bytes: 0,
-        })
+    fn make(&self) -> Result<Queue> {
+        if self.kind == QueueKind::Threads && self.fs.queue().is_none() {
+            return self.on_threads();
+        }
+        match self.first() {
+            Err(_) if self.may_use_threads => self.on_threads(),
+            made => made,
+        }
+    }
+
+    fn on_threads(&self) -> Result<Queue> {
+        Queue::on(&self.pool()?, READS_MAX)
     }
 
     fn pool(&self) -> Result<Arc<Pool>> {
@@ -184,10 +198,10 @@ impl ReadQueues {
         Ok(pool)
     }
 
-    fn keep_first(&self, reads: Reads) {
+    fn keep_first(&self, queue: Queue) {
         let mut state = self.lock();
         state.made = 1;
-        state.idle.push(reads);
+        state.idle.push(Reads::new(queue));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -227,6 +241,7 @@ pub struct Lent<'a> {
     queues: &'a ReadQueues,
     /// `Some` until it is dropped.
     reads: Option<Reads>,
+    has_failed: bool,
 }
 
 impl Lent<'_> {
@@ -241,6 +256,11 @@ impl Lent<'_> {
         Ok(buf)
     }
 
+    /// The queue has failed: it is not lent again.
+    pub fn give_up(&mut self) {
+        self.has_failed = true;
+    }
+
     /// Keeps a buffer for a later read.
     pub fn reuse(&mut self, buf: AlignedBuf) {
         if let Some(reads) = &mut self.reads {
@@ -250,6 +270,14 @@ impl Lent<'_> {
 }
 
 impl Reads {
+    fn new(queue: Queue) -> Self {
+        Self {
+            queue,
+            spare: Vec::new(),
+            spare_bytes: 0,
+        }
+    }
+
     fn take(&mut self, len: usize) -> Option<AlignedBuf> {
         let buf = self.spare.pop()?;
         self.spare_bytes -= buf.capacity();
@@ -293,6 +321,10 @@ impl Drop for Lent<'_> {
         };
         let place = Place::of(self.queues);
         let flying = reads.queue.len();
+        if self.has_failed {
+            drop(reads); // while its place is taken
+            return;
+        }
         if flying > 0 {
             let mut out = Vec::new();
             if reads.queue.wait(flying, &mut out).is_err() {

@@ -285,6 +285,7 @@ impl Slot {
 }
 
 /// A table's reader, which stays open as long as this exists.
+#[derive(Clone)]
 pub enum Opened<'a> {
     /// It is never closed.
     Always(&'a Arc<Reader>),

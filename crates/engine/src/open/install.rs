@@ -136,8 +136,11 @@ impl Opening {
         }
         let fs = &*self.options.env.fs;
         let can = if exists {
-            let opened = fs.open(&files::current_path(&self.dir), OpenHow::READ.direct());
-            !opened.is_err_and(|e| e.kind() == ErrorKind::NotSupported)
+            match fs.open(&files::current_path(&self.dir), OpenHow::READ.direct()) {
+                Ok(file) => io::read_exact_at(&*file, &mut [0], 0).is_ok(),
+                // Others are said when CURRENT is opened in the usual way.
+                Err(e) => e.kind() != ErrorKind::NotSupported,
+            }
         } else {
             fs.probe(&self.dir)?.direct_alignment.is_some()
         };
@@ -157,6 +160,9 @@ impl Opening {
             .map_err(|e| e.hint("set read_io_mode = auto, pool or off"))?;
         match no_ring {
             None => self.info_log.header(format_args!("Reads: {queues}")),
+            Some(e) if e.kind() != ErrorKind::NotSupported => self.info_log.warn(format_args!(
+                "Reads: {queues}; threads as long as no ring can be made: {e}"
+            )),
             Some(e) => self
                 .info_log
                 .warn(format_args!("Reads: {queues}, because {e}")),

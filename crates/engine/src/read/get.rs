@@ -30,7 +30,7 @@ use crate::read::options::{ContinueCallback, ReadOptions, ReadTier};
 use crate::read::pinned::{PinnedValue, Place};
 use base::values::entity::WideColumns;
 use base::values::{self, Base, Stored, no_operator, visible_value};
-use manifest::{TableFile, Version};
+use manifest::{Opened, TableFile, Version};
 use table::{Block, Missing};
 
 /// Longest user key whose seek key is built on the stack.
@@ -272,12 +272,19 @@ fn search_memtables(view: &View, search: &mut Search<'_>, seek_key: &[u8]) -> bo
 
 /// Where a search in tables begins, or goes on.
 #[derive(Default)]
-pub(super) struct Point {
+pub(super) struct Point<'v> {
     level: usize,
     /// Which of the level's files that may have the key.
     nth: usize,
-    /// The block that the search lacked there.
-    block: Option<(Missing, Block)>,
+    /// What the search lacked there.
+    found: Option<Found<'v>>,
+}
+
+/// A block that a search lacked, and the reader of its table, which may be closed otherwise.
+struct Found<'v> {
+    reader: Opened<'v>,
+    missing: Missing,
+    block: Block,
 }
 
 /// What a search needs to go on.
@@ -288,13 +295,17 @@ pub(super) struct Lacking<'v> {
     nth: usize,
 }
 
-impl Lacking<'_> {
+impl<'v> Lacking<'v> {
     /// Where the search goes on, now that the block is there.
-    pub(super) fn found(&self, block: Block) -> Point {
+    pub(super) fn found(&self, reader: Opened<'v>, block: Block) -> Point<'v> {
         Point {
             level: self.level,
             nth: self.nth,
-            block: Some((self.missing, block)),
+            found: Some(Found {
+                reader,
+                missing: self.missing,
+                block,
+            }),
         }
     }
 }
@@ -306,7 +317,7 @@ pub(super) fn search_tables<'v, const LATER: bool>(
     version: &'v Version,
     search: &mut Search<'_>,
     seek_key: &[u8],
-    from: Point,
+    from: Point<'_>,
 ) -> Result<Option<Lacking<'v>>> {
     let clock = &*info.clock;
     let began = perf::start(clock);
@@ -320,9 +331,9 @@ fn search_levels<'v, const LATER: bool>(
     version: &'v Version,
     search: &mut Search<'_>,
     seek_key: &[u8],
-    from: Point,
+    from: Point<'_>,
 ) -> Result<Option<Lacking<'v>>> {
-    let (first_level, mut skipped, mut block) = (from.level, from.nth, from.block);
+    let (first_level, mut skipped, mut found) = (from.level, from.nth, from.found);
     let lacking = |level, nth, file, missing| {
         Ok(Some(Lacking {
             file,
@@ -337,7 +348,7 @@ fn search_levels<'v, const LATER: bool>(
                 continue;
             }
             search.cover(file.covering_tombstone(&version.comparator, seek_key));
-            if let Some(missing) = search.table::<LATER>(file, seek_key, block.take())? {
+            if let Some(missing) = search.table::<LATER>(file, seek_key, found.take())? {
                 return lacking(0, nth, file, missing);
             }
             if search.is_over() {
@@ -354,7 +365,7 @@ fn search_levels<'v, const LATER: bool>(
         let files = version.files_for(level, seek_key).enumerate();
         for (nth, file) in files.skip(std::mem::take(&mut skipped)) {
             search.cover(file.covering_tombstone(&version.comparator, seek_key));
-            if let Some(missing) = search.table::<LATER>(file, seek_key, block.take())? {
+            if let Some(missing) = search.table::<LATER>(file, seek_key, found.take())? {
                 return lacking(level, nth, file, missing);
             }
             if search.is_settled() {
@@ -475,10 +486,9 @@ impl<'a> Search<'a> {
         &mut self,
         file: &TableFile,
         seek_key: &[u8],
-        block: Option<(Missing, Block)>,
+        found: Option<Found<'_>>,
     ) -> Result<Option<Missing>> {
         let options = self.lookup.options;
-        let reader = file.reader_for(options)?;
         let visit = &mut |internal: &[u8], value: table::Value<'_>| {
             if let Some(version) = key::parse(internal) {
                 return self.add(version, Place::Block(value));
@@ -486,11 +496,17 @@ impl<'a> Search<'a> {
             self.failure = Some(Error::corruption("a key of unknown type"));
             false
         };
-        let missing = match block {
-            Some(block) if LATER => reader.resume_get(options, seek_key, block, visit)?,
-            _ if LATER => reader.begin_get(options, seek_key, visit)?,
+        let missing = match found {
+            Some(found) if LATER => {
+                let block = (found.missing, found.block);
+                found.reader.resume_get(options, seek_key, block, visit)?
+            }
+            _ if LATER => {
+                let reader = file.reader_for(options)?;
+                reader.begin_get(options, seek_key, visit)?
+            }
             _ => {
-                reader.get(options, seek_key, visit)?;
+                file.reader_for(options)?.get(options, seek_key, visit)?;
                 None
             }
         };

@@ -15,12 +15,14 @@
 
 mod reads;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base::perf::{self, PerfCounter};
 use base::stats::{Activity, HistogramKind, Ticker};
 use base::{Error, Result, SequenceNumber, ValueType, key};
-use io::{READS_MAX, ReadQueues};
+use io::ReadQueues;
+use manifest::Opened;
 use table::{Block, Missing};
 
 use crate::catalog::family::Family;
@@ -99,6 +101,7 @@ fn multi_get_as<T: AsRef<[u8]>>(
         value,
         results: Results { out, limit },
         reads: Reads::new(parts.queues),
+        parked: VecDeque::new(),
         files_read: Vec::new(),
     };
     let of_families = keys.iter().zip(&views);
@@ -126,7 +129,7 @@ fn multi_get_as<T: AsRef<[u8]>>(
             break;
         }
     }
-    while batch.reads.flying() > 0 && !batch.results.are_full() {
+    while batch.is_waiting() && !batch.results.are_full() {
         batch.complete_some();
     }
     batch.count_files();
@@ -285,11 +288,11 @@ impl<'a> Waiting<'a> {
     fn resume(
         &mut self,
         info: &Info,
-        lacking: &Lacking<'_>,
-        block: Block,
+        lacking: &Lacking<'a>,
+        (reader, block): (Opened<'a>, Block),
     ) -> Result<Option<Lacking<'a>>> {
         let version = &self.view.version;
-        let from = lacking.found(block);
+        let from = lacking.found(reader, block);
         search_tables::<true>(info, version, &mut self.search, self.seek_key, from)
     }
 }
@@ -305,6 +308,8 @@ struct Batch<'a, T, V> {
     value: V,
     results: Results<'a, T>,
     reads: Reads<'a, Stopped<'a>>,
+    /// Searches whose blocks are not queued yet, because enough are.
+    parked: VecDeque<Stopped<'a>>,
     /// Level and address of the files with blocks that were waited for, for the statistics.
     files_read: Vec<(usize, usize)>,
 }
@@ -316,15 +321,17 @@ where
 {
     /// Whether a read must be done before the next search begins.
     fn must_wait(&self) -> bool {
-        let flying = self.reads.flying();
-        flying >= READS_MAX as usize || (flying > 0 && self.results.are_ahead())
+        self.is_waiting() && (self.reads.are_enough() || self.results.are_ahead())
+    }
+
+    /// Whether searches wait for reads.
+    fn is_waiting(&self) -> bool {
+        self.reads.flying() > 0 || !self.parked.is_empty()
     }
 
     fn begin(&mut self, key: &mut Waiting<'a>) -> Result<Option<Lacking<'a>>> {
+        self.submit_before_limiter();
         let (info, search) = (self.parts.info, &mut key.search);
-        if self.options.rate_limiter_priority.is_some() {
-            self.reads.submit(info); // before the limiter is waited for
-        }
         if self.parts.queues.is_on() {
             begin_search::<true>(info, key.view, search, key.seek_key)
         } else {
@@ -352,7 +359,8 @@ where
         loop {
             let step = match self.fetch(&lacking) {
                 Ok(Fetched::Later(read)) => return self.reads.wait_for(read, (key, lacking)),
-                Ok(Fetched::Now(block)) => key.resume(self.parts.info, &lacking, block),
+                Ok(Fetched::NotYet) => return self.parked.push_back((key, lacking)),
+                Ok(Fetched::Now(found)) => key.resume(self.parts.info, &lacking, found),
                 Err(e) => Err(e),
             };
             match self.end(&mut key, step) {
@@ -363,10 +371,13 @@ where
     }
 
     /// Queues the read of a block, unless it is queued already, or reads it now.
-    fn fetch(&mut self, lacking: &Lacking<'a>) -> Result<Fetched> {
+    fn fetch(&mut self, lacking: &Lacking<'a>) -> Result<Fetched<'a>> {
         let of = BlockOf::new(lacking);
         if let Some(&read) = self.reads.by_block.get(&of) {
             return Ok(Fetched::Later(read));
+        }
+        if self.reads.are_enough() {
+            return Ok(Fetched::NotYet);
         }
         if self.parts.info.statistics.is_some() {
             self.files_read.push((lacking.level, of.file));
@@ -374,6 +385,7 @@ where
         let reader = lacking.file.reader_for(self.options)?;
         let missing = lacking.missing;
         if self.reads.is_queued() {
+            self.submit_before_limiter();
             let (file, span) = reader.prepare_read(missing, self.options)?;
             let file = Arc::clone(file);
             let flight = Flight {
@@ -387,10 +399,21 @@ where
             };
             return match self.reads.push(self.parts.info, file, flight)? {
                 Pushed::Yes(read) => Ok(Fetched::Later(read)),
-                Pushed::No(reader) => self.read_again(&reader, missing).map(Fetched::Now),
+                Pushed::No(reader) => {
+                    let block = self.read_again(&reader, missing)?;
+                    Ok(Fetched::Now((reader, block)))
+                }
             };
         }
-        reader.read_missing(missing, self.options).map(Fetched::Now)
+        let block = reader.read_missing(missing, self.options)?;
+        Ok(Fetched::Now((reader, block)))
+    }
+
+    /// Sends the reads that were pushed, if the rate limiter may have to be waited for.
+    fn submit_before_limiter(&mut self) {
+        if self.options.rate_limiter_priority.is_some() {
+            self.reads.submit(self.parts.info);
+        }
     }
 
     /// Waits until at least one read is done, and goes on with the searches that waited for it.
@@ -406,12 +429,19 @@ where
             }
             let block = flight.block(&done, self.options);
             self.reads.reuse(done.buf);
-            self.resume(flight.waiting(), &block);
+            self.resume(flight, &block);
         }
         // What a queue that failed has not done.
         for flight in self.reads.take_lost() {
-            let block = self.read_again(&flight.reader, flight.missing);
-            self.resume(flight.waiting(), &block);
+            if !self.results.are_full() {
+                let block = self.read_again(&flight.reader, flight.missing);
+                self.resume(flight, &block);
+            }
+        }
+        while !self.parked.is_empty() && !self.reads.are_enough() && !self.results.are_full() {
+            if let Some((key, lacking)) = self.parked.pop_front() {
+                self.follow(key, lacking);
+            }
         }
     }
 
@@ -424,10 +454,18 @@ where
         reader.read_missing(missing, &uncharged)
     }
 
-    fn resume(&mut self, waiting: impl Iterator<Item = Stopped<'a>>, block: &Result<Block>) {
-        for (mut key, lacking) in waiting {
+    /// Goes on with the searches that waited for a read.
+    fn resume(&mut self, flight: Flight<'a, Stopped<'a>>, block: &Result<Block>) {
+        let reader = flight.reader;
+        for (mut key, lacking) in flight.first.into_iter().chain(flight.others) {
+            if self.results.are_full() {
+                return;
+            }
             let block = block.clone();
-            let step = block.and_then(|block| key.resume(self.parts.info, &lacking, block));
+            let step = block.and_then(|block| {
+                let found = (reader.clone(), block);
+                key.resume(self.parts.info, &lacking, found)
+            });
             if let Some(lacking) = self.end(&mut key, step) {
                 self.follow(key, lacking);
             }
@@ -451,8 +489,10 @@ where
 }
 
 /// How a block comes.
-enum Fetched {
+enum Fetched<'a> {
     /// With this read.
     Later(usize),
-    Now(Block),
+    /// Enough other blocks come first.
+    NotYet,
+    Now((Opened<'a>, Block)),
 }

@@ -78,9 +78,9 @@ pub struct ReadOptions {
     /// Whether `delete_range` may be ignored, so that removed keys may be visible. Saves time if the application knows
     /// that there are no range deletions.
     pub ignore_range_deletions: bool,
-    /// Without effect: `multi_get` always reads the blocks of its keys at once, see `read_io_mode`; iterators do not.
+    /// Without effect: `read_io_mode` of the database says how `multi_get` reads; iterators read one block after the other.
     pub async_io: bool,
-    /// Without effect: `multi_get` always reads over all levels at once.
+    /// Without effect: `multi_get` does not go level by level.
     pub optimize_multiget_for_io: bool,
     /// How many bytes an iterator reads ahead from each file; 0 adapts to the access pattern.
     pub readahead_size: u64,

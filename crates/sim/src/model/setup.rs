@@ -355,7 +355,10 @@ impl Setup {
             }
             Err(e) => panic!("{e}: {text}"),
         };
-        options.db.use_direct_reads &= has_direct_io();
+        if options.db.use_direct_reads && !has_direct_io() {
+            options.db.use_direct_reads = false;
+            text += " without direct reads";
+        }
         if let Some(bytes) = cache {
             options.env.block_cache = Some(Arc::new(BlockCache::new(bytes)));
             text += &format!(" a block cache of {bytes} bytes");

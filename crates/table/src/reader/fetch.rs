@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::coding::u32_at;
 use base::stats::Activity;
-use base::{Comparator, Error, ErrorKind, Result};
+use base::{Comparator, Error, Result};
 use io::{File, IoPriority, LargeVec};
 
 use super::ReadOptions;
@@ -235,9 +235,10 @@ impl Fetch {
             {
                 return open(stored);
             }
-            self.read_and_open(len, (handle, comparator, how.verify), |bytes| {
-                self.read(bytes, handle.offset, how)
-            })
+            let block = self.read_and_open(len, (handle, comparator, how.verify), |bytes| {
+                self.read(bytes, handle.offset, how).map(|()| true)
+            })?;
+            block.ok_or_else(cut_short)
         };
         read().map_err(|e| self.locate(e, handle))
     }
@@ -255,17 +256,14 @@ impl Fetch {
             if len > AT_HAND_MAX {
                 return Ok(None);
             }
-            let mut at_hand = true;
-            let block = self.read_and_open(len, (handle, comparator, how.verify), |bytes| {
-                at_hand = self.file.read_cached_at(bytes, handle.offset)?;
-                if !at_hand {
-                    return Err(not_at_hand());
+            self.read_and_open(len, (handle, comparator, how.verify), |bytes| {
+                let at_hand = self.file.read_cached_at(bytes, handle.offset)?;
+                if at_hand {
+                    self.meter.was_read(len as u64, how.activity, timer);
+                    self.meter.charge(len as u64, how.priority);
                 }
-                self.meter.charge(len as u64, how.priority);
-                self.meter.was_read(len as u64, how.activity, timer);
-                Ok(())
-            });
-            if at_hand { block.map(Some) } else { Ok(None) }
+                Ok(at_hand)
+            })
         };
         read().map_err(|e| self.locate(e, handle))
     }
@@ -301,29 +299,35 @@ impl Fetch {
         opened.map_err(|e| self.locate(e, handle))
     }
 
-    /// A data block of `len` bytes with its trailer, which `read` reads. A large one that is probably not compressed is read
-    /// into its final place.
+    /// A data block of `len` bytes with its trailer, which `read` reads, if it returns true. A large one that is probably not
+    /// compressed is read into its final place.
     fn read_and_open(
         &self,
         len: usize,
         (handle, comparator, verify): (BlockHandle, &Comparator, bool),
-        read: impl FnOnce(&mut [u8]) -> Result<()>,
-    ) -> Result<Block> {
+        read: impl FnOnce(&mut [u8]) -> Result<bool>,
+    ) -> Result<Option<Block>> {
         if len < IN_PLACE_MIN || !self.plain.load(Ordering::Relaxed) {
             let mut scratch = Scratch::take(len);
-            read(scratch.bytes())?;
-            return self.open(scratch.bytes(), handle, comparator, verify);
+            if !read(scratch.bytes())? {
+                return Ok(None);
+            }
+            let block = self.open(scratch.bytes(), handle, comparator, verify);
+            return block.map(Some);
         }
         let mut room = Room::new(len);
-        read(room.bytes())?;
+        if !read(room.bytes())? {
+            return Ok(None);
+        }
         let stored = room.bytes();
-        match self.verified(stored, handle, verify)? {
+        let block = match self.verified(stored, handle, verify)? {
             (payload, Some(kind)) => self.decompressed(payload, kind, comparator),
             (payload, None) => {
                 let len = payload.len();
                 room.into_block(len, comparator)
             }
-        }
+        };
+        block.map(Some)
     }
 
     /// The data block in stored bytes.
@@ -491,14 +495,6 @@ impl Fetch {
             payload.len()
         )))
     }
-}
-
-/// Never seen: see [`Fetch::data_block_at_hand`].
-fn not_at_hand() -> Error {
-    Error::new(
-        ErrorKind::Incomplete,
-        "the page cache has not all of the block",
-    )
 }
 
 #[cold]

@@ -38,6 +38,8 @@ pub struct Missing {
     index: usize,
     /// Whether it is the first block that the get looks at.
     is_first: bool,
+    /// Whether the key is still to be counted once it is found.
+    counts: bool,
 }
 
 impl Missing {
@@ -108,9 +110,9 @@ impl Reader {
             is_first: missing.is_first,
             block: Some(block),
         };
-        let counted = missing.is_first;
+        let counts = missing.counts;
         self.with_cursor(|cursor| {
-            self.get_from::<true>(options, &target, (from, counted), cursor, visit)
+            self.get_from::<true>(options, &target, (from, counts), cursor, visit)
         })
     }
 
@@ -220,17 +222,17 @@ impl Reader {
         passes
     }
 
-    /// Visits the blocks from `from` on. If `counted`, and after a filter has matched, counts whether the key was found.
+    /// Visits the blocks from `from` on. If it `counts`, and after a filter has matched, counts whether the key was found.
     #[inline]
     fn get_from<const LATER: bool>(
         &self,
         options: &ReadOptions,
         target: &Target<'_>,
-        (from, counted): (Start, bool),
+        (from, counts): (Start, bool),
         cursor: &mut Cursor,
         visit: &mut Visit<'_>,
     ) -> Result<Option<Missing>> {
-        if !counted || self.filters.is_none() || self.options.statistics.is_none() {
+        if !counts || self.filters.is_none() || self.options.statistics.is_none() {
             return self.visit_blocks::<LATER>(*options, target, from, cursor, visit);
         }
         let mut found = false;
@@ -242,7 +244,11 @@ impl Reader {
         if found {
             self.count(Ticker::BloomFilterFullTruePositive, 1);
         }
-        result
+        let missing = result?;
+        Ok(missing.map(|missing| Missing {
+            counts: !found,
+            ..missing
+        }))
     }
 
     /// Returns the block that it lacks; without `LATER` it reads it.
@@ -268,6 +274,7 @@ impl Reader {
                     handle,
                     index,
                     is_first,
+                    counts: false,
                 }));
             };
             let more = if is_first {

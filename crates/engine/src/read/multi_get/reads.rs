@@ -7,7 +7,7 @@ use base::stats::HistogramKind;
 use base::{Error, Result};
 use foldhash::fast::RandomState;
 use io::queue::{Act, Done, Request};
-use io::{AlignedBuf, File, Lent, ReadQueues};
+use io::{AlignedBuf, File, Lent, READS_MAX, ReadQueues};
 use manifest::Opened;
 use table::{Block, Missing, Span};
 
@@ -16,6 +16,9 @@ use crate::read::get::Lacking;
 
 /// How many reads are sent together while searches still run.
 const SENT_TOGETHER: usize = 16;
+
+/// How many bytes may be on their way. One read of any size always may.
+const BYTES_MAX: usize = 8 << 20;
 
 /// A block of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,11 +50,6 @@ pub(super) struct Flight<'a, W> {
 }
 
 impl<W> Flight<'_, W> {
-    /// Who waits for the read.
-    pub(super) fn waiting(self) -> impl Iterator<Item = W> {
-        self.first.into_iter().chain(self.others)
-    }
-
     /// The block that was read.
     pub(super) fn block(&self, done: &Done, options: &table::ReadOptions) -> Result<Block> {
         let len = done.result.clone()?;
@@ -89,6 +87,8 @@ pub(super) struct Reads<'a, W> {
     unsent: usize,
     /// Reads that were sent since the last wait.
     sent: usize,
+    /// Bytes that are being read.
+    bytes: usize,
 }
 
 impl<'a, W> Reads<'a, W> {
@@ -100,12 +100,18 @@ impl<'a, W> Reads<'a, W> {
             by_block: HashMap::default(),
             unsent: 0,
             sent: 0,
+            bytes: 0,
         }
     }
 
     /// How many reads are on their way.
     pub(super) fn flying(&self) -> usize {
         self.flights.len() - self.free.len()
+    }
+
+    /// Whether no more reads should be queued until one is done: because of their number, or the memory that they take.
+    pub(super) fn are_enough(&self) -> bool {
+        self.flying() >= READS_MAX as usize || self.bytes >= BYTES_MAX
     }
 
     /// Whether reads can be queued.
@@ -144,6 +150,7 @@ impl<'a, W> Reads<'a, W> {
             return Ok(Pushed::No(flight.reader));
         }
         self.by_block.insert(flight.of, id);
+        self.bytes += flight.span.len;
         self.flights[id] = Some(flight);
         self.unsent += 1;
         if self.unsent >= SENT_TOGETHER {
@@ -171,7 +178,12 @@ impl<'a, W> Reads<'a, W> {
 
     /// Makes `waiting` wait for a read on its way.
     pub(super) fn wait_for(&mut self, read: usize, waiting: W) {
-        if let Some(flight) = self.flights.get_mut(read).and_then(Option::as_mut) {
+        let flight = self.flights.get_mut(read).and_then(Option::as_mut);
+        base::invariant!(
+            flight.is_some(),
+            "a search waits for a read that is not there"
+        );
+        if let Some(flight) = flight {
             if flight.first.is_none() {
                 flight.first = Some(waiting);
             } else {
@@ -206,6 +218,7 @@ impl<'a, W> Reads<'a, W> {
         let flight = self.flights.get_mut(id)?.take()?;
         self.free.push(id);
         self.by_block.remove(&flight.of);
+        self.bytes -= flight.span.len;
         Some(flight)
     }
 
@@ -216,6 +229,7 @@ impl<'a, W> Reads<'a, W> {
         }
         self.by_block.clear();
         self.free.clear();
+        self.bytes = 0;
         self.flights.drain(..).flatten().collect()
     }
 
@@ -230,6 +244,9 @@ impl<'a, W> Reads<'a, W> {
         info.log.warn(format_args!(
             "multi_get reads one block after the other: {e}"
         ));
+        if let Queueing::Lent(queue) = &mut self.queue {
+            queue.give_up();
+        }
         self.queue = Queueing::Alone; // waits for the reads on their way, as far as it can
     }
 }

@@ -89,7 +89,13 @@ fn direct_reads_are_found_out_without_a_write() {
         .filter(|event| !matches!(event.act, Act::Open | Act::Read));
     assert_eq!(changes.count(), 0);
     drop(read_only);
+    let before = s.disk.trace().len();
     let secondary = Db::open_as_secondary("/db", "/secondary", &s.options).unwrap();
+    let calls = s.disk.trace();
+    let mut changed = calls[before..]
+        .iter()
+        .filter(|event| !matches!(event.act, Act::Open | Act::Read));
+    assert!(changed.all(|event| event.path.starts_with("/secondary")));
     let got = secondary.multi_get(&[key(5)]).remove(0).unwrap();
     assert_eq!(got, expected);
 }
@@ -188,7 +194,7 @@ fn the_rate_limiter_is_charged_once() {
         (ReadIoMode::Off, false),
         (ReadIoMode::Auto, false),
         (ReadIoMode::Pool, false),
-        (ReadIoMode::Auto, true),
+        (ReadIoMode::Auto, has_direct_io(dir.path())),
     ] {
         let limits = RateLimiterOptions {
             mode: RateLimiterMode::ReadsOnly,
@@ -215,6 +221,15 @@ fn the_rate_limiter_is_charged_once() {
     );
 }
 
+/// A thread that runs, or has failed.
+struct Running<'a>(&'a AtomicUsize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Queues that break again and again while many threads use them.
 #[test]
 fn queues_break_under_many_threads() {
@@ -233,14 +248,39 @@ fn queues_break_under_many_threads() {
             *failures.lock().unwrap() = n / 2;
         });
         for seed in 0..30 {
-            let (s, running) = (&s, &running);
+            let (s, running) = (&s, Running(&running));
             scope.spawn(move || {
+                let _running = running;
                 check(s.db(), &s.families, &mut Rng::new(seed), 6);
-                running.fetch_sub(1, Ordering::Relaxed);
             });
         }
     });
     assert!(*failures.lock().unwrap() > 10);
     assert!(s.log().contains("reads one block after the other"));
     check(s.db(), &s.families, &mut Rng::new(100), 3);
+}
+
+/// Many blocks are needed at once, of any size: what is on its way stays bounded, and all come.
+#[test]
+fn reads_on_their_way_are_bounded() {
+    let disk = SimDisk::new(Config::default());
+    let mut o = options(0);
+    o.env.fs = Arc::new(disk.clone());
+    o.cf.table.block_size = 1 << 20;
+    let (db, families) = open(Path::new("/db"), &o);
+    for level in 0..3 {
+        for n in 0..40 {
+            db.put(key(n * 3 + level), vec![n as u8; 1 << 20]).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    let keys: Vec<_> = (0..120).map(key).collect();
+    let statistics = o.env.statistics.clone().unwrap();
+    let values = db.cf(&families[0]).multi_get(&keys);
+    for (n, value) in values.into_iter().enumerate() {
+        let value = value.unwrap().unwrap();
+        assert_eq!((value.len(), value[0]), (1 << 20, (n / 3) as u8));
+    }
+    let batches = statistics.histogram(HistogramKind::MultigetIoBatchSize);
+    assert!(batches.max() <= 10, "{batches:?}");
 }
