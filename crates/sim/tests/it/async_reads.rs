@@ -374,7 +374,7 @@ fn a_rotten_block_fails_its_keys_only() {
     std::fs::write(&path, bytes).unwrap();
     for mode in MODES {
         o.db.read_io_mode = mode;
-        let db = match Db::open(dir.path(), &o) {
+        let (db, _) = match try_open(dir.path(), &o) {
             Err(e) if mode == ReadIoMode::Uring && e.kind() == ErrorKind::NotSupported => continue,
             opened => opened.unwrap(),
         };
