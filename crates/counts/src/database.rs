@@ -11,7 +11,7 @@ use crate::{Kernel, inputs, measured};
 pub(crate) const KERNELS: &[Kernel] = &[
     Kernel::new("db_put", 10_000, db_put),
     Kernel::new("db_get", 10_000, db_get),
-    Kernel::new("db_multi_get", 9_984, db_multi_get),
+    Kernel::new("db_multi_get", 9_600, db_multi_get),
 ];
 
 /// A folder that is removed when this is dropped.
