@@ -289,7 +289,12 @@ fn run(request: Request) -> Done {
         Act::Write(slices, sync) => write_from(&*file, &slices, 0, offset, sync),
         Act::Sync(kind) => file.sync(kind).map(|()| 0),
     }));
-    let panicked = |_| Err(Error::aborted("the file panicked").file(file.path()));
+    let panicked = |_| {
+        let e = Error::aborted("the file panicked");
+        // What has panicked may panic again when it is asked for its name.
+        let named = catch_unwind(AssertUnwindSafe(|| e.clone().file(file.path())));
+        Err(named.unwrap_or(e))
+    };
     Done {
         token,
         result: result.unwrap_or_else(panicked),

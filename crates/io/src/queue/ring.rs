@@ -254,15 +254,17 @@ impl Backend for Ring {
     }
 
     fn push(&mut self, request: Request) -> Result<()> {
+        let mut flight = Flight {
+            request,
+            slices: Vec::new(),
+        };
+        // Before it has a slot, because this calls the file. What the entry points to does not move with the flight.
+        let entry = flight.entry();
         let at = self
             .free
             .pop()
             .ok_or_else(|| Error::broken("a queue took more requests than it has room for"))?;
-        let flight = self.slots[at].insert(Flight {
-            request,
-            slices: Vec::new(),
-        });
-        let entry = flight.entry();
+        self.slots[at] = Some(flight);
         // What io_uring cannot do is executed with the file's own method when its completion is taken.
         let entry = match entry {
             Some(entry) => entry.user_data(at as u64),
