@@ -109,6 +109,7 @@ pub use io::ReadIoMode;
 pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use log::RecoveryMode;
 pub use read::entries::{Entries, KeyBounds};
+pub use read::futures::ReadFuture;
 pub use read::iter::DbIterator;
 pub use read::options::{
     ContinueCallback, GetMergeOperandsOptions, ReadOptions, ReadTier, TableFilter,

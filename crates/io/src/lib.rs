@@ -28,6 +28,7 @@ pub mod memory;
 pub mod posix;
 pub mod queue;
 mod read_queues;
+mod read_thread;
 #[doc(hidden)]
 pub mod testing;
 mod wrapper;
@@ -52,6 +53,7 @@ pub use memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};
 pub use posix::probe::{self, Probe};
 pub use queue::{Queue, QueueKind};
 pub use read_queues::{Lent, READS_MAX, ReadIoMode, ReadQueues};
+pub use read_thread::AsyncReads;
 pub use wrapper::{FileSystemWrapper, FileWrapper};
 
 /// What a write guarantees when it returns.

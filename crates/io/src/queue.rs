@@ -24,7 +24,7 @@ use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::{AlignedBuf, File, SyncKind, WriteSync};
 use ring::Ring;
@@ -130,9 +130,7 @@ impl Queue {
                 "a queue over a backend of its own: make it with Queue::over",
             ));
         }
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|e| system("make an eventfd", e.into()))?;
-        let event = Arc::new(event);
+        let event = new_event()?;
         if kind != QueueKind::Threads {
             match Self::ring(depth, Some(Arc::clone(&event))) {
                 Err(_) if kind == QueueKind::Auto => {}
@@ -140,21 +138,18 @@ impl Queue {
             }
         }
         check_depth(depth)?;
-        let pool = Pool::start(depth, threads)?;
-        let workers = Workers::new(&pool, Some(Arc::clone(&event)));
-        let kind = QueueKind::Threads;
-        Ok(Self::with(Box::new(workers), kind, depth, Some(event)))
+        Self::on(&Pool::start(depth, threads)?, depth, Some(event))
     }
 
-    /// A queue on threads that it shares with others, without an event.
-    pub(crate) fn on(pool: &Arc<Pool>, depth: u32) -> Result<Self> {
+    /// A queue on threads that it shares with others.
+    pub(crate) fn on(pool: &Arc<Pool>, depth: u32, event: Option<Arc<OwnedFd>>) -> Result<Self> {
         check_depth(depth)?;
-        let workers = Workers::new(pool, None);
+        let workers = Workers::new(pool, event.clone());
         Ok(Self::with(
             Box::new(workers),
             QueueKind::Threads,
             depth,
-            None,
+            event,
         ))
     }
 
@@ -238,19 +233,11 @@ impl Queue {
 
     /// Makes [`Queue::event`] unreadable until the next completion. Call it before [`Queue::wait`] with 0.
     pub fn clear_event(&self) -> Result<()> {
-        let Some(event) = self.event.as_deref() else {
-            return Ok(());
-        };
-        let mut count = [0; 8];
-        match retry_on_intr(|| rustix::io::read(event, &mut count)) {
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
-            Err(e) => Err(system("read an eventfd", e.into())),
-        }
+        self.event.as_deref().map_or(Ok(()), clear)
     }
 
     fn tell(&self) -> Result<()> {
-        let told = self.event.as_deref().map_or(Ok(()), signal);
-        told.map_err(|e| system("write an eventfd", e.into()))
+        self.event.as_deref().map_or(Ok(()), signal)
     }
 }
 
@@ -263,11 +250,28 @@ fn check_depth(depth: u32) -> Result<()> {
     )))
 }
 
-fn signal(event: &OwnedFd) -> rustix::io::Result<()> {
+/// An event that is not readable yet.
+pub(crate) fn new_event() -> Result<Arc<OwnedFd>> {
+    let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    made.map(Arc::new)
+        .map_err(|e| system("make an eventfd", e.into()))
+}
+
+/// Makes an event readable.
+pub(crate) fn signal(event: &OwnedFd) -> Result<()> {
     match retry_on_intr(|| rustix::io::write(event, &1_u64.to_ne_bytes())) {
         // `AGAIN`: the counter is full, so the descriptor is readable already.
-        Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
-        Err(e) => Err(e),
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(e) => Err(system("write an eventfd", e.into())),
+    }
+}
+
+/// Makes an event unreadable.
+pub(crate) fn clear(event: &OwnedFd) -> Result<()> {
+    let mut count = [0; 8];
+    match retry_on_intr(|| rustix::io::read(event, &mut count)) {
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(e) => Err(system("read an eventfd", e.into())),
     }
 }
 
@@ -276,7 +280,7 @@ fn system(what: &str, e: std::io::Error) -> Error {
 }
 
 /// Executes a request with the file's own methods. A panic of the file counts as a failure.
-fn run(request: Request) -> Done {
+pub(crate) fn run(request: Request) -> Done {
     let Request {
         token,
         file,

@@ -7,6 +7,10 @@
 //!
 //! There are at most two queues for each processor: more would not keep a device busier, and thousands of threads need no
 //! more descriptors or threads than a few.
+//!
+//! Tasks that must not block their thread get [`AsyncReads`]: one more queue, on a thread of its own, serves all of them.
+
+mod maker;
 
 use std::fmt;
 use std::num::NonZero;
@@ -15,19 +19,19 @@ use std::sync::Arc;
 
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::threads::Threads;
-use base::{Error, ErrorKind, Result};
+use base::{Error, Result};
 
 use crate::FileSystem;
 use crate::buffer::{AlignedBuf, PAGE};
 use crate::locks;
-use crate::queue::{Done, Pool, Queue, QueueKind};
+use crate::queue::{Done, Queue, QueueKind};
+use crate::read_thread::{AsyncReads, ReadThread};
+pub(crate) use maker::Maker;
+pub use maker::READS_MAX;
+use maker::THREADS;
 
-/// Requests in flight in one queue, at most.
-pub const READS_MAX: u32 = 128;
 /// Queues for each processor.
 const QUEUES_PER_PROCESSOR: usize = 2;
-/// Threads that all queues share where there is no io_uring.
-const THREADS: u32 = 32;
 /// Bytes of buffers that an idle queue keeps.
 const SPARE_BYTES_MAX: usize = 1 << 20;
 
@@ -47,14 +51,12 @@ base::option_enum! {
 
 /// The queues: see the module.
 pub struct ReadQueues {
-    kind: QueueKind,
-    /// Whether threads are used if no ring can be made.
-    may_use_threads: bool,
-    /// The most queues that exist at a time; 0 if reads are not queued.
+    maker: Arc<Maker>,
+    /// The most queues that are lent at a time; 0 if reads are not queued.
     most: usize,
-    fs: Arc<dyn FileSystem>,
-    threads: Arc<dyn Threads>,
     state: Mutex<State>,
+    /// Started when it is first needed.
+    thread: Mutex<Option<Arc<ReadThread>>>,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +64,6 @@ struct State {
     idle: Vec<Reads>,
     /// How many queues exist, idle or lent.
     made: usize,
-    pool: Option<Arc<Pool>>,
 }
 
 /// A queue, and buffers for it.
@@ -82,7 +83,7 @@ impl fmt::Debug for ReadQueues {
 /// One line for the LOG.
 impl fmt::Display for ReadQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.most, self.kind) {
+        match (self.most, self.maker.kind()) {
             (0, _) => f.write_str("one after the other"),
             (n, QueueKind::Threads) => {
                 write!(f, "{THREADS} threads, for at most {n} readers at once")
@@ -105,30 +106,31 @@ impl ReadQueues {
         threads: Arc<dyn Threads>,
     ) -> Result<(Self, Option<Error>)> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let mut queues = Self {
-            kind: QueueKind::Ring,
-            may_use_threads: mode == ReadIoMode::Auto,
-            most: QUEUES_PER_PROCESSOR * processors,
-            fs,
-            threads,
-            state: ranked(locks::READ_QUEUES, State::default()),
+        let kind = match mode {
+            ReadIoMode::Pool => QueueKind::Threads,
+            _ => QueueKind::Ring,
         };
-        let mut reason = None;
-        match mode {
-            ReadIoMode::Off => queues.most = 0,
-            ReadIoMode::Pool => queues.kind = QueueKind::Threads,
-            ReadIoMode::Auto | ReadIoMode::Uring => match queues.first() {
-                Ok(queue) => queues.keep_first(queue),
-                Err(e) if mode == ReadIoMode::Uring => return Err(e),
-                Err(e) => {
-                    // What the system lacks just now is tried again for each queue.
-                    if e.kind() == ErrorKind::NotSupported {
-                        queues.kind = QueueKind::Threads;
-                    }
-                    reason = Some(e);
+        let mut maker = Maker::new(kind, mode == ReadIoMode::Auto, fs, threads);
+        let (mut state, mut reason) = (State::default(), None);
+        if matches!(mode, ReadIoMode::Auto | ReadIoMode::Uring) {
+            match maker.try_ring() {
+                Ok(queue) => {
+                    state.made = 1;
+                    state.idle.push(Reads::new(queue));
                 }
-            },
+                Err(e) if mode == ReadIoMode::Uring => return Err(e),
+                Err(e) => reason = Some(e),
+            }
         }
+        let queues = Self {
+            maker: Arc::new(maker),
+            most: match mode {
+                ReadIoMode::Off => 0,
+                _ => QUEUES_PER_PROCESSOR * processors,
+            },
+            state: ranked(locks::READ_QUEUES, state),
+            thread: ranked(locks::READ_QUEUES, None),
+        };
         Ok((queues, reason))
     }
 
@@ -150,7 +152,7 @@ impl ReadQueues {
             drop(state);
             // Given back if this fails or panics.
             let place = Place::of(self);
-            reads = self.make().ok().map(Reads::new);
+            reads = self.maker.make(None).ok().map(Reads::new);
             if reads.is_some() {
                 place.keep();
             }
@@ -163,45 +165,22 @@ impl ReadQueues {
         })
     }
 
-    /// The file system's own queue, or one on io_uring.
-    fn first(&self) -> Result<Queue> {
-        match self.fs.queue() {
-            Some(backend) => Queue::over(backend, READS_MAX),
-            None => Queue::ring(READS_MAX, None),
+    /// Reads that nobody waits for on a thread: `None` if there are no queues, or the thread that does the reads cannot be
+    /// started now.
+    pub fn unattended(&self) -> Option<AsyncReads> {
+        if !self.is_on() {
+            return None;
         }
-    }
-
-    /// Makes a queue, which the caller has counted.
-    fn make(&self) -> Result<Queue> {
-        if self.kind == QueueKind::Threads && self.fs.queue().is_none() {
-            return self.on_threads();
+        let lock = || self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = &*lock() {
+            return Some(Arc::clone(thread).reads());
         }
-        match self.first() {
-            Err(_) if self.may_use_threads => self.on_threads(),
-            made => made,
-        }
-    }
-
-    fn on_threads(&self) -> Result<Queue> {
-        Queue::on(&self.pool()?, READS_MAX)
-    }
-
-    fn pool(&self) -> Result<Arc<Pool>> {
-        if let Some(pool) = &self.lock().pool {
-            return Ok(Arc::clone(pool));
-        }
-        let made = Pool::start(THREADS, &*self.threads)?;
-        // Of two threads that make one at the same time, the second uses the first's.
-        let mut state = self.lock();
-        let pool = Arc::clone(state.pool.get_or_insert_with(|| Arc::clone(&made)));
-        drop(state); // before a pool that is not used is dropped, which waits for its threads
-        Ok(pool)
-    }
-
-    fn keep_first(&self, queue: Queue) {
-        let mut state = self.lock();
-        state.made = 1;
-        state.idle.push(Reads::new(queue));
+        let made = Arc::new(ReadThread::start(&self.maker).ok()?);
+        // Of two that start one at the same time, the second uses the first's.
+        let mut slot = lock();
+        let thread = Arc::clone(slot.get_or_insert_with(|| Arc::clone(&made)));
+        drop(slot); // before one that is not used is dropped, which waits for its end
+        Some(thread.reads())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

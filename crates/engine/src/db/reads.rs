@@ -8,10 +8,12 @@ use base::{Error, Result, SequenceNumber};
 
 use super::cf::Cf;
 use super::{ColumnFamily, Db};
+use crate::read::block_reads::Wait;
 use crate::read::entries::{self, Entries, KeyBounds, KeyRange};
+use crate::read::futures::{self, Asked, ReadFuture};
 use crate::read::get;
 use crate::read::iter::DbIterator;
-use crate::read::multi_get;
+use crate::read::multi_get::{self, Moment, at_once};
 use crate::read::options::ReadOptions;
 use crate::read::pinned::PinnedValue;
 use crate::read::sources::Origin;
@@ -133,6 +135,62 @@ impl Cf<'_> {
         Ok(self.get_pinned(key)?.map(|value| read(&value)))
     }
 
+    /// [`Cf::get`] as a future, for any executor: see [`ReadFuture`]. The lookup begins now. One thread can have many of them
+    /// on their way, which keeps a device busy that does many reads at once.
+    ///
+    /// Errors: as [`Cf::get`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// # let db = ironstone::Db::open(dir.path(), &options)?;
+    /// db.put("1", "one")?;
+    /// db.put("2", "two")?;
+    /// let both = async {
+    ///     let (one, two) = futures::future::join(db.get_async("1"), db.get_async("2")).await;
+    ///     Ok::<_, ironstone::Error>((one?, two?))
+    /// };
+    /// let (one, two) = futures::executor::block_on(both)?;
+    /// assert_eq!(one.as_deref(), Some(&b"one"[..]));
+    /// assert_eq!(two.as_deref(), Some(&b"two"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn get_async(&self, key: impl AsRef<[u8]>) -> ReadFuture<Result<Option<Vec<u8>>>> {
+        let key = key.as_ref().to_vec();
+        let asked = self.asked();
+        ReadFuture::begin(async move { futures::get(asked?, key).await })
+    }
+
+    /// [`Cf::multi_get`] as a future, for any executor: see [`ReadFuture`]. The lookup begins now; the blocks of all keys are
+    /// read at the same time.
+    ///
+    /// Errors of each key: as [`Cf::multi_get`].
+    pub fn multi_get_async<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> ReadFuture<Vec<Result<Option<Vec<u8>>>>> {
+        let keys: Vec<Vec<u8>> = keys.iter().map(|key| key.as_ref().to_vec()).collect();
+        let asked = self.asked();
+        ReadFuture::begin(async move {
+            match asked {
+                Ok(asked) => futures::multi_get(asked, keys).await,
+                Err(e) => keys.iter().map(|_| Err(e.clone())).collect(),
+            }
+        })
+    }
+
+    /// What a future needs. Errors: as [`Cf::get`].
+    fn asked(&self) -> Result<Asked> {
+        self.check()?;
+        Ok(Asked {
+            sequence: self.read_sequence()?,
+            shared: Arc::clone(self.shared),
+            family: Arc::clone(self.family),
+            options: self.options_with_snapshot().into_owned(),
+        })
+    }
+
     /// A cursor over the family. Errors: as [`Cf::get`].
     pub fn iterator(&self) -> Result<DbIterator> {
         iterator(self, self.options_with_snapshot())
@@ -160,15 +218,15 @@ impl Cf<'_> {
     /// Errors of each key: as [`Cf::get`]; `Aborted` after the values found so far exceed
     /// [`ReadOptions::value_size_soft_limit`]. Keys are looked up in the order of the comparator.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
-        self.all_looked_up(keys, |options, sequence, keys, out| {
-            multi_get::multi_get(self.parts(), options, sequence, keys, out);
+        self.all_looked_up(keys, |moment, keys, out| {
+            at_once(multi_get::multi_get(self.parts(), moment, keys, out));
         })
     }
 
     /// [`Cf::multi_get`] without copies: see [`PinnedValue`]. Errors of each key: as [`Cf::multi_get`].
     pub fn multi_get_pinned<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<PinnedValue>>> {
-        self.all_looked_up(keys, |options, sequence, keys, out| {
-            multi_get::multi_get_pinned(self.parts(), options, sequence, keys, out);
+        self.all_looked_up(keys, |moment, keys, out| {
+            at_once(multi_get::multi_get_pinned(self.parts(), moment, keys, out));
         })
     }
 
@@ -177,6 +235,7 @@ impl Cf<'_> {
             info: &self.shared.info,
             writes: &self.shared.writes,
             queues: &self.shared.read_queues,
+            wait: Wait::Blocks,
         }
     }
 
@@ -184,12 +243,7 @@ impl Cf<'_> {
     fn all_looked_up<K: AsRef<[u8]>, T>(
         &self,
         keys: &[K],
-        get: impl FnOnce(
-            &ReadOptions,
-            Option<SequenceNumber>,
-            Vec<multi_get::Keys<'_>>,
-            &mut [Result<Option<T>>],
-        ),
+        get: impl FnOnce(Moment<'_>, Vec<multi_get::Keys<'_>>, &mut [Result<Option<T>>]),
     ) -> Vec<Result<Option<T>>> {
         let options = self.read_options();
         let checked = self.check();
@@ -200,7 +254,8 @@ impl Cf<'_> {
                 let keys = keys.iter().map(AsRef::as_ref).enumerate().collect();
                 let family = self.family;
                 let keys = vec![multi_get::Keys { family, keys }];
-                get(&options, sequence, keys, &mut out);
+                let options = &options;
+                get(Moment { options, sequence }, keys, &mut out);
                 out
             }
         }
@@ -308,7 +363,9 @@ fn multi_get_families<K: AsRef<[u8]>>(
             keys: places.map(|i| (i, keys[i].1.as_ref())).collect(),
         });
     }
-    multi_get::multi_get(cf.parts(), options, Some(sequence), wanted, &mut out);
+    let sequence = Some(sequence);
+    let moment = Moment { options, sequence };
+    at_once(multi_get::multi_get(cf.parts(), moment, wanted, &mut out));
     out
 }
 
@@ -349,6 +406,19 @@ impl Db {
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>> {
         self.default_cf().get_with(key, read)
+    }
+
+    /// The value of `key`, as a future: see [`Cf::get_async`].
+    pub fn get_async(&self, key: impl AsRef<[u8]>) -> ReadFuture<Result<Option<Vec<u8>>>> {
+        self.default_cf().get_async(key)
+    }
+
+    /// The values of several keys, as a future: see [`Cf::multi_get_async`].
+    pub fn multi_get_async<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> ReadFuture<Vec<Result<Option<Vec<u8>>>>> {
+        self.default_cf().multi_get_async(keys)
     }
 
     /// A cursor: see [`Cf::iterator`].

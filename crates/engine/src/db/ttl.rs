@@ -17,6 +17,7 @@ use base::{Error, Result};
 use super::cf::{CallOptions, Cf};
 use super::{ColumnFamily, Db};
 use crate::batch::{Record, WriteBatch};
+use crate::read::futures::ReadFuture;
 use crate::read::iter::DbIterator;
 use options::hooks::filter::{
     CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
@@ -128,6 +129,19 @@ impl DbWithTtl {
         self.default_cf().get(key)
     }
 
+    /// [`Db::get_async`]. Errors: also `Corruption` for a value that has no time.
+    pub fn get_async(&self, key: impl AsRef<[u8]>) -> ReadFuture<Result<Option<Vec<u8>>>> {
+        self.default_cf().get_async(key)
+    }
+
+    /// [`Db::multi_get_async`]. Errors: also `Corruption` for a value that has no time.
+    pub fn multi_get_async<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> ReadFuture<Vec<Result<Option<Vec<u8>>>>> {
+        self.default_cf().multi_get_async(keys)
+    }
+
     /// [`Db::multi_get`]. Errors: also `Corruption` for a value that has no time.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>>> {
         self.default_cf().multi_get(keys)
@@ -188,6 +202,24 @@ impl<'a> TtlCf<'a> {
     /// [`Cf::get`]. Errors: also `Corruption` if the value has no time.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         without_time(self.cf.get(key)?)
+    }
+
+    /// [`Cf::get_async`]. Errors: also `Corruption` for a value that has no time.
+    pub fn get_async(&self, key: impl AsRef<[u8]>) -> ReadFuture<Result<Option<Vec<u8>>>> {
+        let value = self.cf.get_async(key);
+        ReadFuture::begin(async move { without_time(value.await?) })
+    }
+
+    /// [`Cf::multi_get_async`]. Errors: also `Corruption` for a value that has no time.
+    pub fn multi_get_async<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> ReadFuture<Vec<Result<Option<Vec<u8>>>>> {
+        let found = self.cf.multi_get_async(keys);
+        ReadFuture::begin(async move {
+            let found = found.await.into_iter();
+            found.map(|value| without_time(value?)).collect()
+        })
     }
 
     /// [`Cf::multi_get`]. Errors: also `Corruption` for a value that has no time.

@@ -145,7 +145,7 @@ pub(crate) fn get_entity(
 
 /// Counts a lookup that found `bytes` bytes.
 #[inline]
-fn count_read(info: &Info, bytes: usize) {
+pub(super) fn count_read(info: &Info, bytes: usize) {
     let bytes = bytes as u64;
     perf::count(PerfCounter::GetReadBytes, bytes);
     if let Some(s) = &info.statistics {

@@ -13,26 +13,26 @@
 //!
 //! Who gets no queue (see [`io::ReadQueues`]) reads its blocks one after the other.
 
-mod reads;
-
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use base::perf::{self, PerfCounter};
 use base::stats::{Activity, HistogramKind, Ticker};
 use base::{Error, Result, SequenceNumber, ValueType, key};
 use io::ReadQueues;
 use manifest::Opened;
-use table::{Block, Missing};
+use table::Block;
 
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
 use crate::commit::Writes;
 use crate::info::Info;
+use crate::read::block_reads::{BlockOf, Flight, Pushed, Reads, Wait, read_again};
 use crate::read::get::{Lacking, Lookup, Search, Want, begin_search, search_tables};
 use crate::read::options::ReadOptions;
 use crate::read::pinned::PinnedValue;
-use reads::{BlockOf, Flight, Pushed, Reads};
 
 /// After how many keys the reads are sent that wait for more to be sent with them.
 const KEYS_BEFORE_SUBMIT: usize = 32;
@@ -43,6 +43,16 @@ pub(crate) struct Parts<'a> {
     pub(crate) info: &'a Info,
     pub(crate) writes: &'a Writes,
     pub(crate) queues: &'a ReadQueues,
+    /// Who waits for reads.
+    pub(crate) wait: Wait,
+}
+
+/// What to look up, and as of when.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment<'a> {
+    pub(crate) options: &'a ReadOptions,
+    /// `None` for the newest.
+    pub(crate) sequence: Option<SequenceNumber>,
 }
 
 /// Keys of one family, with their places among the results.
@@ -51,43 +61,43 @@ pub(crate) struct Keys<'a> {
     pub(crate) keys: Vec<(usize, &'a [u8])>,
 }
 
-/// Sets the places of the keys in `out` to their values as of `sequence`. Once the values exceed
+/// Sets the places of the keys in `out` to their values as of the moment. Once the values exceed
 /// [`ReadOptions::value_size_soft_limit`], in the order of families and keys, the remaining keys get an error.
-pub(crate) fn multi_get(
+pub(crate) async fn multi_get(
     parts: Parts<'_>,
-    options: &ReadOptions,
-    sequence: Option<SequenceNumber>,
+    moment: Moment<'_>,
     keys: Vec<Keys<'_>>,
     out: &mut [Result<Option<Vec<u8>>>],
 ) {
-    let value = |search: &mut Search<'_>| Ok(search.stored(parts.info)?.map(|s| s.bytes));
-    multi_get_as(parts, options, sequence, keys, (Want::Plain, value), out);
+    let value = |info: &Info, search: &mut Search<'_>| Ok(search.stored(info)?.map(|s| s.bytes));
+    multi_get_as(parts, moment, keys, (Want::Plain, value), out).await;
 }
 
 /// The same, without copies: see [`PinnedValue`].
-pub(crate) fn multi_get_pinned(
+pub(crate) async fn multi_get_pinned(
     parts: Parts<'_>,
-    options: &ReadOptions,
-    sequence: Option<SequenceNumber>,
+    moment: Moment<'_>,
     keys: Vec<Keys<'_>>,
     out: &mut [Result<Option<PinnedValue>>],
 ) {
-    let value = |search: &mut Search<'_>| search.pinned(parts.info);
-    multi_get_as(parts, options, sequence, keys, (Want::Pinned, value), out);
+    let value = |info: &Info, search: &mut Search<'_>| search.pinned(info);
+    multi_get_as(parts, moment, keys, (Want::Pinned, value), out).await;
 }
 
-fn multi_get_as<T: AsRef<[u8]>>(
+/// Takes the value that a search has found.
+type Value<T> = fn(&Info, &mut Search<'_>) -> Result<Option<T>>;
+
+async fn multi_get_as<T: AsRef<[u8]>>(
     parts: Parts<'_>,
-    options: &ReadOptions,
-    sequence: Option<SequenceNumber>,
+    Moment { options, sequence }: Moment<'_>,
     mut keys: Vec<Keys<'_>>,
-    (want, value): (Want, impl Fn(&mut Search<'_>) -> Result<Option<T>>),
+    (want, value): (Want, Value<T>),
     out: &mut [Result<Option<T>>],
 ) {
     let Parts { info, writes, .. } = parts;
     let began = info.timer();
     // Load the Views first: see `search_view`.
-    let views: Vec<_> = keys.iter().map(|k| k.family.view.load()).collect();
+    let views: Vec<_> = keys.iter().map(|k| k.family.view.load_full()).collect();
     let sequence = sequence.unwrap_or_else(|| writes.visible());
     let tables = table::ReadOptions {
         activity: Activity::MultiGet,
@@ -100,41 +110,64 @@ fn multi_get_as<T: AsRef<[u8]>>(
         options: &tables,
         value,
         results: Results { out, limit },
-        reads: Reads::new(parts.queues),
+        reads: Reads::new(parts.queues, parts.wait),
         parked: VecDeque::new(),
         files_read: Vec::new(),
     };
-    let of_families = keys.iter().zip(&views);
-    let all = of_families.flat_map(|(of, view)| of.keys.iter().map(move |key| (of, view, key)));
-    for (turn, (of, view, &(place, user_key))) in all.enumerate() {
-        let lookup = Lookup::new(of.family, &tables, user_key).with(writes, options);
-        let mut key = Waiting {
-            search: Search::new(lookup, want),
-            view,
-            seek_key: seek_keys.get(turn),
-            turn,
-            place,
-        };
-        let step = batch.begin(&mut key);
-        if let Some(lacking) = batch.end(&mut key, step) {
-            batch.follow(key, lacking); // moved only if it is not over yet
-        }
-        if turn % KEYS_BEFORE_SUBMIT == KEYS_BEFORE_SUBMIT - 1 {
-            batch.reads.submit(info);
-        }
-        while batch.must_wait() {
-            batch.complete_some();
-        }
-        if batch.results.are_full() {
-            break;
+    let mut turn = 0;
+    for (of, view) in keys.iter().zip(&views) {
+        for &(place, user_key) in &of.keys {
+            let lookup = Lookup::new(of.family, &tables, user_key).with(writes, options);
+            batch.look_up(Waiting {
+                search: Search::new(lookup, want),
+                view,
+                seek_key: seek_keys.get(turn),
+                turn,
+                place,
+            });
+            turn += 1;
+            if turn % KEYS_BEFORE_SUBMIT == 0 {
+                batch.reads.submit(info);
+                if parts.wait == Wait::Wakes {
+                    let_others().await;
+                }
+            }
+            while batch.must_wait() {
+                batch.complete_some().await;
+            }
+            if batch.results.are_full() {
+                break;
+            }
         }
     }
     while batch.is_waiting() && !batch.results.are_full() {
-        batch.complete_some();
+        batch.complete_some().await;
     }
     batch.count_files();
     count_call(info, seek_keys.len(), batch.results.out);
     info.timed(HistogramKind::DbMultiget, began);
+}
+
+/// Lets other tasks of the executor go on.
+async fn let_others() {
+    let mut asked = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut asked, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The result of a lookup with [`Wait::Blocks`], which never waits as a task does.
+pub(crate) fn at_once<T>(lookup: impl Future<Output = T>) -> T {
+    let polled = pin!(lookup).poll(&mut Context::from_waker(Waker::noop()));
+    match polled {
+        Poll::Ready(result) => result,
+        Poll::Pending => unreachable!("a lookup whose thread waits gave its turn away"),
+    }
 }
 
 /// Counts a call for `keys` keys.
@@ -301,11 +334,10 @@ impl<'a> Waiting<'a> {
 type Stopped<'a> = (Waiting<'a>, Lacking<'a>);
 
 /// The lookups of one call.
-struct Batch<'a, T, V> {
+struct Batch<'a, T> {
     parts: Parts<'a>,
     options: &'a table::ReadOptions,
-    /// The value that a search has found.
-    value: V,
+    value: Value<T>,
     results: Results<'a, T>,
     reads: Reads<'a, Stopped<'a>>,
     /// Searches whose blocks are not queued yet, because enough are.
@@ -314,11 +346,7 @@ struct Batch<'a, T, V> {
     files_read: Vec<(usize, usize)>,
 }
 
-impl<'a, T, V> Batch<'a, T, V>
-where
-    T: AsRef<[u8]>,
-    V: Fn(&mut Search<'_>) -> Result<Option<T>>,
-{
+impl<'a, T: AsRef<[u8]>> Batch<'a, T> {
     /// Whether a read must be done before the next search begins.
     fn must_wait(&self) -> bool {
         self.is_waiting() && (self.reads.are_enough() || self.results.are_ahead())
@@ -329,13 +357,20 @@ where
         self.reads.flying() > 0 || !self.parked.is_empty()
     }
 
-    fn begin(&mut self, key: &mut Waiting<'a>) -> Result<Option<Lacking<'a>>> {
+    /// Begins a search, unless no more results are wanted.
+    fn look_up(&mut self, mut key: Waiting<'a>) {
+        if self.results.are_full() {
+            return;
+        }
         self.submit_before_limiter();
         let (info, search) = (self.parts.info, &mut key.search);
-        if self.parts.queues.is_on() {
+        let step = if self.parts.queues.is_on() {
             begin_search::<true>(info, key.view, search, key.seek_key)
         } else {
             begin_search::<false>(info, key.view, search, key.seek_key)
+        };
+        if let Some(lacking) = self.end(&mut key, step) {
+            self.follow(key, lacking); // moved only if it is not over yet
         }
     }
 
@@ -347,7 +382,7 @@ where
     ) -> Option<Lacking<'a>> {
         let result = match step {
             Ok(Some(lacking)) => return Some(lacking),
-            Ok(None) => (self.value)(&mut key.search),
+            Ok(None) => (self.value)(self.parts.info, &mut key.search),
             Err(e) => Err(e),
         };
         self.results.set((key.turn, key.place), result);
@@ -386,21 +421,11 @@ where
         let missing = lacking.missing;
         if self.reads.is_queued() {
             self.submit_before_limiter();
-            let (file, span) = reader.prepare_read(missing, self.options)?;
-            let file = Arc::clone(file);
-            let flight = Flight {
-                of,
-                timer: reader.read_timer(),
-                reader,
-                missing,
-                span,
-                first: None,
-                others: Vec::new(),
-            };
+            let (flight, file) = Flight::new(lacking, reader, self.options)?;
             return match self.reads.push(self.parts.info, file, flight)? {
                 Pushed::Yes(read) => Ok(Fetched::Later(read)),
                 Pushed::No(reader) => {
-                    let block = self.read_again(&reader, missing)?;
+                    let block = read_again(&reader, missing, self.options)?;
                     Ok(Fetched::Now((reader, block)))
                 }
             };
@@ -417,24 +442,24 @@ where
     }
 
     /// Waits until at least one read is done, and goes on with the searches that waited for it.
-    fn complete_some(&mut self) {
+    async fn complete_some(&mut self) {
         let info = self.parts.info;
-        for done in self.reads.wait(info) {
+        let sent = self.reads.take_sent();
+        if sent > 0 {
+            info.record(HistogramKind::MultigetIoBatchSize, sent as u64);
+        }
+        for done in self.reads.wait(info).await {
             let Some(flight) = self.reads.land(done.token) else {
                 continue;
             };
-            match &done.result {
-                Ok(_) => info.record(HistogramKind::AsyncReadBytes, flight.span.len as u64),
-                Err(_) => info.count(Ticker::AsyncReadErrorCount, 1),
-            }
-            let block = flight.block(&done, self.options);
+            let block = flight.block(info, &done, self.options);
             self.reads.reuse(done.buf);
             self.resume(flight, &block);
         }
         // What a queue that failed has not done.
         for flight in self.reads.take_lost() {
             if !self.results.are_full() {
-                let block = self.read_again(&flight.reader, flight.missing);
+                let block = flight.read_again(self.options);
                 self.resume(flight, &block);
             }
         }
@@ -443,15 +468,6 @@ where
                 self.follow(key, lacking);
             }
         }
-    }
-
-    /// Reads a block whose read was prepared, and charged to the rate limiter, but has failed in the queue.
-    fn read_again(&self, reader: &table::Reader, missing: Missing) -> Result<Block> {
-        let uncharged = table::ReadOptions {
-            rate_limiter_priority: None,
-            ..*self.options
-        };
-        reader.read_missing(missing, &uncharged)
     }
 
     /// Goes on with the searches that waited for a read.

@@ -201,7 +201,7 @@ impl Default for ReadOptions {
 }
 
 /// Called with each operand of a key, newest first. Returns false if no older operands are wanted.
-pub type ContinueCallback<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
+pub type ContinueCallback<'a> = &'a mut (dyn FnMut(&[u8]) -> bool + Send);
 
 /// Options for reading the operands of a key.
 #[derive(Default)]

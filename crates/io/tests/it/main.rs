@@ -10,4 +10,5 @@ mod held;
 mod lock;
 mod queue;
 mod read_queues;
+mod read_thread;
 mod wrapper;

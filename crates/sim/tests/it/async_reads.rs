@@ -18,6 +18,7 @@ use sim::disk::{Act, Config, Fault, Repeat, SimDisk};
 use sim::oracle::content;
 
 mod meetings;
+mod tasks;
 
 const KEYS: u64 = 3000;
 const MODES: [ReadIoMode; 4] = [

@@ -1,6 +1,7 @@
 //! Tables that share user keys, and merges in databases with a time to live.
 
 use super::*;
+use futures::executor::block_on;
 
 /// A table of these versions: user key, sequence, kind and value.
 fn write_table(path: &Path, entries: &[(&str, u64, base::ValueType, &str)]) -> u64 {
@@ -108,6 +109,8 @@ fn merges_of_values_with_times_are_rocksdbs() {
             db.put("p", "0").unwrap();
             db.merge("p", &with).unwrap();
             assert_eq!(db.get("k").unwrap().unwrap(), want.as_bytes());
+            let value = block_on(db.get_async("k")).unwrap();
+            assert_eq!(value.unwrap(), want.as_bytes());
             let cf = db.base().default_column_family();
             if turn == 2 {
                 db.base().cf(&cf).compact_range(None, None).unwrap();
@@ -120,6 +123,11 @@ fn merges_of_values_with_times_are_rocksdbs() {
             db.base().put("short", "x").unwrap();
             db.merge("short", "y").unwrap();
             assert!(db.get("short").unwrap_err().is_corruption());
+            let [k, short]: [_; 2] = block_on(db.multi_get_async(&["k", "short"]))
+                .try_into()
+                .unwrap();
+            assert_eq!(k.unwrap().unwrap(), want.as_bytes());
+            assert!(short.unwrap_err().is_corruption());
             db.delete("short").unwrap();
             db.close().unwrap();
         } else {

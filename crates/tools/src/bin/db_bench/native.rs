@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use base::stats::{Statistics, StatsLevel};
 use base::{Error, Result};
+use futures::executor::block_on;
+use futures::stream::{self, StreamExt};
 use ironstone::backup::{BackupEngine, BackupEngineOptions, CreateBackupOptions, RestoreOptions};
 use ironstone::options::codec;
 use ironstone::{
@@ -32,6 +34,8 @@ pub(crate) struct Native {
     backup_rates: (u64, u64),
     /// Whether gets do not copy values.
     pinned_gets: bool,
+    /// Gets in flight of a batch; 0: a batch is one MultiGet.
+    async_gets: usize,
 }
 
 /// The flags' options. A flag for an option that Ironstone does not have is refused unless it has
@@ -189,6 +193,7 @@ impl Native {
             files,
             backup_rates: (flags.backup_rate_limit, flags.restore_rate_limit),
             pinned_gets: flags.pinned_gets,
+            async_gets: usize::try_from(flags.async_gets).unwrap_or(0),
         }
     }
 
@@ -453,6 +458,11 @@ impl Engine for Native {
             Ok((found, bytes))
         }
         let cf = self.db.cf(&self.family).with(&self.read);
+        if self.async_gets > 0 {
+            let gets = stream::iter(keys).map(|key| cf.get_async(key));
+            let values = gets.buffer_unordered(self.async_gets).collect();
+            return sum(block_on(values));
+        }
         if self.pinned_gets {
             return sum(cf.multi_get_pinned(keys));
         }

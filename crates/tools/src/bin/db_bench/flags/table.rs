@@ -86,6 +86,9 @@ and_engines! { flags! {
         multiread_batched: bool = false;
         /// Gets do not copy values: the engine keeps them in memory until they were read.
         pinned_gets: bool = false;
+        /// multireadrandom looks up the keys of a batch with this many asynchronous gets at a time; 0: with one
+        /// MultiGet.
+        async_gets: i64 = 0;
         /// Make each write durable before the next one.
         sync: bool = false;
         /// Number of column families. Benchmarks with random puts, gets and merges choose the family by the

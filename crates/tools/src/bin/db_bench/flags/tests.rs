@@ -193,6 +193,7 @@ fn each_of_rocksdbs_flags_works_or_has_a_reason() {
 #[test]
 fn what_is_declared_here_is_rocksdbs_but_for_our_own() {
     let own = [
+        "async_gets",
         "engine",
         "flush_wal_every",
         "pause_every",

@@ -1,13 +1,14 @@
 //! The reads that are on their way, and who waits for them.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
 
-use base::stats::HistogramKind;
+use base::stats::{HistogramKind, Ticker};
 use base::{Error, Result};
 use foldhash::fast::RandomState;
 use io::queue::{Act, Done, Request};
-use io::{AlignedBuf, File, Lent, READS_MAX, ReadQueues};
+use io::{AlignedBuf, AsyncReads, File, Lent, READS_MAX, ReadQueues};
 use manifest::Opened;
 use table::{Block, Missing, Span};
 
@@ -49,9 +50,46 @@ pub(super) struct Flight<'a, W> {
     pub(super) others: Vec<W>,
 }
 
-impl<W> Flight<'_, W> {
+impl<'a, W> Flight<'a, W> {
+    /// The read of a block for which nobody waits yet, and the file to read.
+    ///
+    /// Errors: those of [`table::Reader::prepare_read`].
+    pub(super) fn new(
+        lacking: &Lacking<'_>,
+        reader: Opened<'a>,
+        options: &table::ReadOptions,
+    ) -> Result<(Self, Arc<dyn File>)> {
+        let missing = lacking.missing;
+        let (file, span) = reader.prepare_read(missing, options)?;
+        let file = Arc::clone(file);
+        let flight = Self {
+            of: BlockOf::new(lacking),
+            timer: reader.read_timer(),
+            reader,
+            missing,
+            span,
+            first: None,
+            others: Vec::new(),
+        };
+        Ok((flight, file))
+    }
+
+    /// The block, read now, because the queue has failed.
+    pub(super) fn read_again(&self, options: &table::ReadOptions) -> Result<Block> {
+        read_again(&self.reader, self.missing, options)
+    }
+
     /// The block that was read.
-    pub(super) fn block(&self, done: &Done, options: &table::ReadOptions) -> Result<Block> {
+    pub(super) fn block(
+        &self,
+        info: &Info,
+        done: &Done,
+        options: &table::ReadOptions,
+    ) -> Result<Block> {
+        match &done.result {
+            Ok(_) => info.record(HistogramKind::AsyncReadBytes, self.span.len as u64),
+            Err(_) => info.count(Ticker::AsyncReadErrorCount, 1),
+        }
         let len = done.result.clone()?;
         let buf = done.buf.as_deref();
         let bytes = buf.and_then(|buf| buf.get(..len));
@@ -61,6 +99,19 @@ impl<W> Flight<'_, W> {
     }
 }
 
+/// Reads a block whose read was prepared, and charged to the rate limiter, but has failed in the queue.
+pub(super) fn read_again(
+    reader: &table::Reader,
+    missing: Missing,
+    options: &table::ReadOptions,
+) -> Result<Block> {
+    let uncharged = table::ReadOptions {
+        rate_limiter_priority: None,
+        ..*options
+    };
+    reader.read_missing(missing, &uncharged)
+}
+
 /// Whether a read was queued.
 pub(super) enum Pushed<'a> {
     Yes(usize),
@@ -68,10 +119,20 @@ pub(super) enum Pushed<'a> {
     No(Opened<'a>),
 }
 
+/// Who waits for reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The thread.
+    Blocks,
+    /// The task, which is woken.
+    Wakes,
+}
+
 enum Queueing<'a> {
     /// No block was lacking yet.
-    Unasked(&'a ReadQueues),
+    Unasked(&'a ReadQueues, Wait),
     Lent(Lent<'a>),
+    Unattended(AsyncReads),
     /// There was no queue, or it has failed.
     Alone,
 }
@@ -85,16 +146,16 @@ pub(super) struct Reads<'a, W> {
     pub(super) by_block: HashMap<BlockOf, usize, RandomState>,
     /// Reads that were pushed and not sent yet.
     unsent: usize,
-    /// Reads that were sent since the last wait.
+    /// See [`Reads::take_sent`].
     sent: usize,
     /// Bytes that are being read.
     bytes: usize,
 }
 
 impl<'a, W> Reads<'a, W> {
-    pub(super) fn new(queues: &'a ReadQueues) -> Self {
+    pub(super) fn new(queues: &'a ReadQueues, wait: Wait) -> Self {
         Self {
-            queue: Queueing::Unasked(queues),
+            queue: Queueing::Unasked(queues, wait),
             flights: Vec::new(),
             free: Vec::new(),
             by_block: HashMap::default(),
@@ -116,10 +177,14 @@ impl<'a, W> Reads<'a, W> {
 
     /// Whether reads can be queued.
     pub(super) fn is_queued(&mut self) -> bool {
-        if let Queueing::Unasked(queues) = self.queue {
-            self.queue = queues.lend().map_or(Queueing::Alone, Queueing::Lent);
+        if let Queueing::Unasked(queues, wait) = self.queue {
+            let queue = match wait {
+                Wait::Blocks => queues.lend().map(Queueing::Lent),
+                Wait::Wakes => queues.unattended().map(Queueing::Unattended),
+            };
+            self.queue = queue.unwrap_or(Queueing::Alone);
         }
-        matches!(self.queue, Queueing::Lent(_))
+        !matches!(self.queue, Queueing::Alone)
     }
 
     /// Queues a read. Errors: there is no memory for it.
@@ -129,25 +194,31 @@ impl<'a, W> Reads<'a, W> {
         file: Arc<dyn File>,
         flight: Flight<'a, W>,
     ) -> Result<Pushed<'a>> {
-        let Queueing::Lent(queue) = &mut self.queue else {
-            return Ok(Pushed::No(flight.reader));
+        let Span { offset, len, .. } = flight.span;
+        let id = self.free.last().copied().unwrap_or(self.flights.len());
+        let token = id as u64;
+        let pushed = match &mut self.queue {
+            Queueing::Lent(queue) => {
+                let act = Act::Read(queue.buffer(len, file.read_alignment())?);
+                queue.push(Request {
+                    token,
+                    file,
+                    offset,
+                    act,
+                })
+            }
+            Queueing::Unattended(reads) => {
+                reads.push(token, file, offset, len);
+                Ok(())
+            }
+            Queueing::Unasked(..) | Queueing::Alone => return Ok(Pushed::No(flight.reader)),
         };
-        let buf = queue.buffer(flight.span.len, file.read_alignment())?;
-        let id = self.free.pop().unwrap_or(self.flights.len());
-        let request = Request {
-            token: id as u64,
-            file,
-            offset: flight.span.offset,
-            act: Act::Read(buf),
-        };
-        let pushed = queue.push(request);
-        if id == self.flights.len() {
-            self.flights.push(None);
-        }
         if let Err(e) = pushed {
-            self.free.push(id);
             self.fail(info, &e);
             return Ok(Pushed::No(flight.reader));
+        }
+        if self.free.pop().is_none() {
+            self.flights.push(None);
         }
         self.by_block.insert(flight.of, id);
         self.bytes += flight.span.len;
@@ -164,9 +235,15 @@ impl<'a, W> Reads<'a, W> {
         if self.unsent == 0 {
             return;
         }
-        if let Queueing::Lent(queue) = &mut self.queue
-            && let Err(e) = queue.submit()
-        {
+        let submitted = match &mut self.queue {
+            Queueing::Lent(queue) => queue.submit(),
+            Queueing::Unattended(reads) => {
+                reads.submit();
+                Ok(())
+            }
+            Queueing::Unasked(..) | Queueing::Alone => Ok(()),
+        };
+        if let Err(e) = submitted {
             self.fail(info, &e);
         }
         self.count_sent();
@@ -192,19 +269,28 @@ impl<'a, W> Reads<'a, W> {
         }
     }
 
+    /// How many reads were sent, or are about to be, since this was last asked.
+    pub(super) fn take_sent(&mut self) -> usize {
+        self.count_sent();
+        std::mem::take(&mut self.sent)
+    }
+
     /// Waits until at least one read is done, or none is on its way.
-    pub(super) fn wait(&mut self, info: &Info) -> Vec<Done> {
+    pub(super) async fn wait(&mut self, info: &Info) -> Vec<Done> {
         let mut done = Vec::new();
         self.count_sent();
-        let sent = std::mem::take(&mut self.sent);
-        let Queueing::Lent(queue) = &mut self.queue else {
+        if self.flying() == 0 {
             return done;
-        };
-        if sent > 0 {
-            info.record(HistogramKind::MultigetIoBatchSize, sent as u64);
         }
         let began = info.timer();
-        let waited = queue.wait(1, &mut done);
+        let waited = match &mut self.queue {
+            Queueing::Lent(queue) => queue.wait(1, &mut done),
+            Queueing::Unattended(reads) => {
+                let came = poll_fn(|cx| reads.poll_done(cx)).await;
+                came.map(|came| done = came)
+            }
+            Queueing::Unasked(..) | Queueing::Alone => return done,
+        };
         info.timed(HistogramKind::PollWaitMicros, began);
         if let Err(e) = waited {
             self.fail(info, &e);
@@ -222,9 +308,30 @@ impl<'a, W> Reads<'a, W> {
         Some(flight)
     }
 
+    /// Waits for the only read that is on its way; returns its block.
+    pub(super) async fn only(
+        &mut self,
+        info: &Info,
+        options: &table::ReadOptions,
+    ) -> Result<Block> {
+        loop {
+            for done in self.wait(info).await {
+                if let Some(flight) = self.land(done.token) {
+                    return flight.block(info, &done, options);
+                }
+            }
+            if let Some(flight) = self.take_lost().pop() {
+                return flight.read_again(options);
+            }
+            if self.flying() == 0 {
+                return Err(Error::broken("a read was lost"));
+            }
+        }
+    }
+
     /// The reads on their way, if the queue has failed; they will not be done.
     pub(super) fn take_lost(&mut self) -> Vec<Flight<'a, W>> {
-        if matches!(self.queue, Queueing::Lent(_)) {
+        if !matches!(self.queue, Queueing::Alone) {
             return Vec::new();
         }
         self.by_block.clear();
@@ -242,7 +349,7 @@ impl<'a, W> Reads<'a, W> {
     /// The queue has failed: reads are done one after the other from now on.
     fn fail(&mut self, info: &Info, e: &Error) {
         info.log.warn(format_args!(
-            "multi_get reads one block after the other: {e}"
+            "a lookup reads one block after the other: {e}"
         ));
         if let Queueing::Lent(queue) = &mut self.queue {
             queue.give_up();

@@ -1,0 +1,377 @@
+//! A thread that reads for tasks which must not block theirs.
+//!
+//! ```text
+//!   a task ── push, submit ──> mail ──> the thread ── its queue ──> the device
+//!     ^                                     │
+//!     └────────── is woken <── inbox <──────┘
+//! ```
+//!
+//! Only the thread uses the queue, so no lock is held while the kernel, a file or a waker runs. When the queue fails, each
+//! task that waits for it is told, and reads for itself; for the next read the thread makes another queue.
+
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use base::sync::thread::{self, JoinHandle};
+use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+use base::{Error, ErrorKind, Result};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
+
+use crate::buffer::{AlignedBuf, PAGE};
+use crate::queue::{Act, Done, Queue, Request, clear, new_event, signal};
+use crate::read_queues::Maker;
+use crate::{File, locks};
+
+/// The thread. When the last owner drops it, it ends, and its reads in flight are waited for.
+#[derive(Debug)]
+pub(crate) struct ReadThread {
+    shared: Arc<Shared>,
+    /// `Some` until it is dropped.
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Readable when there is mail, or a read is done.
+    event: Arc<OwnedFd>,
+    mail: Mutex<Mail>,
+}
+
+#[derive(Debug, Default)]
+struct Mail {
+    wanted: Vec<Wanted>,
+    /// The thread shall end.
+    is_closed: bool,
+    /// The thread has ended.
+    is_over: bool,
+}
+
+/// A read that a task wants.
+#[derive(Debug)]
+struct Wanted {
+    token: u64,
+    file: Arc<dyn File>,
+    offset: u64,
+    len: usize,
+    inbox: Arc<Inbox>,
+}
+
+/// What a task's reads have brought.
+#[derive(Debug)]
+struct Inbox(Mutex<Arrived>);
+
+#[derive(Debug, Default)]
+struct Arrived {
+    done: Vec<Done>,
+    /// Why the reads that are not done will not be done.
+    failure: Option<Error>,
+    waker: Option<Waker>,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Arrived> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the content, and wakes the task.
+    fn put(&self, change: impl FnOnce(&mut Arrived)) {
+        let mut arrived = self.lock();
+        change(&mut arrived);
+        let waker = arrived.waker.take();
+        drop(arrived);
+        if let Some(waker) = waker {
+            // What the application's executor does must not end the thread.
+            catch_unwind(AssertUnwindSafe(|| waker.wake())).ok();
+        }
+    }
+
+    fn lose(&self, e: &Error) {
+        self.put(|arrived| arrived.failure = Some(e.clone()));
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReadThread {
+    /// Errors: the system has no descriptor left, or cannot start a thread.
+    pub(crate) fn start(maker: &Arc<Maker>) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            event: new_event()?,
+            mail: ranked(locks::QUEUE, Mail::default()),
+        });
+        let worker = Worker {
+            shared: Arc::clone(&shared),
+            maker: Arc::clone(maker),
+            queue: None,
+            flying: Flying::default(),
+        };
+        let run = Box::new(move || worker.run());
+        let thread = maker.threads().start("ironstone:reads", run);
+        let thread = thread.map_err(|e| {
+            let what = format!("cannot start a thread for reads: {e}");
+            Error::new(ErrorKind::Busy, what).hint("raise the limit of threads (ulimit -u)")
+        })?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// The reads of one task, none yet.
+    pub(crate) fn reads(self: Arc<Self>) -> AsyncReads {
+        AsyncReads {
+            thread: self,
+            inbox: Arc::new(Inbox(ranked(locks::QUEUE, Arrived::default()))),
+            unsent: Vec::new(),
+        }
+    }
+}
+
+impl Drop for ReadThread {
+    fn drop(&mut self) {
+        self.shared.lock().is_closed = true;
+        signal(&self.shared.event).ok(); // it fails only for a descriptor that is none
+        // The thread itself may drop the last owner, when it wakes a task.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+        {
+            thread.join().ok(); // it catches panics
+        }
+    }
+}
+
+/// The reads of one task, which is woken when one is done. Dropping it forgets them; their memory lives on until the kernel
+/// is done with it.
+#[derive(Debug)]
+pub struct AsyncReads {
+    thread: Arc<ReadThread>,
+    inbox: Arc<Inbox>,
+    unsent: Vec<Wanted>,
+}
+
+impl AsyncReads {
+    /// Takes a read of `len` bytes, to be sent by [`AsyncReads::submit`] or [`AsyncReads::poll_done`].
+    pub fn push(&mut self, token: u64, file: Arc<dyn File>, offset: u64, len: usize) {
+        self.unsent.push(Wanted {
+            token,
+            file,
+            offset,
+            len,
+            inbox: Arc::clone(&self.inbox),
+        });
+    }
+
+    /// Sends the pushed reads. Does not block.
+    pub fn submit(&mut self) {
+        if self.unsent.is_empty() {
+            return;
+        }
+        let shared = &self.thread.shared;
+        let mut mail = shared.lock();
+        if mail.is_over {
+            drop(mail);
+            self.unsent.clear();
+            return self
+                .inbox
+                .lose(&Error::aborted("the thread for reads has ended"));
+        }
+        let is_first = mail.wanted.is_empty();
+        mail.wanted.append(&mut self.unsent);
+        drop(mail);
+        // Others have woken the thread, and it has not looked yet.
+        if !is_first {
+            return;
+        }
+        if let Err(e) = signal(&shared.event) {
+            self.inbox.lose(&e);
+        }
+    }
+
+    /// Sends the pushed reads, and returns those that are done since the last call. If there is none, the task is woken when
+    /// there is one. Not to be called when no read is on its way.
+    ///
+    /// Errors: the queue has failed; the reads that were not returned will not be done.
+    pub fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Done>>> {
+        self.submit();
+        let waker = cx.waker().clone(); // before the lock, because it is the application's code
+        let mut arrived = self.inbox.lock();
+        if !arrived.done.is_empty() {
+            return Poll::Ready(Ok(std::mem::take(&mut arrived.done)));
+        }
+        if let Some(e) = &arrived.failure {
+            return Poll::Ready(Err(e.clone()));
+        }
+        let before = arrived.waker.replace(waker);
+        drop(arrived);
+        drop(before);
+        Poll::Pending
+    }
+}
+
+impl Drop for AsyncReads {
+    fn drop(&mut self) {
+        let waker = self.inbox.lock().waker.take();
+        drop(waker); // after the lock
+    }
+}
+
+/// What the thread owns.
+struct Worker {
+    shared: Arc<Shared>,
+    maker: Arc<Maker>,
+    /// `None` until it is needed, and after it has failed.
+    queue: Option<Queue>,
+    flying: Flying,
+}
+
+/// Who waits for the reads that the queue has, by their numbers.
+#[derive(Default)]
+struct Flying {
+    waiting: Vec<Option<(Arc<Inbox>, u64)>>,
+    free: Vec<usize>,
+}
+
+impl Flying {
+    /// The number of the next read.
+    fn next(&self) -> usize {
+        self.free.last().copied().unwrap_or(self.waiting.len())
+    }
+
+    /// Takes note of who waits for the read with the next number, and under which token.
+    fn add(&mut self, inbox: Arc<Inbox>, token: u64) {
+        let waiting = Some((inbox, token));
+        match self.free.pop() {
+            Some(number) => self.waiting[number] = waiting,
+            None => self.waiting.push(waiting),
+        }
+    }
+
+    fn take(&mut self, number: usize) -> Option<(Arc<Inbox>, u64)> {
+        let waiting = self.waiting.get_mut(number)?.take()?;
+        self.free.push(number);
+        Some(waiting)
+    }
+}
+
+impl Worker {
+    fn run(mut self) {
+        loop {
+            // First, so that nothing that comes later is missed.
+            if let Err(e) = clear(&self.shared.event) {
+                self.fail(&e);
+            }
+            let mut mail = self.shared.lock();
+            let wanted = std::mem::take(&mut mail.wanted);
+            let is_closed = mail.is_closed;
+            drop(mail);
+            if is_closed {
+                return;
+            }
+            let came = !wanted.is_empty();
+            for wanted in wanted {
+                self.start(wanted);
+            }
+            if self.collect() || came {
+                continue;
+            }
+            let mut event = [PollFd::new(&*self.shared.event, PollFlags::IN)];
+            if let Err(e) = retry_on_intr(|| poll(&mut event, None)) {
+                let e = std::io::Error::from(e);
+                self.fail(&Error::new(ErrorKind::IoError, format!("cannot poll: {e}")));
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// Pushes a read to the queue.
+    fn start(&mut self, wanted: Wanted) {
+        let inbox = Arc::clone(&wanted.inbox);
+        // A file of the application may panic.
+        match catch_unwind(AssertUnwindSafe(|| self.try_start(wanted))) {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => inbox.lose(&e),
+            Err(_) => inbox.lose(&Error::aborted("a file panicked")),
+        }
+    }
+
+    fn try_start(&mut self, wanted: Wanted) -> Result<()> {
+        let align = PAGE.max(wanted.file.read_alignment());
+        let buf = AlignedBuf::zeroed(wanted.len, align)?;
+        let queue = match &mut self.queue {
+            Some(queue) => queue,
+            none => none.insert(self.maker.make(Some(&self.shared.event))?),
+        };
+        let pushed = queue.push(Request {
+            token: self.flying.next() as u64,
+            file: wanted.file,
+            offset: wanted.offset,
+            act: Act::Read(buf),
+        });
+        match pushed {
+            Ok(()) => self.flying.add(wanted.inbox, wanted.token),
+            Err(e) => {
+                self.fail(&e);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// Delivers what is done; returns whether it may go on at once.
+    fn collect(&mut self) -> bool {
+        let Some(queue) = &mut self.queue else {
+            return false;
+        };
+        let has_event = queue.event().is_some();
+        let mut out = Vec::new();
+        let at_least = usize::from(!has_event);
+        if let Err(e) = queue.wait(at_least, &mut out) {
+            self.fail(&e);
+            return true;
+        }
+        let came = !out.is_empty();
+        for mut done in out {
+            let Some((inbox, token)) = self.flying.take(done.token as usize) else {
+                continue;
+            };
+            done.token = token;
+            inbox.put(|arrived| arrived.done.push(done));
+        }
+        came
+    }
+
+    /// The queue has failed.
+    fn fail(&mut self, e: &Error) {
+        let queue = self.queue.take();
+        for (inbox, _) in std::mem::take(&mut self.flying)
+            .waiting
+            .into_iter()
+            .flatten()
+        {
+            inbox.lose(e);
+        }
+        drop(queue); // waits for the reads in flight, as far as it can
+    }
+}
+
+/// Tells all who wait, if the thread ends.
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let mut mail = self.shared.lock();
+        mail.is_over = true;
+        let wanted = std::mem::take(&mut mail.wanted);
+        drop(mail);
+        let e = Error::aborted("the thread for reads has ended");
+        for wanted in wanted {
+            wanted.inbox.lose(&e);
+        }
+        self.fail(&e);
+    }
+}
