@@ -78,6 +78,12 @@ impl AlignedBuf {
         Ok(b)
     }
 
+    /// A buffer of `len` zeros for reads of a file with this [`File::read_alignment`](crate::File::read_alignment). Fails with
+    /// `Aborted` if there is not enough memory.
+    pub fn for_reads(len: usize, read_alignment: usize) -> Result<Self> {
+        Self::zeroed(len, PAGE.max(read_alignment))
+    }
+
     /// The alignment in bytes.
     pub fn align(&self) -> usize {
         self.align

@@ -27,6 +27,7 @@ pub mod mapped;
 pub mod memory;
 pub mod posix;
 pub mod queue;
+mod queue_maker;
 mod read_queues;
 mod read_thread;
 #[doc(hidden)]
@@ -52,7 +53,8 @@ pub use mapped::MappedFile;
 pub use memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};
 pub use posix::probe::{self, Probe};
 pub use queue::{Queue, QueueKind};
-pub use read_queues::{Lent, READS_MAX, ReadIoMode, ReadQueues};
+pub use queue_maker::READS_MAX;
+pub use read_queues::{Lent, ReadIoMode, ReadQueues};
 pub use read_thread::AsyncReads;
 pub use wrapper::{FileSystemWrapper, FileWrapper};
 

@@ -10,8 +10,6 @@
 //!
 //! Tasks that must not block their thread get [`AsyncReads`]: one more queue, on a thread of its own, serves all of them.
 
-mod maker;
-
 use std::fmt;
 use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
@@ -22,13 +20,11 @@ use base::threads::Threads;
 use base::{Error, Result};
 
 use crate::FileSystem;
-use crate::buffer::{AlignedBuf, PAGE};
+use crate::buffer::AlignedBuf;
 use crate::locks;
 use crate::queue::{Done, Queue, QueueKind};
+use crate::queue_maker::{Maker, READS_MAX, THREADS};
 use crate::read_thread::{AsyncReads, ReadThread};
-pub(crate) use maker::Maker;
-pub use maker::READS_MAX;
-use maker::THREADS;
 
 /// Queues for each processor.
 const QUEUES_PER_PROCESSOR: usize = 2;
@@ -229,7 +225,7 @@ impl Lent<'_> {
     pub fn buffer(&mut self, len: usize, align: usize) -> Result<AlignedBuf> {
         let kept = self.reads.as_mut().and_then(|reads| reads.take(len));
         let Some(mut buf) = kept.filter(|buf| buf.align() >= align) else {
-            return AlignedBuf::zeroed(len, PAGE.max(align));
+            return AlignedBuf::for_reads(len, align);
         };
         buf.resize_for_overwrite(len)?;
         Ok(buf)

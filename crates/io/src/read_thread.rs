@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use base::sync::thread::{self, JoinHandle};
-use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 
-use crate::buffer::{AlignedBuf, PAGE};
+use crate::buffer::AlignedBuf;
 use crate::queue::{Act, Done, Queue, Request, clear, new_event, signal};
-use crate::read_queues::Maker;
+use crate::queue_maker::Maker;
 use crate::{File, locks};
 
 /// The thread. When the last owner drops it, it ends, and its reads in flight are waited for.
@@ -52,16 +52,16 @@ struct Mail {
 /// A read that a task wants.
 #[derive(Debug)]
 struct Wanted {
-    token: u64,
-    file: Arc<dyn File>,
-    offset: u64,
-    len: usize,
+    request: Request,
     inbox: Arc<Inbox>,
 }
 
 /// What a task's reads have brought.
 #[derive(Debug)]
-struct Inbox(Mutex<Arrived>);
+struct Inbox {
+    arrived: Mutex<Arrived>,
+    came: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Arrived {
@@ -71,9 +71,19 @@ struct Arrived {
     waker: Option<Waker>,
 }
 
+impl Arrived {
+    /// What is done, or the failure.
+    fn take(&mut self) -> Option<Result<Vec<Done>>> {
+        if !self.done.is_empty() {
+            return Some(Ok(std::mem::take(&mut self.done)));
+        }
+        self.failure.clone().map(Err)
+    }
+}
+
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, Arrived> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the content, and wakes the task.
@@ -82,6 +92,7 @@ impl Inbox {
         change(&mut arrived);
         let waker = arrived.waker.take();
         drop(arrived);
+        self.came.notify_all();
         if let Some(waker) = waker {
             // What the application's executor does must not end the thread.
             catch_unwind(AssertUnwindSafe(|| waker.wake())).ok();
@@ -128,7 +139,10 @@ impl ReadThread {
     pub(crate) fn reads(self: Arc<Self>) -> AsyncReads {
         AsyncReads {
             thread: self,
-            inbox: Arc::new(Inbox(ranked(locks::QUEUE, Arrived::default()))),
+            inbox: Arc::new(Inbox {
+                arrived: ranked(locks::QUEUE, Arrived::default()),
+                came: Condvar::new(),
+            }),
             unsent: Vec::new(),
         }
     }
@@ -157,13 +171,16 @@ pub struct AsyncReads {
 }
 
 impl AsyncReads {
-    /// Takes a read of `len` bytes, to be sent by [`AsyncReads::submit`] or [`AsyncReads::poll_done`].
-    pub fn push(&mut self, token: u64, file: Arc<dyn File>, offset: u64, len: usize) {
+    /// Takes a read that fills `buf`, to be sent by [`AsyncReads::submit`] or by waiting. If the file is direct, offset and
+    /// buffer are aligned.
+    pub fn push(&mut self, token: u64, file: Arc<dyn File>, offset: u64, buf: AlignedBuf) {
         self.unsent.push(Wanted {
-            token,
-            file,
-            offset,
-            len,
+            request: Request {
+                token,
+                file,
+                offset,
+                act: Act::Read(buf),
+            },
             inbox: Arc::clone(&self.inbox),
         });
     }
@@ -194,6 +211,22 @@ impl AsyncReads {
         }
     }
 
+    /// Sends the pushed reads, blocks until one is done, and returns those that are done since the last call. Not to be called
+    /// when no read is on its way.
+    ///
+    /// Errors: as [`AsyncReads::poll_done`].
+    pub fn wait(&mut self) -> Result<Vec<Done>> {
+        self.submit();
+        let mut arrived = self.inbox.lock();
+        loop {
+            if let Some(result) = arrived.take() {
+                return result;
+            }
+            let woken = self.inbox.came.wait(arrived);
+            arrived = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Sends the pushed reads, and returns those that are done since the last call. If there is none, the task is woken when
     /// there is one. Not to be called when no read is on its way.
     ///
@@ -202,11 +235,8 @@ impl AsyncReads {
         self.submit();
         let waker = cx.waker().clone(); // before the lock, because it is the application's code
         let mut arrived = self.inbox.lock();
-        if !arrived.done.is_empty() {
-            return Poll::Ready(Ok(std::mem::take(&mut arrived.done)));
-        }
-        if let Some(e) = &arrived.failure {
-            return Poll::Ready(Err(e.clone()));
+        if let Some(result) = arrived.take() {
+            return Poll::Ready(result);
         }
         let before = arrived.waker.replace(waker);
         drop(arrived);
@@ -302,20 +332,14 @@ impl Worker {
     }
 
     fn try_start(&mut self, wanted: Wanted) -> Result<()> {
-        let align = PAGE.max(wanted.file.read_alignment());
-        let buf = AlignedBuf::zeroed(wanted.len, align)?;
+        let Wanted { mut request, inbox } = wanted;
         let queue = match &mut self.queue {
             Some(queue) => queue,
             none => none.insert(self.maker.make(Some(&self.shared.event))?),
         };
-        let pushed = queue.push(Request {
-            token: self.flying.next() as u64,
-            file: wanted.file,
-            offset: wanted.offset,
-            act: Act::Read(buf),
-        });
-        match pushed {
-            Ok(()) => self.flying.add(wanted.inbox, wanted.token),
+        let token = std::mem::replace(&mut request.token, self.flying.next() as u64);
+        match queue.push(request) {
+            Ok(()) => self.flying.add(inbox, token),
             Err(e) => {
                 self.fail(&e);
                 return Err(e);

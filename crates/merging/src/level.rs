@@ -6,7 +6,7 @@ use std::slice;
 use std::sync::Arc;
 
 use base::{Comparator, Result, key};
-use table::{InternalIterator, Prefix};
+use table::{Filled, InternalIterator, Lacking, Prefix};
 
 use manifest::{Files, TableFile};
 
@@ -43,6 +43,12 @@ pub struct LevelIter {
     failure: Result<()>,
     /// With `pin`: the cursors of files that were left.
     left: Vec<table::Iter>,
+    /// Nothing at or after this internal key is read ahead.
+    read_ahead_to: Option<Arc<[u8]>>,
+    /// Whether a seek may stop: see [`InternalIterator::stop_if_lacking`].
+    stops: bool,
+    /// The file at which the seek has stopped that is to be done again.
+    stopped_at: Option<usize>,
 }
 
 impl LevelIter {
@@ -85,7 +91,15 @@ impl LevelIter {
             open: None,
             failure: Ok(()),
             left: Vec::new(),
+            read_ahead_to: None,
+            stops: false,
+            stopped_at: None,
         })
+    }
+
+    /// Nothing at or after this internal key is read ahead.
+    pub fn read_ahead_to(&mut self, key: Option<Arc<[u8]>>) {
+        self.read_ahead_to = key;
     }
 
     fn open(&mut self, at: usize) {
@@ -98,8 +112,27 @@ impl LevelIter {
             return;
         };
         match file.reader_for(&self.options) {
-            Ok(reader) => self.open = Some(reader.iter(self.options)),
+            Ok(reader) => {
+                let mut iter = reader.iter(self.options);
+                if let Some(end) = &self.read_ahead_to
+                    && key::compare(&self.comparator, end, &file.meta.largest) == Ordering::Less
+                {
+                    iter.end_reading_ahead_at(end);
+                }
+                self.open = Some(iter);
+            }
             Err(e) => self.failure = Err(e),
+        }
+    }
+
+    /// Opens the file after the open one.
+    fn open_next(&mut self) {
+        let pace = self.open.as_ref().map(table::Iter::read_ahead_pace);
+        self.open(self.at + 1);
+        if self.options.adaptive_readahead
+            && let (Some(pace), Some(iter)) = (pace, &mut self.open)
+        {
+            iter.go_on_reading_ahead(pace);
         }
     }
 
@@ -113,7 +146,7 @@ impl LevelIter {
     /// If the open file has no more entries, moves to the next file that has some.
     fn skip_forward(&mut self) {
         while self.can_leave() && self.at + 1 < self.files.len() {
-            self.open(self.at + 1);
+            self.open_next();
             self.with_open(|i| i.seek_to_first());
         }
     }
@@ -150,7 +183,13 @@ impl LevelIter {
             Some(at) => self.open(at),
             None => self.close(),
         }
-        self.with_open(seek);
+        let stops = self.stops;
+        self.with_open(|i| {
+            if stops {
+                i.stop_if_lacking();
+            }
+            seek(i);
+        });
     }
 
     /// The first file that must be searched for a key with the prefix at or after `target`. Keys with the
@@ -231,14 +270,16 @@ impl InternalIterator for LevelIter {
     }
 
     fn seek_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
-        let first = self.first_with(target, prefix);
+        let again = self.stopped_at.take();
+        let first = again.or_else(|| self.first_with(target, prefix));
         self.go(first, |i| i.seek(target));
         self.skip_forward();
         first.is_some()
     }
 
     fn seek_for_prev_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
-        let last = self.last_with(target, prefix);
+        let again = self.stopped_at.take();
+        let last = again.or_else(|| self.last_with(target, prefix));
         self.go(last, |i| i.seek_for_prev(target));
         self.skip_backward();
         last.is_some()
@@ -281,5 +322,21 @@ impl InternalIterator for LevelIter {
 
     fn is_value_pinned(&self) -> bool {
         self.options.pin
+    }
+
+    fn stop_if_lacking(&mut self) {
+        self.stops = true;
+        self.stopped_at = None;
+    }
+
+    fn take_lacking(&mut self) -> Option<Lacking> {
+        self.stops = false;
+        let lacking = self.open.as_mut()?.take_lacking();
+        self.stopped_at = lacking.is_some().then_some(self.at);
+        lacking
+    }
+
+    fn give(&mut self, filled: Filled) {
+        self.with_open(|i| i.give(filled));
     }
 }

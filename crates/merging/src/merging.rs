@@ -159,9 +159,7 @@ impl MergingIter {
         self.direction = direction;
         self.left_out.clear();
         perf::count(PerfCounter::SeekChildSeekCount, self.children.len() as u64);
-        for child in &mut self.children {
-            seek(&mut *child.iter);
-        }
+        seek_all(&mut self.children, |_, child| seek(child));
         self.rebuild();
         self.pass_hidden_anew();
     }
@@ -180,10 +178,9 @@ impl MergingIter {
         self.left_out.clear();
         let forward = direction == Direction::Forward;
         perf::count(PerfCounter::SeekChildSeekCount, self.children.len() as u64);
-        for (i, child) in self.children.iter_mut().enumerate() {
-            let at = cover.jump(i, target, forward).unwrap_or(target);
-            seek(&mut *child.iter, at);
-        }
+        seek_all(&mut self.children, |i, child| {
+            seek(child, cover.jump(i, target, forward).unwrap_or(target));
+        });
         self.rebuild();
         self.pass_hidden_anew();
     }
@@ -198,16 +195,17 @@ impl MergingIter {
         self.left_out.clear();
         self.sought.clear();
         self.sought.extend_from_slice(target);
-        for (i, child) in self.children.iter_mut().enumerate() {
+        let left_out = &mut self.left_out;
+        seek_all(&mut self.children, |i, child| {
             let found = if forward {
-                child.iter.seek_in_prefix(target, prefix)
+                child.seek_in_prefix(target, prefix)
             } else {
-                child.iter.seek_for_prev_in_prefix(target, prefix)
+                child.seek_for_prev_in_prefix(target, prefix)
             };
             if !found {
-                self.left_out.push(i);
+                left_out.push(i);
             }
-        }
+        });
         let sought = self.children.len() - self.left_out.len();
         perf::count(PerfCounter::SeekChildSeekCount, sought as u64);
         self.rebuild();
@@ -343,6 +341,29 @@ impl MergingIter {
     #[inline]
     fn current(&self) -> &dyn InternalIterator {
         &*self.children[*self.heap.first().expect("the iterator is not valid")].iter
+    }
+}
+
+/// Positions every child with `seek`. What they lack is read at the same time.
+fn seek_all(children: &mut [Child], mut seek: impl FnMut(usize, &mut dyn InternalIterator)) {
+    let (mut stopped, mut lacking) = (Vec::new(), Vec::new());
+    for (i, child) in children.iter_mut().enumerate() {
+        child.iter.stop_if_lacking();
+        seek(i, &mut *child.iter);
+        if let Some(lacks) = child.iter.take_lacking() {
+            stopped.push(i);
+            lacking.push(lacks);
+        }
+    }
+    if stopped.is_empty() {
+        return;
+    }
+    for (i, filled) in stopped.into_iter().zip(table::read_together(&lacking)) {
+        let child = &mut *children[i].iter;
+        if let Some(filled) = filled {
+            child.give(filled);
+        }
+        seek(i, child);
     }
 }
 

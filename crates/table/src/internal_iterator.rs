@@ -1,23 +1,9 @@
 //! Iteration in internal-key order: the trait that every sorted source implements.
 
-use base::{Result, SliceTransform};
+use base::Result;
 
-/// The prefix of the keys that a seek looks for.
-#[derive(Clone, Copy, Debug)]
-pub struct Prefix<'a> {
-    /// The transform that extracts the prefix of a key.
-    pub transform: &'a SliceTransform,
-    /// The prefix.
-    pub bytes: &'a [u8],
-}
-
-impl Prefix<'_> {
-    /// Whether a user key has the prefix.
-    #[inline]
-    pub fn is_of(&self, user_key: &[u8]) -> bool {
-        self.transform.prefix(user_key) == Some(self.bytes)
-    }
-}
+use crate::prefix::Prefix;
+use crate::reader::{Filled, Lacking};
 
 /// A sorted sequence of internal keys and values.
 ///
@@ -59,6 +45,17 @@ pub trait InternalIterator: Send {
     fn value(&self) -> &[u8];
     /// The error that ended the iteration, if one did.
     fn status(&self) -> Result<()>;
+    /// Lets the next seek stop, without a position, at a block that the device would have to be waited for, until
+    /// [`InternalIterator::take_lacking`].
+    fn stop_if_lacking(&mut self) {}
+    /// What the seek lacks, if it has stopped. It is to be done again then, best with what it lacked.
+    fn take_lacking(&mut self) -> Option<Lacking> {
+        None
+    }
+    /// Takes what the seek lacked.
+    fn give(&mut self, filled: Filled) {
+        let _ = filled;
+    }
     /// Whether the memory of the entry's value stays valid as long as the iterator lives. Only when
     /// valid.
     fn is_value_pinned(&self) -> bool {

@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 
 use crate::block::{Block, Cursor, Target};
+use crate::footer::BLOCK_TRAILER_LEN;
+use crate::handle::BlockHandle;
 use crate::internal_iterator::InternalIterator;
-use crate::reader::{ReadAhead, ReadAheadSizes, ReadOptions, Reader};
+use crate::reader::{Filled, Lacking, Pace, ReadAhead, ReadAheadSizes, ReadOptions, Reader};
 
 /// The iterator over one table; see [`Reader::iter`].
 #[derive(Debug)]
@@ -25,6 +27,10 @@ pub struct Iter {
     error: Option<Error>,
     /// Visited blocks that are kept, with [`ReadOptions::pin`].
     pinned: Vec<Block>,
+    /// Whether the seek stops at a block that the device would have to be waited for.
+    stops: bool,
+    /// At what it has stopped.
+    lacking: Option<Lacking>,
 }
 
 impl Reader {
@@ -51,6 +57,8 @@ impl Iter {
             ahead,
             error: None,
             pinned: Vec::new(),
+            stops: false,
+            lacking: None,
         }
     }
 
@@ -68,12 +76,43 @@ impl Iter {
         }
         self.at = i;
         if let Some(handle) = self.reader.data_block(i) {
-            let block = self
-                .reader
-                .shared_block(handle, self.options, Some(&mut self.ahead))?;
-            self.block = Some(block);
+            self.block = Some(self.fetch(handle)?);
         }
         Ok(())
+    }
+
+    fn fetch(&mut self, handle: BlockHandle) -> Result<Block> {
+        let (options, ahead) = (self.options, &mut self.ahead);
+        if !self.stops {
+            return self.reader.shared_block(handle, options, Some(ahead));
+        }
+        if let Some(block) = self.reader.block_or_none(handle, options, ahead)? {
+            return Ok(block);
+        }
+        self.lacking = Some(self.reader.lacking(handle, options, ahead)?);
+        Err(Error::new(ErrorKind::TryAgain, "the seek has stopped"))
+    }
+
+    /// Nothing at or after this internal key is wanted, unless it is asked for: reading ahead ends there.
+    pub fn end_reading_ahead_at(&mut self, key: &[u8]) {
+        let Ok(target) = Target::new(key) else { return };
+        let last = self.reader.data_block(self.reader.index().seek(&target));
+        if let Some(last) = last {
+            self.ahead
+                .set_limit(last.offset + last.size + BLOCK_TRAILER_LEN);
+        }
+    }
+
+    /// How far it has come with reading ahead.
+    pub fn read_ahead_pace(&self) -> Pace {
+        self.ahead.pace()
+    }
+
+    /// Goes on with reading ahead as far as the iterator over the file before has come.
+    pub fn go_on_reading_ahead(&mut self, pace: Pace) {
+        if let Some(first) = self.reader.data_block(0) {
+            self.ahead.go_on(pace, first);
+        }
     }
 
     /// Runs one move; an error ends the iteration.
@@ -210,5 +249,18 @@ impl InternalIterator for Iter {
 
     fn is_value_pinned(&self) -> bool {
         self.options.pin
+    }
+
+    fn stop_if_lacking(&mut self) {
+        self.stops = true;
+    }
+
+    fn take_lacking(&mut self) -> Option<Lacking> {
+        self.stops = false;
+        self.lacking.take()
+    }
+
+    fn give(&mut self, filled: Filled) {
+        self.ahead.give(filled.0);
     }
 }

@@ -30,6 +30,7 @@ mod internal_iterator;
 pub mod iter;
 mod locks;
 pub mod options;
+mod prefix;
 pub mod props;
 pub mod reader;
 pub mod unique_id;
@@ -42,9 +43,13 @@ pub use checksum::ChecksumType;
 pub use compress::{CompressionSettings, CompressionType};
 pub use footer::Footer;
 pub use handle::BlockHandle;
-pub use internal_iterator::{InternalIterator, Prefix};
+pub use internal_iterator::InternalIterator;
 pub use iter::Iter;
 pub use keyspan::RangeTombstone;
 pub use options::TableOptions;
+pub use prefix::Prefix;
 pub use props::Properties;
-pub use reader::{Missing, ReadAheadSizes, ReadMeter, ReadOptions, Reader, ReaderOptions, Span};
+pub use reader::{
+    Filled, Lacking, Missing, ReadAheadSizes, ReadMeter, ReadOptions, Reader, ReaderOptions, Span,
+    read_together,
+};

@@ -12,11 +12,13 @@
 //! A `get` allocates nothing if its block is in the cache: the only buffer it needs, for delta-encoded
 //! keys, is kept per thread.
 
+mod ahead;
 mod fetch;
 mod filters;
 mod get;
 mod meter;
 mod open;
+mod together;
 mod verify;
 
 use std::path::Path;
@@ -26,7 +28,7 @@ use base::clock::Clock;
 use base::perf::{self, PerfCounter};
 use base::stats::{Activity, HistogramKind, Statistics, Ticker};
 use base::{Comparator, Error, ErrorKind, Result, SliceTransform, ValueType, key};
-use io::{File, IoPriority};
+use io::{File, IoPriority, ReadQueues};
 use keyspan::RangeTombstone;
 
 use crate::block::{Block, Cursor, Keys, Target};
@@ -34,14 +36,16 @@ use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
 use crate::index::Index;
-use crate::internal_iterator::Prefix;
+use crate::prefix::Prefix;
 use crate::props::Properties;
+pub(crate) use ahead::ReadAhead;
+pub use ahead::{Pace, ReadAheadSizes};
 use fetch::Fetch;
-pub(crate) use fetch::ReadAhead;
-pub use fetch::{ReadAheadSizes, Span};
+pub use fetch::Span;
 use filters::Filters;
 pub use get::Missing;
 pub use meter::ReadMeter;
+pub use together::{Filled, Lacking, read_together};
 
 /// Settings of a [`Reader`].
 #[derive(Clone, Debug)]
@@ -74,6 +78,8 @@ pub struct ReaderOptions {
     pub activity: Activity,
     /// The clock for deadlines of reads; without it there are no deadlines.
     pub clock: Option<Arc<dyn Clock>>,
+    /// Queues for reads that iterators do at the same time; without them, they do one after the other.
+    pub queues: Option<Arc<ReadQueues>>,
 }
 
 impl Default for ReaderOptions {
@@ -92,6 +98,7 @@ impl Default for ReaderOptions {
             meter: ReadMeter::default(),
             activity: Activity::Unknown,
             clock: None,
+            queues: None,
         }
     }
 }
@@ -105,6 +112,8 @@ pub struct ReadOptions {
     pub fill_cache: bool,
     /// Bytes that an iterator reads ahead from the start; 0 adapts the read-ahead to the access pattern.
     pub readahead_bytes: usize,
+    /// Whether an iterator over several tables goes on in the next one with the read-ahead that it has reached.
+    pub adaptive_readahead: bool,
     /// Whether only blocks in the cache are used; a read that needs another block fails with
     /// `Incomplete`.
     pub cache_only: bool,
@@ -126,6 +135,7 @@ impl Default for ReadOptions {
             verify_checksums: true,
             fill_cache: true,
             readahead_bytes: 0,
+            adaptive_readahead: false,
             cache_only: false,
             activity: Activity::Unknown,
             deadline_micros: 0,
@@ -198,12 +208,32 @@ impl Reader {
     ) -> Result<Block> {
         self.check_may_read(options)?;
         let timer = self.options.meter.block_timer();
-        let how = fetch::Read::from(options);
-        let block = self
-            .fetch
-            .data_block(handle, self.comparator(), how, ahead)?;
+        let (how, comparator) = (fetch::Read::from(options), self.comparator());
+        let block = match ahead {
+            None => self.fetch.data_block(handle, comparator, how)?,
+            Some(ahead) => {
+                let block = self.fetch.data_block_from(ahead, handle, comparator, how)?;
+                self.ask_for_next(ahead, how);
+                block
+            }
+        };
         self.block_was_read(handle, options, &block, timer);
         Ok(block)
+    }
+
+    /// Begins to read what comes after the window of `ahead`, if that is new.
+    fn ask_for_next(&self, ahead: &mut ReadAhead, how: fetch::Read) {
+        if let Some(end) = ahead.ask()
+            && self.fetch.reads_meanwhile()
+            && let Some(queues) = self.queues()
+        {
+            let from = self.index.first_ending_after(end);
+            self.fetch.send_next(ahead, from, queues, how);
+        }
+    }
+
+    fn queues(&self) -> Option<&Arc<ReadQueues>> {
+        self.options.queues.as_ref().filter(|queues| queues.is_on())
     }
 
     /// Errors: a read with these options may not read the file, or no more.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use base::stats::{Activity, Histogram, HistogramKind, SharedHistogram};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result};
+use io::ReadQueues;
 use log::LogEnd;
 use table::options::PrepopulateBlockCache;
 
@@ -35,6 +36,8 @@ pub(crate) struct Tables {
     pub(crate) verify_unique_id: bool,
     /// Read the files past the page cache.
     pub(crate) direct: bool,
+    /// Queues for reads that are done at the same time; set before the first table is opened.
+    pub(crate) read_queues: Option<Arc<ReadQueues>>,
     /// Compare each file's size with the MANIFEST's.
     pub(crate) check_sizes: bool,
     /// Compress the blocks of new tables.
@@ -151,6 +154,7 @@ impl Tables {
             meter: self.meter(family, new.level, options),
             activity,
             clock: Some(Arc::clone(&self.env.clock)),
+            queues: self.read_queues.clone(),
             ..table::ReaderOptions::default()
         };
         let reader = Arc::new(source.open(how)?);

@@ -66,13 +66,14 @@ struct Installed {
 impl Opening {
     /// Recovers the database and, unless it is opened read-only, makes the result durable.
     pub(super) fn run(
-        self,
+        mut self,
         recovered: &Recovered,
         wanted: &Wanted<'_>,
         exists: bool,
     ) -> Result<Arc<Shared>> {
         self.check_direct_reads(exists)?;
-        let read_queues = self.read_queues()?;
+        let read_queues = Arc::new(self.read_queues()?);
+        self.tables.read_queues = Some(Arc::clone(&read_queues));
         let families = self.families(recovered, wanted)?;
         let numbers = self.numbers(recovered)?;
         let db_id = self.db_id(recovered)?;

@@ -329,6 +329,7 @@ impl Opening {
             janitor: Arc::new(Janitor::default()),
             opened: Arc::new(TableCache::new(&options.db)),
             direct: options.db.use_direct_reads,
+            read_queues: None,
             verify_unique_id: options.db.verify_sst_unique_id_in_manifest,
             check_sizes: !options.db.skip_checking_sst_file_sizes_on_db_open,
             compressors: Arc::new(CompressionPool::new(

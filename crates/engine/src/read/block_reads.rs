@@ -208,7 +208,8 @@ impl<'a, W> Reads<'a, W> {
                 })
             }
             Queueing::Unattended(reads) => {
-                reads.push(token, file, offset, len);
+                let buf = AlignedBuf::for_reads(len, file.read_alignment())?;
+                reads.push(token, file, offset, buf);
                 Ok(())
             }
             Queueing::Unasked(..) | Queueing::Alone => return Ok(Pushed::No(flight.reader)),

@@ -78,7 +78,7 @@ pub struct ReadOptions {
     /// Whether `delete_range` may be ignored, so that removed keys may be visible. Saves time if the application knows
     /// that there are no range deletions.
     pub ignore_range_deletions: bool,
-    /// Without effect: `read_io_mode` of the database says how `multi_get` reads; iterators read one block after the other.
+    /// Without effect: `read_io_mode` of the database says whether lookups and iterators read several blocks at a time.
     pub async_io: bool,
     /// Without effect: `multi_get` does not go level by level.
     pub optimize_multiget_for_io: bool,
@@ -105,13 +105,14 @@ pub struct ReadOptions {
     pub prefix_same_as_start: bool,
     /// Whether an iterator keeps all blocks that it has visited in memory.
     pub pin_data: bool,
-    /// Without effect: read-ahead starts anew in each file.
+    /// Whether an iterator that goes on in the next file of a level reads ahead as much as in the one before. Otherwise it
+    /// begins with a few blocks again.
     pub adaptive_readahead: bool,
     /// Without effect: the thread that drops an iterator never deletes files.
     pub background_purge_on_iterator_cleanup: bool,
     /// Selects the tables that an iterator reads; `None` selects all.
     pub table_filter: Option<TableFilter>,
-    /// Without effect: would end read-ahead at the upper bound.
+    /// Whether reading ahead ends at the upper bound.
     pub auto_readahead_size: bool,
     /// Without effect: values are always loaded.
     pub allow_unprepared_value: bool,
@@ -127,6 +128,7 @@ impl ReadOptions {
             verify_checksums: self.verify_checksums,
             fill_cache: self.fill_cache,
             readahead_bytes: self.readahead_size as usize,
+            adaptive_readahead: self.adaptive_readahead,
             cache_only: self.read_tier == ReadTier::BlockCache,
             activity: Activity::Get,
             deadline_micros: self.deadline.as_micros() as u64,

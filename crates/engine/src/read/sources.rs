@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use base::clock::Clock;
 use base::stats::{Activity, Statistics, Ticker};
-use base::{Comparator, Error, ErrorKind, Result, SequenceNumber};
+use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, ValueType, key};
 
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
@@ -34,6 +34,8 @@ pub(crate) struct Origin {
     number: u64,
     /// The number of range tombstones in the active memtable at that time.
     tombstones: u64,
+    /// The internal key at which reading ahead ends.
+    read_ahead_to: Option<Arc<[u8]>>,
 }
 
 impl Drop for Origin {
@@ -61,8 +63,12 @@ impl Origin {
         family: &Arc<Family>,
         options: Cow<'_, ReadOptions>,
     ) -> Self {
+        let upper = options.iterate_upper_bound.as_deref();
+        let upper = upper.filter(|_| options.auto_readahead_size);
         Self {
             shared: Arc::downgrade(shared),
+            read_ahead_to: upper
+                .map(|upper| key::encode(upper, SequenceNumber::MAX, ValueType::FOR_SEEK).into()),
             family: Arc::clone(family),
             statistics: shared.env().statistics.clone(),
             clock: Arc::clone(&shared.env().clock),
@@ -184,7 +190,8 @@ impl<'a> Collected<'a> {
             if self.passes(file) {
                 let (comparator, options) = self.for_tables();
                 let (file, last) = (Arc::clone(file), levels == 1);
-                let cursor = LevelIter::one(comparator, file, options, last);
+                let mut cursor = LevelIter::one(comparator, file, options, last);
+                cursor.read_ahead_to(self.origin.read_ahead_to.clone());
                 self.merged.push(cursor);
             }
             if let Some(t) = file.tombstones() {
@@ -202,7 +209,8 @@ impl<'a> Collected<'a> {
             if !files.is_empty() {
                 let (comparator, options) = self.for_tables();
                 let last = level + 1 == levels;
-                let cursor = LevelIter::new(comparator, files, options, last);
+                let mut cursor = LevelIter::new(comparator, files, options, last);
+                cursor.read_ahead_to(self.origin.read_ahead_to.clone());
                 self.merged.push(cursor);
             }
             let files = version.with_tombstones(level);

@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) background: Background,
     pub(crate) wal: Wal,
     pub(crate) deletions: Deletions,
-    pub(crate) read_queues: ReadQueues,
+    pub(crate) read_queues: Arc<ReadQueues>,
 }
 
 /// The work of a background job, which runs without the state lock.
@@ -76,7 +76,7 @@ pub(crate) struct Parts {
     pub(crate) catalog: Catalog,
     pub(crate) writes: Writes,
     pub(crate) wal: Wal,
-    pub(crate) read_queues: ReadQueues,
+    pub(crate) read_queues: Arc<ReadQueues>,
 }
 
 impl Shared {

@@ -7,7 +7,6 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +23,6 @@ use crate::checksum::{self, ChecksumType};
 use crate::compress::{self, CompressionType};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
-use crate::options::TableOptions;
 
 /// The file from which blocks are read, and the parameters to verify and decode them.
 #[derive(Debug)]
@@ -117,16 +115,17 @@ impl From<ReadOptions> for Read {
     }
 }
 
-/// The bytes of a file to read for a block: the block with its trailer, and what direct I/O needs around it.
+/// The bytes of a file to read for a block, or for several in a row: the blocks with their trailers, and what direct I/O needs
+/// around them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Offset in the file.
     pub offset: u64,
     /// How many bytes to read. The file may end before, but not before the block does.
     pub len: usize,
-    /// Where the block begins in them.
+    /// Where the first block begins in them.
     pub(super) skip: usize,
-    /// The length of the block with its trailer.
+    /// The length of the blocks with their trailers.
     pub(super) stored: usize,
 }
 
@@ -183,7 +182,7 @@ impl Fetch {
     }
 
     /// Length in bytes of a block with its trailer. Errors: it does not lie inside the file.
-    fn stored_len(&self, handle: BlockHandle) -> Result<usize> {
+    pub(super) fn stored_len(&self, handle: BlockHandle) -> Result<usize> {
         let len = handle.size.checked_add(BLOCK_TRAILER_LEN);
         let end = len.and_then(|n| handle.offset.checked_add(n));
         match (len, end) {
@@ -219,22 +218,15 @@ impl Fetch {
         read().map_err(|e| self.locate(e, handle))
     }
 
-    /// Reads, verifies and decompresses a data block, from `ahead` if it is there.
-    pub(crate) fn data_block(
+    /// Reads, verifies and decompresses a data block.
+    pub(super) fn data_block(
         &self,
         handle: BlockHandle,
         comparator: &Comparator,
         how: Read,
-        ahead: Option<&mut ReadAhead>,
     ) -> Result<Block> {
         let read = || {
             let len = self.stored_len(handle)?;
-            let open = |stored: &[u8]| self.open(stored, handle, comparator, how.verify);
-            if let Some(ahead) = ahead
-                && let Some(stored) = self.read_ahead(handle, len, ahead, how)?
-            {
-                return open(stored);
-            }
             let block = self.read_and_open(len, (handle, comparator, how.verify), |bytes| {
                 self.read(bytes, handle.offset, how).map(|()| true)
             })?;
@@ -273,14 +265,19 @@ impl Fetch {
         let stored = self
             .stored_len(handle)
             .map_err(|e| self.locate(e, handle))?;
+        Ok(self.span_of(handle.offset, stored))
+    }
+
+    /// What to read for so many bytes from an offset on.
+    pub(super) fn span_of(&self, offset: u64, stored: usize) -> Span {
         let unit = self.file.read_alignment();
-        let skip = (handle.offset % unit as u64) as usize;
-        Ok(Span {
-            offset: handle.offset - skip as u64,
+        let skip = (offset % unit as u64) as usize;
+        Span {
+            offset: offset - skip as u64,
             len: (skip + stored).next_multiple_of(unit),
             skip,
             stored,
-        })
+        }
     }
 
     /// The data block in the bytes of its [`Span`].
@@ -331,7 +328,7 @@ impl Fetch {
     }
 
     /// The data block in stored bytes.
-    fn open(
+    pub(super) fn open(
         &self,
         stored: &[u8],
         handle: BlockHandle,
@@ -403,34 +400,8 @@ impl Fetch {
         self.meter.charge(span.stored as u64, how.priority);
     }
 
-    /// The stored bytes of a block from `ahead`, after filling it if necessary; `None` if the block
-    /// should be read alone.
-    fn read_ahead<'a>(
-        &self,
-        handle: BlockHandle,
-        len: usize,
-        ahead: &'a mut ReadAhead,
-        how: Read,
-    ) -> Result<Option<&'a [u8]>> {
-        if !ahead.has(handle.offset, len) {
-            let want = ahead.plan(handle.offset, len, self.end);
-            if want <= len {
-                return Ok(None);
-            }
-            if let Some(soon) = ahead.tell(handle.offset, want, self.end) {
-                self.file.advise(io::Advice::WillNeed {
-                    offset: soon.start,
-                    len: soon.end - soon.start,
-                });
-            }
-            ahead.bytes.resize(want, 0);
-            ahead.at = handle.offset;
-            if let Err(e) = self.read(&mut ahead.bytes, handle.offset, how) {
-                ahead.bytes.clear();
-                return Err(e);
-            }
-        }
-        Ok(ahead.find(handle.offset, len))
+    pub(super) fn meter(&self) -> &ReadMeter {
+        &self.meter
     }
 
     /// Verifies and decompresses stored bytes; borrows them if they are not compressed.
@@ -498,7 +469,7 @@ impl Fetch {
 }
 
 #[cold]
-fn cut_short() -> Error {
+pub(super) fn cut_short() -> Error {
     Error::corruption("a block is cut short")
 }
 
@@ -510,170 +481,4 @@ fn unknown_type(b: u8) -> Error {
         ));
     }
     Error::corruption(format!("a block has the unknown compression type {b:#04x}"))
-}
-
-/// When and how much iterators read ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadAheadSizes {
-    /// Bytes of the first read-ahead; 0 turns it off.
-    pub initial: usize,
-    /// Largest read-ahead; 0 turns it off.
-    pub max: usize,
-    /// Number of consecutive reads after which it starts.
-    pub after: u64,
-    /// Bytes after each read that the operating system is advised to read ahead; 0 is none.
-    pub told: u64,
-}
-
-/// Bytes per read of a steady read-ahead: small enough for the CPU cache.
-const STEADY_BYTES: usize = 256 << 10;
-
-impl ReadAheadSizes {
-    /// Reads `bytes` ahead from the first block on: the operating system reads them into the page
-    /// cache, from where they are copied in smaller pieces.
-    pub(crate) fn steady(bytes: usize) -> Self {
-        let at_once = bytes.min(STEADY_BYTES);
-        Self {
-            initial: at_once,
-            max: at_once,
-            after: 0,
-            told: if bytes > at_once { bytes as u64 } else { 0 },
-        }
-    }
-}
-
-impl Default for ReadAheadSizes {
-    /// RocksDB's defaults.
-    fn default() -> Self {
-        Self {
-            initial: 8 << 10,
-            max: 256 << 10,
-            after: 2,
-            told: 0,
-        }
-    }
-}
-
-impl From<&TableOptions> for ReadAheadSizes {
-    fn from(o: &TableOptions) -> Self {
-        Self {
-            initial: o.initial_auto_readahead_size as usize,
-            max: o.max_auto_readahead_size as usize,
-            after: o.num_file_reads_for_auto_readahead,
-            told: 0,
-        }
-    }
-}
-
-/// The read-ahead of one iterator: bytes read at once for the blocks to come.
-#[derive(Debug)]
-pub(crate) struct ReadAhead {
-    sizes: ReadAheadSizes,
-    bytes: LargeVec<u8>,
-    /// Offset of `bytes` in the file.
-    at: u64,
-    /// File offset at which a read would continue the last one.
-    expected: u64,
-    consecutive: u64,
-    next_size: usize,
-    /// The range that the operating system was last advised to read.
-    told: Range<u64>,
-}
-
-impl ReadAhead {
-    pub(crate) fn new(sizes: ReadAheadSizes) -> Self {
-        Self {
-            sizes,
-            bytes: LargeVec::new(),
-            at: 0,
-            expected: u64::MAX,
-            consecutive: 0,
-            next_size: sizes.initial,
-            told: 0..0,
-        }
-    }
-
-    /// The range to advise the operating system to read, before `len` bytes at `offset` are read:
-    /// everything ahead, once half of the range advised before is used up; `None` until then.
-    fn tell(&mut self, offset: u64, len: usize, end: u64) -> Option<Range<u64>> {
-        let (ahead, read_to) = (self.sizes.told, offset + len as u64);
-        if ahead == 0 {
-            return None;
-        }
-        let known = self.told.contains(&offset);
-        if known && read_to + ahead / 2 <= self.told.end {
-            return None;
-        }
-        let from = if known { self.told.end } else { offset };
-        let to = read_to.saturating_add(ahead).min(end);
-        self.told = offset..to;
-        (from < to).then_some(from..to)
-    }
-
-    fn has(&self, offset: u64, len: usize) -> bool {
-        self.range(offset, len).is_some()
-    }
-
-    fn range(&self, offset: u64, len: usize) -> Option<Range<usize>> {
-        let from = usize::try_from(offset.checked_sub(self.at)?).ok()?;
-        let end = from.checked_add(len)?;
-        (end <= self.bytes.len()).then_some(from..end)
-    }
-
-    fn find(&mut self, offset: u64, len: usize) -> Option<&[u8]> {
-        let range = self.range(offset, len)?;
-        self.expected = offset + len as u64;
-        self.bytes.get(range)
-    }
-
-    /// How many bytes to read for a block of `len` bytes at `offset` that is not buffered.
-    fn plan(&mut self, offset: u64, len: usize, end: u64) -> usize {
-        if offset == self.expected {
-            self.consecutive += 1;
-        } else {
-            self.consecutive = 1;
-            self.next_size = self.sizes.initial;
-        }
-        self.expected = offset + len as u64;
-        if self.consecutive <= self.sizes.after || self.sizes.max == 0 || self.sizes.initial == 0 {
-            return len;
-        }
-        let size = self.next_size.min(self.sizes.max);
-        self.next_size = (size * 2).min(self.sizes.max);
-        // `len` lies inside the file, so the limit is not below it.
-        let limit = usize::try_from(end - offset).unwrap_or(usize::MAX);
-        size.max(len).min(limit)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_system_is_told_before_it_is_asked() {
-        const MIB: u64 = 1 << 20;
-        let end = 5 * MIB;
-        let mut ahead = ReadAhead::new(ReadAheadSizes::steady(2 << 20));
-        let (mut at, mut told) = (0, Vec::new());
-        while at < end {
-            let n = ahead.plan(at, 4096, end);
-            if let Some(range) = ahead.tell(at, n, end) {
-                assert!(
-                    told.last()
-                        .is_none_or(|l: &Range<u64>| l.end == range.start)
-                );
-                told.push(range);
-            }
-            at += n as u64;
-            let known = told.last().unwrap().end;
-            assert!(known == end || known >= at + MIB, "{at}: {told:?}");
-        }
-        assert_eq!(told.last().unwrap().end, end);
-        assert!(told.len() <= 5, "{told:?}");
-        // A read elsewhere: advised again.
-        assert_eq!(ahead.tell(MIB, 4096, end).unwrap().start, MIB);
-        let mut small = ReadAhead::new(ReadAheadSizes::steady(64 << 10));
-        assert_eq!(small.tell(0, 64 << 10, end), None);
-    }
 }

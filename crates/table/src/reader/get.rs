@@ -332,7 +332,11 @@ impl Reader {
     }
 
     /// A data block from the page cache.
-    fn block_at_hand(&self, handle: BlockHandle, options: ReadOptions) -> Result<Option<Block>> {
+    pub(super) fn block_at_hand(
+        &self,
+        handle: BlockHandle,
+        options: ReadOptions,
+    ) -> Result<Option<Block>> {
         self.check_may_read(options)?;
         let timer = self.read_timer();
         let how = fetch::Read::from(options);

@@ -5,7 +5,8 @@ use base::stats::Activity;
 use base::{Error, Result};
 
 use super::Reader;
-use super::fetch::{Read, ReadAhead, ReadAheadSizes};
+use super::ahead::{ReadAhead, ReadAheadSizes};
+use super::fetch::Read;
 use super::open;
 
 impl Reader {
@@ -34,7 +35,7 @@ impl Reader {
         };
         for handle in (0..self.index.len()).filter_map(|i| self.index.handle(i)) {
             self.fetch
-                .data_block(handle, self.comparator(), how, Some(&mut ahead))
+                .data_block_from(&mut ahead, handle, self.comparator(), how)
                 .map(drop)
                 .or_else(&mut *problem)?;
         }

@@ -360,6 +360,7 @@ pub(super) const IRONSTONE: &[(&str, &[&str])] = &[
 pub(super) const LIBROCKSDB: &[(&str, &[&str])] = &[(
     "RocksDB's C API has nothing for it",
     &[
+        "async_gets",
         "backup_rate_limit",
         "restore_rate_limit",
         "report_file_operations",

@@ -14,7 +14,7 @@ use crate::queue::{Pool, Queue, QueueKind};
 /// Requests in flight in one queue, at most.
 pub const READS_MAX: u32 = 128;
 /// Threads that all queues share where there is no io_uring.
-pub(super) const THREADS: u32 = 32;
+pub(crate) const THREADS: u32 = 32;
 
 pub(crate) struct Maker {
     /// Rings or threads. A file system's own queue comes first.
@@ -27,7 +27,7 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
-    pub(super) fn new(
+    pub(crate) fn new(
         kind: QueueKind,
         may_use_threads: bool,
         fs: Arc<dyn FileSystem>,
@@ -42,7 +42,7 @@ impl Maker {
         }
     }
 
-    pub(super) fn kind(&self) -> QueueKind {
+    pub(crate) fn kind(&self) -> QueueKind {
         self.kind
     }
 
@@ -51,7 +51,7 @@ impl Maker {
     }
 
     /// A ring, or the file system's own queue. What the kernel has not at all is not tried again.
-    pub(super) fn try_ring(&mut self) -> Result<Queue> {
+    pub(crate) fn try_ring(&mut self) -> Result<Queue> {
         self.first(None).inspect_err(|e| {
             // What the system lacks just now is tried again for each queue.
             if self.may_use_threads && e.kind() == ErrorKind::NotSupported {

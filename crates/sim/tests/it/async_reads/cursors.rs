@@ -1,0 +1,352 @@
+//! Iterators: seeks that read the blocks of all levels at once, and reading ahead while blocks are used.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+use ironstone::{CompressionType, DbIterator};
+
+use super::*;
+
+type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What a family has, by gets.
+fn content(db: &Db, family: &ColumnFamily) -> Content {
+    let keys = (0..KEYS + 50).map(key);
+    keys.filter_map(|k| {
+        let value = db.cf(family).get(&k).unwrap()?;
+        Some((k.into_bytes(), value))
+    })
+    .collect()
+}
+
+fn check_at<'a>(it: &DbIterator, expected: Option<(&'a Vec<u8>, &'a Vec<u8>)>) {
+    it.status().unwrap();
+    let got = it.valid().then(|| (it.key(), it.value()));
+    assert_eq!(got, expected.map(|(k, v)| (k.as_slice(), v.as_slice())));
+}
+
+/// How often tables were read, and how many bytes.
+fn reads(options: &Options) -> (u64, u64) {
+    let s = options.env.statistics.as_ref().unwrap();
+    (
+        s.get(Ticker::NonLastLevelReadCount) + s.get(Ticker::LastLevelReadCount),
+        s.get(Ticker::NonLastLevelReadBytes) + s.get(Ticker::LastLevelReadBytes),
+    )
+}
+
+/// Moves an iterator at random, and compares it with the content.
+fn wander(it: &mut DbIterator, content: &Content, rng: &mut Rng, moves: u64) {
+    for _ in 0..moves {
+        let target = key(rng.below(KEYS + 60)).into_bytes();
+        let steps = rng.below(30) as usize;
+        match rng.below(6) {
+            0 => {
+                it.seek_to_first();
+                let mut all = content.iter();
+                for _ in 0..steps {
+                    check_at(it, all.next());
+                    it.next();
+                }
+            }
+            1 => {
+                it.seek_to_last();
+                let mut all = content.iter().rev();
+                for _ in 0..steps {
+                    check_at(it, all.next());
+                    it.prev();
+                }
+            }
+            2 | 3 => {
+                it.seek_for_prev(&target);
+                let mut all = content.range(..=target).rev();
+                for _ in 0..steps {
+                    check_at(it, all.next());
+                    it.prev();
+                }
+            }
+            _ => {
+                it.seek(&target);
+                let mut all = content.range(target..);
+                for _ in 0..steps {
+                    check_at(it, all.next());
+                    it.next();
+                }
+            }
+        }
+    }
+}
+
+fn kinds_of_reads() -> Vec<ReadOptions> {
+    let ahead = |readahead_size, adaptive_readahead| ReadOptions {
+        readahead_size,
+        adaptive_readahead,
+        ..ReadOptions::default()
+    };
+    vec![
+        ahead(0, false),
+        ahead(0, true),
+        ahead(3000, false),
+        ahead(1 << 20, true),
+    ]
+}
+
+#[test]
+fn iterators_agree_with_gets_in_all_modes() {
+    for mode in MODES {
+        for (cache, direct) in [(0, false), (40_000, true), (0, true)] {
+            let dir = dirs::scratch().unwrap();
+            let mut o = options(cache);
+            o.db.read_io_mode = mode;
+            o.db.use_direct_reads = direct && has_direct_io(dir.path());
+            if let Err(e) = try_open(dir.path(), &o) {
+                let refused = (ReadIoMode::Uring, ErrorKind::NotSupported);
+                assert_eq!((mode, e.kind()), refused);
+                continue;
+            }
+            let (db, families) = fill(dir.path(), &o, 13);
+            let content = content(&db, &families[0]);
+            let mut rng = Rng::new(3);
+            for read in kinds_of_reads() {
+                let mut it = db.cf(&families[0]).with(&read).iterator().unwrap();
+                wander(&mut it, &content, &mut rng, 60);
+            }
+        }
+    }
+}
+
+/// The blocks of all levels are read at the same time, and none of them twice.
+#[test]
+fn a_seek_reads_the_blocks_of_all_levels_at_once() {
+    for (direct, cached) in [(false, false), (true, false), (false, true)] {
+        let s = Simulated::new(0, |o| o.db.use_direct_reads = direct);
+        s.disk.set_page_cache(cached);
+        let content = content(s.db(), &s.families[1]);
+        let mut it = s.db().cf(&s.families[1]).iterator().unwrap();
+        let mut rng = Rng::new(8);
+        let (mut seeks, mut alone) = (0, 0);
+        for _ in 0..200 {
+            let target = key(rng.below(KEYS - 100)).into_bytes();
+            let (queued, before) = (s.disk.queued_reads(), reads(&s.options).0);
+            it.seek(&target);
+            let reads = reads(&s.options).0 - before;
+            let queued = s.disk.queued_reads() - queued;
+            check_at(&it, content.range(target..).next());
+            assert!(queued <= reads && reads <= 16, "{queued} of {reads}");
+            seeks += u64::from(queued > 1);
+            alone += reads - queued;
+        }
+        assert!(
+            cached || seeks > 150,
+            "{seeks} seeks read several blocks at once"
+        );
+        assert!(cached || alone < 300, "{alone} blocks were read alone");
+    }
+}
+
+/// A scan of files that are read directly reads every byte about once, most of it while other blocks are used.
+#[test]
+fn a_scan_reads_ahead_meanwhile() {
+    for read in kinds_of_reads() {
+        let disk = SimDisk::new(Config::default());
+        let mut o = options(0);
+        o.env.fs = Arc::new(disk.clone());
+        o.db.use_direct_reads = true;
+        o.cf.target_file_size_base = 100_000;
+        o.cf.compression = CompressionType::None;
+        let statistics = o.env.statistics.clone().unwrap();
+        let (db, _) = open(Path::new("/db"), &o);
+        let value = |n: u64| format!("{n:04}").repeat(40);
+        for round in 0..2 {
+            for n in (round..KEYS).step_by(2) {
+                db.put(key(n), value(n)).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        db.compact_range(None, None).unwrap();
+        let files = db.get_live_files_metadata();
+        assert!(files.len() > 3);
+        let bytes: u64 = files.iter().map(|f| f.size).sum();
+        let (queued, before) = (disk.queued_reads(), reads(&o));
+        let mut it = db.with(&read).iterator().unwrap();
+        it.seek_to_first();
+        for n in 0..KEYS {
+            assert_eq!(
+                (it.key(), it.value()),
+                (key(n).as_bytes(), value(n).as_bytes())
+            );
+            it.next();
+        }
+        assert!(!it.valid() && it.status().is_ok());
+        drop(it);
+        let after = reads(&o);
+        let (reads, read_bytes) = (after.0 - before.0, after.1 - before.1);
+        let queued = disk.queued_reads() - queued;
+        // These small files are read at once with a mebibyte, and once the size has grown.
+        let at_once = read.readahead_size > bytes || read.adaptive_readahead;
+        assert!(
+            queued * 5 > reads * 2 || at_once,
+            "{queued} of {reads} reads, {read:?}"
+        );
+        assert!(
+            read_bytes < bytes * 11 / 10,
+            "{read_bytes} of {bytes} bytes"
+        );
+        assert!(statistics.get(Ticker::PrefetchHits) > KEYS / 10);
+        let useful = statistics.get(Ticker::PrefetchBytesUseful);
+        assert!(useful <= statistics.get(Ticker::PrefetchBytes));
+    }
+}
+
+/// With `adaptive_readahead`, the next file begins with as much as the one before has come to.
+#[test]
+fn adaptive_read_ahead_goes_on_in_the_next_file() {
+    let disk = SimDisk::new(Config::default());
+    let mut o = options(0);
+    o.env.fs = Arc::new(disk.clone());
+    o.cf.target_file_size_base = 60_000;
+    o.cf.compression = CompressionType::None;
+    let (db, _) = open(Path::new("/db"), &o);
+    for round in 0..2 {
+        for n in (round..KEYS).step_by(2) {
+            db.put(key(n), "v".repeat(100)).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    let reads_with = |adaptive_readahead| {
+        let before = reads(&o).0;
+        let read = ReadOptions {
+            adaptive_readahead,
+            ..ReadOptions::default()
+        };
+        let mut it = db.with(&read).iterator().unwrap();
+        it.seek_to_first();
+        let mut count = 0;
+        while it.valid() {
+            count += 1;
+            it.next();
+        }
+        assert_eq!(count, KEYS);
+        reads(&o).0 - before
+    };
+    let (anew, adaptive) = (reads_with(false), reads_with(true));
+    assert!(adaptive * 2 < anew, "{adaptive} reads, {anew} without");
+}
+
+/// With `auto_readahead_size`, nothing beyond the upper bound is read ahead.
+#[test]
+fn reading_ahead_ends_at_the_upper_bound() {
+    let s = Simulated::new(0, |o| o.db.use_direct_reads = true);
+    let statistics = s.options.env.statistics.clone().unwrap();
+    let bytes = |auto_readahead_size, readahead_size| {
+        let read = ReadOptions {
+            auto_readahead_size,
+            readahead_size,
+            iterate_upper_bound: Some(key(300).into_bytes()),
+            ..ReadOptions::default()
+        };
+        let before = reads(&s.options).1;
+        let mut it = s.db().with(&read).iterator().unwrap();
+        it.seek_to_first();
+        let mut count = 0;
+        while it.valid() {
+            assert!(it.key() < key(300).as_bytes());
+            count += 1;
+            it.next();
+        }
+        it.status().unwrap();
+        (count, reads(&s.options).1 - before)
+    };
+    for size in [0, 100_000] {
+        let trimmed = statistics.get(Ticker::ReadaheadTrimmed);
+        let (all, beyond) = bytes(false, size);
+        assert_eq!(statistics.get(Ticker::ReadaheadTrimmed), trimmed);
+        let (count, within) = bytes(true, size);
+        assert_eq!(count, all);
+        assert!(within * 3 < beyond * 2, "{within} bytes, {beyond} without");
+        assert!(statistics.get(Ticker::ReadaheadTrimmed) > trimmed);
+    }
+}
+
+/// Queues that break, and reads that fail: a read that fails once is done again; one that fails always ends the iteration with
+/// an error.
+#[test]
+fn iterators_live_through_failures() {
+    for waits in [0, 1, 2, 5, 20] {
+        let s = Simulated::new(0, |o| o.db.use_direct_reads = true);
+        let content = content(s.db(), &s.families[0]);
+        let mut rng = Rng::new(waits);
+        for read in kinds_of_reads() {
+            s.disk.fail_queues(Some(waits));
+            let mut it = s.db().with(&read).iterator().unwrap();
+            wander(&mut it, &content, &mut rng, 30);
+            s.disk.fail_queues(None);
+            wander(&mut it, &content, &mut rng, 30);
+        }
+    }
+    for nth in [1, 3, 10] {
+        let s = Simulated::new(0, |o| o.db.use_direct_reads = true);
+        let content = content(s.db(), &s.families[0]);
+        for read in kinds_of_reads() {
+            let mut it = s.db().with(&read).iterator().unwrap();
+            let left = Arc::new(AtomicU64::new(nth));
+            let due = Arc::clone(&left);
+            s.disk
+                .fail_on(Fault::Eio, Repeat::Forever, move |act, path| {
+                    let table = path.extension().is_some_and(|e| e == "sst");
+                    let before = |n: u64| n.checked_sub(1);
+                    let is_due = || due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, before);
+                    act == Act::Read && table && !matches!(is_due(), Ok(2..))
+                });
+            it.seek_to_first();
+            let mut seen = content.iter();
+            while it.valid() {
+                assert_eq!(
+                    Some((it.key(), it.value())),
+                    seen.next().map(|(k, v)| (&**k, &**v))
+                );
+                it.next();
+            }
+            if left.load(Ordering::Relaxed) > 0 {
+                it.status().unwrap(); // there were fewer reads
+                assert_eq!(seen.next(), None);
+            } else {
+                let e = it.status().unwrap_err();
+                assert!(
+                    e.kind() == ErrorKind::IoError && e.to_string().contains(".sst"),
+                    "{e}"
+                );
+            }
+            s.disk.clear_faults();
+            wander(&mut it, &content, &mut Rng::new(nth), 20);
+        }
+    }
+}
+
+/// Many threads' iterators, dropped while something is on its way; and one that outlives the database.
+#[test]
+fn iterators_are_dropped_while_reads_are_on_their_way() {
+    let mut s = Simulated::new(20_000, |o| o.db.use_direct_reads = true);
+    let all = content(s.db(), &s.families[0]);
+    base::sync::thread::scope(|scope| {
+        for seed in 0..12 {
+            let (s, all) = (&s, &all);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                for read in kinds_of_reads().iter().cycle().take(12) {
+                    let mut it = s.db().with(read).iterator().unwrap();
+                    wander(&mut it, all, &mut rng, 4);
+                }
+            });
+        }
+    });
+    let read = &kinds_of_reads()[3];
+    let mut it = s.db().with(read).iterator().unwrap();
+    it.seek_to_first();
+    for _ in 0..100 {
+        it.next();
+    }
+    s.db.take().unwrap().close().unwrap();
+    s.families.clear();
+    wander(&mut it, &all, &mut Rng::new(1), 20);
+}

@@ -1,0 +1,135 @@
+//! Reads of several tables at the same time: the blocks at which seeks begin.
+
+use std::sync::Arc;
+
+use base::Result;
+use base::stats::{HistogramKind, Ticker};
+use io::Lent;
+use io::queue::{Act, Request};
+
+use super::ahead::{ReadAhead, Window};
+use super::fetch::{self, Span};
+use super::{ReadOptions, Reader};
+use crate::block::Block;
+use crate::handle::BlockHandle;
+
+/// What a seek lacks of a table.
+#[derive(Debug)]
+pub struct Lacking {
+    reader: Arc<Reader>,
+    span: Span,
+    /// Whether the span has more than one block.
+    is_ahead: bool,
+    how: fetch::Read,
+}
+
+/// What a seek lacked.
+#[derive(Debug)]
+pub struct Filled(pub(crate) Window);
+
+impl Reader {
+    /// A data block, unless the device would have to be waited for, and it can be read together with others; `None` then.
+    pub(crate) fn block_or_none(
+        &self,
+        handle: BlockHandle,
+        options: ReadOptions,
+        ahead: &mut ReadAhead,
+    ) -> Result<Option<Block>> {
+        if let Some(pinned) = self.cached_block(handle) {
+            return Ok(Some(pinned.to_block()));
+        }
+        let len = self.fetch.stored_len(handle)?;
+        if self.queues().is_none() || ahead.expects(handle.offset, len) {
+            return self.read_block(handle, options, Some(ahead)).map(Some);
+        }
+        let block = self.block_at_hand(handle, options)?;
+        if block.is_some() {
+            self.fetch.plan(ahead, handle.offset, len);
+        }
+        Ok(block)
+    }
+
+    /// What to read for a block that is not at hand. Errors: the block does not lie inside the file.
+    pub(crate) fn lacking(
+        self: &Arc<Self>,
+        handle: BlockHandle,
+        options: ReadOptions,
+        ahead: &mut ReadAhead,
+    ) -> Result<Lacking> {
+        let len = self.fetch.stored_len(handle)?;
+        let want = self.fetch.plan(ahead, handle.offset, len);
+        Ok(Lacking {
+            span: self.fetch.span_of(handle.offset, want),
+            is_ahead: want > len,
+            reader: Arc::clone(self),
+            how: fetch::Read::from(options),
+        })
+    }
+}
+
+/// Reads all of them at the same time. `None` for what could not be read: it should be read again, alone, which also tells the
+/// error.
+pub fn read_together(lacking: &[Lacking]) -> Vec<Option<Filled>> {
+    let mut filled: Vec<_> = lacking.iter().map(|_| None).collect();
+    // One read is as fast without a queue.
+    if let [first, _, ..] = lacking
+        && let Some(queues) = first.reader.queues()
+        && let Some(mut queue) = queues.lend()
+    {
+        for (token, lacks) in lacking.iter().enumerate() {
+            lacks.reader.fetch.charge(lacks.span, lacks.how);
+            if lacks.push(&mut queue, token as u64).is_err() {
+                queue.give_up();
+                break;
+            }
+        }
+        if collect(&mut queue, lacking, &mut filled).is_err() {
+            queue.give_up();
+        }
+    }
+    filled
+}
+
+fn collect(queue: &mut Lent<'_>, lacking: &[Lacking], filled: &mut [Option<Filled>]) -> Result<()> {
+    let timers: Vec<_> = lacking.iter().map(|l| l.reader.read_timer()).collect();
+    let mut done = Vec::new();
+    let sent = queue.len();
+    queue.wait(sent, &mut done)?;
+    for done in done {
+        let token = done.token as usize;
+        let (Some(lacks), Some(place)) = (lacking.get(token), filled.get_mut(token)) else {
+            continue;
+        };
+        let (fetch, span) = (&lacks.reader.fetch, lacks.span);
+        match (done.result, done.buf) {
+            (Ok(n), Some(mut bytes)) if n >= span.skip + span.stored => {
+                bytes.resize(n)?;
+                let (stored, at) = (span.stored as u64, span.offset);
+                fetch
+                    .meter()
+                    .was_read(stored, lacks.how.activity, timers[token]);
+                fetch.record(HistogramKind::AsyncReadBytes, stored);
+                if lacks.is_ahead {
+                    fetch.count_ahead(span, lacks.how);
+                }
+                *place = Some(Filled(Window { bytes, at }));
+            }
+            _ => fetch.count(Ticker::AsyncReadErrorCount, 1),
+        }
+    }
+    Ok(())
+}
+
+impl Lacking {
+    fn push(&self, queue: &mut Lent<'_>, token: u64) -> Result<()> {
+        let file = &self.reader.fetch.file;
+        let buf = queue.buffer(self.span.len, file.read_alignment())?;
+        let (file, offset, act) = (Arc::clone(file), self.span.offset, Act::Read(buf));
+        queue.push(Request {
+            token,
+            file,
+            offset,
+            act,
+        })
+    }
+}
