@@ -55,51 +55,110 @@ enum Cache {
     Warm,
 }
 
+/// What fio reads for comparison.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fio {
+    /// Blocks at random, with this depth of the queue.
+    Random(u32),
+    /// The files, from their beginning to their end.
+    Sequential,
+    /// There is nothing to compare with.
+    None,
+}
+
+/// The databases.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Each key once, in one sorted run.
+    Sorted,
+    /// Keys put at random, without a compaction of all: tables of level 0 and levels below.
+    Levels,
+}
+
 struct Row {
     name: &'static str,
     cache: Cache,
+    shape: Shape,
     benchmark: &'static str,
     /// Keys of a call.
     batch: u32,
-    /// The depth of fio's queue with which the row is compared.
-    depth: u32,
+    /// More flags, and those of Ironstone alone.
+    flags: &'static [&'static str],
+    own: &'static [&'static str],
+    fio: Fio,
 }
 
-const ROWS: [Row; 5] = [
+const ONE: Row = Row {
+    name: "direct ×1",
+    cache: Cache::Direct,
+    shape: Shape::Sorted,
+    benchmark: "readrandom",
+    batch: 1,
+    flags: &[],
+    own: &[],
+    fio: Fio::Random(1),
+};
+
+const ROWS: [Row; 9] = [
     Row {
         name: "direct ×64",
-        cache: Cache::Direct,
         benchmark: "multireadrandom",
         batch: 64,
-        depth: 32,
+        fio: Fio::Random(32),
+        ..ONE
     },
     Row {
         name: "direct ×8",
-        cache: Cache::Direct,
         benchmark: "multireadrandom",
         batch: 8,
-        depth: 8,
+        fio: Fio::Random(8),
+        ..ONE
     },
     Row {
-        name: "direct ×1",
-        cache: Cache::Direct,
-        benchmark: "readrandom",
-        batch: 1,
-        depth: 1,
+        name: "direct, 32 futures",
+        benchmark: "multireadrandom",
+        batch: 32,
+        own: &["--async_gets=32", "--batch_size=1000"],
+        fio: Fio::Random(32),
+        ..ONE
+    },
+    ONE,
+    Row {
+        name: "direct scan",
+        benchmark: "readseq",
+        fio: Fio::Sequential,
+        ..ONE
+    },
+    Row {
+        name: "direct seek",
+        shape: Shape::Levels,
+        benchmark: "seekrandom",
+        fio: Fio::None,
+        ..ONE
+    },
+    Row {
+        name: "direct seek, 100 nexts",
+        shape: Shape::Levels,
+        benchmark: "seekrandom",
+        flags: &["--seek_nexts=100"],
+        fio: Fio::None,
+        ..ONE
     },
     Row {
         name: "cold ×64",
         cache: Cache::Cold,
         benchmark: "multireadrandom",
         batch: 64,
-        depth: 32,
+        fio: Fio::Random(32),
+        ..ONE
     },
     Row {
         name: "page cache ×64",
         cache: Cache::Warm,
         benchmark: "multireadrandom",
         batch: 64,
-        depth: 32,
+        fio: Fio::Random(32),
+        ..ONE
     },
 ];
 
@@ -134,17 +193,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 
 /// A table of the medians, with one line for each row.
 fn measure(arguments: &Arguments, setup: &Setup) -> Result<String, String> {
-    for rocksdb in [false, true] {
-        fill(arguments, setup, rocksdb)?;
-    }
-    let mut table = String::from(
-        "\n| row | fio, reads/s | `auto`, keys/s | `off` | RocksDB | RocksDB, `async_io` | of fio | × `off` | × RocksDB's better |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-    );
-    let mut void = Vec::new();
     let wanted = |row: &&Row| {
         arguments.rows.is_empty() || arguments.rows.iter().any(|name| row.name.contains(name))
     };
+    for shape in [Shape::Sorted, Shape::Levels] {
+        if ROWS.iter().filter(wanted).any(|row| row.shape == shape) {
+            fill(arguments, setup, (shape, false))?;
+            fill(arguments, setup, (shape, true))?;
+        }
+    }
+    let mut table = String::from(
+        "\n| row | fio | `auto`, operations/s | `off` | RocksDB | RocksDB, `async_io` | of fio | × `off` | × RocksDB's better |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    let mut void = Vec::new();
     for row in ROWS.iter().filter(wanted) {
         let mut rounds: Vec<[f64; 5]> = Vec::new();
         for round in 0..arguments.pairs {
@@ -181,30 +243,37 @@ fn line(table: &mut String, row: &Row, rounds: &[[f64; 5]]) {
     let median = |i: usize| spread(&|r| r[i]).median;
     write!(table, "| {} ", row.name).unwrap_or_default();
     for i in 0..ALL.len() {
-        write!(table, "| {:.0} ", median(i)).unwrap_or_default();
+        let shown = match median(i) {
+            none if none.is_nan() => "–".to_owned(),
+            median => format!("{median:.0}"),
+        };
+        write!(table, "| {shown} ").unwrap_or_default();
     }
-    let of_fio = match row.cache {
-        Cache::Direct => spread(&|r| r[1] / r[0]).text(),
-        Cache::Cold | Cache::Warm => "–".to_owned(),
+    let of_fio = match (row.cache, row.fio) {
+        (Cache::Direct, Fio::Random(_) | Fio::Sequential) => spread(&|r| r[1] / r[0]).text(),
+        _ => "–".to_owned(),
     };
     let of_off = spread(&|r| r[1] / r[2]).text();
     let of_rocksdb = spread(&|r| r[1] / r[3].max(r[4])).text();
     writeln!(table, "| {of_fio} | {of_off} | {of_rocksdb} |").unwrap_or_default();
 }
 
-fn database(setup: &Setup, rocksdb: bool) -> PathBuf {
-    setup
-        .dir
-        .join(if rocksdb { "rocksdb" } else { "ironstone" })
+fn database(setup: &Setup, (shape, rocksdb): (Shape, bool)) -> PathBuf {
+    let engine = if rocksdb { "rocksdb" } else { "ironstone" };
+    setup.dir.join(match shape {
+        Shape::Sorted => engine.to_owned(),
+        Shape::Levels => format!("{engine}-levels"),
+    })
 }
 
-fn db_bench(arguments: &Arguments, setup: &Setup, rocksdb: bool) -> Command {
+fn db_bench(arguments: &Arguments, setup: &Setup, of: (Shape, bool)) -> Command {
+    let rocksdb = of.1;
     let mut command = Command::new(&setup.driver);
     let peer = arguments.peer.as_deref().filter(|_| rocksdb);
     let own = peer.map(|path| format!("--engine=librocksdb:{}", path.display()));
     command
         .arg(own.unwrap_or_else(|| setup.engine(rocksdb)))
-        .arg(format!("--db={}", database(setup, rocksdb).display()))
+        .arg(format!("--db={}", database(setup, of).display()))
         .arg(format!("--num={}", arguments.num))
         .arg(format!("--value_size={}", arguments.value_size))
         .args([
@@ -216,10 +285,13 @@ fn db_bench(arguments: &Arguments, setup: &Setup, rocksdb: bool) -> Command {
     command
 }
 
-/// Makes the database: each key once, in one sorted run.
-fn fill(arguments: &Arguments, setup: &Setup, rocksdb: bool) -> Result<(), String> {
-    let mut command = db_bench(arguments, setup, rocksdb);
-    command.args(["--benchmarks=fillseq,compact", "--disable_wal"]);
+/// Makes a database.
+fn fill(arguments: &Arguments, setup: &Setup, of: (Shape, bool)) -> Result<(), String> {
+    let mut command = db_bench(arguments, setup, of);
+    command.arg("--disable_wal").arg(match of.0 {
+        Shape::Sorted => "--benchmarks=fillseq,compact",
+        Shape::Levels => "--benchmarks=fillrandom,waitforcompaction,overwrite",
+    });
     output_of(command).map(drop)
 }
 
@@ -231,23 +303,25 @@ fn once(
     who: Who,
     seed: u32,
 ) -> Result<(f64, bool), String> {
-    let rocksdb = matches!(who, Who::RocksDb(_));
-    let tables = tables(&database(setup, rocksdb))?;
+    let of = (row.shape, matches!(who, Who::RocksDb(_)));
+    let tables = tables(&database(setup, of))?;
     match row.cache {
         Cache::Direct => {}
         Cache::Cold => tables.iter().try_for_each(|table| forget(table))?,
         Cache::Warm => tables.iter().try_for_each(|table| load(table))?,
     }
+    let batch = format!("--batch_size={}", row.batch);
     let mut command = match who {
         Who::Fio => return fio(arguments, row, &tables).map(|rate| (rate, true)),
         Who::Ironstone(mode) => {
-            let mut command = db_bench(arguments, setup, false);
+            let mut command = db_bench(arguments, setup, of);
             command.arg(format!("--read_io_mode={mode}"));
+            command.arg(batch).args(row.own);
             command
         }
         Who::RocksDb(async_io) => {
-            let mut command = db_bench(arguments, setup, true);
-            command.arg(format!("--async_io={async_io}"));
+            let mut command = db_bench(arguments, setup, of);
+            command.arg(format!("--async_io={async_io}")).arg(batch);
             command
         }
     };
@@ -257,7 +331,8 @@ fn once(
     command
         .arg("--use_existing_db")
         .arg(format!("--benchmarks={}", row.benchmark))
-        .arg(format!("--batch_size={}", row.batch))
+        .args(row.flags)
+        .arg("--disable_auto_compactions")
         .arg(format!("--duration={}", arguments.seconds))
         .arg(format!("--seed={seed}"));
     let (printed, with_ring) = watched(command)?;
@@ -339,20 +414,21 @@ fn rate(printed: &str, benchmark: &str) -> Option<f64> {
     before.split_whitespace().last()?.parse().ok()
 }
 
-/// Random direct reads per second of as many bytes as a block takes.
+/// Direct reads per second of as many bytes as a block takes, or entries per second of a scan without an engine.
 fn fio(arguments: &Arguments, row: &Row, tables: &[PathBuf]) -> Result<f64, String> {
     let mut command = Command::new("fio");
     command
-        .args(["--name=reads", "--rw=randread", "--direct=1", "--readonly"])
-        .args([
-            "--ioengine=io_uring",
-            "--bs=4608",
-            "--blockalign=512",
-            "--norandommap",
-        ])
+        .args(["--name=reads", "--direct=1", "--readonly"])
+        .args(["--ioengine=io_uring", "--blockalign=512"])
         .args(["--group_reporting", "--time_based", "--output-format=json"])
-        .arg(format!("--iodepth={}", row.depth))
         .arg(format!("--runtime={}", arguments.seconds));
+    match row.fio {
+        Fio::Random(depth) => command
+            .args(["--rw=randread", "--bs=4608", "--norandommap"])
+            .arg(format!("--iodepth={depth}")),
+        Fio::Sequential => command.args(["--rw=read", "--bs=1m", "--iodepth=4"]),
+        Fio::None => return Ok(f64::NAN),
+    };
     let names: Vec<_> = tables
         .iter()
         .take(50)
@@ -361,8 +437,17 @@ fn fio(arguments: &Arguments, row: &Row, tables: &[PathBuf]) -> Result<f64, Stri
     command.arg(format!("--filename={}", names.join(":")));
     let report = output_of(command)?;
     let report: Value = serde_json::from_str(&report).map_err(|e| format!("fio: {e}"))?;
-    let iops = report["jobs"][0]["read"]["iops"].as_f64();
-    iops.ok_or_else(|| "fio reported no reads per second".to_owned())
+    let read = &report["jobs"][0]["read"];
+    let rate = if row.fio == Fio::Sequential {
+        let sizes = tables
+            .iter()
+            .map(|t| fs::metadata(t).map_or(0, |m| m.len()));
+        let entry = sizes.sum::<u64>() as f64 / arguments.num as f64;
+        read["bw_bytes"].as_f64().map(|bytes| bytes / entry)
+    } else {
+        read["iops"].as_f64()
+    };
+    rate.ok_or_else(|| "fio reported no reads per second".to_owned())
 }
 
 #[cfg(test)]

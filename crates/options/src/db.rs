@@ -188,9 +188,9 @@ base::options! {
         /// larger than the memory: the page cache then keeps little that is asked for again. `open` refuses it
         /// where the file system cannot read directly.
         use_direct_reads: bool = false;
-        /// How `multi_get` reads the blocks that neither cache has: `uring`, many at once by io_uring; `pool`,
-        /// by threads; `off`, one after the other; `auto`, by io_uring, or by threads where the kernel has
-        /// none or does not allow it. LOG says why. `open` refuses `uring` there.
+        /// How lookups of several keys, futures and iterators read the blocks that neither cache has: `uring`, many
+        /// at once by io_uring; `pool`, by threads; `off`, one after the other; `auto`, by io_uring, or by threads
+        /// where the kernel has none or does not allow it. LOG says why. `open` refuses `uring` there.
         read_io_mode: ReadIoMode = ReadIoMode::Auto, [Ironstone];
         /// Bytes of all memtables of all families at which one is flushed; 0 is no limit. Without
         /// effect where a write-buffer manager is given.
