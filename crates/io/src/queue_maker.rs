@@ -7,9 +7,9 @@ use base::sync::{Mutex, PoisonError, ranked};
 use base::threads::Threads;
 use base::{ErrorKind, Result};
 
-use crate::FileSystem;
 use crate::locks;
 use crate::queue::{Pool, Queue, QueueKind};
+use crate::{File, FileSystem};
 
 /// Requests in flight in one queue, at most.
 pub const READS_MAX: u32 = 128;
@@ -22,6 +22,8 @@ pub(crate) struct Maker {
     /// Whether threads are used if no ring can be made.
     may_use_threads: bool,
     fs: Arc<dyn FileSystem>,
+    /// Whether the file system has queues of its own, which may take files without a descriptor.
+    has_own: bool,
     threads: Arc<dyn Threads>,
     pool: Mutex<Option<Arc<Pool>>>,
 }
@@ -36,6 +38,7 @@ impl Maker {
         Self {
             kind,
             may_use_threads,
+            has_own: fs.queue().is_some(),
             fs,
             threads,
             pool: ranked(locks::READ_QUEUES, None),
@@ -44,6 +47,11 @@ impl Maker {
 
     pub(crate) fn kind(&self) -> QueueKind {
         self.kind
+    }
+
+    /// Whether reads of the file can be queued. Otherwise a queue does them at once, one after the other.
+    pub(crate) fn takes(&self, file: &dyn File) -> bool {
+        self.has_own || file.descriptor().is_some()
     }
 
     pub(crate) fn threads(&self) -> &dyn Threads {
@@ -62,7 +70,7 @@ impl Maker {
 
     /// A queue; `event`, if there is one, becomes readable when a request is done, unless the queue is the file system's own.
     pub(crate) fn make(&self, event: Option<&Arc<OwnedFd>>) -> Result<Queue> {
-        if self.kind == QueueKind::Threads && self.fs.queue().is_none() {
+        if self.kind == QueueKind::Threads && !self.has_own {
             return self.on_threads(event);
         }
         match self.first(event) {

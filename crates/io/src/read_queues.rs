@@ -15,16 +15,17 @@ use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::threads::Threads;
 use base::{Error, Result};
 
-use crate::FileSystem;
 use crate::buffer::AlignedBuf;
 use crate::locks;
 use crate::queue::{Done, Queue, QueueKind};
 use crate::queue_maker::{Maker, READS_MAX, THREADS};
 use crate::read_thread::{AsyncReads, ReadThread};
+use crate::{File, FileSystem};
 
 /// Queues for each processor.
 const QUEUES_PER_PROCESSOR: usize = 2;
@@ -53,6 +54,8 @@ pub struct ReadQueues {
     state: Mutex<State>,
     /// Started when it is first needed.
     thread: Mutex<Option<Arc<ReadThread>>>,
+    /// Whether the last queue that was used has failed.
+    has_failed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -126,6 +129,7 @@ impl ReadQueues {
             },
             state: ranked(locks::READ_QUEUES, state),
             thread: ranked(locks::READ_QUEUES, None),
+            has_failed: AtomicBool::new(false),
         };
         Ok((queues, reason))
     }
@@ -161,22 +165,47 @@ impl ReadQueues {
         })
     }
 
-    /// Reads that nobody waits for on a thread: `None` if there are no queues, or the thread that does the reads cannot be
-    /// started now.
+    /// Reads that nobody waits for on a thread: `None` if there are no queues, if the thread that does the reads cannot be
+    /// started now, or if this is that thread: a task that it has woken must not wait for it.
     pub fn unattended(&self) -> Option<AsyncReads> {
         if !self.is_on() {
             return None;
         }
-        let lock = || self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = &*lock() {
-            return Some(Arc::clone(thread).reads());
+        let running = self.lock_thread().clone();
+        if let Some(thread) = running.filter(|thread| !thread.is_over()) {
+            return (!thread.is_this()).then(|| thread.reads());
         }
         let made = Arc::new(ReadThread::start(&self.maker).ok()?);
         // Of two that start one at the same time, the second uses the first's.
-        let mut slot = lock();
-        let thread = Arc::clone(slot.get_or_insert_with(|| Arc::clone(&made)));
+        let mut slot = self.lock_thread();
+        let before = slot.take();
+        let others = before.clone().filter(|thread| !thread.is_over());
+        let thread = others.unwrap_or_else(|| Arc::clone(&made));
+        *slot = Some(Arc::clone(&thread));
         drop(slot); // before one that is not used is dropped, which waits for its end
+        drop((before, made));
         Some(thread.reads())
+    }
+
+    /// Whether this is the thread that does the reads of [`ReadQueues::unattended`], and runs a task that it has woken.
+    pub fn is_this_thread(&self) -> bool {
+        let running = self.lock_thread().clone();
+        running.is_some_and(|thread| thread.is_this())
+    }
+
+    /// Whether reads of the file can be queued. Otherwise a queue does them at once, one after the other.
+    pub fn takes(&self, file: &dyn File) -> bool {
+        self.maker.takes(file)
+    }
+
+    /// Whether a failure of a queue is to be said: not if it was before, until a queue has worked again.
+    pub fn is_news(&self, failed: bool) -> bool {
+        self.has_failed.load(Ordering::Relaxed) != failed
+            && self.has_failed.swap(failed, Ordering::Relaxed) != failed
+    }
+
+    fn lock_thread(&self) -> MutexGuard<'_, Option<Arc<ReadThread>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

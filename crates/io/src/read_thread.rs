@@ -14,16 +14,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::sync::thread::{self, JoinHandle};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
 use crate::buffer::AlignedBuf;
 use crate::queue::{Act, Done, Queue, Request, clear, new_event, signal};
 use crate::queue_maker::Maker;
 use crate::{File, locks};
+
+/// After which time a queue with reads in flight is looked at, if nothing else happens.
+const AGAIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
 
 /// The thread. When the last owner drops it, it ends, and its reads in flight are waited for.
 #[derive(Debug)]
@@ -38,6 +45,8 @@ struct Shared {
     /// Readable when there is mail, or a read is done.
     event: Arc<OwnedFd>,
     mail: Mutex<Mail>,
+    /// How many tasks are being woken, which may run any code.
+    wakes: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +70,8 @@ struct Wanted {
 struct Inbox {
     arrived: Mutex<Arrived>,
     came: Condvar,
+    /// Nobody wants the reads any more.
+    is_left: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -86,8 +97,9 @@ impl Inbox {
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the content, and wakes the task.
-    fn put(&self, change: impl FnOnce(&mut Arrived)) {
+    /// Changes the content, and wakes the task, which counts in `wakes` meanwhile.
+    fn put(&self, wakes: &AtomicUsize, change: impl FnOnce(&mut Arrived)) {
+        wakes.fetch_add(1, Ordering::SeqCst); // before the waker is taken
         let mut arrived = self.lock();
         change(&mut arrived);
         let waker = arrived.waker.take();
@@ -97,17 +109,23 @@ impl Inbox {
             // What the application's executor does must not end the thread.
             catch_unwind(AssertUnwindSafe(|| waker.wake())).ok();
         }
-    }
-
-    fn lose(&self, e: &Error) {
-        self.put(|arrived| arrived.failure = Some(e.clone()));
+        wakes.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Shared {
+    /// Tells a task that its reads will not be done.
+    fn lose(&self, inbox: &Inbox, e: &Error) {
+        inbox.put(&self.wakes, |arrived| arrived.failure = Some(e.clone()));
+    }
+
     fn lock(&self) -> MutexGuard<'_, Mail> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn over() -> Error {
+    Error::aborted("the thread for reads has ended")
 }
 
 impl ReadThread {
@@ -116,6 +134,7 @@ impl ReadThread {
         let shared = Arc::new(Shared {
             event: new_event()?,
             mail: ranked(locks::QUEUE, Mail::default()),
+            wakes: AtomicUsize::new(0),
         });
         let worker = Worker {
             shared: Arc::clone(&shared),
@@ -135,6 +154,17 @@ impl ReadThread {
         })
     }
 
+    /// Whether it has ended, and is to be replaced.
+    pub(crate) fn is_over(&self) -> bool {
+        self.shared.lock().is_over
+    }
+
+    /// Whether the caller runs on it.
+    pub(crate) fn is_this(&self) -> bool {
+        let id = self.thread.as_ref().map(|thread| thread.thread().id());
+        id == Some(thread::current().id())
+    }
+
     /// The reads of one task, none yet.
     pub(crate) fn reads(self: Arc<Self>) -> AsyncReads {
         AsyncReads {
@@ -142,6 +172,7 @@ impl ReadThread {
             inbox: Arc::new(Inbox {
                 arrived: ranked(locks::QUEUE, Arrived::default()),
                 came: Condvar::new(),
+                is_left: AtomicBool::new(false),
             }),
             unsent: Vec::new(),
         }
@@ -152,10 +183,9 @@ impl Drop for ReadThread {
     fn drop(&mut self) {
         self.shared.lock().is_closed = true;
         signal(&self.shared.event).ok(); // it fails only for a descriptor that is none
-        // The thread itself may drop the last owner, when it wakes a task.
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != thread::current().id()
-        {
+        // A task that it wakes may be what drops the last owner, or wait for who does. It ends by itself then.
+        let wakes = self.is_this() || self.shared.wakes.load(Ordering::SeqCst) > 0;
+        if let Some(thread) = self.thread.take().filter(|_| !wakes) {
             thread.join().ok(); // it catches panics
         }
     }
@@ -195,9 +225,7 @@ impl AsyncReads {
         if mail.is_over {
             drop(mail);
             self.unsent.clear();
-            return self
-                .inbox
-                .lose(&Error::aborted("the thread for reads has ended"));
+            return shared.lose(&self.inbox, &over());
         }
         let is_first = mail.wanted.is_empty();
         mail.wanted.append(&mut self.unsent);
@@ -207,16 +235,20 @@ impl AsyncReads {
             return;
         }
         if let Err(e) = signal(&shared.event) {
-            self.inbox.lose(&e);
+            shared.lose(&self.inbox, &e);
         }
     }
 
     /// Sends the pushed reads, blocks until one is done, and returns those that are done since the last call. Not to be called
     /// when no read is on its way.
     ///
-    /// Errors: as [`AsyncReads::poll_done`].
+    /// Errors: as [`AsyncReads::poll_done`]; also if a task that the thread has woken waits on that thread.
     pub fn wait(&mut self) -> Result<Vec<Done>> {
         self.submit();
+        if self.thread.is_this() {
+            let what = "a read would be waited for by the thread that does it";
+            return Err(Error::aborted(what));
+        }
         let mut arrived = self.inbox.lock();
         loop {
             if let Some(result) = arrived.take() {
@@ -247,6 +279,7 @@ impl AsyncReads {
 
 impl Drop for AsyncReads {
     fn drop(&mut self) {
+        self.inbox.is_left.store(true, Ordering::Relaxed);
         let waker = self.inbox.lock().waker.take();
         drop(waker); // after the lock
     }
@@ -312,7 +345,10 @@ impl Worker {
                 continue;
             }
             let mut event = [PollFd::new(&*self.shared.event, PollFlags::IN)];
-            if let Err(e) = retry_on_intr(|| poll(&mut event, None)) {
+            // What the kernel has not taken, because it was short of memory, is sent again soon.
+            let flies = self.queue.as_ref().is_some_and(|queue| !queue.is_empty());
+            let timeout = flies.then_some(&AGAIN);
+            if let Err(e) = retry_on_intr(|| poll(&mut event, timeout)) {
                 let e = std::io::Error::from(e);
                 self.fail(&Error::new(ErrorKind::IoError, format!("cannot poll: {e}")));
                 thread::yield_now();
@@ -320,14 +356,20 @@ impl Worker {
         }
     }
 
-    /// Pushes a read to the queue.
+    /// Pushes a read to the queue, unless nobody wants it any more.
     fn start(&mut self, wanted: Wanted) {
+        if wanted.inbox.is_left.load(Ordering::Relaxed) {
+            return;
+        }
         let inbox = Arc::clone(&wanted.inbox);
         // A file of the application may panic.
         match catch_unwind(AssertUnwindSafe(|| self.try_start(wanted))) {
             Ok(Ok(())) => {}
-            Ok(Err(e)) => inbox.lose(&e),
-            Err(_) => inbox.lose(&Error::aborted("a file panicked")),
+            Ok(Err(e)) => self.shared.lose(&inbox, &e),
+            Err(_) => {
+                let e = Error::aborted("a file panicked");
+                self.shared.lose(&inbox, &e);
+            }
         }
     }
 
@@ -366,7 +408,7 @@ impl Worker {
                 continue;
             };
             done.token = token;
-            inbox.put(|arrived| arrived.done.push(done));
+            inbox.put(&self.shared.wakes, |arrived| arrived.done.push(done));
         }
         came
     }
@@ -379,7 +421,7 @@ impl Worker {
             .into_iter()
             .flatten()
         {
-            inbox.lose(e);
+            self.shared.lose(&inbox, e);
         }
         drop(queue); // waits for the reads in flight, as far as it can
     }
@@ -392,9 +434,9 @@ impl Drop for Worker {
         mail.is_over = true;
         let wanted = std::mem::take(&mut mail.wanted);
         drop(mail);
-        let e = Error::aborted("the thread for reads has ended");
+        let e = over();
         for wanted in wanted {
-            wanted.inbox.lose(&e);
+            self.shared.lose(&wanted.inbox, &e);
         }
         self.fail(&e);
     }

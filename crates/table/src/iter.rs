@@ -31,6 +31,8 @@ pub struct Iter {
     stops: bool,
     /// At what it has stopped.
     lacking: Option<Lacking>,
+    /// The block before that, which the seek will need again.
+    kept: Option<(usize, Block)>,
 }
 
 impl Reader {
@@ -59,6 +61,7 @@ impl Iter {
             pinned: Vec::new(),
             stops: false,
             lacking: None,
+            kept: None,
         }
     }
 
@@ -69,12 +72,34 @@ impl Iter {
         }
         self.cursor.clear();
         let left = self.block.take();
-        if self.options.pin {
-            self.pinned.extend(left);
-        } else if let Some(left) = left {
-            left.recycle();
+        let left_at = std::mem::replace(&mut self.at, i);
+        if self.stops {
+            // Without a wait for the block, so `left` may be needed again.
+            let loaded = self.try_load(i);
+            if self.lacking.is_some() {
+                self.kept = left.map(|block| (left_at, block));
+            } else {
+                self.leave(left);
+            }
+            return loaded;
         }
-        self.at = i;
+        self.leave(left);
+        match self.kept.take() {
+            Some((at, block)) if at == i => self.block = Some(block),
+            _ => self.try_load(i)?,
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, block: Option<Block>) {
+        if self.options.pin {
+            self.pinned.extend(block);
+        } else if let Some(block) = block {
+            block.recycle();
+        }
+    }
+
+    fn try_load(&mut self, i: usize) -> Result<()> {
         if let Some(handle) = self.reader.data_block(i) {
             self.block = Some(self.fetch(handle)?);
         }
@@ -98,8 +123,8 @@ impl Iter {
         let Ok(target) = Target::new(key) else { return };
         let last = self.reader.data_block(self.reader.index().seek(&target));
         if let Some(last) = last {
-            self.ahead
-                .set_limit(last.offset + last.size + BLOCK_TRAILER_LEN);
+            let len = last.size.saturating_add(BLOCK_TRAILER_LEN);
+            self.ahead.set_limit(last.offset.saturating_add(len));
         }
     }
 

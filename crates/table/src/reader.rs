@@ -224,8 +224,8 @@ impl Reader {
     /// Begins to read what comes after the window of `ahead`, if that is new.
     fn ask_for_next(&self, ahead: &mut ReadAhead, how: fetch::Read) {
         if let Some(end) = ahead.ask()
-            && self.fetch.reads_meanwhile()
             && let Some(queues) = self.queues()
+            && self.fetch.reads_meanwhile(queues)
         {
             let from = self.index.first_ending_after(end);
             self.fetch.send_next(ahead, from, queues, how);

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::Result;
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
+use base::{Error, Result};
 use io::FileLock;
 
 use crate::catalog::family::Family;
@@ -57,10 +57,15 @@ impl Db {
     /// that are in no log are flushed to tables first, unless `avoid_flush_during_shutdown` is set. Same as dropping
     /// the database, but reports errors.
     ///
-    /// Errors: also `Busy` if a listener calls this on a flush or compaction thread. Another thread then closes the
-    /// database after that thread has finished its job.
+    /// Errors: also `Busy` if a listener calls this on a flush or compaction thread, or a task on the thread that has woken
+    /// it. Another thread then closes the database after that thread has finished its job.
     pub fn close(mut self) -> Result<()> {
-        self.shared.background.check_may_wait("close")?; // on error this drops the database
+        // On error this drops the database.
+        self.shared.background.check_may_wait("close")?;
+        if self.shared.read_queues.is_this_thread() {
+            let what = "close: it would wait for this thread, which reads for futures";
+            return Err(Error::busy(what).hint("an executor may leave it to a thread of its own"));
+        }
         let running = self.running.get_mut();
         // No lock is held: a listener that is called during the close may use other databases.
         let running = running.unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +100,8 @@ impl Drop for Db {
         }
         let running = self.running.get_mut();
         let running = running.unwrap_or_else(PoisonError::into_inner);
-        if outbox::belongs_to(self.shared.instance) {
+        let shared = &self.shared;
+        if outbox::belongs_to(shared.instance) || shared.read_queues.is_this_thread() {
             std::mem::take(running).close_elsewhere(&self.shared);
         } else {
             closing::report(&self.shared.info.log, running.close(&self.shared));

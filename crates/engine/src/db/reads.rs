@@ -162,8 +162,8 @@ impl Cf<'_> {
         ReadFuture::begin(async move { futures::get(asked?, key).await })
     }
 
-    /// [`Cf::multi_get`] as a future, for any executor: see [`ReadFuture`]. The lookup begins now; the blocks of all keys are
-    /// read at the same time.
+    /// [`Cf::multi_get`] as a future, for any executor: see [`ReadFuture`]. The lookup begins now. The blocks of all keys are
+    /// read at the same time; after each 32 keys, other tasks may go on.
     ///
     /// Errors of each key: as [`Cf::multi_get`].
     pub fn multi_get_async<K: AsRef<[u8]>>(

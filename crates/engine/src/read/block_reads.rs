@@ -130,7 +130,7 @@ pub(crate) enum Wait {
 
 enum Queueing<'a> {
     /// No block was lacking yet.
-    Unasked(&'a ReadQueues, Wait),
+    Unasked(Wait),
     Lent(Lent<'a>),
     Unattended(AsyncReads),
     /// There was no queue, or it has failed.
@@ -150,12 +150,14 @@ pub(super) struct Reads<'a, W> {
     sent: usize,
     /// Bytes that are being read.
     bytes: usize,
+    queues: &'a ReadQueues,
 }
 
 impl<'a, W> Reads<'a, W> {
     pub(super) fn new(queues: &'a ReadQueues, wait: Wait) -> Self {
         Self {
-            queue: Queueing::Unasked(queues, wait),
+            queues,
+            queue: Queueing::Unasked(wait),
             flights: Vec::new(),
             free: Vec::new(),
             by_block: HashMap::default(),
@@ -177,10 +179,10 @@ impl<'a, W> Reads<'a, W> {
 
     /// Whether reads can be queued.
     pub(super) fn is_queued(&mut self) -> bool {
-        if let Queueing::Unasked(queues, wait) = self.queue {
+        if let Queueing::Unasked(wait) = self.queue {
             let queue = match wait {
-                Wait::Blocks => queues.lend().map(Queueing::Lent),
-                Wait::Wakes => queues.unattended().map(Queueing::Unattended),
+                Wait::Blocks => self.queues.lend().map(Queueing::Lent),
+                Wait::Wakes => self.queues.unattended().map(Queueing::Unattended),
             };
             self.queue = queue.unwrap_or(Queueing::Alone);
         }
@@ -207,12 +209,16 @@ impl<'a, W> Reads<'a, W> {
                     act,
                 })
             }
+            // It would be read by one thread for all, one file after the other.
+            Queueing::Unattended(_) if !self.queues.takes(&*file) => {
+                return Ok(Pushed::No(flight.reader));
+            }
             Queueing::Unattended(reads) => {
                 let buf = AlignedBuf::for_reads(len, file.read_alignment())?;
                 reads.push(token, file, offset, buf);
                 Ok(())
             }
-            Queueing::Unasked(..) | Queueing::Alone => return Ok(Pushed::No(flight.reader)),
+            Queueing::Unasked(_) | Queueing::Alone => return Ok(Pushed::No(flight.reader)),
         };
         if let Err(e) = pushed {
             self.fail(info, &e);
@@ -242,7 +248,7 @@ impl<'a, W> Reads<'a, W> {
                 reads.submit();
                 Ok(())
             }
-            Queueing::Unasked(..) | Queueing::Alone => Ok(()),
+            Queueing::Unasked(_) | Queueing::Alone => Ok(()),
         };
         if let Err(e) = submitted {
             self.fail(info, &e);
@@ -290,11 +296,12 @@ impl<'a, W> Reads<'a, W> {
                 let came = poll_fn(|cx| reads.poll_done(cx)).await;
                 came.map(|came| done = came)
             }
-            Queueing::Unasked(..) | Queueing::Alone => return done,
+            Queueing::Unasked(_) | Queueing::Alone => return done,
         };
         info.timed(HistogramKind::PollWaitMicros, began);
-        if let Err(e) = waited {
-            self.fail(info, &e);
+        match waited {
+            Ok(()) => drop(self.queues.is_news(false)),
+            Err(e) => self.fail(info, &e),
         }
         done
     }
@@ -349,9 +356,10 @@ impl<'a, W> Reads<'a, W> {
 
     /// The queue has failed: reads are done one after the other from now on.
     fn fail(&mut self, info: &Info, e: &Error) {
-        info.log.warn(format_args!(
-            "a lookup reads one block after the other: {e}"
-        ));
+        if self.queues.is_news(true) {
+            info.log
+                .warn(format_args!("lookups read one block after the other: {e}"));
+        }
         if let Queueing::Lent(queue) = &mut self.queue {
             queue.give_up();
         }

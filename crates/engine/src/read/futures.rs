@@ -26,9 +26,16 @@ use manifest::Opened;
 /// before the future is first polled. When a block has been read, a thread of the database wakes the task. Dropping the
 /// future ends the lookup.
 ///
-/// The future keeps what it needs of the database, also after the database was closed; it keeps no writes from going on.
-/// Some lookups do block the thread, in the call or in a poll: those of a database with `read_io_mode = off`, of options with
-/// a `rate_limiter_priority`, and those that must first open a table (see `max_open_files`).
+/// The future keeps what it needs of the database, also after the database was closed: its memtables and tables, so keep it
+/// no longer than necessary.
+///
+/// Some lookups do block the thread, in the call or in a poll: those of a database with `read_io_mode = off`, or with a file
+/// system whose files have no descriptor; of options with a `rate_limiter_priority`; those that must first open a table (see
+/// `max_open_files`); and all after the system has refused a thread or a queue. Merge operators run in the call or in a poll.
+///
+/// A waker must not wait: the thread that calls it reads for all tasks. Most executors only queue the task there. On an
+/// executor that runs the task instead, what would need that thread reads for itself, and [`Db::close`](crate::Db::close)
+/// returns `Busy`.
 #[must_use = "a lookup is ended when its future is dropped"]
 pub struct ReadFuture<T>(Progress<T>);
 

@@ -291,7 +291,7 @@ fn a_broken_queue_loses_nothing() {
         s.disk.fail_queues(Some(waits));
         let got = s.db().multi_get(&keys).into_iter().map(Result::unwrap);
         assert_eq!(got.collect::<Vec<_>>(), expected);
-        let line = "reads one block after the other: IO error: the simulated queue is broken";
+        let line = "read one block after the other: IO error: the simulated queue is broken";
         assert!(s.log().contains(line), "{}", s.log());
         s.disk.fail_queues(None);
         let before = s.disk.queued_reads();

@@ -134,3 +134,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_first_block_that_ends_after_an_offset() {
+    let mut index = Index::new(Comparator::bytewise(), true);
+    let far = u64::MAX - 3; // of a hostile index
+    for (i, offset) in [0, 100, 300, far].into_iter().enumerate() {
+        let handle = BlockHandle { offset, size: 95 };
+        index.push(format!("k{i}").as_bytes(), handle).unwrap();
+    }
+    index.seal();
+    for (offset, first) in [(0, 0), (99, 0), (100, 100), (200, 300), (400, far)] {
+        assert_eq!(index.first_ending_after(offset), first, "{offset}");
+    }
+    assert_eq!(index.first_ending_after(u64::MAX), u64::MAX);
+}

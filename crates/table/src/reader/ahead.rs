@@ -95,8 +95,19 @@ impl Window {
 /// How far an iterator has come with reading ahead: what the next file of its level may go on with.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
+    /// File offset at which a read would continue the last one.
+    expected: u64,
     consecutive: u64,
     next_size: usize,
+}
+
+/// Bytes that were read for a block that an iterator lacked, and the pace that it has with them.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) window: Window,
+    pub(crate) pace: Pace,
+    /// Whether there are more than the block.
+    pub(crate) is_ahead: bool,
 }
 
 /// The read-ahead of one iterator.
@@ -109,14 +120,14 @@ pub(crate) struct ReadAhead {
     reads: Option<AsyncReads>,
     /// Memory for what comes next.
     spare: Option<AlignedBuf>,
-    /// Whether the window is new, so that what comes next can be asked for.
+    /// Whether what comes next can be asked for now.
     is_new: bool,
     /// Whether the window has more than the block for which it was read.
     is_ahead: bool,
+    /// Whether that block was not used yet.
+    is_given: bool,
     /// Nothing at or after this offset is wanted.
     limit: u64,
-    /// File offset at which a read would continue the last one.
-    expected: u64,
     pace: Pace,
     /// The range that the operating system was last advised to read.
     told: Range<u64>,
@@ -135,9 +146,10 @@ impl ReadAhead {
             spare: None,
             is_new: false,
             is_ahead: false,
+            is_given: false,
             limit: u64::MAX,
-            expected: u64::MAX,
             pace: Pace {
+                expected: u64::MAX,
                 consecutive: 0,
                 next_size: sizes.initial,
             },
@@ -150,6 +162,10 @@ impl ReadAhead {
         self.limit = limit;
     }
 
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// How far it has come.
     pub(crate) fn pace(&self) -> Pace {
         self.pace
@@ -158,18 +174,27 @@ impl ReadAhead {
     /// Goes on at the first block of another file as if that were the same one.
     pub(crate) fn go_on(&mut self, pace: Pace, first: BlockHandle) {
         self.pace = pace;
-        self.expected = first.offset;
+        self.pace.expected = first.offset;
     }
 
     /// Takes bytes that were read for it.
-    pub(crate) fn give(&mut self, window: Window) {
-        self.set_window(window, self.pace.consecutive > self.sizes.after);
+    pub(crate) fn give(&mut self, given: Given) {
+        self.pace = given.pace;
+        self.is_given = true;
+        self.set_window(given.window, given.is_ahead);
     }
 
     /// Returns the window before.
     fn set_window(&mut self, window: Window, is_ahead: bool) -> Window {
-        (self.is_new, self.is_ahead) = (is_ahead, is_ahead);
-        std::mem::replace(&mut self.window, window)
+        let before = std::mem::replace(&mut self.window, window);
+        self.window_is_new(is_ahead);
+        before
+    }
+
+    /// What comes next is asked for only after the second read of a row: the first may be one of a few at random.
+    fn window_is_new(&mut self, is_ahead: bool) {
+        self.is_ahead = is_ahead;
+        self.is_new = is_ahead && self.pace.consecutive > 1;
     }
 
     /// Whether a block of `len` bytes is in memory, or on its way.
@@ -183,7 +208,7 @@ impl ReadAhead {
 
     fn find(&mut self, offset: u64, len: usize) -> Option<&[u8]> {
         let range = self.window.range(offset, len)?;
-        self.expected = offset + len as u64;
+        self.pace.expected = offset + len as u64;
         self.window.bytes.get(range)
     }
 
@@ -206,13 +231,13 @@ impl ReadAhead {
 
     /// How many bytes to read for a block of `len` bytes at `offset` that is not in memory.
     pub(super) fn plan(&mut self, offset: u64, len: usize, end: u64) -> usize {
-        if offset == self.expected {
+        if offset == self.pace.expected {
             self.pace.consecutive += 1;
         } else {
             self.pace.consecutive = 1;
             self.pace.next_size = self.sizes.initial;
         }
-        self.expected = offset + len as u64;
+        self.pace.expected = offset + len as u64;
         if self.pace.consecutive <= self.sizes.after
             || self.sizes.max == 0
             || self.sizes.initial == 0
@@ -238,10 +263,14 @@ impl ReadAhead {
 }
 
 impl Span {
+    /// Where the last block ends.
+    fn end(&self) -> u64 {
+        self.offset + (self.skip + self.stored) as u64
+    }
+
     /// Whether a block of `len` bytes is in the span.
     fn covers(&self, offset: u64, len: usize) -> bool {
-        let end = self.offset + (self.skip + self.stored) as u64;
-        offset >= self.offset && offset + len as u64 <= end
+        offset >= self.offset && offset + len as u64 <= self.end()
     }
 }
 
@@ -288,7 +317,10 @@ impl Fetch {
                 });
             }
             self.fill(ahead, self.span_of(offset, want), how)?;
-        } else if ahead.is_ahead && how.activity == Activity::DbIterator {
+        } else if !std::mem::take(&mut ahead.is_given)
+            && ahead.is_ahead
+            && how.activity == Activity::DbIterator
+        {
             self.count(Ticker::PrefetchHits, 1);
             self.count(Ticker::PrefetchBytesUseful, len as u64);
         }
@@ -297,12 +329,16 @@ impl Fetch {
 
     /// How many bytes to read for a block that is not in memory.
     pub(super) fn plan(&self, ahead: &mut ReadAhead, offset: u64, len: usize) -> usize {
-        let wanted = ahead.limit.max(offset + len as u64);
-        let want = ahead.plan(offset, len, self.end().min(wanted));
-        if want > len && wanted < self.end() && offset + want as u64 == wanted {
-            self.count(Ticker::ReadaheadTrimmed, 1);
-        }
-        want
+        let limit = ahead.limit.max(offset + len as u64);
+        ahead.plan(offset, len, self.end().min(limit))
+    }
+
+    /// What to read for a block that is not in memory, without doing it, and the pace that follows.
+    pub(super) fn intend(&self, ahead: &mut ReadAhead, offset: u64, len: usize) -> (Span, Pace) {
+        let before = ahead.pace;
+        let want = self.plan(ahead, offset, len);
+        let after = std::mem::replace(&mut ahead.pace, before);
+        (self.span_of(offset, want), after)
     }
 
     fn fill(&self, ahead: &mut ReadAhead, span: Span, how: Read) -> Result<()> {
@@ -325,8 +361,8 @@ impl Fetch {
         };
         window.at = span.offset;
         read(&mut window.bytes).inspect_err(|_| window.bytes.clear())?;
-        self.count_ahead(span, how);
-        (ahead.is_new, ahead.is_ahead) = (true, true);
+        self.count_ahead(span, how, ahead.limit);
+        ahead.window_is_new(true);
         Ok(())
     }
 
@@ -360,8 +396,8 @@ impl Fetch {
     }
 
     /// Whether what comes next is read while the window is used.
-    pub(super) fn reads_meanwhile(&self) -> bool {
-        self.file.read_alignment() > 1
+    pub(super) fn reads_meanwhile(&self, queues: &ReadQueues) -> bool {
+        self.file.read_alignment() > 1 && queues.takes(&*self.file)
     }
 
     /// Begins to read what comes next: from `from` on, where a block begins.
@@ -377,7 +413,11 @@ impl Fetch {
             return;
         }
         let left = usize::try_from(end - from).unwrap_or(usize::MAX);
-        let span = self.span_of(from, ahead.grow().min(left));
+        let size = ahead.grow().min(left);
+        if size == 0 {
+            return;
+        }
+        let span = self.span_of(from, size);
         let align = self.file.read_alignment();
         let spare = ahead.spare.take().filter(|buf| buf.align() >= align);
         let buf = match spare {
@@ -390,15 +430,19 @@ impl Fetch {
         self.charge(span, how);
         reads.push(0, self.file.clone(), span.offset, buf);
         reads.submit();
-        self.count_ahead(span, how);
+        self.count_ahead(span, how, ahead.limit);
         ahead.reads = Some(reads);
         ahead.coming = Some(span);
     }
 
     /// Counts bytes that are read ahead for iterators; RocksDB does not count those of compactions.
-    pub(super) fn count_ahead(&self, span: Span, how: Read) {
-        if how.activity == Activity::DbIterator {
-            self.count(Ticker::PrefetchBytes, span.len as u64);
+    pub(super) fn count_ahead(&self, span: Span, how: Read, limit: u64) {
+        if how.activity != Activity::DbIterator {
+            return;
+        }
+        self.count(Ticker::PrefetchBytes, span.len as u64);
+        if limit < self.end() && span.end() == limit {
+            self.count(Ticker::ReadaheadTrimmed, 1);
         }
     }
 

@@ -7,7 +7,7 @@ use base::stats::{HistogramKind, Ticker};
 use io::Lent;
 use io::queue::{Act, Request};
 
-use super::ahead::{ReadAhead, Window};
+use super::ahead::{Given, Pace, ReadAhead, Window};
 use super::fetch::{self, Span};
 use super::{ReadOptions, Reader};
 use crate::block::Block;
@@ -20,12 +20,15 @@ pub struct Lacking {
     span: Span,
     /// Whether the span has more than one block.
     is_ahead: bool,
+    /// The pace and the limit of the iterator with this read.
+    pace: Pace,
+    limit: u64,
     how: fetch::Read,
 }
 
 /// What a seek lacked.
 #[derive(Debug)]
-pub struct Filled(pub(crate) Window);
+pub struct Filled(pub(crate) Given);
 
 impl Reader {
     /// A data block, unless the device would have to be waited for, and it can be read together with others; `None` then.
@@ -57,10 +60,12 @@ impl Reader {
         ahead: &mut ReadAhead,
     ) -> Result<Lacking> {
         let len = self.fetch.stored_len(handle)?;
-        let want = self.fetch.plan(ahead, handle.offset, len);
+        let (span, pace) = self.fetch.intend(ahead, handle.offset, len);
         Ok(Lacking {
-            span: self.fetch.span_of(handle.offset, want),
-            is_ahead: want > len,
+            span,
+            is_ahead: span.stored > len,
+            pace,
+            limit: ahead.limit(),
             reader: Arc::clone(self),
             how: fetch::Read::from(options),
         })
@@ -71,13 +76,13 @@ impl Reader {
 /// error.
 pub fn read_together(lacking: &[Lacking]) -> Vec<Option<Filled>> {
     let mut filled: Vec<_> = lacking.iter().map(|_| None).collect();
-    // One read is as fast without a queue.
+    // One read is as fast without a queue. A queue is not kept while the rate limiter is waited for.
     if let [first, _, ..] = lacking
+        && first.how.priority.is_none()
         && let Some(queues) = first.reader.queues()
         && let Some(mut queue) = queues.lend()
     {
         for (token, lacks) in lacking.iter().enumerate() {
-            lacks.reader.fetch.charge(lacks.span, lacks.how);
             if lacks.push(&mut queue, token as u64).is_err() {
                 queue.give_up();
                 break;
@@ -110,9 +115,13 @@ fn collect(queue: &mut Lent<'_>, lacking: &[Lacking], filled: &mut [Option<Fille
                     .was_read(stored, lacks.how.activity, timers[token]);
                 fetch.record(HistogramKind::AsyncReadBytes, stored);
                 if lacks.is_ahead {
-                    fetch.count_ahead(span, lacks.how);
+                    fetch.count_ahead(span, lacks.how, lacks.limit);
                 }
-                *place = Some(Filled(Window { bytes, at }));
+                *place = Some(Filled(Given {
+                    window: Window { bytes, at },
+                    pace: lacks.pace,
+                    is_ahead: lacks.is_ahead,
+                }));
             }
             _ => fetch.count(Ticker::AsyncReadErrorCount, 1),
         }

@@ -350,3 +350,112 @@ fn iterators_are_dropped_while_reads_are_on_their_way() {
     s.families.clear();
     wander(&mut it, &all, &mut Rng::new(1), 20);
 }
+
+/// One table, in which every key has a block of its own.
+fn one_table(change: impl Fn(&mut Options)) -> (Options, Db) {
+    let mut o = options(0);
+    o.env.fs = Arc::new(SimDisk::new(Config::default()));
+    o.cf.compression = CompressionType::None;
+    change(&mut o);
+    let (db, _) = open(Path::new("/db"), &o);
+    for n in 0..KEYS {
+        db.put(key(n), "v".repeat(300)).unwrap();
+    }
+    db.flush().unwrap();
+    (o, db)
+}
+
+/// Seeks to one block after the other read ahead, as a scan does.
+#[test]
+fn seeks_in_a_row_read_ahead() {
+    for direct in [false, true] {
+        let (o, db) = one_table(|o| o.db.use_direct_reads = direct);
+        let mut it = db.iterator().unwrap();
+        let before = reads(&o).0;
+        for n in 0..KEYS {
+            it.seek(key(n).as_bytes());
+            assert!(it.valid() && it.key() == key(n).as_bytes());
+        }
+        let reads = reads(&o).0 - before;
+        assert!(reads < KEYS / 20, "{reads} reads");
+    }
+}
+
+/// Reverse scans and seeks at random read no more because of what comes next, which is not asked for then.
+#[test]
+fn what_comes_next_is_not_asked_for_at_random() {
+    let (o, db) = one_table(|o| o.db.use_direct_reads = true);
+    let read = ReadOptions {
+        readahead_size: 4096,
+        ..ReadOptions::default()
+    };
+    let mut it = db.with(&read).iterator().unwrap();
+    let mut rng = Rng::new(1);
+    let before = reads(&o);
+    for _ in 0..300 {
+        it.seek(key(rng.below(KEYS)).as_bytes());
+        assert!(it.valid());
+    }
+    let count = reads(&o).0 - before.0;
+    assert!(count <= 310, "{count} reads of 300 seeks");
+    it.seek_to_last();
+    let before = reads(&o).0;
+    for n in (0..KEYS).rev() {
+        assert_eq!(it.key(), key(n).as_bytes());
+        it.prev();
+    }
+    let count = reads(&o).0 - before;
+    assert!(count <= KEYS + 10, "{count} reads of {KEYS} blocks");
+}
+
+/// Without read-ahead, there is none of any kind.
+#[test]
+fn read_ahead_can_be_turned_off() {
+    let (o, db) = one_table(|o| {
+        o.db.use_direct_reads = true;
+        o.cf.table.max_auto_readahead_size = 0;
+    });
+    let statistics = o.env.statistics.clone().unwrap();
+    let before = reads(&o).0;
+    let mut it = db.iterator().unwrap();
+    it.seek_to_first();
+    for n in 0..KEYS {
+        assert_eq!(it.key(), key(n).as_bytes());
+        it.next();
+    }
+    assert_eq!(reads(&o).0 - before, KEYS);
+    assert_eq!(statistics.get(Ticker::PrefetchBytes), 0);
+}
+
+/// A file system whose files have no descriptor, and which has no queue of its own: everything reads by itself.
+#[test]
+fn files_without_a_descriptor_are_read_by_themselves() {
+    #[derive(Debug)]
+    struct Wrapped(SimDisk);
+    impl io::FileSystemWrapper for Wrapped {
+        fn inner(&self) -> &dyn io::FileSystem {
+            &self.0
+        }
+        fn queue(&self) -> Option<Box<dyn io::queue::Backend>> {
+            None
+        }
+    }
+    for mode in [ReadIoMode::Auto, ReadIoMode::Pool] {
+        let disk = SimDisk::new(Config::default());
+        let mut o = options(0);
+        o.env.fs = Arc::new(Wrapped(disk.clone()));
+        o.db.use_direct_reads = true;
+        o.db.read_io_mode = mode;
+        let (db, families) = fill(Path::new("/db"), &o, 5);
+        let content = content(&db, &families[0]);
+        for read in kinds_of_reads() {
+            let mut it = db.with(&read).iterator().unwrap();
+            wander(&mut it, &content, &mut Rng::new(2), 40);
+        }
+        for (k, v) in content.iter().step_by(37) {
+            let value = futures::executor::block_on(db.get_async(k));
+            assert_eq!(value.unwrap().as_ref(), Some(v));
+        }
+        assert_eq!(disk.queued_reads(), 0);
+    }
+}

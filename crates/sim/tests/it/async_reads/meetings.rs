@@ -262,7 +262,7 @@ fn queues_break_under_many_threads() {
         }
     });
     assert!(*failures.lock().unwrap() > 10);
-    assert!(s.log().contains("reads one block after the other"));
+    assert!(s.log().contains("read one block after the other"));
     check(s.db(), &s.families, &mut Rng::new(100), 3);
 }
 

@@ -333,3 +333,112 @@ fn statistics_count_futures() {
     assert_eq!(counts(HistogramKind::AsyncReadBytes), bytes + queued);
     assert_eq!(counts(HistogramKind::MultigetIoBatchSize), batches);
 }
+
+/// Runs a task on the thread that wakes it, as some executors do.
+struct Inline<F>(Mutex<Option<Pin<Box<F>>>>);
+
+impl<F: Future<Output = ()> + Send + 'static> Inline<F> {
+    fn run(task: F) {
+        Arc::new(Self(Mutex::new(Some(Box::pin(task))))).wake();
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Wake for Inline<F> {
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(Arc::clone(&self));
+        let mut place = self.0.lock().unwrap();
+        if let Some(task) = &mut *place {
+            let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
+            if polled.is_ready() {
+                *place = None;
+            }
+        }
+    }
+}
+
+/// A task that goes on on the thread that reads: it looks up, scans direct files, and closes the database there.
+#[test]
+fn a_task_may_run_on_the_thread_that_wakes_it() {
+    for closes in [false, true] {
+        let mut s = Simulated::new(0, |o| o.db.use_direct_reads = true);
+        let db = s.db.take().unwrap();
+        s.families.clear();
+        let expected = db.range(..).unwrap().count();
+        let (told, result) = std::sync::mpsc::channel();
+        let mut lookups = Vec::new();
+        for n in 0..20 {
+            lookups.push(db.get_async(key(n * 100)));
+        }
+        Inline::run(async move {
+            let here = base::sync::thread::current().id();
+            for lookup in lookups {
+                lookup.await.unwrap();
+            }
+            let mut elsewhere = base::sync::thread::current().id() != here;
+            for n in 0..50 {
+                let one = db.get_async(key(n * 31)).await.unwrap();
+                let again = db.multi_get(&[key(n * 31)]).remove(0).unwrap();
+                assert_eq!(one, again);
+                elsewhere = elsewhere || base::sync::thread::current().id() != here;
+            }
+            let count = db.range(..).unwrap().count();
+            let closed = if closes { db.close().err() } else { None };
+            told.send((count, elsewhere, closed.map(|e| e.kind())))
+                .unwrap();
+        });
+        let (count, elsewhere, closed) = result.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(count, expected);
+        assert!(elsewhere, "it never waited");
+        assert_eq!(closed, closes.then_some(ErrorKind::Busy));
+        // It is closed by another thread then.
+        for _ in 0..1000 {
+            if let Ok((db, _)) = try_open(Path::new("/db"), &s.options) {
+                assert_eq!(db.range(..).unwrap().count(), expected);
+                return;
+            }
+            base::sync::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the database was not closed");
+    }
+}
+
+/// Lookups that are dropped before the thread has begun their reads are not read.
+#[test]
+fn dropped_lookups_are_not_read() {
+    struct Held(Mutex<std::sync::mpsc::Receiver<()>>, AtomicBool);
+    impl Wake for Held {
+        fn wake(self: Arc<Self>) {
+            self.1.store(true, Ordering::SeqCst);
+            self.0.lock().unwrap().recv().ok();
+        }
+    }
+    let s = Simulated::new(0, |_| {});
+    let (release, held) = std::sync::mpsc::channel();
+    let held = Arc::new(Held(Mutex::new(held), AtomicBool::new(false)));
+    let waker = Waker::from(Arc::clone(&held));
+    // Holds the thread that reads.
+    for n in 0.. {
+        let mut lookup = s.db().get_async(key(n % KEYS));
+        let polled = Pin::new(&mut lookup).poll(&mut Context::from_waker(&waker));
+        for _ in 0..1000 {
+            if polled.is_ready() || held.1.load(Ordering::SeqCst) {
+                break;
+            }
+            base::sync::thread::sleep(Duration::from_millis(1));
+        }
+        if held.1.load(Ordering::SeqCst) {
+            break;
+        }
+    }
+    let before = s.disk.queued_reads();
+    for n in 0..5000 {
+        drop(s.db().get_async(key(n % KEYS)));
+    }
+    let last = s.db().get_async(key(7));
+    release.send(()).unwrap();
+    drop(release);
+    let expected = s.db().get(key(7)).unwrap();
+    assert_eq!(block_on(last).unwrap(), expected);
+    let reads = s.disk.queued_reads() - before;
+    assert!(reads < 200, "{reads} reads for one lookup");
+}
