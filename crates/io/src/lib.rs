@@ -312,7 +312,8 @@ pub trait FileSystem: Send + Sync + Debug {
         Ok(())
     }
 
-    /// What executes many reads of this file system's files at once, instead of io_uring or threads; `None`: those.
+    /// What executes many reads of this file system's files at once, instead of io_uring or threads; `None`: those. For reads of
+    /// futures and read-ahead, one thread waits in it for one read at a time before it pushes the next ones.
     fn queue(&self) -> Option<Box<dyn queue::Backend>> {
         None
     }

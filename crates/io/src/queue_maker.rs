@@ -22,8 +22,9 @@ pub(crate) struct Maker {
     /// Whether threads are used if no ring can be made.
     may_use_threads: bool,
     fs: Arc<dyn FileSystem>,
-    /// Whether the file system has queues of its own, which may take files without a descriptor.
+    /// Whether the file system has queues of its own, and whether they take files without a descriptor.
     has_own: bool,
+    takes_any_file: bool,
     threads: Arc<dyn Threads>,
     pool: Mutex<Option<Arc<Pool>>>,
 }
@@ -35,10 +36,12 @@ impl Maker {
         fs: Arc<dyn FileSystem>,
         threads: Arc<dyn Threads>,
     ) -> Self {
+        let own = fs.queue();
         Self {
             kind,
             may_use_threads,
-            has_own: fs.queue().is_some(),
+            has_own: own.is_some(),
+            takes_any_file: own.is_some_and(|queue| queue.takes_any_file()),
             fs,
             threads,
             pool: ranked(locks::READ_QUEUES, None),
@@ -51,7 +54,7 @@ impl Maker {
 
     /// Whether reads of the file can be queued. Otherwise a queue does them at once, one after the other.
     pub(crate) fn takes(&self, file: &dyn File) -> bool {
-        self.has_own || file.descriptor().is_some()
+        self.takes_any_file || file.descriptor().is_some()
     }
 
     pub(crate) fn threads(&self) -> &dyn Threads {

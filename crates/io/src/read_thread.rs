@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::sync::thread::{self, JoinHandle};
@@ -31,6 +32,9 @@ const AGAIN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
 };
+
+/// How long a waiting thread lets the thread for reads wake a task before it looks again.
+const HELD_UP: Duration = Duration::from_millis(100);
 
 /// The thread. When the last owner drops it, it ends, and its reads in flight are waited for.
 #[derive(Debug)]
@@ -242,20 +246,34 @@ impl AsyncReads {
     /// Sends the pushed reads, blocks until one is done, and returns those that are done since the last call. Not to be called
     /// when no read is on its way.
     ///
-    /// Errors: as [`AsyncReads::poll_done`]; also if a task that the thread has woken waits on that thread.
+    /// Errors: as [`AsyncReads::poll_done`]; also if a task that the thread has woken waits on that thread, or holds it up.
     pub fn wait(&mut self) -> Result<Vec<Done>> {
         self.submit();
         if self.thread.is_this() {
             let what = "a read would be waited for by the thread that does it";
             return Err(Error::aborted(what));
         }
+        let mut held_up = 0;
         let mut arrived = self.inbox.lock();
         loop {
             if let Some(result) = arrived.take() {
                 return result;
             }
-            let woken = self.inbox.came.wait(arrived);
-            arrived = woken.unwrap_or_else(PoisonError::into_inner);
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "only to look again: no result depends on the time"
+            )]
+            let woken = self.inbox.came.wait_timeout(arrived, HELD_UP);
+            let (woken, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
+            arrived = woken;
+            if timeout.timed_out() {
+                let wakes = self.thread.shared.wakes.load(Ordering::SeqCst) > 0;
+                held_up = if wakes { held_up + 1 } else { 0 };
+                // The task may wait for what this thread does.
+                if held_up == 2 {
+                    return Err(Error::aborted("the thread for reads is held up by a task"));
+                }
+            }
         }
     }
 

@@ -135,14 +135,14 @@ impl Index {
         !self.user_keys
     }
 
-    /// Where the first data block begins that ends after this offset of the file; `u64::MAX` if none does.
-    pub(crate) fn first_ending_after(&self, offset: u64) -> u64 {
+    /// The first data block that ends after this offset of the file.
+    pub(crate) fn first_ending_after(&self, offset: u64) -> Option<BlockHandle> {
         let before = |slot: &Slot| {
             let len = u64::from(slot.size) + TRAILER_LEN;
             slot.offset.saturating_add(len) <= offset
         };
         let next = self.slots.partition_point(before);
-        self.slots.get(next).map_or(u64::MAX, |slot| slot.offset)
+        self.handle(next)
     }
 
     /// Where data block `i` is.

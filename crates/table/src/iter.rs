@@ -77,7 +77,8 @@ impl Iter {
             // Without a wait for the block, so `left` may be needed again.
             let loaded = self.try_load(i);
             if self.lacking.is_some() {
-                self.kept = left.map(|block| (left_at, block));
+                let before = std::mem::replace(&mut self.kept, left.map(|block| (left_at, block)));
+                self.leave(before.map(|(_, block)| block));
             } else {
                 self.leave(left);
             }
@@ -85,10 +86,13 @@ impl Iter {
         }
         self.leave(left);
         match self.kept.take() {
-            Some((at, block)) if at == i => self.block = Some(block),
-            _ => self.try_load(i)?,
+            Some((at, block)) if at == i => {
+                self.block = Some(block);
+                return Ok(());
+            }
+            kept => self.leave(kept.map(|(_, block)| block)),
         }
-        Ok(())
+        self.try_load(i)
     }
 
     fn leave(&mut self, block: Option<Block>) {
@@ -287,5 +291,83 @@ impl InternalIterator for Iter {
 
     fn give(&mut self, filled: Filled) {
         self.ahead.give(filled.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use base::threads::SystemThreads;
+    use base::{SequenceNumber, ValueType, key};
+    use io::posix::Posix;
+    use io::{File, FileSystem, OpenHow, ReadIoMode, ReadQueues};
+
+    use crate::{
+        Builder, BuilderOptions, InternalIterator, ReadOptions, Reader, ReaderOptions,
+        read_together,
+    };
+
+    /// A file of which the page cache has nothing.
+    #[derive(Debug)]
+    struct Cold(Arc<dyn File>);
+
+    impl io::FileWrapper for Cold {
+        fn inner(&self) -> &dyn File {
+            &*self.0
+        }
+        fn read_cached_at(&self, _: &mut [u8], _: u64) -> base::Result<bool> {
+            Ok(false)
+        }
+    }
+
+    fn internal(n: u32) -> Vec<u8> {
+        let user = format!("key{n:04}");
+        key::encode(user.as_bytes(), SequenceNumber(1), ValueType::Value)
+    }
+
+    /// A seek that stops keeps the block that it leaves: for itself, and for the application if it pins.
+    #[test]
+    fn a_seek_that_stops_pins_what_it_leaves() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.sst");
+        let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
+        let mut options = BuilderOptions::default();
+        options.table.block_size = 100;
+        let mut builder = Builder::new(file, options).unwrap();
+        for n in 0..500 {
+            builder.add(&internal(n), &[7; 60]).unwrap();
+        }
+        let size = builder.finish().unwrap().file_size;
+        let (fs, threads) = (Posix::shared(), SystemThreads::shared());
+        let (queues, _) = ReadQueues::new(ReadIoMode::Pool, fs, threads).unwrap();
+        let file: Arc<dyn File> = Arc::new(Cold(Posix.open(&path, OpenHow::READ).unwrap()));
+        let options = ReaderOptions {
+            queues: Some(Arc::new(queues)),
+            ..ReaderOptions::default()
+        };
+        let reader = Arc::new(Reader::open(file, size, options).unwrap());
+        for pin in [false, true] {
+            let mut it = reader.iter(ReadOptions {
+                pin,
+                ..ReadOptions::default()
+            });
+            let mut stops = 0;
+            for n in [3, 400, 200, 201, 499, 0] {
+                it.stop_if_lacking();
+                it.seek(&internal(n));
+                if let Some(lacking) = it.take_lacking() {
+                    assert!(!it.valid() && it.status().is_err());
+                    stops += 1;
+                    let filled = read_together(&[lacking]).remove(0);
+                    assert!(filled.is_none(), "one block is read alone");
+                    it.seek(&internal(n));
+                }
+                assert_eq!((it.key(), it.value()), (&*internal(n), &[7; 60][..]));
+            }
+            assert!(stops >= 5);
+            // All but the current block.
+            assert_eq!(it.pinned.len(), if pin { stops - 1 } else { 0 });
+        }
     }
 }

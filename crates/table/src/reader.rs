@@ -228,7 +228,9 @@ impl Reader {
             && self.fetch.reads_meanwhile(queues)
         {
             let from = self.index.first_ending_after(end);
-            self.fetch.send_next(ahead, from, queues, how);
+            if let Some(from) = from {
+                self.fetch.send_next(ahead, from, queues, how);
+            }
         }
     }
 

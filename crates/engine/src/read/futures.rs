@@ -31,11 +31,12 @@ use manifest::Opened;
 ///
 /// Some lookups do block the thread, in the call or in a poll: those of a database with `read_io_mode = off`, or with a file
 /// system whose files have no descriptor; of options with a `rate_limiter_priority`; those that must first open a table (see
-/// `max_open_files`); and all after the system has refused a thread or a queue. Merge operators run in the call or in a poll.
+/// `max_open_files`); and those for which the system refuses a thread or a queue. Merge operators run in the call or in a
+/// poll. If the future is the last that is left of a closed database, dropping it waits for reads that are on their way.
 ///
-/// A waker must not wait: the thread that calls it reads for all tasks. Most executors only queue the task there. On an
-/// executor that runs the task instead, what would need that thread reads for itself, and [`Db::close`](crate::Db::close)
-/// returns `Busy`.
+/// A waker should not wait: the thread that calls it reads for all tasks, which wait meanwhile. Most executors only queue the
+/// task there. On an executor that runs the task instead, lookups of the task block that thread, iterators and compactions
+/// that are held up by it read for themselves, and [`Db::close`](crate::Db::close) returns `Busy`.
 #[must_use = "a lookup is ended when its future is dropped"]
 pub struct ReadFuture<T>(Progress<T>);
 

@@ -180,8 +180,12 @@ impl ReadAhead {
     /// Takes bytes that were read for it.
     pub(crate) fn give(&mut self, given: Given) {
         self.pace = given.pace;
-        self.is_given = true;
         self.set_window(given.window, given.is_ahead);
+        self.is_given = true;
+        // It was to follow another window.
+        if self.coming.take().is_some() {
+            self.reads = None;
+        }
     }
 
     /// Returns the window before.
@@ -194,6 +198,7 @@ impl ReadAhead {
     /// What comes next is asked for only after the second read of a row: the first may be one of a few at random.
     fn window_is_new(&mut self, is_ahead: bool) {
         self.is_ahead = is_ahead;
+        self.is_given = false;
         self.is_new = is_ahead && self.pace.consecutive > 1;
     }
 
@@ -310,7 +315,8 @@ impl Fetch {
             if want <= len {
                 return Ok(None);
             }
-            if let Some(soon) = ahead.tell(offset, want, self.end()) {
+            let end = self.end().min(ahead.limit.max(offset + len as u64));
+            if let Some(soon) = ahead.tell(offset, want, end) {
                 self.file.advise(io::Advice::WillNeed {
                     offset: soon.start,
                     len: soon.end - soon.start,
@@ -376,8 +382,10 @@ impl Fetch {
             return false; // and forgets the read
         }
         let timer = self.meter().block_timer();
-        let done = reads.wait().ok().and_then(|mut done| done.pop());
-        let Some(done) = done else { return false };
+        let Some(done) = reads.wait().ok().and_then(|mut done| done.pop()) else {
+            self.count(Ticker::AsyncReadErrorCount, 1);
+            return false;
+        };
         let (Ok(n), Some(mut bytes)) = (done.result, done.buf) else {
             self.count(Ticker::AsyncReadErrorCount, 1);
             return false;
@@ -400,15 +408,19 @@ impl Fetch {
         self.file.read_alignment() > 1 && queues.takes(&*self.file)
     }
 
-    /// Begins to read what comes next: from `from` on, where a block begins.
+    /// Begins to read what comes next: from this block on.
     pub(super) fn send_next(
         &self,
         ahead: &mut ReadAhead,
-        from: u64,
+        first: BlockHandle,
         queues: &ReadQueues,
         how: Read,
     ) {
-        let end = self.end().min(ahead.limit);
+        let (from, end) = (first.offset, self.end().min(ahead.limit));
+        // A damaged index may say that the block ends behind the file.
+        let Ok(len) = self.stored_len(first) else {
+            return;
+        };
         if from >= end || ahead.coming.is_some() {
             return;
         }
@@ -417,7 +429,7 @@ impl Fetch {
         if size == 0 {
             return;
         }
-        let span = self.span_of(from, size);
+        let span = self.span_of(from, size.max(len));
         let align = self.file.read_alignment();
         let spare = ahead.spare.take().filter(|buf| buf.align() >= align);
         let buf = match spare {

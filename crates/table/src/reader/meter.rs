@@ -26,6 +26,11 @@ pub struct ReadMeter {
 }
 
 impl ReadMeter {
+    /// Whether reads with this priority may have to wait.
+    pub(super) fn limits(&self, priority: Option<IoPriority>) -> bool {
+        self.limiter.is_some() && priority.is_some()
+    }
+
     /// Waits until `bytes` may be read.
     #[inline]
     pub(super) fn charge(&self, bytes: u64, priority: Option<IoPriority>) {

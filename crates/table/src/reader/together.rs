@@ -78,7 +78,7 @@ pub fn read_together(lacking: &[Lacking]) -> Vec<Option<Filled>> {
     let mut filled: Vec<_> = lacking.iter().map(|_| None).collect();
     // One read is as fast without a queue. A queue is not kept while the rate limiter is waited for.
     if let [first, _, ..] = lacking
-        && first.how.priority.is_none()
+        && !first.reader.fetch.meter().limits(first.how.priority)
         && let Some(queues) = first.reader.queues()
         && let Some(mut queue) = queues.lend()
     {
