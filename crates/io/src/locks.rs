@@ -6,9 +6,9 @@ use base::sync::Rank;
 pub(crate) const DIRECTORY: Rank = Rank::new(150, "sync of a directory");
 /// `RateLimiter`: bytes that may be written.
 pub(crate) const LIMITER: Rank = Rank::new(152, "rate limiter");
-/// `ReadQueues`: the queues that nobody has.
+/// `ReadQueues`: the queues that nobody has; the threads for reads, when they are started.
 pub(crate) const READ_QUEUES: Rank = Rank::new(153, "queues for reads");
-/// The threads of queues: what they are to do; the requests that a queue has completed.
+/// The threads of queues: what they are to do; the requests that a queue, or a task, has completed.
 pub(crate) const QUEUE: Rank = Rank::new(154, "queue of requests");
 /// `MappedFile`: the windows.
 pub(crate) const WINDOWS: Rank = Rank::new(156, "windows of a mapped file");
