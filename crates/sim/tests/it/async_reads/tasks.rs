@@ -40,14 +40,9 @@ fn futures_agree_with_gets_in_all_modes() {
     for mode in MODES {
         for (cache, direct) in [(0, false), (40_000, true), (8 << 20, false)] {
             let dir = dirs::scratch().unwrap();
-            let mut o = options(cache);
-            o.db.read_io_mode = mode;
-            o.db.use_direct_reads = direct && has_direct_io(dir.path());
-            if let Err(e) = try_open(dir.path(), &o) {
-                let refused = (ReadIoMode::Uring, ErrorKind::NotSupported);
-                assert_eq!((mode, e.kind()), refused);
+            let Some(o) = options_in(dir.path(), mode, (cache, direct)) else {
                 continue;
-            }
+            };
             let (db, families) = fill(dir.path(), &o, 11);
             compare(&db, &families, &mut Rng::new(1), 4);
         }
