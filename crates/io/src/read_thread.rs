@@ -9,6 +9,7 @@
 //! Only the thread uses the queue, so no lock is held while the kernel, a file or a waker runs. When the queue fails, each
 //! task that waits for it is told, and reads for itself; for the next read the thread makes another queue.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -145,6 +146,7 @@ impl ReadThread {
             maker: Arc::clone(maker),
             queue: None,
             flying: Flying::default(),
+            taken: VecDeque::new(),
         };
         let run = Box::new(move || worker.run());
         let thread = maker.threads().start("ironstone:reads", run);
@@ -239,7 +241,11 @@ impl AsyncReads {
             return;
         }
         if let Err(e) = signal(&shared.event) {
-            shared.lose(&self.inbox, &e);
+            // Others may have relied on this signal.
+            let unheard = std::mem::take(&mut shared.lock().wanted);
+            for wanted in unheard {
+                shared.lose(&wanted.inbox, &e);
+            }
         }
     }
 
@@ -310,6 +316,8 @@ struct Worker {
     /// `None` until it is needed, and after it has failed.
     queue: Option<Queue>,
     flying: Flying,
+    /// Mail that was taken, and is not pushed yet.
+    taken: VecDeque<Wanted>,
 }
 
 /// Who waits for the reads that the queue has, by their numbers.
@@ -349,14 +357,14 @@ impl Worker {
                 self.fail(&e);
             }
             let mut mail = self.shared.lock();
-            let wanted = std::mem::take(&mut mail.wanted);
+            self.taken.extend(mail.wanted.drain(..));
             let is_closed = mail.is_closed;
             drop(mail);
             if is_closed {
                 return;
             }
-            let came = !wanted.is_empty();
-            for wanted in wanted {
+            let came = !self.taken.is_empty();
+            while let Some(wanted) = self.taken.pop_front() {
                 self.start(wanted);
             }
             if self.collect() || came {
@@ -453,8 +461,9 @@ impl Drop for Worker {
         let wanted = std::mem::take(&mut mail.wanted);
         drop(mail);
         let e = over();
-        for wanted in wanted {
-            self.shared.lose(&wanted.inbox, &e);
+        let inboxes = self.taken.iter().chain(&wanted).map(|wanted| &wanted.inbox);
+        for inbox in inboxes {
+            self.shared.lose(inbox, &e);
         }
         self.fail(&e);
     }

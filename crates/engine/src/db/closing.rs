@@ -23,8 +23,8 @@ use io::FileLock;
 use crate::db::maintenance;
 use crate::info::log::InfoLog;
 use crate::jobs::Jobs;
-use crate::locks;
 use crate::shared::Shared;
+use crate::{locks, outbox};
 
 /// The threads of a database, and its LOCK. LOCK is released when this is dropped, on whichever thread. The
 /// database's threads have been joined by then.
@@ -65,6 +65,10 @@ impl Running {
         }
         if let Some(mut running) = take(&running) {
             report(&shared.info.log, before(shared));
+            // No thread of the database would do the rest for a task on the thread for reads, which they do not wait for.
+            if !outbox::belongs_to(shared.instance) {
+                return running.end(shared);
+            }
             shared
                 .left
                 .leave(Box::new(move |shared| running.end(shared)));
