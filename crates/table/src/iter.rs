@@ -341,9 +341,10 @@ mod tests {
         let size = builder.finish().unwrap().file_size;
         let (fs, threads) = (Posix::shared(), SystemThreads::shared());
         let (queues, _) = ReadQueues::new(ReadIoMode::Pool, fs, threads).unwrap();
+        let queues = Arc::new(queues);
         let file: Arc<dyn File> = Arc::new(Cold(Posix.open(&path, OpenHow::READ).unwrap()));
         let options = ReaderOptions {
-            queues: Some(Arc::new(queues)),
+            queues: Arc::downgrade(&queues),
             ..ReaderOptions::default()
         };
         let reader = Arc::new(Reader::open(file, size, options).unwrap());

@@ -22,7 +22,7 @@ mod together;
 mod verify;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use base::clock::Clock;
 use base::perf::{self, PerfCounter};
@@ -78,8 +78,9 @@ pub struct ReaderOptions {
     pub activity: Activity,
     /// The clock for deadlines of reads; without it there are no deadlines.
     pub clock: Option<Arc<dyn Clock>>,
-    /// Queues for reads that iterators do at the same time; without them, they do one after the other.
-    pub queues: Option<Arc<ReadQueues>>,
+    /// Queues for reads that iterators do at the same time; without them, or when their owner has dropped them, they do one
+    /// after the other. A table may live longer than its database, and must not keep the threads of the queues.
+    pub queues: Weak<ReadQueues>,
 }
 
 impl Default for ReaderOptions {
@@ -98,7 +99,7 @@ impl Default for ReaderOptions {
             meter: ReadMeter::default(),
             activity: Activity::Unknown,
             clock: None,
-            queues: None,
+            queues: Weak::new(),
         }
     }
 }
@@ -225,17 +226,17 @@ impl Reader {
     fn ask_for_next(&self, ahead: &mut ReadAhead, how: fetch::Read) {
         if let Some(end) = ahead.ask()
             && let Some(queues) = self.queues()
-            && self.fetch.reads_meanwhile(queues)
+            && self.fetch.reads_meanwhile(&queues)
         {
             let from = self.index.first_ending_after(end);
             if let Some(from) = from {
-                self.fetch.send_next(ahead, from, queues, how);
+                self.fetch.send_next(ahead, from, &queues, how);
             }
         }
     }
 
-    fn queues(&self) -> Option<&Arc<ReadQueues>> {
-        self.options.queues.as_ref().filter(|queues| queues.is_on())
+    fn queues(&self) -> Option<Arc<ReadQueues>> {
+        self.options.queues.upgrade().filter(|queues| queues.is_on())
     }
 
     /// Errors: a read with these options may not read the file, or no more.

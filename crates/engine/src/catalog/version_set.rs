@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use base::stats::{Activity, Histogram, HistogramKind, SharedHistogram};
 use base::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,7 @@ pub(crate) struct Tables {
     /// Read the files past the page cache.
     pub(crate) direct: bool,
     /// Queues for reads that are done at the same time; set before the first table is opened.
-    pub(crate) read_queues: Option<Arc<ReadQueues>>,
+    pub(crate) read_queues: Weak<ReadQueues>,
     /// Compare each file's size with the MANIFEST's.
     pub(crate) check_sizes: bool,
     /// Compress the blocks of new tables.

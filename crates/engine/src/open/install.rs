@@ -73,7 +73,7 @@ impl Opening {
     ) -> Result<Arc<Shared>> {
         self.check_direct_reads(exists)?;
         let read_queues = Arc::new(self.read_queues()?);
-        self.tables.read_queues = Some(Arc::clone(&read_queues));
+        self.tables.read_queues = Arc::downgrade(&read_queues);
         let families = self.families(recovered, wanted)?;
         let numbers = self.numbers(recovered)?;
         let db_id = self.db_id(recovered)?;

@@ -24,7 +24,7 @@ mod secondary;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use base::rng::Rng;
 use base::stats::Activity;
@@ -329,7 +329,7 @@ impl Opening {
             janitor: Arc::new(Janitor::default()),
             opened: Arc::new(TableCache::new(&options.db)),
             direct: options.db.use_direct_reads,
-            read_queues: None,
+            read_queues: Weak::new(),
             verify_unique_id: options.db.verify_sst_unique_id_in_manifest,
             check_sizes: !options.db.skip_checking_sst_file_sizes_on_db_open,
             compressors: Arc::new(CompressionPool::new(

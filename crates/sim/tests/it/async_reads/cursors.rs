@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
+use base::sync::thread::JoinHandle;
+use base::threads::{Run, SystemThreads, Threads};
 use ironstone::{CompressionType, DbIterator};
 
 use super::*;
@@ -452,5 +454,53 @@ fn files_without_a_descriptor_are_read_by_themselves() {
             assert_eq!(value.unwrap().as_ref(), Some(v));
         }
         assert_eq!(disk.queued_reads(), 0);
+    }
+}
+
+/// Counts the threads that run.
+#[derive(Debug, Default)]
+struct Running(Arc<AtomicU64>);
+
+impl Threads for Running {
+    fn start(&self, name: &str, run: Run) -> std::io::Result<JoinHandle<()>> {
+        let count = Arc::clone(&self.0);
+        count.fetch_add(1, Ordering::SeqCst);
+        let run = move || {
+            run();
+            count.fetch_sub(1, Ordering::SeqCst);
+        };
+        SystemThreads.start(name, Box::new(run))
+    }
+}
+
+/// The handles of families that outlive the database, and iterators that read nothing ahead, keep no thread of it.
+#[test]
+fn no_thread_outlives_the_database() {
+    for mode in MODES {
+        let dir = dirs::scratch().unwrap();
+        let Some(mut o) = options_in(dir.path(), mode, (0, true)) else {
+            continue;
+        };
+        let running = Arc::new(AtomicU64::new(0));
+        o.env.threads = Arc::new(Running(Arc::clone(&running)));
+        let (db, families) = fill(dir.path(), &o, 1);
+        db.flush().unwrap();
+        let mut late = db.iterator().unwrap();
+        let mut it = db.iterator().unwrap();
+        it.seek_to_first();
+        while it.valid() {
+            it.next();
+        }
+        check(&db, &families, &mut Rng::new(1), 2);
+        drop(it);
+        db.close().unwrap();
+        assert_eq!(running.load(Ordering::SeqCst), 0, "{mode:?}");
+        late.seek_to_first();
+        while late.valid() {
+            late.next();
+        }
+        late.status().unwrap();
+        assert_eq!(running.load(Ordering::SeqCst), 0, "{mode:?}, after an iterator");
+        drop(families);
     }
 }
