@@ -431,6 +431,66 @@ macro_rules! option_enum {
     };
 }
 
+/// The members of `{a=1;b={c=2;};}`, also without the outer braces. Errors: unbalanced braces; a member without
+/// `=`.
+pub fn members(text: &str) -> Result<Vec<(&str, &str)>> {
+    let text = text.trim();
+    let inner = match text.strip_prefix('{') {
+        Some(rest) => rest
+            .strip_suffix('}')
+            .ok_or_else(|| Error::invalid_argument(format!("\"{text}\" has no closing brace")))?,
+        None => text,
+    };
+    let (mut out, mut depth, mut start) = (Vec::new(), 0usize, 0usize);
+    let ends = inner.char_indices().chain([(inner.len(), ';')]);
+    for (i, c) in ends {
+        match c {
+            '{' => depth += 1,
+            '}' => {
+                depth = depth.checked_sub(1).ok_or_else(|| {
+                    Error::invalid_argument(format!("\"{text}\" closes a brace it did not open"))
+                })?;
+            }
+            ';' if depth == 0 => {
+                let part = inner.get(start..i).unwrap_or_default().trim();
+                start = i + 1;
+                if part.is_empty() {
+                    continue;
+                }
+                let (name, value) = part.split_once('=').ok_or_else(|| {
+                    Error::invalid_argument(format!("\"{part}\" is not of the form name=value"))
+                })?;
+                out.push((name.trim(), value.trim()));
+            }
+            _ => {}
+        }
+    }
+    if depth != 0 {
+        return Err(Error::invalid_argument(format!(
+            "\"{text}\" has no closing brace"
+        )));
+    }
+    Ok(out)
+}
+
+/// Sets the members of `{name=value;…}` in a copy of a struct. `None` if a value is invalid for its member, or if a
+/// member is unknown and not at an accepted value.
+#[macro_export]
+macro_rules! parse_struct {
+    ($onto:expr, $text:expr, [$($field:ident),* $(,)?], accepted: $accepted:expr) => {{
+        let mut out = $onto.clone();
+        let accepted: &[(&str, &str)] = $accepted;
+        for (name, value) in $crate::options::members($text).ok()? {
+            match name {
+                $( stringify!($field) => out.$field = $crate::options::OptionValue::parse(value)?, )*
+                _ if accepted.contains(&(name, value)) => {}
+                _ => return None,
+            }
+        }
+        Some(out)
+    }};
+}
+
 #[cfg(test)]
 #[expect(unreachable_pub, reason = "the macro makes public structs")]
 mod tests {

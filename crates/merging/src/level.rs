@@ -228,7 +228,7 @@ impl LevelIter {
     /// A table that cannot be opened counts as a match: opening it then reports the error.
     fn may_match(&self, file: &TableFile, prefix: Prefix<'_>) -> bool {
         let reader = file.reader_for(&self.options);
-        reader.map_or(true, |r| r.seek_may_match(prefix, self.last))
+        reader.map_or(true, |r| r.seek_may_match(prefix, self.last, &self.options))
     }
 
     /// The first file whose largest key is not before `target`.

@@ -33,9 +33,10 @@ use super::rocksdb::{self, CF_SECTION, DB_SECTION, KEYS, Key, Releases, TABLE_SE
 use super::{ColumnFamilyDescriptor, ColumnFamilyOptions, DbOptions};
 use reader::Reader;
 
+pub use base::options::members;
 pub use setter::is_object;
 pub(super) use setter::{Setter, TABLE_OPTION, table_members, unknown};
-pub use syntax::{escape, members, unescape};
+pub use syntax::{escape, unescape};
 
 /// The RocksDB release whose keys are written.
 pub const ROCKSDB_VERSION: (u32, u32, u32) = (7, 8, 3);

@@ -85,22 +85,6 @@ impl BottommostCompression {
     }
 }
 
-/// Sets the members of `{name=value;…}` in a copy of a struct. `None` if a value is invalid for its member, or if a
-/// member is unknown and not at an accepted value.
-macro_rules! parse_struct {
-    ($onto:expr, $text:expr, [$($field:ident),*], accepted: $accepted:expr) => {{
-        let mut out = $onto.clone();
-        for (name, value) in super::codec::members($text).ok()? {
-            match name {
-                $( stringify!($field) => out.$field = OptionValue::parse(value)?, )*
-                _ if $accepted.contains(&(name, value)) => {}
-                _ => return None,
-            }
-        }
-        Some(out)
-    }};
-}
-
 /// Settings of universal compaction: `compaction_options_universal={…}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactionOptionsUniversal {
@@ -153,7 +137,7 @@ impl OptionValue for CompactionOptionsUniversal {
     }
 
     fn parse_onto(&self, text: &str) -> Option<Self> {
-        parse_struct!(
+        base::parse_struct!(
             self,
             text,
             [
@@ -233,7 +217,7 @@ impl OptionValue for CompactionOptionsFifo {
                 ..self.clone()
             });
         }
-        parse_struct!(self, text, [max_table_files_size, allow_compaction], accepted: FIFO_ACCEPTED)
+        base::parse_struct!(self, text, [max_table_files_size, allow_compaction], accepted: FIFO_ACCEPTED)
     }
 
     /// Prints the members in the order in which RocksDB 7.8.3 writes them.

@@ -46,7 +46,7 @@ use crate::hooks::filter::{CompactionFilter, CompactionFilterFactory};
 use crate::hooks::listener::Listeners;
 use crate::hooks::partitioner::SstPartitionerFactory;
 use crate::write_buffer_manager::WriteBufferManager;
-use rocksdb::{DB_SECTION, TABLE_SECTION};
+use rocksdb::DB_SECTION;
 
 pub use cf::{CfOptions, CompressionOptions};
 pub use codec::ParsedOptions;
@@ -264,15 +264,6 @@ impl ColumnFamilyOptions {
     fn validate_sanitized(&self) -> Result<()> {
         self.cf.validate()?;
         self.table.check_writable()?;
-        let pins = self
-            .kept
-            .get(TABLE_SECTION, "pin_l0_filter_and_index_blocks_in_cache");
-        if pins == Some("true") && self.table.no_block_cache {
-            return Err(Error::invalid_argument(
-                "pin_l0_filter_and_index_blocks_in_cache=true with no_block_cache=true",
-            )
-            .hint("RocksDB refuses it too: set one of them only"));
-        }
         let compressed = self.cf.compression != CompressionType::None;
         self.table
             .check_together(compressed, self.prefix_extractor.is_some())?;

@@ -160,8 +160,11 @@ fn main() {
 /// The cache alone, with keys that the reader above put there.
 fn cache_hits(cache: &BlockCache, reader: &Reader) {
     const OPERATIONS: u64 = 2_000_000;
-    let offsets: Vec<u64> = (0..reader.blocks())
-        .map(|i| reader.data_block(i).unwrap().offset)
+    let offsets: Vec<u64> = reader
+        .data_blocks()
+        .unwrap()
+        .iter()
+        .map(|block| block.handle.offset)
         .collect();
     let few = &offsets[..1000];
     for (name, offsets) in [("cache hit", &offsets[..]), ("cache hit, 1000 blocks", few)] {

@@ -202,6 +202,11 @@ impl<'a> Stored<'a> {
         })
     }
 
+    /// Number of restart points.
+    pub(crate) fn restarts(&self) -> usize {
+        self.restarts.len() / 4
+    }
+
     /// Offset of restart point `i` in the entries; beyond them if there are fewer restart points.
     pub(crate) fn restart(&self, i: usize) -> usize {
         u32_at(self.restarts, i * 4).map_or(usize::MAX, |at| at as usize)
@@ -273,6 +278,22 @@ impl Block {
             block.make_prefixes(comparator)?;
         }
         Ok(block)
+    }
+
+    /// Any bytes, for the block cache. Errors: there are 4 GiB or more.
+    pub(crate) fn raw(bytes: &[u8]) -> Result<Self> {
+        let len = u32::try_from(bytes.len()).map_err(|_| bad("longer than 4 GiB"))?;
+        Ok(Self {
+            memory: Arc::from(bytes),
+            base: 0,
+            entries_end: len,
+            packed: 0,
+        })
+    }
+
+    /// The bytes of [`Block::raw`].
+    pub(crate) fn raw_bytes(&self) -> &[u8] {
+        &self.memory
     }
 
     /// Like [`Block::searchable`], for a large block of `len` bytes that `fill` writes: it is not copied if it has few

@@ -95,6 +95,17 @@ struct Counts {
     next_shard: AtomicUsize,
 }
 
+/// How long a block stays in the cache although nobody asks for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum Priority {
+    /// Until the CLOCK hand has passed it once.
+    #[default]
+    Low,
+    /// As long as a block that was asked for.
+    High,
+}
+
 /// The outcome of an insertion into a shard.
 enum Inserted {
     Yes,
@@ -156,10 +167,16 @@ impl BlockCache {
         block.memory() + OVERHEAD
     }
 
-    /// Inserts a block, unless there is one under `key` already or it does not fit. True if it was
+    /// Inserts a block with a low priority, unless there is one under `key` already or it does not fit. True if it was
     /// inserted.
     #[doc(hidden)]
     pub fn insert(&self, key: CacheKey, block: &Block) -> bool {
+        self.insert_with(key, block, Priority::Low)
+    }
+
+    /// [`BlockCache::insert`] with a priority.
+    #[doc(hidden)]
+    pub fn insert_with(&self, key: CacheKey, block: &Block, priority: Priority) -> bool {
         let (charge, limit) = (Self::charge(block), self.limit());
         if u32::try_from(charge).is_err() || charge > limit {
             return false;
@@ -170,14 +187,15 @@ impl BlockCache {
         }
         let mut evicted = Evicted::default();
         let coming = Coming::new(self, charge);
-        let inserted = match self.insert_evicting(key, block, coming.need, &mut evicted) {
+        let what = (key, block, priority);
+        let inserted = match self.insert_evicting(what, coming.need, &mut evicted) {
             Inserted::LacksRoom(freed) => {
                 let need = coming.need - freed;
                 let asked = if large { self.shards.len() } else { ASKED };
                 if self.make_room(asked, &mut evicted, |freed| need.saturating_sub(freed)) < need {
                     return false;
                 }
-                self.insert_evicting(key, block, 0, &mut evicted)
+                self.insert_evicting(what, 0, &mut evicted)
             }
             done => done,
         };
@@ -201,8 +219,7 @@ impl BlockCache {
     /// Inserts a block if its shard can evict `need` bytes before.
     fn insert_evicting(
         &self,
-        key: CacheKey,
-        block: &Block,
+        (key, block, priority): (CacheKey, &Block, Priority),
         need: usize,
         evicted: &mut Evicted,
     ) -> Inserted {
@@ -216,7 +233,7 @@ impl BlockCache {
             self.counts.used.fetch_add(charge, Ordering::SeqCst);
         };
         self.shard(hash)
-            .insert(key, hash, block, (need, room, count))
+            .insert((key, hash), (block, priority), (need, room, count))
     }
 
     /// The bytes that a shard keeps when its own blocks need room.

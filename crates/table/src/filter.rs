@@ -270,6 +270,34 @@ impl FilterBuilder {
     }
 }
 
+/// The data and the metadata of a filter block; `None` if it has no data, because no key was added.
+fn split(bytes: &[u8]) -> Option<(&[u8], [u8; METADATA_LEN])> {
+    let (data, metadata) = bytes.split_last_chunk::<METADATA_LEN>()?;
+    (!data.is_empty()).then_some((data, *metadata))
+}
+
+/// [`Filter::may_match`] of a filter block that is not decoded: for one that is kept as it was read.
+///
+/// ```
+/// use table::filter::{FilterBuilder, may_match_in};
+/// let mut builder = FilterBuilder::bloom(10.0);
+/// builder.add_key(b"apple");
+/// let bytes = builder.finish();
+/// assert!(may_match_in(&bytes, b"apple"));
+/// ```
+pub fn may_match_in(bytes: &[u8], key: &[u8]) -> bool {
+    let Some((data, metadata)) = split(bytes) else {
+        return false;
+    };
+    let may = match metadata[0] {
+        0xff => bloom::may_match_in(data, metadata, hash64(key)),
+        0xfe => ribbon::may_match_in(data, metadata, hash64(key)),
+        1..=127 => legacy::Legacy::new(data, metadata).map(|filter| filter.may_match(key)),
+        _ => None,
+    };
+    may.unwrap_or(true)
+}
+
 /// A decoded filter block, for lookups.
 #[derive(Debug)]
 pub struct Filter {
@@ -281,7 +309,7 @@ enum Kind {
     AlwaysTrue,
     AlwaysFalse,
     Bloom(bloom::Bloom),
-    Legacy(legacy::Legacy),
+    Legacy(legacy::Legacy<'static>),
     Ribbon(ribbon::Ribbon),
 }
 
@@ -295,16 +323,13 @@ impl Filter {
     }
 
     fn read(bytes: &[u8]) -> Kind {
-        let Some(at) = bytes.len().checked_sub(METADATA_LEN).filter(|&n| n > 0) else {
+        let Some((data, metadata)) = split(bytes) else {
             return Kind::AlwaysFalse;
         };
-        let (data, tail) = bytes.split_at(at);
-        let mut metadata = [0; METADATA_LEN];
-        metadata.copy_from_slice(tail);
         let kind = match metadata[0] {
             0xff => bloom::Bloom::new(data, metadata).map(Kind::Bloom),
             0xfe => ribbon::Ribbon::new(data, metadata).map(Kind::Ribbon),
-            1..=127 => legacy::Legacy::new(data, metadata).map(Kind::Legacy),
+            1..=127 => legacy::Legacy::new(data, metadata).map(|f| Kind::Legacy(f.into_owned())),
             _ => None,
         };
         kind.unwrap_or(Kind::AlwaysTrue)

@@ -13,9 +13,13 @@
 //!
 //! All index types are decoded to this form: binary search, hash (whose binary-search part is
 //! complete), two-level (the partitions one after the other) and with first keys (which are not
-//! needed). Searching the encoded index block through the cache would have to decode an entry at each
-//! step, and a table's index takes only about 1/200 of the memory of its data.
+//! needed). Searching the encoded index block through the cache has to decode an entry at each
+//! step, and a table's index takes only about 1/200 of the memory of its data. Where that is too much,
+//! blocks of indexes are kept in the block cache instead, as they are stored: see `stored`.
 #![deny(clippy::indexing_slicing)]
+
+mod stored;
+mod walk;
 
 use std::cmp::Ordering;
 
@@ -25,6 +29,8 @@ use io::LargeVec;
 
 use crate::block::{Block, Cursor, Keys, Stored, Target};
 use crate::handle::BlockHandle;
+pub(crate) use stored::{StoredIndex, prepare};
+pub(crate) use walk::{Aim, Root, Step, Walk};
 
 /// Bytes of the trailer after each block.
 const TRAILER_LEN: u64 = 5;
@@ -175,12 +181,7 @@ impl Index {
     /// True if separator `i` lies before the target.
     #[inline]
     fn is_before(&self, i: usize, target: &Target<'_>) -> bool {
-        let s = self.separator(i);
-        if self.user_keys {
-            return self.comparator.compare(s, target.user) == Ordering::Less;
-        }
-        let (user, packed) = key::split(s).unwrap_or((s, 0));
-        target.order_of(&self.comparator, user, packed) == Ordering::Less
+        is_before(&self.comparator, self.user_keys, self.separator(i), target)
     }
 
     /// The first block that can hold an entry not before `target`; [`Index::len`] if none can.
@@ -215,6 +216,21 @@ impl Index {
         }
         lo
     }
+}
+
+/// True if a separator, a user key or an internal key, lies before the target.
+#[inline]
+fn is_before(
+    comparator: &Comparator,
+    user_keys: bool,
+    separator: &[u8],
+    target: &Target<'_>,
+) -> bool {
+    if user_keys {
+        return comparator.compare(separator, target.user) == Ordering::Less;
+    }
+    let (user, packed) = key::split(separator).unwrap_or((separator, 0));
+    target.order_of(comparator, user, packed) == Ordering::Less
 }
 
 /// Calls `visit` with each separator and handle of an encoded index block.

@@ -11,16 +11,21 @@ use base::{Error, ErrorKind, Result};
 use crate::block::{Block, Cursor, Target};
 use crate::footer::BLOCK_TRAILER_LEN;
 use crate::handle::BlockHandle;
+use crate::index::Aim;
 use crate::internal_iterator::InternalIterator;
-use crate::reader::{Filled, Lacking, Pace, ReadAhead, ReadAheadSizes, ReadOptions, Reader};
+use crate::reader::{
+    Filled, IndexCursor, Lacking, Pace, ReadAhead, ReadAheadSizes, ReadOptions, Reader, Spot,
+};
 
 /// The iterator over one table; see [`Reader::iter`].
 #[derive(Debug)]
 pub struct Iter {
     reader: Arc<Reader>,
     options: ReadOptions,
-    /// Index of the current block; `reader.blocks()` or more after the end.
-    at: usize,
+    /// Where it is in the index.
+    place: IndexCursor,
+    /// The block that it came to last: the current one, if there is one.
+    at: Option<BlockHandle>,
     block: Option<Block>,
     cursor: Cursor,
     ahead: ReadAhead,
@@ -32,7 +37,7 @@ pub struct Iter {
     /// At what it has stopped.
     lacking: Option<Lacking>,
     /// The block before that, which the seek will need again.
-    kept: Option<(usize, Block)>,
+    kept: Option<(BlockHandle, Block)>,
 }
 
 impl Reader {
@@ -51,9 +56,10 @@ impl Iter {
         let ahead = ReadAhead::new(sizes);
         let cursor = Cursor::new(reader.keys());
         Self {
+            place: reader.first_in_index(),
             reader,
             options,
-            at: 0,
+            at: None,
             block: None,
             cursor,
             ahead,
@@ -65,19 +71,27 @@ impl Iter {
         }
     }
 
-    /// Makes block `i` the current one; there is no current block if it does not exist.
-    fn load(&mut self, i: usize) -> Result<()> {
-        if self.block.is_some() && self.at == i {
+    /// Makes the block at its place the current one; there is no current block at the end. `target` is what its place was
+    /// made for.
+    fn load(&mut self, target: Option<&Target<'_>>) -> Result<()> {
+        let spot = self
+            .reader
+            .spot::<false>(&mut self.place, target, self.options)?;
+        let handle = match spot {
+            Spot::At(handle) => Some(handle),
+            Spot::End | Spot::Lacks(_) => None,
+        };
+        if self.block.is_some() && self.at == handle {
             return Ok(());
         }
         self.cursor.clear();
         let left = self.block.take();
-        let left_at = std::mem::replace(&mut self.at, i);
+        let left_at = std::mem::replace(&mut self.at, handle);
         if self.stops {
             // Without a wait for the block, so `left` may be needed again.
-            let loaded = self.try_load(i);
+            let loaded = self.try_load();
             if self.lacking.is_some() {
-                let before = std::mem::replace(&mut self.kept, left.map(|block| (left_at, block)));
+                let before = std::mem::replace(&mut self.kept, left_at.zip(left));
                 self.leave(before.map(|(_, block)| block));
             } else {
                 self.leave(left);
@@ -86,13 +100,13 @@ impl Iter {
         }
         self.leave(left);
         match self.kept.take() {
-            Some((at, block)) if at == i => {
+            Some((at, block)) if Some(at) == handle => {
                 self.block = Some(block);
                 return Ok(());
             }
             kept => self.leave(kept.map(|(_, block)| block)),
         }
-        self.try_load(i)
+        self.try_load()
     }
 
     fn leave(&mut self, block: Option<Block>) {
@@ -103,8 +117,8 @@ impl Iter {
         }
     }
 
-    fn try_load(&mut self, i: usize) -> Result<()> {
-        if let Some(handle) = self.reader.data_block(i) {
+    fn try_load(&mut self) -> Result<()> {
+        if let Some(handle) = self.at {
             self.block = Some(self.fetch(handle)?);
         }
         Ok(())
@@ -113,9 +127,13 @@ impl Iter {
     fn fetch(&mut self, handle: BlockHandle) -> Result<Block> {
         let (options, ahead) = (self.options, &mut self.ahead);
         if !self.stops {
-            return self.reader.shared_block(handle, options, Some(ahead));
+            let ahead = Some((ahead, &self.place));
+            return self.reader.shared_block(handle, options, ahead);
         }
-        if let Some(block) = self.reader.block_or_none(handle, options, ahead)? {
+        if let Some(block) = self
+            .reader
+            .block_or_none(handle, options, (ahead, &self.place))?
+        {
             return Ok(block);
         }
         self.lacking = Some(self.reader.lacking(handle, options, ahead)?);
@@ -125,8 +143,12 @@ impl Iter {
     /// Nothing at or after this internal key is wanted, unless it is asked for: reading ahead ends there.
     pub fn end_reading_ahead_at(&mut self, key: &[u8]) {
         let Ok(target) = Target::new(key) else { return };
-        let last = self.reader.data_block(self.reader.index().seek(&target));
-        if let Some(last) = last {
+        // What would have to be waited for is not worth it.
+        let mut place = self.reader.seek_index(&target);
+        let last = self
+            .reader
+            .spot::<true>(&mut place, Some(&target), self.options);
+        if let Ok(Spot::At(last)) = last {
             let len = last.size.saturating_add(BLOCK_TRAILER_LEN);
             self.ahead.set_limit(last.offset.saturating_add(len));
         }
@@ -139,7 +161,9 @@ impl Iter {
 
     /// Goes on with reading ahead as far as the iterator over the file before has come.
     pub fn go_on_reading_ahead(&mut self, pace: Pace) {
-        if let Some(first) = self.reader.data_block(0) {
+        let mut place = self.reader.first_in_index();
+        let first = self.reader.spot::<true>(&mut place, None, self.options);
+        if let Ok(Spot::At(first)) = first {
             self.ahead.go_on(pace, first);
         }
     }
@@ -147,7 +171,7 @@ impl Iter {
     /// Runs one move; an error ends the iteration.
     fn run(&mut self, movement: impl FnOnce(&mut Self) -> Result<()>) {
         if let Err(e) = movement(self) {
-            let e = match self.reader.data_block(self.at) {
+            let e = match self.at {
                 Some(handle) => self.reader.locate(e, handle),
                 None => e.or_file(self.reader.path()),
             };
@@ -157,47 +181,64 @@ impl Iter {
         }
     }
 
-    /// Moves to the first entry of the first block from `i` on that has one.
-    fn first_from(&mut self, mut i: usize) -> Result<()> {
+    /// Moves to the first entry of the first block from its place on that has one.
+    fn first_from_here(&mut self) -> Result<()> {
         loop {
-            self.load(i)?;
+            self.load(None)?;
             let Some(block) = &self.block else {
                 return Ok(());
             };
             if self.cursor.seek_to_first(block)? {
                 return Ok(());
             }
-            i += 1;
+            self.place.next();
         }
     }
 
-    /// Moves to the last entry of the last block before `end` that has one.
-    fn last_before(&mut self, end: usize) -> Result<()> {
-        for i in (0..end).rev() {
-            self.load(i)?;
-            if let Some(block) = &self.block
-                && self.cursor.seek_to_last(block)?
-            {
+    /// Moves to the last entry of the last block up to its place that has one.
+    fn last_up_to_here(&mut self) -> Result<()> {
+        loop {
+            self.load(None)?;
+            let Some(block) = &self.block else {
+                return Ok(());
+            };
+            if self.cursor.seek_to_last(block)? {
                 return Ok(());
             }
+            self.reader.step_back(&mut self.place);
         }
-        self.cursor.clear();
-        Ok(())
+    }
+
+    fn try_first(&mut self) -> Result<()> {
+        self.reader.move_cursor(&mut self.place, Aim::First, None);
+        self.first_from_here()
+    }
+
+    fn try_last(&mut self) -> Result<()> {
+        self.reader.move_cursor(&mut self.place, Aim::Last, None);
+        self.last_up_to_here()
+    }
+
+    fn try_next_block(&mut self) -> Result<()> {
+        self.place.next();
+        self.first_from_here()
+    }
+
+    fn try_block_before(&mut self) -> Result<()> {
+        self.reader.step_back(&mut self.place);
+        self.last_up_to_here()
     }
 
     fn try_seek(&mut self, target: &[u8]) -> Result<()> {
         let target = Target::new(target)?;
-        let i = self.reader.index().seek(&target);
-        self.load(i)?;
+        self.reader
+            .move_cursor(&mut self.place, Aim::Seek, Some(&target));
+        self.load(Some(&target))?;
         let Some(block) = &self.block else {
             return Ok(());
         };
         let found = self.cursor.seek(block, self.reader.comparator(), &target)?;
-        if found {
-            Ok(())
-        } else {
-            self.first_from(i + 1)
-        }
+        if found { Ok(()) } else { self.try_next_block() }
     }
 }
 
@@ -208,12 +249,12 @@ impl InternalIterator for Iter {
 
     fn seek_to_first(&mut self) {
         self.error = None;
-        self.run(|it| it.first_from(0));
+        self.run(Self::try_first);
     }
 
     fn seek_to_last(&mut self) {
         self.error = None;
-        self.run(|it| it.last_before(it.reader.blocks()));
+        self.run(Self::try_last);
     }
 
     fn seek(&mut self, target: &[u8]) {
@@ -240,7 +281,7 @@ impl InternalIterator for Iter {
         };
         match self.cursor.next(block) {
             Ok(true) => {}
-            Ok(false) => self.run(|it| it.first_from(it.at + 1)),
+            Ok(false) => self.run(Self::try_next_block),
             Err(e) => self.run(|_| Err(e)),
         }
     }
@@ -251,7 +292,7 @@ impl InternalIterator for Iter {
         };
         match self.cursor.prev(block) {
             Ok(true) => {}
-            Ok(false) => self.run(|it| it.last_before(it.at)),
+            Ok(false) => self.run(Self::try_block_before),
             Err(e) => self.run(|_| Err(e)),
         }
     }

@@ -50,6 +50,6 @@ pub use options::TableOptions;
 pub use prefix::Prefix;
 pub use props::Properties;
 pub use reader::{
-    Filled, Lacking, Missing, ReadAheadSizes, ReadMeter, ReadOptions, Reader, ReaderOptions, Span,
-    read_together,
+    DataBlock, Filled, Lacking, Metadata, Missing, Pinning, ReadAheadSizes, ReadMeter, ReadOptions,
+    Reader, ReaderOptions, Span, read_together,
 };

@@ -5,11 +5,16 @@
 //! [`WITHOUT_EFFECT`]: [`TableOptions::apply`] accepts those of their values that require no feature,
 //! and refuses every other value, naming the option.
 
+mod pinning;
+
 use base::options::OptionTable;
 use base::{Error, Result};
 
 use crate::checksum::ChecksumType;
 use crate::filter::FilterPolicy;
+use crate::reader::{Metadata, Pinning};
+pub use pinning::MetadataCacheOptions;
+use pinning::PinningTier;
 
 base::option_enum! {
     /// The kind of index that a new table gets.
@@ -112,8 +117,17 @@ base::options! {
         enable_index_compression: bool = true, [Mutable];
         /// Whether each compressed block is decompressed and compared before it is written.
         verify_compression: bool = false, [Mutable];
-        /// Whether the memory of indexes and filters is charged to the block cache.
+        /// Whether indexes and filters are kept in the block cache, and read again when they were evicted. Otherwise they
+        /// stay in memory as long as the table is open.
         cache_index_and_filter_blocks: bool = false, [Mutable];
+        /// Whether they stay in the cache as long as blocks that were asked for, although nobody has asked for them yet.
+        cache_index_and_filter_blocks_with_high_priority: bool = true, [Mutable];
+        /// Whether those of tables of level 0 that are not much larger than a memtable stay in memory nevertheless.
+        pin_l0_filter_and_index_blocks_in_cache: bool = false, [Mutable];
+        /// Whether the top levels of partitioned indexes and filters stay in memory nevertheless.
+        pin_top_level_index_and_filter: bool = true, [Mutable];
+        /// The same for each kind of block; with `kFallback` the two options above decide.
+        metadata_cache_options: MetadataCacheOptions = MetadataCacheOptions::default(), [Mutable];
         /// Which data blocks are put into the block cache when they are written.
         prepopulate_block_cache: PrepopulateBlockCache = PrepopulateBlockCache::Disable, [Mutable];
         /// Whether blocks are read without the block cache.
@@ -125,6 +139,37 @@ base::options! {
         max_auto_readahead_size: u64 = 262_144, in 0..=1 << 30, [Mutable];
         /// After how many consecutive reads an iterator starts to read ahead.
         num_file_reads_for_auto_readahead: u64 = 2, in 0..=1 << 30, [Mutable];
+    }
+}
+
+impl TableOptions {
+    /// Where index and filters of a table are kept. `is_fresh` says whether the table is on level 0 and not much larger than
+    /// a memtable.
+    pub fn metadata(&self, is_fresh: bool) -> Metadata {
+        if !self.cache_index_and_filter_blocks {
+            return Metadata::InMemory;
+        }
+        let fresh = match self.pin_l0_filter_and_index_blocks_in_cache {
+            true => PinningTier::FlushedAndSimilar,
+            false => PinningTier::None,
+        };
+        let top_level = match self.pin_top_level_index_and_filter {
+            true => PinningTier::All,
+            false => PinningTier::None,
+        };
+        let pins = |tier, fallback| match (tier, fallback) {
+            (PinningTier::Fallback, tier) | (tier, _) if tier == PinningTier::FlushedAndSimilar => {
+                is_fresh
+            }
+            (PinningTier::Fallback, tier) | (tier, _) => tier == PinningTier::All,
+        };
+        let tiers = &self.metadata_cache_options;
+        Metadata::Cached(Pinning {
+            top_level: pins(tiers.top_level_index_pinning, top_level),
+            partitions: pins(tiers.partition_pinning, fresh),
+            unpartitioned: pins(tiers.unpartitioned_pinning, fresh),
+            high_priority: self.cache_index_and_filter_blocks_with_high_priority,
+        })
     }
 }
 
@@ -144,21 +189,6 @@ pub const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
     ("optimize_filters_for_memory", &["false", "true"]),
     ("decouple_partitioned_filters", &["false", "true"]),
     ("super_block_alignment_space_overhead_ratio", &["128"]),
-    ("pin_top_level_index_and_filter", &["true", "false"]),
-    (
-        "pin_l0_filter_and_index_blocks_in_cache",
-        &["true", "false"],
-    ),
-    (
-        "cache_index_and_filter_blocks_with_high_priority",
-        &["true", "false"],
-    ),
-    (
-        "metadata_cache_options",
-        &[
-            "{unpartitioned_pinning=kFallback;partition_pinning=kFallback;top_level_index_pinning=kFallback;}",
-        ],
-    ),
     ("hash_index_allow_collision", &["true", "false"]),
     ("skip_table_builder_flush", &["true", "false"]),
 ];
@@ -215,6 +245,12 @@ impl TableOptions {
         if self.cache_index_and_filter_blocks && self.no_block_cache {
             return Err(Error::invalid_argument(
                 "cache_index_and_filter_blocks=true with no_block_cache=true",
+            )
+            .hint("RocksDB refuses it too: set one of them only"));
+        }
+        if self.pin_l0_filter_and_index_blocks_in_cache && self.no_block_cache {
+            return Err(Error::invalid_argument(
+                "pin_l0_filter_and_index_blocks_in_cache=true with no_block_cache=true",
             )
             .hint("RocksDB refuses it too: set one of them only"));
         }

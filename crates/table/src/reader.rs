@@ -17,7 +17,9 @@ mod fetch;
 mod filters;
 mod get;
 mod meter;
+mod on_demand;
 mod open;
+mod sizes;
 mod together;
 mod verify;
 
@@ -35,7 +37,6 @@ use crate::block::{Block, Cursor, Keys, Target};
 use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
-use crate::index::Index;
 use crate::prefix::Prefix;
 use crate::props::Properties;
 pub(crate) use ahead::ReadAhead;
@@ -45,6 +46,10 @@ pub use fetch::Span;
 use filters::Filters;
 pub use get::Missing;
 pub use meter::ReadMeter;
+pub(crate) use on_demand::{IndexCursor, Spot};
+pub use on_demand::{Metadata, Pinning};
+use on_demand::{TableIndex, Verdict};
+pub use sizes::DataBlock;
 pub use together::{Filled, Lacking, read_together};
 
 /// Settings of a [`Reader`].
@@ -61,8 +66,8 @@ pub struct ReaderOptions {
     /// The largest sequence number that the MANIFEST has for the file; `u64::MAX` if it is not known.
     /// In an ingested file, it is the sequence number of every entry.
     pub largest_seqno: u64,
-    /// Charges the memory of index and filter to the block cache.
-    pub cache_index_and_filter_blocks: bool,
+    /// Where index and filters are kept.
+    pub metadata: Metadata,
     /// A table whose index and filters take more bytes of memory than this is refused.
     pub metadata_bytes_max: usize,
     /// How iterators read ahead.
@@ -91,7 +96,7 @@ impl Default for ReaderOptions {
             statistics: None,
             expected_unique_id: None,
             largest_seqno: u64::MAX,
-            cache_index_and_filter_blocks: false,
+            metadata: Metadata::InMemory,
             metadata_bytes_max: 2 << 30,
             read_ahead: ReadAheadSizes::default(),
             prefix_extractor: None,
@@ -130,19 +135,24 @@ pub struct ReadOptions {
     pub rate_limiter_priority: Option<IoPriority>,
 }
 
+impl ReadOptions {
+    /// The settings of [`ReadOptions::default`].
+    pub const DEFAULT: Self = Self {
+        verify_checksums: true,
+        fill_cache: true,
+        readahead_bytes: 0,
+        adaptive_readahead: false,
+        cache_only: false,
+        activity: Activity::Unknown,
+        deadline_micros: 0,
+        pin: false,
+        rate_limiter_priority: None,
+    };
+}
+
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self {
-            verify_checksums: true,
-            fill_cache: true,
-            readahead_bytes: 0,
-            adaptive_readahead: false,
-            cache_only: false,
-            activity: Activity::Unknown,
-            deadline_micros: 0,
-            pin: false,
-            rate_limiter_priority: None,
-        }
+        Self::DEFAULT
     }
 }
 
@@ -159,9 +169,9 @@ pub struct Reader {
     global_seqno_at: Option<u64>,
     /// The kind of keys in data blocks; in an ingested file all have the same sequence number.
     keys: Keys,
-    index: Index,
+    index: TableIndex,
     filters: Filters,
-    /// Every block that is not a data block and not the properties.
+    /// Every block that is not a data block and not the properties, without partitions that are not in memory.
     meta_blocks: Vec<BlockHandle>,
     cache_id: u64,
     _charge: Option<Reservation>,
@@ -184,7 +194,7 @@ impl Reader {
         &self,
         handle: BlockHandle,
         options: ReadOptions,
-        ahead: Option<&mut ReadAhead>,
+        ahead: Option<(&mut ReadAhead, &IndexCursor)>,
     ) -> Result<Block> {
         match self.cached_block(handle) {
             Some(pinned) => Ok(pinned.to_block()),
@@ -205,16 +215,16 @@ impl Reader {
         &self,
         handle: BlockHandle,
         options: ReadOptions,
-        ahead: Option<&mut ReadAhead>,
+        ahead: Option<(&mut ReadAhead, &IndexCursor)>,
     ) -> Result<Block> {
         self.check_may_read(options)?;
         let timer = self.options.meter.block_timer();
         let (how, comparator) = (fetch::Read::from(options), self.comparator());
         let block = match ahead {
             None => self.fetch.data_block(handle, comparator, how)?,
-            Some(ahead) => {
+            Some((ahead, cursor)) => {
                 let block = self.fetch.data_block_from(ahead, handle, comparator, how)?;
-                self.ask_for_next(ahead, how);
+                self.ask_for_next(ahead, cursor, how);
                 block
             }
         };
@@ -223,20 +233,22 @@ impl Reader {
     }
 
     /// Begins to read what comes after the window of `ahead`, if that is new.
-    fn ask_for_next(&self, ahead: &mut ReadAhead, how: fetch::Read) {
+    fn ask_for_next(&self, ahead: &mut ReadAhead, cursor: &IndexCursor, how: fetch::Read) {
         if let Some(end) = ahead.ask()
             && let Some(queues) = self.queues()
             && self.fetch.reads_meanwhile(&queues)
         {
-            let from = self.index.first_ending_after(end);
-            if let Some(from) = from {
+            if let Some(from) = self.first_ending_after(cursor, end) {
                 self.fetch.send_next(ahead, from, &queues, how);
             }
         }
     }
 
     fn queues(&self) -> Option<Arc<ReadQueues>> {
-        self.options.queues.upgrade().filter(|queues| queues.is_on())
+        self.options
+            .queues
+            .upgrade()
+            .filter(|queues| queues.is_on())
     }
 
     /// Errors: a read with these options may not read the file, or no more.
@@ -368,7 +380,7 @@ impl Reader {
             return true;
         }
         self.count(Ticker::BloomFilterPrefixChecked, 1);
-        let may = self.filters.prefix_may_match(prefix);
+        let may = self.filter_has_prefix(prefix, ReadOptions::default());
         if may {
             perf::count(PerfCounter::BloomSstHitCount, 1);
         } else {
@@ -379,8 +391,14 @@ impl Reader {
     }
 
     /// False only if no key of the table has this prefix: to be called before a seek of an iterator.
-    /// `last_level` says whether the file is on the last level, for the statistics.
-    pub fn seek_may_match(&self, prefix: Prefix<'_>, last_level: bool) -> bool {
+    /// `last_level` says whether the file is on the last level, for the statistics. A filter that cannot be read counts as a
+    /// match.
+    pub fn seek_may_match(
+        &self,
+        prefix: Prefix<'_>,
+        last_level: bool,
+        options: &ReadOptions,
+    ) -> bool {
         if self.filters.is_none() || self.filters.prefixes.as_ref() != Some(prefix.transform) {
             return true;
         }
@@ -388,7 +406,7 @@ impl Reader {
         if self.filters.is_partitioned() && !self.comparator().is_bytewise() {
             return true;
         }
-        let may = self.filters.prefix_may_match(prefix.bytes);
+        let may = self.filter_has_prefix(prefix.bytes, *options);
         let ticker = match (may, last_level) {
             (true, true) => Ticker::LastLevelSeekFilterMatch,
             (true, false) => Ticker::NonLastLevelSeekFilterMatch,
@@ -397,6 +415,25 @@ impl Reader {
         };
         self.count(ticker, 1);
         may
+    }
+
+    /// False only if no entry's user key has this prefix.
+    fn filter_has_prefix(&self, prefix: &[u8], options: ReadOptions) -> bool {
+        if self.filters.prefixes.is_none() {
+            return true;
+        }
+        // Sorts before every key with the prefix. The partition found so has the prefix even if its keys
+        // are in the next one, because it also has the prefix of the key after it.
+        let first = key::encode(prefix, base::SequenceNumber::MAX, ValueType::FOR_SEEK);
+        let Ok(target) = Target::new(&first) else {
+            return true;
+        };
+        let (TableIndex::OnDemand(on_demand), Some(at)) = (&self.index, self.filters.on_demand())
+        else {
+            return self.filters.ask(&target, prefix);
+        };
+        let asked = self.ask_on_demand::<false>((on_demand, at), None, (&target, prefix), options);
+        !matches!(asked, Ok(Verdict::IsNotThere))
     }
 
     /// The properties that the table was written with.
@@ -444,89 +481,12 @@ impl Reader {
         self.fetch.path()
     }
 
-    /// Number of data blocks.
-    pub fn blocks(&self) -> usize {
-        self.index.len()
-    }
-
-    /// Where data block `i` is.
-    pub fn data_block(&self, i: usize) -> Option<BlockHandle> {
-        self.index.handle(i)
-    }
-
-    /// The user key of the separator after data block `i`, as the index has it: not before any key of the
-    /// block.
-    pub fn separator(&self, i: usize) -> &[u8] {
-        self.index.user_separator(i)
-    }
-
-    /// At most about `count` user keys, ascending, at which the table can be split into parts, each with
-    /// the bytes of the data blocks between the previous one and it.
-    pub fn anchors(&self, count: usize) -> Vec<(Vec<u8>, u64)> {
-        let blocks = self.index.len();
-        let step = blocks.div_ceil(count.max(1)).max(1);
-        let mut out = Vec::with_capacity(count.min(blocks));
-        let mut bytes = 0;
-        for i in 0..blocks {
-            bytes += self.index.handle(i).map_or(0, |h| h.size);
-            if (i + 1) % step == 0 || i + 1 == blocks {
-                out.push((
-                    self.index.user_separator(i).to_vec(),
-                    std::mem::take(&mut bytes),
-                ));
-            }
-        }
-        out
-    }
-
-    /// Bytes of memory that index and filter take.
-    pub fn metadata_memory(&self) -> usize {
-        self.index.memory() + self.filters.memory()
-    }
-
-    /// File offset near which an entry with this internal key is, or would be.
-    pub fn approximate_offset_of(&self, internal_key: &[u8]) -> u64 {
-        let end_of_data = || {
-            let last = self.index.len().checked_sub(1);
-            last.and_then(|i| self.index.handle(i))
-                .map_or(0, |h| h.offset + h.size)
-        };
-        let Ok(target) = Target::new(internal_key) else {
-            return 0;
-        };
-        match self.index.handle(self.index.seek(&target)) {
-            Some(handle) => handle.offset,
-            None => end_of_data(),
-        }
-    }
-
-    /// Estimated number of bytes of the file for the entries from internal key `start` to before `end`.
-    /// Blocks that are not data blocks are attributed in proportion.
-    pub fn approximate_size(&self, start: &[u8], end: &[u8]) -> u64 {
-        let last = self.index.len().checked_sub(1);
-        let data = last.and_then(|i| self.index.handle(i));
-        let data = data.map_or(0, |h| h.offset + h.size);
-        if data == 0 {
-            return self.file_size;
-        }
-        let (start, end) = (
-            self.approximate_offset_of(start),
-            self.approximate_offset_of(end),
-        );
-        let share = end.saturating_sub(start) as f64 / data as f64;
-        (share * self.file_size as f64) as u64
-    }
-
     pub(crate) fn comparator(&self) -> &Comparator {
         &self.options.comparator
     }
 
     pub(crate) fn keys(&self) -> Keys {
         self.keys
-    }
-
-    pub(crate) fn index(&self) -> &Index {
-        &self.index
     }
 
     pub(crate) fn read_ahead(&self) -> ReadAheadSizes {

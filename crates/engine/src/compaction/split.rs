@@ -28,8 +28,9 @@ pub(crate) fn boundaries(
     }
     let mut anchors: Vec<(Vec<u8>, u64)> = plan
         .files()
-        .filter_map(|(_, f)| f.reader().ok()) // the compaction will report the error
-        .flat_map(|r| r.anchors(ANCHORS_PER_FILE))
+        // The compaction will report errors.
+        .filter_map(|(_, f)| f.reader().ok()?.anchors(ANCHORS_PER_FILE).ok())
+        .flatten()
         .collect();
     anchors.sort_by(|a, b| cmp.compare(&a.0, &b.0));
     let last = plan

@@ -165,7 +165,7 @@ fn in_files(family: &Family, (start, limit): Range<'_>, margin: f64) -> Result<u
         return Ok(whole + rough / 2);
     }
     for file in partly {
-        whole += file.reader()?.approximate_size(&start, &limit);
+        whole += file.reader()?.approximate_size(&start, &limit)?;
     }
     Ok(whole)
 }

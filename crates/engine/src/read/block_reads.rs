@@ -26,14 +26,14 @@ const BYTES_MAX: usize = 8 << 20;
 pub(super) struct BlockOf {
     /// The address of the file's entry in the Version.
     pub(super) file: usize,
-    offset: u64,
+    block: u64,
 }
 
 impl BlockOf {
     pub(super) fn new(lacking: &Lacking<'_>) -> Self {
         Self {
             file: std::ptr::from_ref(lacking.file).addr(),
-            offset: lacking.missing.handle().offset,
+            block: lacking.missing.number(),
         }
     }
 }
@@ -59,8 +59,8 @@ impl<'a, W> Flight<'a, W> {
         reader: Opened<'a>,
         options: &table::ReadOptions,
     ) -> Result<(Self, Arc<dyn File>)> {
-        let missing = lacking.missing;
-        let (file, span) = reader.prepare_read(missing, options)?;
+        let missing = lacking.missing.clone();
+        let (file, span) = reader.prepare_read(&missing, options)?;
         let file = Arc::clone(file);
         let flight = Self {
             of: BlockOf::new(lacking),
@@ -76,7 +76,7 @@ impl<'a, W> Flight<'a, W> {
 
     /// The block, read now, because the queue has failed.
     pub(super) fn read_again(&self, options: &table::ReadOptions) -> Result<Block> {
-        read_again(&self.reader, self.missing, options)
+        read_again(&self.reader, &self.missing, options)
     }
 
     /// The block that was read.
@@ -94,7 +94,7 @@ impl<'a, W> Flight<'a, W> {
         let buf = done.buf.as_deref();
         let bytes = buf.and_then(|buf| buf.get(..len));
         let bytes = bytes.ok_or_else(|| Error::broken("a read has returned no buffer"))?;
-        let read = (self.missing, self.span);
+        let read = (&self.missing, self.span);
         self.reader.finish_read(read, options, bytes, self.timer)
     }
 }
@@ -102,7 +102,7 @@ impl<'a, W> Flight<'a, W> {
 /// Reads a block whose read was prepared, and charged to the rate limiter, but has failed in the queue.
 pub(super) fn read_again(
     reader: &table::Reader,
-    missing: Missing,
+    missing: &Missing,
     options: &table::ReadOptions,
 ) -> Result<Block> {
     let uncharged = table::ReadOptions {

@@ -139,13 +139,13 @@ async fn fetch<'a>(
     let info = &shared.info;
     let reader = lacking.file.reader_for(options)?;
     if !reads.is_queued() {
-        let block = reader.read_missing(lacking.missing, options)?;
+        let block = reader.read_missing(&lacking.missing, options)?;
         return Ok((reader, block));
     }
     let (flight, file) = Flight::new(lacking, reader.clone(), options)?;
     let block = match reads.push(info, file, flight)? {
         Pushed::Yes(_) => reads.only(info, options).await,
-        Pushed::No(_) => read_again(&reader, lacking.missing, options),
+        Pushed::No(_) => read_again(&reader, &lacking.missing, options),
     };
     Ok((reader, block?))
 }

@@ -303,7 +303,7 @@ impl<'v> Lacking<'v> {
             nth: self.nth,
             found: Some(Found {
                 reader,
-                missing: self.missing,
+                missing: self.missing.clone(),
                 block,
             }),
         }

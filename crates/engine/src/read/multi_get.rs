@@ -418,7 +418,7 @@ impl<'a, T: AsRef<[u8]>> Batch<'a, T> {
             self.files_read.push((lacking.level, of.file));
         }
         let reader = lacking.file.reader_for(self.options)?;
-        let missing = lacking.missing;
+        let missing = &lacking.missing;
         if self.reads.is_queued() {
             self.submit_before_limiter();
             let (flight, file) = Flight::new(lacking, reader, self.options)?;

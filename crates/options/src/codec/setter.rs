@@ -4,7 +4,8 @@
 use base::options::{OptionTable, OptionValue as _};
 use base::{Comparator, Error, ErrorKind, Result, SliceTransform};
 
-use super::syntax::{members, same_shape, same_value, unescape};
+use super::members;
+use super::syntax::{same_shape, same_value, unescape};
 use super::{ParsedOptions, Unsupported, cf_value, db_value};
 use crate::kept::{Kept, Setting};
 use crate::rocksdb::{self, CF_SECTION, DB_SECTION, KEYS, Key, TABLE_SECTION};

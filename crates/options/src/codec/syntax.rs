@@ -1,7 +1,7 @@
 //! The syntax of OPTIONS files and of single options as text: names and values, escapes, structs in braces, and the
 //! comparison of values.
 
-use base::{Error, Result};
+use base::options::members;
 
 /// Escapes the characters that would end a name or start a comment.
 pub fn escape(text: &str) -> String {
@@ -37,48 +37,6 @@ pub fn unescape(text: &str) -> String {
         }
     }
     out
-}
-
-/// The members of `{a=1;b={c=2;};}`, also without the outer braces. Errors: unbalanced braces; a member without
-/// `=`.
-pub fn members(text: &str) -> Result<Vec<(&str, &str)>> {
-    let text = text.trim();
-    let inner = match text.strip_prefix('{') {
-        Some(rest) => rest
-            .strip_suffix('}')
-            .ok_or_else(|| Error::invalid_argument(format!("\"{text}\" has no closing brace")))?,
-        None => text,
-    };
-    let (mut out, mut depth, mut start) = (Vec::new(), 0usize, 0usize);
-    let ends = inner.char_indices().chain([(inner.len(), ';')]);
-    for (i, c) in ends {
-        match c {
-            '{' => depth += 1,
-            '}' => {
-                depth = depth.checked_sub(1).ok_or_else(|| {
-                    Error::invalid_argument(format!("\"{text}\" closes a brace it did not open"))
-                })?;
-            }
-            ';' if depth == 0 => {
-                let part = inner.get(start..i).unwrap_or_default().trim();
-                start = i + 1;
-                if part.is_empty() {
-                    continue;
-                }
-                let (name, value) = part.split_once('=').ok_or_else(|| {
-                    Error::invalid_argument(format!("\"{part}\" is not of the form name=value"))
-                })?;
-                out.push((name.trim(), value.trim()));
-            }
-            _ => {}
-        }
-    }
-    if depth != 0 {
-        return Err(Error::invalid_argument(format!(
-            "\"{text}\" has no closing brace"
-        )));
-    }
-    Ok(out)
 }
 
 /// Whether two values mean the same: as text, as numbers, or member by member in any order.

@@ -267,6 +267,24 @@ const TABLE: Draws = &[
     ),
     ("block_align", &["false", "false", "false", "true"]),
     ("cache_index_and_filter_blocks", &["false", "true"]),
+    (
+        "cache_index_and_filter_blocks_with_high_priority",
+        &["false", "true"],
+    ),
+    (
+        "pin_l0_filter_and_index_blocks_in_cache",
+        &["false", "true"],
+    ),
+    ("pin_top_level_index_and_filter", &["false", "true"]),
+    (
+        "metadata_cache_options",
+        &[
+            "{}",
+            "{}",
+            "{partition_pinning=kAll;unpartitioned_pinning=kNone;}",
+            "{top_level_index_pinning=kFlushedAndSimilar;unpartitioned_pinning=kAll;}",
+        ],
+    ),
     ("no_block_cache", &["false", "false", "false", "true"]),
     ("prepopulate_block_cache", &["kDisable", "kFlushOnly"]),
     ("verify_compression", &["false", "false", "true"]),

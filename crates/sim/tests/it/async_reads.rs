@@ -19,6 +19,7 @@ use sim::oracle::content;
 
 mod cursors;
 mod meetings;
+mod metadata;
 mod tasks;
 
 const KEYS: u64 = 3000;

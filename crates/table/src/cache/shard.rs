@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use base::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use base::sync::{Memory, Mutex, MutexGuard, PoisonError, ranked};
 
-use super::{BlockCache, CacheKey, Evicted, Inserted, Pinned};
+use super::{BlockCache, CacheKey, Evicted, Inserted, Pinned, Priority};
 use crate::block::Block;
 use crate::locks;
 
@@ -283,9 +283,8 @@ impl Shard {
     /// before any other thread can find or evict it.
     pub(super) fn insert(
         &self,
-        key: CacheKey,
-        hash: u64,
-        block: &Block,
+        (key, hash): (CacheKey, u64),
+        (block, priority): (&Block, Priority),
         (need, room, count): (
             usize,
             impl FnOnce(&Self, &mut Writer) -> usize,
@@ -310,7 +309,11 @@ impl Shard {
         // SAFETY: the entry was empty and is BUSY now, and this thread has the mutex.
         unsafe { *entry.value.get() = Some(block.clone()) };
         entry.memory.written();
-        entry.state.fetch_add(CLOCK_ONE, Ordering::Relaxed);
+        let clock = match priority {
+            Priority::Low => CLOCK_ONE,
+            Priority::High => CLOCK_MASK,
+        };
+        entry.state.fetch_add(clock, Ordering::Relaxed);
         count(charge);
         entry.publish();
         self.usage.fetch_add(charge, Ordering::Relaxed);

@@ -61,6 +61,33 @@ fn line_of(hash: u64, lines: usize) -> usize {
     (((hash & 0xffff_ffff) * lines as u64) >> 32) as usize
 }
 
+/// The lines of a filter and the number of probes; `None` if the metadata is not that of this layout.
+fn shape(data: &[u8], metadata: [u8; METADATA_LEN]) -> Option<(&[[u8; LINE_LEN]], u8)> {
+    let [_, 0, probes @ 1..=PROBES_MAX, 0, 0] = metadata else {
+        return None;
+    };
+    let (lines, rest) = data.as_chunks::<LINE_LEN>();
+    let fits = !lines.is_empty() && rest.is_empty() && data.len() as u64 <= DATA_LEN_MAX;
+    fits.then_some((lines, probes))
+}
+
+fn read_line(bytes: &[u8; LINE_LEN]) -> Line {
+    let mut line = Line([0; 8]);
+    let (words, _) = bytes.as_chunks::<8>();
+    for (word, bytes) in line.0.iter_mut().zip(words) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    line
+}
+
+/// [`Bloom::may_match`] of a filter that is not decoded; `None` as [`Bloom::new`].
+#[inline]
+pub(super) fn may_match_in(data: &[u8], metadata: [u8; METADATA_LEN], hash: u64) -> Option<bool> {
+    let (lines, probes) = shape(data, metadata)?;
+    let line = lines.get(line_of(hash, lines.len())).map(read_line);
+    Some(line.is_none_or(|line| line.may_match((hash >> 32) as u32, probes)))
+}
+
 /// A decoded filter.
 #[derive(Debug)]
 pub(super) struct Bloom {
@@ -71,21 +98,8 @@ pub(super) struct Bloom {
 impl Bloom {
     /// `None` if the metadata is not that of this layout.
     pub(super) fn new(data: &[u8], metadata: [u8; METADATA_LEN]) -> Option<Self> {
-        let [_, 0, probes @ 1..=PROBES_MAX, 0, 0] = metadata else {
-            return None;
-        };
-        let (lines, rest) = data.as_chunks::<LINE_LEN>();
-        if lines.is_empty() || !rest.is_empty() || data.len() as u64 > DATA_LEN_MAX {
-            return None;
-        }
-        let lines = lines.iter().map(|bytes| {
-            let mut line = Line([0; 8]);
-            let (words, _) = bytes.as_chunks::<8>();
-            for (word, bytes) in line.0.iter_mut().zip(words) {
-                *word = u64::from_le_bytes(*bytes);
-            }
-            line
-        });
+        let (lines, probes) = shape(data, metadata)?;
+        let lines = lines.iter().map(read_line);
         Some(Self {
             lines: lines.collect(),
             probes,

@@ -7,6 +7,8 @@
 //! ```
 #![deny(clippy::indexing_slicing)]
 
+use std::borrow::Cow;
+
 use super::METADATA_LEN;
 
 /// The seed of filters.
@@ -38,16 +40,16 @@ pub fn hash32(data: &[u8], seed: u32) -> u32 {
 
 /// A decoded filter.
 #[derive(Debug)]
-pub(super) struct Legacy {
-    data: Vec<u8>,
+pub(super) struct Legacy<'a> {
+    data: Cow<'a, [u8]>,
     lines: u32,
     line_len_log2: u32,
     probes: u8,
 }
 
-impl Legacy {
+impl<'a> Legacy<'a> {
     /// `None` if the data is not divided into lines whose length is a power of two.
-    pub(super) fn new(data: &[u8], metadata: [u8; METADATA_LEN]) -> Option<Self> {
+    pub(super) fn new(data: &'a [u8], metadata: [u8; METADATA_LEN]) -> Option<Self> {
         let [probes, a, b, c, d] = metadata;
         let lines = u32::from_le_bytes([a, b, c, d]);
         let len = u32::try_from(data.len()).ok()?;
@@ -56,11 +58,19 @@ impl Legacy {
             return None;
         }
         Some(Self {
-            data: data.to_vec(),
+            data: Cow::Borrowed(data),
             lines,
             line_len_log2: line_len.trailing_zeros(),
             probes,
         })
+    }
+
+    /// The filter with its own copy of the data.
+    pub(super) fn into_owned(self) -> Legacy<'static> {
+        Legacy {
+            data: Cow::Owned(self.data.into_owned()),
+            ..self
+        }
     }
 
     pub(super) fn may_match(&self, key: &[u8]) -> bool {
@@ -80,6 +90,6 @@ impl Legacy {
     }
 
     pub(super) fn data_len(&self) -> usize {
-        self.data.capacity()
+        self.data.len()
     }
 }

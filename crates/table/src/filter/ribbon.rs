@@ -31,6 +31,12 @@ const SEGMENT_LEN: usize = 16;
 #[derive(Debug)]
 pub(super) struct Ribbon {
     segments: Box<[u128]>,
+    shape: Shape,
+}
+
+/// What the metadata and the length of the data say.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
     /// Mixed into each hash; chosen by the builder so that the equations had a solution.
     seed: u64,
     /// Number of slots where a key may start.
@@ -41,28 +47,27 @@ pub(super) struct Ribbon {
     upper: usize,
 }
 
-impl Ribbon {
-    /// `None` if there are fewer than two blocks: such a filter matches every key.
-    pub(super) fn new(data: &[u8], metadata: [u8; METADATA_LEN]) -> Option<Self> {
+impl Shape {
+    /// The shape of a filter of `segments` segments. `None` if there are fewer than two blocks: such a filter matches every
+    /// key.
+    fn of(segments: usize, metadata: [u8; METADATA_LEN]) -> Option<Self> {
         let [_, ordinal, a, b, c] = metadata;
         let blocks = u32::from_le_bytes([a, b, c, 0]);
         if blocks < 2 {
             return None;
         }
-        let (segments, _) = data.as_chunks::<SEGMENT_LEN>();
-        let segments: Box<[u128]> = segments.iter().map(|s| u128::from_le_bytes(*s)).collect();
-        let columns = segments.len().div_ceil(blocks as usize).min(COLUMNS_MAX);
-        let upper = (columns * blocks as usize).saturating_sub(segments.len());
+        let columns = segments.div_ceil(blocks as usize).min(COLUMNS_MAX);
         Some(Self {
             seed: raw_seed(ordinal),
             starts: u64::from(blocks) * SLOTS_PER_BLOCK - 127,
             columns,
-            upper,
-            segments,
+            upper: (columns * blocks as usize).saturating_sub(segments),
         })
     }
 
-    pub(super) fn may_match(&self, hash: u64) -> bool {
+    /// Whether the segments, as `read` reads them, match the hash.
+    #[inline]
+    fn may_match<S>(&self, segments: &[S], hash: u64, read: impl Fn(&S) -> u128) -> bool {
         let Equation {
             start,
             row,
@@ -76,14 +81,35 @@ impl Ribbon {
         // The part of the row in the next block: nothing if it starts at the block's first slot.
         let next = row.checked_shr(128 - shift).unwrap_or(0);
         let span = if next == 0 { columns } else { 2 * columns };
-        let Some(segments) = self.segments.get(first..first + span) else {
+        let Some(segments) = segments.get(first..first + span) else {
             return true;
         };
         let (low, high) = segments.split_at(columns);
         low.iter().enumerate().all(|(i, segment)| {
-            let product = (segment & here) ^ (high.get(i).unwrap_or(&0) & next);
+            let product = (read(segment) & here) ^ (high.get(i).map_or(0, &read) & next);
             product.count_ones() & 1 == (expected >> i) & 1
         })
+    }
+}
+
+/// [`Ribbon::may_match`] of a filter that is not decoded; `None` as [`Ribbon::new`].
+pub(super) fn may_match_in(data: &[u8], metadata: [u8; METADATA_LEN], hash: u64) -> Option<bool> {
+    let (segments, _) = data.as_chunks::<SEGMENT_LEN>();
+    let shape = Shape::of(segments.len(), metadata)?;
+    Some(shape.may_match(segments, hash, |s| u128::from_le_bytes(*s)))
+}
+
+impl Ribbon {
+    /// `None` if there are fewer than two blocks: such a filter matches every key.
+    pub(super) fn new(data: &[u8], metadata: [u8; METADATA_LEN]) -> Option<Self> {
+        let (segments, _) = data.as_chunks::<SEGMENT_LEN>();
+        let shape = Shape::of(segments.len(), metadata)?;
+        let segments = segments.iter().map(|s| u128::from_le_bytes(*s)).collect();
+        Some(Self { segments, shape })
+    }
+
+    pub(super) fn may_match(&self, hash: u64) -> bool {
+        self.shape.may_match(&self.segments, hash, |&s| s)
     }
 
     pub(super) fn data_len(&self) -> usize {

@@ -262,3 +262,41 @@ proptest! {
         prop_assert!(keys.iter().all(|k| filter.may_match(k)));
     }
 }
+
+/// A filter that is not decoded says the same as one that is: of every kind, also if it is damaged.
+#[test]
+fn filters_say_the_same_without_being_decoded() {
+    let mut blocks = vec![
+        hex(BLOOM3),
+        hex(LEGACY3),
+        hex(RIBBON200),
+        Vec::new(),
+        vec![0xff; 4],
+    ];
+    for (bits, keys) in [(3.0, 1), (10.0, 500), (20.0, 3000)] {
+        for mut builder in [FilterBuilder::bloom(bits), FilterBuilder::ribbon(bits)] {
+            (0..keys).for_each(|i| builder.add_key(&key(i)));
+            blocks.push(builder.finish());
+        }
+    }
+    let mut rng = base::rng::Rng::new(1);
+    for block in blocks {
+        for damage in 0..40 {
+            let mut bytes = block.clone();
+            let len = bytes.len() as u64;
+            match damage {
+                0 => {}
+                1..20 if len > 0 => bytes[rng.below(len) as usize] ^= 1 << rng.below(8),
+                20..30 if len > 5 => {
+                    bytes[(len - 1 - rng.below(5)) as usize] = rng.next_u64() as u8
+                }
+                _ => bytes.truncate(rng.below(len + 1) as usize),
+            }
+            let filter = Filter::new(&bytes);
+            for i in 0..300 {
+                let k = key(rng.below(4000) as usize + i);
+                assert_eq!(may_match_in(&bytes, &k), filter.may_match(&k), "{bytes:?}");
+            }
+        }
+    }
+}

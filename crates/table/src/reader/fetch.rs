@@ -129,6 +129,13 @@ pub struct Span {
     pub(super) stored: usize,
 }
 
+impl Span {
+    /// The blocks with their trailers, in the bytes that were read.
+    pub(super) fn stored_in<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        bytes.get(self.skip..self.skip + self.stored)
+    }
+}
+
 /// The kind of a block, as far as it matters for decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -218,6 +225,60 @@ impl Fetch {
         read().map_err(|e| self.locate(e, handle))
     }
 
+    /// A meta block as `keep` makes it of its bytes, verified and decompressed. With `AT_HAND`, `None` if the device would have
+    /// to be waited for.
+    pub(super) fn kept_block<const AT_HAND: bool>(
+        &self,
+        handle: BlockHandle,
+        how: Read,
+        keep: impl FnOnce(&[u8]) -> Result<Block>,
+    ) -> Result<Option<Block>> {
+        let read = || {
+            let len = self.stored_len(handle)?;
+            if AT_HAND && len > AT_HAND_MAX {
+                return Ok(None);
+            }
+            let mut scratch = Scratch::take(len);
+            let bytes = scratch.bytes();
+            if !AT_HAND {
+                self.read(bytes, handle.offset, how)?;
+            } else if !self.read_at_hand(bytes, handle.offset, how)? {
+                return Ok(None);
+            }
+            keep(&self.decode(bytes, handle, Role::Meta, true)?).map(Some)
+        };
+        read().map_err(|e| self.locate(e, handle))
+    }
+
+    /// A meta block as `keep` makes it of its bytes, in the bytes that are stored in the file.
+    pub(super) fn kept_in(
+        &self,
+        stored: Option<&[u8]>,
+        handle: BlockHandle,
+        keep: impl FnOnce(&[u8]) -> Result<Block>,
+    ) -> Result<Block> {
+        let stored = stored.ok_or_else(cut_short);
+        let kept =
+            stored.and_then(|stored| keep(&self.decode(stored, handle, Role::Meta, true)?));
+        kept.map_err(|e| self.locate(e, handle))
+    }
+
+    /// Reads bytes that the page cache has, or returns false.
+    fn read_at_hand(&self, bytes: &mut [u8], offset: u64, how: Read) -> Result<bool> {
+        let timer = self.meter.block_timer();
+        let at_hand = self.file.read_cached_at(bytes, offset)?;
+        if at_hand {
+            self.meter.was_read(bytes.len() as u64, how.activity, timer);
+            self.meter.charge(bytes.len() as u64, how.priority);
+        }
+        Ok(at_hand)
+    }
+
+    /// Whether the block is in the bytes of [`Fetch::set_tail`].
+    pub(crate) fn is_in_tail(&self, handle: BlockHandle) -> bool {
+        handle.offset >= self.tail_at
+    }
+
     /// Reads, verifies and decompresses a data block.
     pub(super) fn data_block(
         &self,
@@ -242,19 +303,13 @@ impl Fetch {
         comparator: &Comparator,
         how: Read,
     ) -> Result<Option<Block>> {
-        let timer = self.meter.block_timer();
         let read = || {
             let len = self.stored_len(handle)?;
             if len > AT_HAND_MAX {
                 return Ok(None);
             }
             self.read_and_open(len, (handle, comparator, how.verify), |bytes| {
-                let at_hand = self.file.read_cached_at(bytes, handle.offset)?;
-                if at_hand {
-                    self.meter.was_read(len as u64, how.activity, timer);
-                    self.meter.charge(len as u64, how.priority);
-                }
-                Ok(at_hand)
+                self.read_at_hand(bytes, handle.offset, how)
             })
         };
         read().map_err(|e| self.locate(e, handle))
@@ -289,8 +344,8 @@ impl Fetch {
         comparator: &Comparator,
         verify: bool,
     ) -> Result<Block> {
-        let stored = bytes.get(span.skip..span.skip + span.stored);
-        let opened = stored
+        let opened = span
+            .stored_in(bytes)
             .ok_or_else(cut_short)
             .and_then(|stored| self.open(stored, handle, comparator, verify));
         opened.map_err(|e| self.locate(e, handle))

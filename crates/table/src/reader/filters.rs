@@ -4,10 +4,11 @@
 //! prefixes only, a key without a prefix always matches.
 #![deny(clippy::indexing_slicing)]
 
-use base::{SliceTransform, key};
+use base::SliceTransform;
 
 use crate::block::Target;
 use crate::filter::Filter;
+use crate::handle::BlockHandle;
 use crate::index::Index;
 
 /// The filter of a table, and what it contains.
@@ -35,6 +36,15 @@ pub(super) enum Parts {
         /// The filters; never empty.
         filters: Vec<Filter>,
     },
+    /// They are kept in the block cache.
+    OnDemand(FilterAt),
+}
+
+/// Where the filter is in the file, or the top level of partitioned filters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FilterAt {
+    pub(super) handle: BlockHandle,
+    pub(super) is_partitioned: bool,
 }
 
 impl Filters {
@@ -55,37 +65,43 @@ impl Filters {
 
     /// True if there is a filter for each range of keys.
     pub(super) fn is_partitioned(&self) -> bool {
-        matches!(self.parts, Parts::Partitioned { .. })
+        match &self.parts {
+            Parts::OnDemand(at) => at.is_partitioned,
+            parts => matches!(parts, Parts::Partitioned { .. }),
+        }
     }
 
-    /// False only if no entry has the target's user key.
+    /// Where the filters are, if they are kept in the cache.
     #[inline]
-    pub(super) fn may_match(&self, target: &Target<'_>) -> bool {
+    pub(super) fn on_demand(&self) -> Option<FilterAt> {
+        match &self.parts {
+            Parts::OnDemand(at) => Some(*at),
+            _ => None,
+        }
+    }
+
+    /// What the filters have of the target's user key; `None` if nothing.
+    #[inline]
+    pub(super) fn filter_key<'t>(&self, target: &Target<'t>) -> Option<&'t [u8]> {
         let user = strip(target.user, self.timestamp);
         if self.whole_keys {
-            return self.ask(target, user);
+            return Some(user);
         }
-        match self.prefixes.as_ref().and_then(|e| e.prefix(user)) {
-            Some(prefix) => self.ask(target, prefix),
-            None => true,
-        }
+        self.prefixes.as_ref().and_then(|e| e.prefix(user))
     }
 
-    /// False only if no entry's user key has this prefix.
-    pub(super) fn prefix_may_match(&self, prefix: &[u8]) -> bool {
-        if self.prefixes.is_none() {
-            return true;
-        }
-        // Sorts before every key with the prefix. The partition found so has the prefix even if its keys
-        // are in the next one, because it also has the prefix of the key after it.
-        let first = key::encode(prefix, base::SequenceNumber::MAX, base::ValueType::FOR_SEEK);
-        Target::new(&first).map_or(true, |target| self.ask(&target, prefix))
-    }
-
+    /// False only if no entry has the target's user key. Only for filters in memory.
     #[inline]
-    fn ask(&self, target: &Target<'_>, what: &[u8]) -> bool {
+    pub(super) fn may_match(&self, target: &Target<'_>) -> bool {
+        self.filter_key(target)
+            .is_none_or(|what| self.ask(target, what))
+    }
+
+    /// False only if `what`, a key or a prefix, is not in the partition of the target. Only for filters in memory.
+    #[inline]
+    pub(super) fn ask(&self, target: &Target<'_>, what: &[u8]) -> bool {
         match &self.parts {
-            Parts::None => true,
+            Parts::None | Parts::OnDemand(_) => true,
             Parts::Full(filter) => filter.may_match(what),
             Parts::Partitioned { index, filters } => {
                 // A key beyond the last entry belongs to the last partition.
@@ -98,7 +114,7 @@ impl Filters {
     /// Memory in bytes.
     pub(super) fn memory(&self) -> usize {
         match &self.parts {
-            Parts::None => 0,
+            Parts::None | Parts::OnDemand(_) => 0,
             Parts::Full(filter) => filter.memory_usage(),
             Parts::Partitioned { index, filters } => {
                 index.memory() + filters.iter().map(Filter::memory_usage).sum::<usize>()

@@ -17,6 +17,8 @@ use base::{Result, key};
 use io::File;
 
 use super::fetch::{self, Span};
+use super::filters::FilterAt;
+use super::on_demand::{IndexCursor, Meta, Spot, TableIndex, Verdict};
 use super::{ReadOptions, Reader};
 use crate::block::{Block, Cursor, Keys, Target, Value};
 use crate::cache::Pinned;
@@ -30,22 +32,32 @@ thread_local! {
 /// Passes an entry on, and returns whether older ones are wanted.
 type Visit<'a> = dyn FnMut(&[u8], Value<'_>) -> bool + 'a;
 
-/// A block that a get lacks.
-#[derive(Clone, Copy, Debug)]
+/// A block that a get lacks, and where the get has come.
+#[derive(Clone, Debug)]
 pub struct Missing {
     handle: BlockHandle,
-    /// Which block of the table it is.
-    index: usize,
-    /// Whether it is the first block that the get looks at.
+    kind: Kind,
+    /// Where the get is in the index.
+    cursor: Option<IndexCursor>,
+    /// Whether the next data block is the first one that the get looks at.
     is_first: bool,
     /// Whether the key is still to be counted once it is found.
     counts: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Data,
+    Meta(Meta),
+}
+
 impl Missing {
-    /// Where the block is.
-    pub fn handle(&self) -> BlockHandle {
-        self.handle
+    /// A number for the block, which no other block of the table has.
+    pub fn number(&self) -> u64 {
+        match self.kind {
+            Kind::Data => self.handle.offset,
+            Kind::Meta(meta) => meta.number(self.handle),
+        }
     }
 }
 
@@ -105,11 +117,24 @@ impl Reader {
         visit: &mut Visit<'_>,
     ) -> Result<Option<Missing>> {
         let target = Target::new(seek_key)?;
-        let from = Start {
-            index: missing.index,
+        let mut from = Start {
+            index: match missing.cursor {
+                Some(cursor) => cursor,
+                None => self.seek_index(&target),
+            },
             is_first: missing.is_first,
-            block: Some(block),
+            block: None,
         };
+        match missing.kind {
+            Kind::Data => from.block = Some(block),
+            Kind::Meta(Meta::Index) => self.give_index(&mut from.index, missing.handle, block),
+            Kind::Meta(meta) => {
+                let given = Some((meta, missing.handle, block));
+                if let Some(answer) = self.ask_filters::<true>(&target, given, *options)? {
+                    return Ok(answer);
+                }
+            }
+        }
         let counts = missing.counts;
         self.with_cursor(|cursor| {
             self.get_from::<true>(options, &target, (from, counts), cursor, visit)
@@ -117,8 +142,11 @@ impl Reader {
     }
 
     /// A block that a get lacks, read now. Errors: those of [`Reader::get`].
-    pub fn read_missing(&self, missing: Missing, options: &ReadOptions) -> Result<Block> {
-        self.read_block(missing.handle, *options, None)
+    pub fn read_missing(&self, missing: &Missing, options: &ReadOptions) -> Result<Block> {
+        match missing.kind {
+            Kind::Data => self.read_block(missing.handle, *options, None),
+            Kind::Meta(meta) => self.read_meta((meta, missing.handle), *options),
+        }
     }
 
     /// The file, and what to read of it for a block that a get lacks. To be called before the read, because it waits for the
@@ -129,7 +157,7 @@ impl Reader {
     /// inside the file.
     pub fn prepare_read(
         &self,
-        missing: Missing,
+        missing: &Missing,
         options: &ReadOptions,
     ) -> Result<(&Arc<dyn File>, Span)> {
         self.check_may_read(*options)?;
@@ -149,7 +177,7 @@ impl Reader {
     /// Those of [`Reader::get`].
     pub fn finish_read(
         &self,
-        (missing, span): (Missing, Span),
+        (missing, span): (&Missing, Span),
         options: &ReadOptions,
         bytes: &[u8],
         timer: Option<u64>,
@@ -157,6 +185,9 @@ impl Reader {
         let meter = &self.options.meter;
         meter.was_read(span.stored as u64, options.activity, timer);
         let handle = missing.handle;
+        if let Kind::Meta(meta) = missing.kind {
+            return self.meta_in((meta, handle), span.stored_in(bytes), *options);
+        }
         let verify = options.verify_checksums;
         let block = self
             .fetch
@@ -173,12 +204,12 @@ impl Reader {
         visit: &mut Visit<'_>,
     ) -> Result<Option<Missing>> {
         let target = Target::new(seek_key)?;
-        if !self.passes_filter(&target) {
-            return Ok(None);
+        if let Some(answer) = self.ask_filters::<LATER>(&target, None, *options)? {
+            return Ok(answer);
         }
         self.with_cursor(|cursor| {
             let from = Start {
-                index: self.index.seek(&target),
+                index: self.seek_index(&target),
                 is_first: true,
                 block: None,
             };
@@ -197,12 +228,33 @@ impl Reader {
         })
     }
 
+    /// Whether the filters end the get, and with which block that it lacks. `given` is the one that it lacked before.
     #[inline]
-    fn passes_filter(&self, target: &Target<'_>) -> bool {
+    fn ask_filters<const LATER: bool>(
+        &self,
+        target: &Target<'_>,
+        given: Option<(Meta, BlockHandle, Block)>,
+        options: ReadOptions,
+    ) -> Result<Option<Option<Missing>>> {
         if self.filters.is_none() {
-            return true;
+            return Ok(None);
         }
-        let passes = self.filters.may_match(target);
+        let passes = match self.filters.on_demand() {
+            None => self.filters.may_match(target),
+            Some(at) => match self.ask_on_demand_filters::<LATER>(at, target, given, options)? {
+                Verdict::MayBeThere => true,
+                Verdict::IsNotThere => false,
+                Verdict::Lacks(meta, handle) => {
+                    return Ok(Some(Some(Missing {
+                        handle,
+                        kind: Kind::Meta(meta),
+                        cursor: None,
+                        is_first: true,
+                        counts: true,
+                    })));
+                }
+            },
+        };
         perf::count(
             if passes {
                 PerfCounter::BloomSstHitCount
@@ -219,7 +271,23 @@ impl Reader {
             },
             1,
         );
-        passes
+        Ok((!passes).then_some(None))
+    }
+
+    #[inline(never)]
+    fn ask_on_demand_filters<const LATER: bool>(
+        &self,
+        at: FilterAt,
+        target: &Target<'_>,
+        given: Option<(Meta, BlockHandle, Block)>,
+        options: ReadOptions,
+    ) -> Result<Verdict> {
+        match (&self.index, self.filters.filter_key(target)) {
+            (TableIndex::OnDemand(on_demand), Some(what)) => {
+                self.ask_on_demand::<LATER>((on_demand, at), given, (target, what), options)
+            }
+            _ => Ok(Verdict::MayBeThere),
+        }
     }
 
     /// Visits the blocks from `from` on. If it `counts`, and after a filter has matched, counts whether the key was found.
@@ -260,22 +328,32 @@ impl Reader {
         cursor: &mut Cursor,
         visit: &mut Visit<'_>,
     ) -> Result<Option<Missing>> {
-        let (mut is_first, mut given) = (from.is_first, from.block);
-        for index in from.index.. {
-            let Some(handle) = self.index.handle(index) else {
-                break;
+        let Start {
+            mut index,
+            mut is_first,
+            block: mut given,
+        } = from;
+        loop {
+            let lacks = |handle, kind, index: &IndexCursor| Missing {
+                handle,
+                kind,
+                cursor: Some(index.clone()),
+                is_first,
+                counts: false,
+            };
+            let handle = match self.spot::<LATER>(&mut index, Some(target), options)? {
+                Spot::At(handle) => handle,
+                Spot::End => break,
+                Spot::Lacks(handle) => {
+                    return Ok(Some(lacks(handle, Kind::Meta(Meta::Index), &index)));
+                }
             };
             let held = match given.take().filter(|_| LATER) {
                 Some(block) => Some(Held::Own(block)),
                 None => self.held_block::<LATER>(handle, options)?,
             };
             let Some(block) = held else {
-                return Ok(Some(Missing {
-                    handle,
-                    index,
-                    is_first,
-                    counts: false,
-                }));
+                return Ok(Some(lacks(handle, Kind::Data, &index)));
             };
             let more = if is_first {
                 cursor.seek(&block, self.comparator(), target)
@@ -284,9 +362,10 @@ impl Reader {
             };
             is_first = false;
             let ended = more.and_then(|more| self.visit_key(&block, cursor, target, more, visit));
-            if ended.map_err(|e| self.locate(e, handle))? || !self.index.splits_user_keys() {
+            if ended.map_err(|e| self.locate(e, handle))? || !self.splits_user_keys() {
                 break;
             }
+            index.next();
         }
         Ok(None)
     }
@@ -352,8 +431,8 @@ impl Reader {
 
 /// Where a get begins or goes on.
 struct Start {
-    /// The block of the table.
-    index: usize,
+    /// Which block of the table.
+    index: IndexCursor,
     /// Whether the key is searched in it; otherwise its first entry is visited.
     is_first: bool,
     /// The block, if it is not to be fetched.

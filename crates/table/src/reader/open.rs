@@ -9,13 +9,15 @@ use base::{Comparator, Error, Result, SliceTransform};
 use io::{File, LargeVec};
 
 use super::fetch::{Fetch, Role};
-use super::filters::{Filters, Parts};
+use super::filters::{FilterAt, Filters, Parts};
+use super::on_demand::{self, Meta, Metadata, OnDemand, Pinning, TableIndex};
 use super::{Reader, ReaderOptions};
 use crate::block::{Block, Cursor, Keys, keys_bytes_max};
+use crate::cache::BlockCache;
 use crate::filter::{self, Filter};
 use crate::footer::{self, Footer};
 use crate::handle::BlockHandle;
-use crate::index::{self, Encoding, Index};
+use crate::index::{self, Encoding, Index, Root};
 use crate::props::Properties;
 use crate::unique_id::internal_unique_id;
 
@@ -67,34 +69,50 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
     if footer.index.is_some() {
         meta_blocks.push(index_handle);
     }
+    let encoding = Encoding {
+        user_keys: properties.index_key_is_user_key,
+        delta: properties.index_value_is_delta_encoded,
+        first_keys: properties.index_type == INDEX_FIRST_KEY,
+    };
     let mut opening = Opening {
         fetch: &fetch,
         options: &options,
-        encoding: Encoding {
-            user_keys: properties.index_key_is_user_key,
-            delta: properties.index_value_is_delta_encoded,
-            first_keys: properties.index_type == INDEX_FIRST_KEY,
+        encoding,
+        root: Root {
+            handle: index_handle,
+            is_partitioned: properties.index_type == INDEX_TWO_LEVEL,
         },
+        metaindex: &metaindex,
         meta_blocks,
         metadata_left: options.metadata_bytes_max,
     };
-    let began = opening.clocked();
-    let index = opening.index(index_handle, properties.index_type)?;
-    opening.took(PerfCounter::ReadIndexBlockNanos, began);
-    let began = opening.clocked();
-    let filters = opening.filters(&metaindex, &properties)?;
-    opening.took(PerfCounter::ReadFilterBlockNanos, began);
+    let cache = options.block_cache.as_ref();
+    let cache_id = options
+        .cache_id
+        .unwrap_or_else(|| cache.map_or(0, |c| c.new_id()));
+    let (index, filters, charge) = match (options.metadata, cache) {
+        (Metadata::Cached(pinning), Some(cache)) => {
+            let on_demand = opening.on_demand(pinning, (cache, cache_id))?;
+            let filters = opening.filters(&properties, Opening::filter_on_demand)?;
+            (TableIndex::OnDemand(Box::new(on_demand)), filters, None)
+        }
+        (metadata, cache) => {
+            let began = opening.clocked();
+            let index = opening.index()?;
+            opening.took(PerfCounter::ReadIndexBlockNanos, began);
+            let began = opening.clocked();
+            let filters = opening.filters(&properties, Opening::filter_parts)?;
+            opening.took(PerfCounter::ReadFilterBlockNanos, began);
+            let charge = cache
+                .filter(|_| metadata == Metadata::Charged)
+                .map(|c| c.reserve(index.memory() + filters.memory()));
+            (TableIndex::Memory(index), filters, charge)
+        }
+    };
     let meta_blocks = opening.meta_blocks;
     fetch.drop_tail();
-
-    let cache = options.block_cache.as_ref();
-    let charge = cache
-        .filter(|_| options.cache_index_and_filter_blocks)
-        .map(|c| c.reserve(index.memory() + filters.memory()));
     Ok(Reader {
-        cache_id: options
-            .cache_id
-            .unwrap_or_else(|| cache.map_or(0, |c| c.new_id())),
+        cache_id,
         fetch,
         footer,
         file_size,
@@ -264,6 +282,8 @@ struct Opening<'a> {
     fetch: &'a Fetch,
     options: &'a ReaderOptions,
     encoding: Encoding,
+    root: Root,
+    metaindex: &'a [(String, BlockHandle)],
     meta_blocks: Vec<BlockHandle>,
     /// Remaining bytes of memory for metadata.
     metadata_left: usize,
@@ -280,8 +300,13 @@ impl Opening<'_> {
         }
     }
 
-    fn index(&mut self, handle: BlockHandle, kind: u32) -> Result<Index> {
-        if kind != INDEX_TWO_LEVEL {
+    /// The index in memory.
+    fn index(&mut self) -> Result<Index> {
+        let Root {
+            handle,
+            is_partitioned,
+        } = self.root;
+        if !is_partitioned {
             return self.one_index(&[handle], self.encoding);
         }
         let partitions = self.handles(handle)?;
@@ -353,10 +378,11 @@ impl Opening<'_> {
         )))
     }
 
+    /// The filters, whose parts `parts` finds.
     fn filters(
         &mut self,
-        metaindex: &[(String, BlockHandle)],
         properties: &Properties,
+        parts: impl FnOnce(&mut Self) -> Result<Parts>,
     ) -> Result<Filters> {
         let whole_keys = properties.whole_key_filtering != Some(false);
         let prefixes = self.prefixes(properties);
@@ -368,7 +394,7 @@ impl Opening<'_> {
             timestamp: name.strip_suffix(TIMESTAMP_SUFFIX).map_or(0, |_| 8),
             whole_keys,
             prefixes,
-            parts: self.filter_parts(metaindex)?,
+            parts: parts(self)?,
         })
     }
 
@@ -384,14 +410,37 @@ impl Opening<'_> {
             .or_else(|| SliceTransform::by_name(name))
     }
 
-    fn filter_parts(&mut self, metaindex: &[(String, BlockHandle)]) -> Result<Parts> {
-        let named = |kind: &str| find(metaindex, &format!("{kind}.{}", filter::BUILTIN_NAME));
-        if let Some(handle) = named("fullfilter") {
-            return self.filter(handle).map(Parts::Full);
-        }
-        let Some(handle) = named("partitionedfilter") else {
+    /// Where the filters are; `None` without any.
+    fn filter_at(&self) -> Option<FilterAt> {
+        let named = |kind: &str| {
+            let name = format!("{kind}.{}", filter::BUILTIN_NAME);
+            find(self.metaindex, &name)
+        };
+        let full = named("fullfilter").map(|handle| (handle, false));
+        let at = full.or_else(|| named("partitionedfilter").map(|handle| (handle, true)));
+        at.map(|(handle, is_partitioned)| FilterAt {
+            handle,
+            is_partitioned,
+        })
+    }
+
+    /// The filters, to be read when they are needed.
+    fn filter_on_demand(&mut self) -> Result<Parts> {
+        Ok(self.filter_at().map_or(Parts::None, Parts::OnDemand))
+    }
+
+    /// The filters in memory.
+    fn filter_parts(&mut self) -> Result<Parts> {
+        let Some(FilterAt {
+            handle,
+            is_partitioned,
+        }) = self.filter_at()
+        else {
             return Ok(Parts::None);
         };
+        if !is_partitioned {
+            return self.filter(handle).map(Parts::Full);
+        }
         let encoding = Encoding {
             first_keys: false,
             ..self.encoding
@@ -405,6 +454,58 @@ impl Opening<'_> {
             index: Box::new(index),
             filters: filters?,
         })
+    }
+
+    /// An index and filters that are read when they are needed. Reads what is pinned, and puts what was read with the end of
+    /// the file into the cache.
+    fn on_demand(
+        &self,
+        pinning: Pinning,
+        (cache, cache_id): (&Arc<BlockCache>, u64),
+    ) -> Result<OnDemand> {
+        let mut on_demand = OnDemand::new(self.root, self.encoding, pinning);
+        let mut pins = Vec::new();
+        let index = (Meta::Index, self.root.handle, self.root.is_partitioned);
+        let filter = self.filter_at().map(|at| match at.is_partitioned {
+            true => (Meta::FilterIndex, at.handle, true),
+            false => (Meta::Filter, at.handle, false),
+        });
+        for (meta, handle, is_partitioned) in std::iter::once(index).chain(filter) {
+            let is_pinned = match is_partitioned {
+                true => pinning.top_level,
+                false => pinning.unpartitioned,
+            };
+            if is_pinned {
+                pins.push((handle.offset, self.kept(meta, handle)?));
+            } else if self.fetch.is_in_tail(handle) {
+                on_demand.warm(meta, handle, &self.kept(meta, handle)?, (cache, cache_id));
+            }
+            if is_partitioned && pinning.partitions {
+                let part = match meta {
+                    Meta::Index => Meta::Index,
+                    _ => Meta::Filter,
+                };
+                let handles = self.handles(handle)?;
+                self.check_partitions(&handles)?;
+                for handle in handles {
+                    pins.push((handle.offset, self.kept(part, handle)?));
+                }
+            }
+        }
+        on_demand.pin(pins, cache);
+        Ok(on_demand)
+    }
+
+    fn kept(&self, meta: Meta, handle: BlockHandle) -> Result<Block> {
+        perf::count(
+            match meta {
+                Meta::Index => PerfCounter::IndexBlockReadCount,
+                _ => PerfCounter::FilterBlockReadCount,
+            },
+            1,
+        );
+        let bytes = self.fetch.meta_block(handle)?;
+        on_demand::keep(meta, &bytes, self.encoding).map_err(|e| self.fetch.locate(e, handle))
     }
 
     fn filter(&mut self, handle: BlockHandle) -> Result<Filter> {

@@ -9,7 +9,7 @@ use io::queue::{Act, Request};
 
 use super::ahead::{Given, Pace, ReadAhead, Window};
 use super::fetch::{self, Span};
-use super::{ReadOptions, Reader};
+use super::{IndexCursor, ReadOptions, Reader};
 use crate::block::Block;
 use crate::handle::BlockHandle;
 
@@ -36,14 +36,15 @@ impl Reader {
         &self,
         handle: BlockHandle,
         options: ReadOptions,
-        ahead: &mut ReadAhead,
+        (ahead, cursor): (&mut ReadAhead, &IndexCursor),
     ) -> Result<Option<Block>> {
         if let Some(pinned) = self.cached_block(handle) {
             return Ok(Some(pinned.to_block()));
         }
         let len = self.fetch.stored_len(handle)?;
         if self.queues().is_none() || ahead.expects(handle.offset, len) {
-            return self.read_block(handle, options, Some(ahead)).map(Some);
+            let ahead = Some((ahead, cursor));
+            return self.read_block(handle, options, ahead).map(Some);
         }
         let block = self.block_at_hand(handle, options)?;
         if block.is_some() {

@@ -7,7 +7,10 @@ use base::{Error, Result};
 use super::Reader;
 use super::ahead::{ReadAhead, ReadAheadSizes};
 use super::fetch::Read;
+use super::on_demand::TableIndex;
 use super::open;
+use crate::handle::BlockHandle;
+use crate::index::{self, Encoding, Root};
 
 impl Reader {
     /// Verifies the checksum of every block of the file, and that each data block can be decompressed
@@ -33,9 +36,21 @@ impl Reader {
             activity: Activity::VerifyDbChecksum,
             priority: None,
         };
-        for handle in (0..self.index.len()).filter_map(|i| self.index.handle(i)) {
+        let mut verified = Ok(());
+        let walked = self.for_each_block(&mut |handle, _| {
+            if verified.is_ok() {
+                verified = self
+                    .fetch
+                    .data_block_from(&mut ahead, handle, self.comparator(), how)
+                    .map(drop)
+                    .or_else(&mut *problem);
+            }
+        });
+        verified?;
+        walked.or_else(&mut *problem)?;
+        for handle in self.partitions() {
             self.fetch
-                .data_block_from(&mut ahead, handle, self.comparator(), how)
+                .meta_block(handle)
                 .map(drop)
                 .or_else(&mut *problem)?;
         }
@@ -51,5 +66,34 @@ impl Reader {
                 .or_else(&mut *problem)?;
         }
         Ok(())
+    }
+
+    /// The partitions of an index and of filters that are not in memory. What is damaged is said where the top levels are
+    /// verified.
+    fn partitions(&self) -> Vec<BlockHandle> {
+        let TableIndex::OnDemand(on_demand) = &self.index else {
+            return Vec::new();
+        };
+        let Root {
+            handle,
+            is_partitioned,
+        } = on_demand.root;
+        let index = is_partitioned.then_some(handle);
+        let filters = self.filters.on_demand().filter(|at| at.is_partitioned);
+        let mut out = Vec::new();
+        for top in index.into_iter().chain(filters.map(|at| at.handle)) {
+            let plain = Encoding {
+                first_keys: false,
+                ..on_demand.encoding
+            };
+            if let Ok(bytes) = self.fetch.meta_block(top) {
+                let push = &mut |_: &[u8], handle| {
+                    out.push(handle);
+                    Ok(())
+                };
+                index::for_each(&bytes, plain, push).ok();
+            }
+        }
+        out
     }
 }

@@ -1,10 +1,12 @@
 //! Damaged tables: no panic, and no wrong value.
 
+use std::sync::Arc;
+
 use base::rng::Rng;
 use table::checksum::ChecksumType;
 use table::compress::CompressionType;
 use table::filter::FilterPolicy;
-use table::{BuilderOptions, ReaderOptions, TableOptions};
+use table::{BlockCache, BuilderOptions, Metadata, Pinning, ReaderOptions, TableOptions};
 
 use crate::util::{Entries, build, get_all, ikey, open, scan, scan_back};
 
@@ -33,7 +35,19 @@ fn small_table(compression: CompressionType, checksum: ChecksumType) -> (Entries
 
 /// Reads everything in every way; an error is fine, wrong entries are not.
 fn read_all(bytes: Vec<u8>, entries: &Entries, what: &str) -> bool {
-    let Ok(reader) = open(bytes, ReaderOptions::default()) else {
+    let in_memory = read_all_with(ReaderOptions::default(), bytes.clone(), entries, what);
+    let on_demand = ReaderOptions {
+        block_cache: Some(Arc::new(BlockCache::new(0))),
+        metadata: Metadata::Cached(Pinning::default()),
+        ..ReaderOptions::default()
+    };
+    let on_demand = read_all_with(on_demand, bytes, entries, what);
+    assert_eq!(in_memory, on_demand, "{what}");
+    on_demand
+}
+
+fn read_all_with(options: ReaderOptions, bytes: Vec<u8>, entries: &Entries, what: &str) -> bool {
+    let Ok(reader) = open(bytes, options) else {
         return true;
     };
     let mut failed = reader.verify_checksums().is_err();

@@ -3,6 +3,7 @@
 
 mod corpus;
 mod damage;
+mod on_demand;
 mod round_trip;
 mod sst_dump;
 mod util;

@@ -10,7 +10,8 @@ use table::compress::CompressionType;
 use table::filter::FilterPolicy;
 use table::options::{DataBlockIndexType, FlushBlockPolicy, IndexShortening, IndexType};
 use table::{
-    BlockCache, BuilderOptions, InternalIterator, ReadOptions, Reader, ReaderOptions, TableOptions,
+    BlockCache, BuilderOptions, InternalIterator, Metadata, ReadOptions, Reader, ReaderOptions,
+    TableOptions,
 };
 
 use crate::util::{
@@ -18,7 +19,7 @@ use crate::util::{
 };
 
 /// Entries with repeated and neighbouring user keys of all lengths.
-fn random_entries(rng: &mut Rng, n: usize, cmp: &Comparator) -> Entries {
+pub(crate) fn random_entries(rng: &mut Rng, n: usize, cmp: &Comparator) -> Entries {
     let mut out = Vec::new();
     for _ in 0..n {
         let mut user = match rng.below(4) {
@@ -41,7 +42,12 @@ fn random_entries(rng: &mut Rng, n: usize, cmp: &Comparator) -> Entries {
     sorted(out, cmp)
 }
 
-fn check_against_model(reader: &Arc<Reader>, model: &Entries, cmp: &Comparator, rng: &mut Rng) {
+pub(crate) fn check_against_model(
+    reader: &Arc<Reader>,
+    model: &Entries,
+    cmp: &Comparator,
+    rng: &mut Rng,
+) {
     assert_eq!(&scan(reader).unwrap(), model);
     assert_eq!(&scan_back(reader).unwrap(), model);
     let mut it = reader.iter(ReadOptions::default());
@@ -98,7 +104,7 @@ fn check_at(it: &impl InternalIterator, expected: Option<&(Vec<u8>, Vec<u8>)>) {
     assert_eq!(found.as_ref(), expected);
 }
 
-fn table_options(rng: &mut Rng) -> TableOptions {
+pub(crate) fn table_options(rng: &mut Rng) -> TableOptions {
     fn any<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
         of[rng.below(of.len() as u64) as usize]
     }
@@ -176,7 +182,7 @@ fn large_blocks_of_every_codec_read_as_their_model() {
 }
 
 /// Every existing prefix matches; a filter excludes most prefixes that do not exist.
-fn check_prefixes(reader: &Reader, model: &Entries, extractor: Option<&SliceTransform>) {
+pub(crate) fn check_prefixes(reader: &Reader, model: &Entries, extractor: Option<&SliceTransform>) {
     assert_eq!(reader.prefix_extractor(), extractor);
     let Some(extractor) = extractor else {
         assert!(reader.prefix_may_match(b"none"));
@@ -233,7 +239,10 @@ fn random_tables_of_every_format_read_as_their_model() {
         )
         .unwrap();
         assert_eq!(**reader.properties(), *p);
-        assert_eq!(reader.blocks() as u64, p.num_data_blocks);
+        assert_eq!(
+            reader.data_blocks().unwrap().len() as u64,
+            p.num_data_blocks
+        );
         check_against_model(&reader, &model, &cmp, &mut rng);
         check_prefixes(&reader, &model, options.prefix_extractor.as_ref());
         if let Some(cache) = cache {
@@ -273,7 +282,7 @@ fn an_empty_table_and_one_of_tombstones_only() {
     assert!(scan_back(&reader).unwrap().is_empty());
     assert!(get_all(&reader, b"k", 9).unwrap().is_empty());
     assert!(!reader.has_range_tombstones());
-    assert_eq!(reader.approximate_offset_of(&ikey(b"k", 1)), 0);
+    assert_eq!(reader.approximate_offset_of(&ikey(b"k", 1)).unwrap(), 0);
 
     let file = io::testing::Memory::new("000008.sst", Vec::new());
     let mut b = table::Builder::new(file.clone(), BuilderOptions::default()).unwrap();
@@ -358,7 +367,7 @@ fn filters_are_counted_and_save_reads() {
         ReaderOptions {
             statistics: Some(statistics.clone()),
             block_cache: Some(Arc::new(BlockCache::new(1 << 20))),
-            cache_index_and_filter_blocks: true,
+            metadata: Metadata::Charged,
             ..ReaderOptions::default()
         },
     )
@@ -380,7 +389,7 @@ fn filters_are_counted_and_save_reads() {
     );
     assert_eq!(
         statistics.get(Ticker::BlockCacheMiss),
-        reader.blocks() as u64
+        reader.data_blocks().unwrap().len() as u64
     );
     assert!(statistics.get(Ticker::BlockCacheHit) > 900);
 }

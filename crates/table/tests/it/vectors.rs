@@ -53,13 +53,21 @@ fn tables_of_one_to_200_keys_with_each_kind_of_filter() {
 #[test]
 fn a_delta_encoded_index_with_restarts() {
     let reader = open("index_delta.sst");
-    assert_eq!(reader.blocks(), 15);
+    assert_eq!(reader.data_blocks().unwrap().len(), 15);
     for i in 0..15 {
-        let handle = reader.data_block(i).unwrap();
+        let handle = reader.data_blocks().unwrap()[i].handle;
         assert_eq!((handle.offset, handle.size), (67 * i as u64, 62));
     }
-    assert_eq!(reader.approximate_offset_of(&ikey(b"key000002", 1)), 67);
-    assert_eq!(reader.approximate_offset_of(&ikey(b"zzz", 1)), 938 + 62);
+    assert_eq!(
+        reader
+            .approximate_offset_of(&ikey(b"key000002", 1))
+            .unwrap(),
+        67
+    );
+    assert_eq!(
+        reader.approximate_offset_of(&ikey(b"zzz", 1)).unwrap(),
+        938 + 62
+    );
     assert_eq!(scan(&reader).unwrap(), scan_back(&reader).unwrap());
 }
 

@@ -500,7 +500,11 @@ fn no_thread_outlives_the_database() {
             late.next();
         }
         late.status().unwrap();
-        assert_eq!(running.load(Ordering::SeqCst), 0, "{mode:?}, after an iterator");
+        assert_eq!(
+            running.load(Ordering::SeqCst),
+            0,
+            "{mode:?}, after an iterator"
+        );
         drop(families);
     }
 }

@@ -111,7 +111,7 @@ fn new_tables_have_the_new_format() {
         let reader = reader.unwrap();
         let p = reader.properties();
         (
-            reader.blocks(),
+            reader.data_blocks().unwrap().len(),
             p.compression.clone(),
             p.filter_policy.clone(),
         )

@@ -42,10 +42,8 @@ pub(crate) fn print(reader: &Arc<Reader>, out: &mut dyn Write) -> Outcome {
     properties(reader, "  ", ": ", out)?;
 
     heading("\nIndex Details:", out)?;
-    for i in 0..reader.blocks() {
-        let Some(handle) = reader.data_block(i) else {
-            break;
-        };
+    for (i, block) in reader.data_blocks()?.into_iter().enumerate() {
+        let handle = block.handle;
         let (BlockHandle { offset, size }, hex) = (handle, handle_hex(handle));
         let number = i + 1;
         writeln!(
@@ -120,14 +118,15 @@ type Entry<'a> = dyn FnMut(Option<(usize, BlockHandle)>, (&[u8], &[u8])) -> Outc
 
 /// Passes every entry to `visit`.
 fn each_block(reader: &Arc<Reader>, visit: &mut Entry<'_>) -> Outcome {
+    let blocks = reader.data_blocks()?;
     let mut next = 0;
     let all = Range::default();
     entries(reader, &all, u64::MAX, &mut |key, value| {
-        let offset = reader.approximate_offset_of(key);
+        let offset = reader.approximate_offset_of(key)?;
         let mut begins = None;
-        while let Some(handle) = reader.data_block(next).filter(|h| h.offset <= offset) {
+        while let Some(block) = blocks.get(next).filter(|b| b.handle.offset <= offset) {
             next += 1;
-            begins = Some((next, handle));
+            begins = Some((next, block.handle));
         }
         visit(begins, (key, value))
     })
@@ -191,13 +190,10 @@ fn as_sst_dump(reader: &Arc<Reader>, out: &mut dyn Write) -> Outcome {
     writeln!(out, "  Block key hex dump: Data block handle")?;
     writeln!(out, "  Block key ascii\n")?;
     let mut line = Vec::new();
-    for i in 0..reader.blocks() {
-        let Some(handle) = reader.data_block(i) else {
-            break;
-        };
+    for block in reader.data_blocks()? {
         line.clear();
-        let separator = reader.separator(i);
-        let (key, handle) = (Hex(separator), handle_hex(handle));
+        let separator = &block.separator;
+        let (key, handle) = (Hex(separator), handle_hex(block.handle));
         line.extend_from_slice(format!("  HEX    {key}: {handle}\n  ASCII  ").as_bytes());
         line.extend(separator.iter().flat_map(|b| [*b, b' ']));
         line.extend_from_slice(b"\n  ------\n");
@@ -239,8 +235,8 @@ fn sst_dump_blocks(reader: &Arc<Reader>, out: &mut dyn Write) -> Outcome {
         }
         pair(key::user_key(key), value, &mut line, out)
     })?;
-    let sizes = (0..reader.blocks()).filter_map(|i| reader.data_block(i));
-    let sizes: Vec<u64> = sizes.map(|handle| handle.size).collect();
+    let sizes = reader.data_blocks()?.into_iter();
+    let sizes: Vec<u64> = sizes.map(|block| block.handle.size).collect();
     let (Some(min), Some(max)) = (sizes.iter().min(), sizes.iter().max()) else {
         return Ok(());
     };

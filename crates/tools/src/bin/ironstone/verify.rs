@@ -206,7 +206,7 @@ impl Report {
         verify_file(&path, &meta.file_checksum_func_name, &meta.file_checksum)
             .map_err(Wrong::File)?;
         self.table_bytes += size;
-        self.blocks += reader.blocks() as u64;
+        self.blocks += reader.data_blocks()?.len() as u64;
         self.entries += reader.properties().num_entries;
         Ok(())
     }

@@ -1,0 +1,161 @@
+//! Indexes and filters that are kept in the block cache, and read again when they were evicted.
+
+use ironstone::{DbIterator, FilterPolicy};
+use table::options::IndexType;
+
+use super::*;
+
+/// Indexes and filters in the cache, in partitions of a few entries or whole.
+fn cached(o: &mut Options, partitioned: bool) {
+    let table = &mut o.cf.table;
+    table.no_block_cache = false;
+    table.cache_index_and_filter_blocks = true;
+    table.filter_policy = FilterPolicy::Bloom { bits_per_key: 10.0 };
+    if partitioned {
+        table.index_type = IndexType::TwoLevel;
+        table.partition_filters = true;
+        table.metadata_block_size = 200;
+    }
+}
+
+fn everything(it: &mut DbIterator) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    it.seek_to_first();
+    while it.valid() {
+        all.push((it.key().to_vec(), it.value().to_vec()));
+        it.next();
+    }
+    it.status().unwrap();
+    all
+}
+
+/// Lookups and scans in all modes, with caches that hold everything, a little, or nothing.
+#[test]
+fn all_modes_agree() {
+    for mode in MODES {
+        for (cache, partitioned, direct) in [
+            (0, true, false),
+            (0, false, true),
+            (20_000, true, true),
+            (60_000, false, false),
+            (8 << 20, true, false),
+        ] {
+            let dir = dirs::scratch().unwrap();
+            let Some(mut o) = options_in(dir.path(), mode, (cache, direct)) else {
+                continue;
+            };
+            cached(&mut o, partitioned);
+            let (db, families) = fill(dir.path(), &o, 11);
+            check(&db, &families, &mut Rng::new(1), 8);
+            let family = &families[0];
+            let scanned = everything(&mut db.cf(family).iterator().unwrap());
+            for n in 0..KEYS {
+                let found = db.cf(family).get(key(n)).unwrap();
+                let at = scanned.binary_search_by(|(k, _)| k.as_slice().cmp(key(n).as_bytes()));
+                assert_eq!(found.as_ref(), at.ok().map(|at| &scanned[at].1));
+            }
+            let shared = o.env.block_cache.as_ref().unwrap();
+            assert!(shared.usage() - shared.reserved() <= shared.capacity());
+            db.close().unwrap();
+        }
+    }
+}
+
+/// Blocks of indexes and filters that a lookup lacks are queued as data blocks are, and arrive in any order.
+#[test]
+fn what_lookups_lack_is_queued() {
+    for partitioned in [true, false] {
+        let s = Simulated::new(0, |o| cached(o, partitioned));
+        let table_reads = |s: &Simulated| {
+            let s = s.options.env.statistics.as_ref().unwrap();
+            s.get(Ticker::LastLevelReadCount) + s.get(Ticker::NonLastLevelReadCount)
+        };
+        let keys = wanted(&mut Rng::new(3), 300);
+        let expected: Vec<_> = keys.iter().map(|k| s.db().get(k).unwrap()).collect();
+        let (queued, read) = (s.disk.queued_reads(), table_reads(&s));
+        let got = s.db().multi_get(&keys).into_iter().map(Result::unwrap);
+        assert_eq!(got.collect::<Vec<_>>(), expected);
+        let (queued, read) = (s.disk.queued_reads() - queued, table_reads(&s) - read);
+        assert!(
+            queued > 100 && queued == read,
+            "{queued} of {read} reads were queued"
+        );
+        check(s.db(), &s.families, &mut Rng::new(5), 20);
+        let futures: Vec<_> = keys.iter().map(|k| s.db().get_async(k)).collect();
+        for (future, expected) in futures.into_iter().zip(expected) {
+            assert_eq!(futures::executor::block_on(future).unwrap(), expected);
+        }
+    }
+}
+
+/// A read of an index or a filter that fails is an error of the keys that need it, and is done again.
+#[test]
+fn a_failed_read_fails_its_keys_only() {
+    for nth in [1, 2, 3, 7, 20, 50] {
+        let s = Simulated::new(0, |o| cached(o, true));
+        let keys: Vec<_> = (0..KEYS).step_by(40).map(key).collect();
+        let expected: Vec<_> = keys.iter().map(|k| s.db().get(k).unwrap()).collect();
+        let left = std::sync::atomic::AtomicU64::new(nth);
+        s.disk.fail_on(Fault::Eio, Repeat::Once, move |act, path| {
+            act == Act::Read
+                && path.extension().is_some_and(|e| e == "sst")
+                && left.fetch_sub(1, Ordering::Relaxed) == 1
+        });
+        let mut failed = 0;
+        for (got, expected) in s.db().multi_get(&keys).into_iter().zip(&expected) {
+            match got {
+                Ok(value) => assert_eq!(value, *expected),
+                Err(e) => {
+                    failed += 1;
+                    assert_eq!(e.kind(), ErrorKind::IoError);
+                    assert!(e.to_string().contains(".sst"), "{e}");
+                }
+            }
+        }
+        assert!((1..keys.len()).contains(&failed), "{failed} keys failed");
+        s.disk.clear_faults();
+        let again = s.db().multi_get(&keys).into_iter().map(Result::unwrap);
+        assert_eq!(again.collect::<Vec<_>>(), expected);
+        // Scans and single gets say a failure, too, and go on afterwards.
+        s.disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {
+            act == Act::Read && path.extension().is_some_and(|e| e == "sst")
+        });
+        let mut it = s.db().iterator().unwrap();
+        it.seek(key(1500).as_bytes());
+        assert_eq!(it.status().unwrap_err().kind(), ErrorKind::IoError);
+        s.disk.clear_faults();
+        it.seek(key(1500).as_bytes());
+        assert!(it.valid() && it.status().is_ok());
+    }
+}
+
+/// The memory of indexes and filters is that of the cache, not of the readers; pinned ones are charged to it.
+#[test]
+fn the_cache_bounds_the_memory() {
+    for (pins, partitioned) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut o = options(200_000);
+        o.env.fs = Arc::new(SimDisk::new(Config::default()));
+        cached(&mut o, partitioned);
+        o.cf.table.pin_top_level_index_and_filter = pins;
+        o.cf.table.pin_l0_filter_and_index_blocks_in_cache = pins;
+        let (db, families) = fill(Path::new("/db"), &o, 4);
+        db.flush().unwrap();
+        let keys: Vec<_> = (0..KEYS).map(key).collect();
+        for value in db.multi_get(&keys) {
+            value.unwrap();
+        }
+        let readers = db.int_property("rocksdb.estimate-table-readers-mem");
+        assert_eq!(readers, Some(0));
+        let cache = o.env.block_cache.as_ref().unwrap();
+        assert!(cache.usage() <= cache.capacity(), "{cache:?}");
+        assert_eq!(cache.reserved() > 0, pins, "{} bytes", cache.reserved());
+        // Nothing is pinned any more once nothing is on level 0 and top levels are not.
+        db.cf(&families[0]).compact_range(None, None).unwrap();
+        db.cf(&families[1]).compact_range(None, None).unwrap();
+        if !partitioned {
+            assert_eq!(cache.reserved(), 0);
+        }
+        drop((db, families));
+        assert_eq!(cache.reserved(), 0);
+    }
+}

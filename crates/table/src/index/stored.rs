@@ -1,0 +1,198 @@
+//! An index block as it is kept in the block cache: searched as it was stored.
+//!
+//! If each entry is a restart point, as with the default `index_block_restart_interval` of 1, the bytes are those of the file.
+//! Otherwise they are encoded so, once, when the block is read. Then entry i is where restart point i says.
+#![deny(clippy::indexing_slicing)]
+
+use base::coding::{Decoder, put_varint};
+use base::{Comparator, Error, Result};
+
+use super::{Encoding, TRAILER_LEN, bad, for_each, is_before};
+use crate::block::{Block, Stored, Target, keys_bytes_max};
+use crate::handle::BlockHandle;
+
+/// An index block: see the module.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredIndex {
+    block: Block,
+    encoding: Encoding,
+}
+
+/// An entry, and where the next one begins.
+struct Entry<'a> {
+    separator: &'a [u8],
+    handle: BlockHandle,
+    end: usize,
+}
+
+impl Entry<'_> {
+    /// The entry at a restart point.
+    fn at(entries: &[u8], at: usize, encoding: Encoding) -> Option<Entry<'_>> {
+        let mut d = Decoder::new(entries.get(at..)?);
+        if d.varint32()? != 0 {
+            return None; // a separator that needs the one before it
+        }
+        let len = d.varint32()? as usize;
+        if !encoding.delta {
+            let value_len = d.varint32()? as usize;
+            let separator = d.bytes(len)?;
+            let handle = BlockHandle::decode(&mut Decoder::new(d.bytes(value_len)?))?;
+            let end = entries.len() - d.len();
+            return Some(Entry {
+                separator,
+                handle,
+                end,
+            });
+        }
+        let separator = d.bytes(len)?;
+        let handle = BlockHandle::decode(&mut d)?;
+        if encoding.first_keys {
+            d.slice()?;
+        }
+        let end = entries.len() - d.len();
+        Some(Entry {
+            separator,
+            handle,
+            end,
+        })
+    }
+}
+
+/// The bytes to keep for an index block with these bytes.
+///
+/// Errors: the block is damaged.
+pub(crate) fn prepare(bytes: &[u8], encoding: Encoding) -> Result<Block> {
+    let stored = Stored::new(bytes)?;
+    let first = Entry::at(stored.entries, 0, encoding).filter(|_| !stored.separated);
+    // A restart point behind the last one lies behind everything.
+    let is_dense = first.is_some_and(|e| e.end == stored.restart(1).min(stored.entries.len()));
+    if stored.entries.is_empty() {
+        return Block::raw(&0_u32.to_le_bytes()); // RocksDB writes a restart point without an entry
+    }
+    if is_dense {
+        return Block::raw(bytes);
+    }
+    let (mut out, mut restarts) = (Vec::with_capacity(bytes.len() * 2), Vec::new());
+    let mut left = keys_bytes_max(bytes.len());
+    for_each(bytes, encoding, &mut |separator, handle| {
+        left = left
+            .checked_sub(separator.len())
+            .ok_or_else(|| bad("separators share more than is believable"))?;
+        let at = u32::try_from(out.len()).map_err(|_| bad("more than 4 GiB of separators"))?;
+        restarts.push(at);
+        put_entry(&mut out, separator, handle, encoding);
+        Ok(())
+    })?;
+    let count = u32::try_from(restarts.len()).map_err(|_| bad("too many entries"))?;
+    for at in restarts {
+        out.extend_from_slice(&at.to_le_bytes());
+    }
+    out.extend_from_slice(&count.to_le_bytes());
+    Block::raw(&out)
+}
+
+fn put_entry(out: &mut Vec<u8>, separator: &[u8], handle: BlockHandle, encoding: Encoding) {
+    put_varint(out, 0);
+    put_varint(out, separator.len() as u64);
+    let mut value = Vec::new();
+    put_varint(&mut value, handle.offset);
+    put_varint(&mut value, handle.size);
+    if !encoding.delta {
+        put_varint(out, value.len() as u64);
+    } else if encoding.first_keys {
+        value.push(0); // no key
+    }
+    out.extend_from_slice(separator);
+    out.extend_from_slice(&value);
+}
+
+impl StoredIndex {
+    /// The index in a block from [`prepare`].
+    pub(crate) fn new(block: Block, encoding: Encoding) -> Self {
+        Self { block, encoding }
+    }
+
+    /// Errors: the block is damaged.
+    fn stored(&self) -> Result<Stored<'_>> {
+        Stored::new(self.block.raw_bytes())
+    }
+
+    /// Number of entries. Errors: the block is damaged.
+    pub(crate) fn len(&self) -> Result<usize> {
+        Ok(self.stored()?.restarts())
+    }
+
+    /// The block with number `i`; `None` if there are not so many.
+    ///
+    /// Errors: the block is damaged.
+    pub(crate) fn handle(&self, i: usize) -> Result<Option<BlockHandle>> {
+        Ok(self.entry(i)?.map(|e| e.handle))
+    }
+
+    /// Separator `i`, as stored.
+    ///
+    /// Errors: as [`StoredIndex::handle`].
+    pub(crate) fn separator(&self, i: usize) -> Result<Option<&[u8]>> {
+        Ok(self.entry(i)?.map(|e| e.separator))
+    }
+
+    fn entry(&self, i: usize) -> Result<Option<Entry<'_>>> {
+        let stored = self.stored()?;
+        if i >= stored.restarts() {
+            return Ok(None);
+        }
+        let entry = Entry::at(stored.entries, stored.restart(i), self.encoding);
+        // Entries between restart points would be missed.
+        let next = stored.restart(i + 1).min(stored.entries.len());
+        match entry.filter(|e| e.end == next) {
+            Some(entry) => Ok(Some(entry)),
+            None => Err(bad("an entry is cut short, or is no restart point")),
+        }
+    }
+
+    /// The first block that can hold an entry not before `target`; [`StoredIndex::len`] if none can.
+    ///
+    /// Errors: the block is damaged.
+    pub(crate) fn seek(&self, comparator: &Comparator, target: &Target<'_>) -> Result<usize> {
+        let stored = self.stored()?;
+        let (mut lo, mut hi) = (0, stored.restarts());
+        while lo < hi {
+            let mid = lo.midpoint(hi);
+            let entry = Entry::at(stored.entries, stored.restart(mid), self.encoding);
+            let separator = entry.ok_or_else(cut_short)?.separator;
+            if is_before(comparator, self.encoding.user_keys, separator, target) {
+                lo = mid + 1;
+            } else {
+                hi = mid;
+            }
+        }
+        Ok(lo)
+    }
+
+    /// The first block of those from number `from` on that ends after this offset of the file.
+    ///
+    /// Errors: the block is damaged.
+    pub(crate) fn first_ending_after(
+        &self,
+        from: usize,
+        offset: u64,
+    ) -> Result<Option<BlockHandle>> {
+        let (mut lo, mut hi) = (from, self.len()?);
+        while lo < hi {
+            let mid = lo.midpoint(hi);
+            let handle = self.handle(mid)?.ok_or_else(cut_short)?;
+            let end = handle.offset.saturating_add(handle.size);
+            if end.saturating_add(TRAILER_LEN) <= offset {
+                lo = mid + 1;
+            } else {
+                hi = mid;
+            }
+        }
+        self.handle(lo)
+    }
+}
+
+#[cold]
+fn cut_short() -> Error {
+    bad("an entry is cut short")
+}
