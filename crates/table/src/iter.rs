@@ -205,7 +205,7 @@ impl Iter {
             if self.cursor.seek_to_last(block)? {
                 return Ok(());
             }
-            self.reader.step_back(&mut self.place);
+            self.place.prev();
         }
     }
 
@@ -225,7 +225,7 @@ impl Iter {
     }
 
     fn try_block_before(&mut self) -> Result<()> {
-        self.reader.step_back(&mut self.place);
+        self.place.prev();
         self.last_up_to_here()
     }
 

@@ -149,19 +149,22 @@ impl TableOptions {
         if !self.cache_index_and_filter_blocks {
             return Metadata::InMemory;
         }
-        let fresh = match self.pin_l0_filter_and_index_blocks_in_cache {
-            true => PinningTier::FlushedAndSimilar,
-            false => PinningTier::None,
+        let fresh = if self.pin_l0_filter_and_index_blocks_in_cache {
+            PinningTier::FlushedAndSimilar
+        } else {
+            PinningTier::None
         };
-        let top_level = match self.pin_top_level_index_and_filter {
-            true => PinningTier::All,
-            false => PinningTier::None,
+        let top_level = if self.pin_top_level_index_and_filter {
+            PinningTier::All
+        } else {
+            PinningTier::None
         };
-        let pins = |tier, fallback| match (tier, fallback) {
-            (PinningTier::Fallback, tier) | (tier, _) if tier == PinningTier::FlushedAndSimilar => {
-                is_fresh
-            }
-            (PinningTier::Fallback, tier) | (tier, _) => tier == PinningTier::All,
+        let pins = |tier, fallback| {
+            let tier = match tier {
+                PinningTier::Fallback => fallback,
+                tier => tier,
+            };
+            tier == PinningTier::All || tier == PinningTier::FlushedAndSimilar && is_fresh
         };
         let tiers = &self.metadata_cache_options;
         Metadata::Cached(Pinning {

@@ -237,10 +237,9 @@ impl Reader {
         if let Some(end) = ahead.ask()
             && let Some(queues) = self.queues()
             && self.fetch.reads_meanwhile(&queues)
+            && let Some(from) = self.first_ending_after(cursor, end)
         {
-            if let Some(from) = self.first_ending_after(cursor, end) {
-                self.fetch.send_next(ahead, from, &queues, how);
-            }
+            self.fetch.send_next(ahead, from, &queues, how);
         }
     }
 

@@ -288,7 +288,7 @@ fn filters_say_the_same_without_being_decoded() {
                 0 => {}
                 1..20 if len > 0 => bytes[rng.below(len) as usize] ^= 1 << rng.below(8),
                 20..30 if len > 5 => {
-                    bytes[(len - 1 - rng.below(5)) as usize] = rng.next_u64() as u8
+                    bytes[(len - 1 - rng.below(5)) as usize] = rng.next_u64() as u8;
                 }
                 _ => bytes.truncate(rng.below(len + 1) as usize),
             }

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 use std::cmp::Ordering;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 
 use base::perf::{self, PerfCounter};
@@ -130,7 +130,9 @@ impl Reader {
             Kind::Meta(Meta::Index) => self.give_index(&mut from.index, missing.handle, block),
             Kind::Meta(meta) => {
                 let given = Some((meta, missing.handle, block));
-                if let Some(answer) = self.ask_filters::<true>(&target, given, *options)? {
+                if let ControlFlow::Break(answer) =
+                    self.ask_filters::<true>(&target, given, *options)?
+                {
                     return Ok(answer);
                 }
             }
@@ -204,7 +206,7 @@ impl Reader {
         visit: &mut Visit<'_>,
     ) -> Result<Option<Missing>> {
         let target = Target::new(seek_key)?;
-        if let Some(answer) = self.ask_filters::<LATER>(&target, None, *options)? {
+        if let ControlFlow::Break(answer) = self.ask_filters::<LATER>(&target, None, *options)? {
             return Ok(answer);
         }
         self.with_cursor(|cursor| {
@@ -228,16 +230,16 @@ impl Reader {
         })
     }
 
-    /// Whether the filters end the get, and with which block that it lacks. `given` is the one that it lacked before.
+    /// Whether the filters end the get, perhaps with a block that it lacks. `given` is the one that it lacked before.
     #[inline]
     fn ask_filters<const LATER: bool>(
         &self,
         target: &Target<'_>,
         given: Option<(Meta, BlockHandle, Block)>,
         options: ReadOptions,
-    ) -> Result<Option<Option<Missing>>> {
+    ) -> Result<ControlFlow<Option<Missing>>> {
         if self.filters.is_none() {
-            return Ok(None);
+            return Ok(ControlFlow::Continue(()));
         }
         let passes = match self.filters.on_demand() {
             None => self.filters.may_match(target),
@@ -245,7 +247,7 @@ impl Reader {
                 Verdict::MayBeThere => true,
                 Verdict::IsNotThere => false,
                 Verdict::Lacks(meta, handle) => {
-                    return Ok(Some(Some(Missing {
+                    return Ok(ControlFlow::Break(Some(Missing {
                         handle,
                         kind: Kind::Meta(meta),
                         cursor: None,
@@ -271,7 +273,11 @@ impl Reader {
             },
             1,
         );
-        Ok((!passes).then_some(None))
+        Ok(if passes {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(None)
+        })
     }
 
     #[inline(never)]

@@ -72,15 +72,12 @@ pub(super) struct OnDemand {
     priority: Priority,
     /// By their offsets in the file, ascending.
     pins: Vec<(u64, Block)>,
-    _charge: Option<Reservation>,
+    /// Held while they are there.
+    charge: Option<Reservation>,
 }
 
 /// A place in the index of a table, which remembers the blocks of the index that it has seen.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one for each lookup or iterator, on the stack"
-)]
 pub(crate) enum IndexCursor {
     Memory(usize),
     OnDemand(Walk),
@@ -91,6 +88,13 @@ impl IndexCursor {
         match self {
             Self::Memory(at) => *at = at.saturating_add(1),
             Self::OnDemand(walk) => walk.next(),
+        }
+    }
+
+    pub(crate) fn prev(&mut self) {
+        match self {
+            Self::Memory(at) => *at = at.checked_sub(1).unwrap_or(usize::MAX),
+            Self::OnDemand(walk) => walk.prev(),
         }
     }
 }
@@ -123,7 +127,7 @@ impl OnDemand {
                 Priority::Low
             },
             pins: Vec::new(),
-            _charge: None,
+            charge: None,
         }
     }
 
@@ -135,7 +139,7 @@ impl OnDemand {
             .map(|(_, block)| BlockCache::charge(block))
             .sum();
         self.pins = pins;
-        self._charge = Some(cache.reserve(bytes));
+        self.charge = Some(cache.reserve(bytes));
     }
 
     /// Puts a block into the cache before it is needed.
@@ -239,14 +243,6 @@ impl Reader {
                 }
             }
             _ => {}
-        }
-    }
-
-    /// Moves a cursor to the block before.
-    pub(crate) fn step_back(&self, cursor: &mut IndexCursor) {
-        match cursor {
-            IndexCursor::Memory(at) => *at = at.checked_sub(1).unwrap_or(usize::MAX),
-            IndexCursor::OnDemand(walk) => walk.prev(),
         }
     }
 

@@ -13,7 +13,7 @@ use super::filters::{FilterAt, Filters, Parts};
 use super::on_demand::{self, Meta, Metadata, OnDemand, Pinning, TableIndex};
 use super::{Reader, ReaderOptions};
 use crate::block::{Block, Cursor, Keys, keys_bytes_max};
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, Reservation};
 use crate::filter::{self, Filter};
 use crate::footer::{self, Footer};
 use crate::handle::BlockHandle;
@@ -90,25 +90,7 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
     let cache_id = options
         .cache_id
         .unwrap_or_else(|| cache.map_or(0, |c| c.new_id()));
-    let (index, filters, charge) = match (options.metadata, cache) {
-        (Metadata::Cached(pinning), Some(cache)) => {
-            let on_demand = opening.on_demand(pinning, (cache, cache_id))?;
-            let filters = opening.filters(&properties, Opening::filter_on_demand)?;
-            (TableIndex::OnDemand(Box::new(on_demand)), filters, None)
-        }
-        (metadata, cache) => {
-            let began = opening.clocked();
-            let index = opening.index()?;
-            opening.took(PerfCounter::ReadIndexBlockNanos, began);
-            let began = opening.clocked();
-            let filters = opening.filters(&properties, Opening::filter_parts)?;
-            opening.took(PerfCounter::ReadFilterBlockNanos, began);
-            let charge = cache
-                .filter(|_| metadata == Metadata::Charged)
-                .map(|c| c.reserve(index.memory() + filters.memory()));
-            (TableIndex::Memory(index), filters, charge)
-        }
-    };
+    let (index, filters, charge) = opening.metadata(&properties, cache_id)?;
     let meta_blocks = opening.meta_blocks;
     fetch.drop_tail();
     Ok(Reader {
@@ -300,6 +282,32 @@ impl Opening<'_> {
         }
     }
 
+    /// Index and filters, where the options want them, and what charges them to the cache.
+    fn metadata(
+        &mut self,
+        properties: &Properties,
+        cache_id: u64,
+    ) -> Result<(TableIndex, Filters, Option<Reservation>)> {
+        let (metadata, cache) = (self.options.metadata, self.options.block_cache.as_ref());
+        if let (Metadata::Cached(pinning), Some(cache)) = (metadata, cache) {
+            let on_demand = self.on_demand(pinning, (cache, cache_id))?;
+            let at = self.filter_at();
+            let filters =
+                self.filters(properties, |_| Ok(at.map_or(Parts::None, Parts::OnDemand)))?;
+            return Ok((TableIndex::OnDemand(Box::new(on_demand)), filters, None));
+        }
+        let began = self.clocked();
+        let index = self.index()?;
+        self.took(PerfCounter::ReadIndexBlockNanos, began);
+        let began = self.clocked();
+        let filters = self.filters(properties, Self::filter_parts)?;
+        self.took(PerfCounter::ReadFilterBlockNanos, began);
+        let charge = cache
+            .filter(|_| metadata == Metadata::Charged)
+            .map(|c| c.reserve(index.memory() + filters.memory()));
+        Ok((TableIndex::Memory(index), filters, charge))
+    }
+
     /// The index in memory.
     fn index(&mut self) -> Result<Index> {
         let Root {
@@ -424,11 +432,6 @@ impl Opening<'_> {
         })
     }
 
-    /// The filters, to be read when they are needed.
-    fn filter_on_demand(&mut self) -> Result<Parts> {
-        Ok(self.filter_at().map_or(Parts::None, Parts::OnDemand))
-    }
-
     /// The filters in memory.
     fn filter_parts(&mut self) -> Result<Parts> {
         let Some(FilterAt {
@@ -466,14 +469,19 @@ impl Opening<'_> {
         let mut on_demand = OnDemand::new(self.root, self.encoding, pinning);
         let mut pins = Vec::new();
         let index = (Meta::Index, self.root.handle, self.root.is_partitioned);
-        let filter = self.filter_at().map(|at| match at.is_partitioned {
-            true => (Meta::FilterIndex, at.handle, true),
-            false => (Meta::Filter, at.handle, false),
+        let filter = self.filter_at().map(|at| {
+            let meta = if at.is_partitioned {
+                Meta::FilterIndex
+            } else {
+                Meta::Filter
+            };
+            (meta, at.handle, at.is_partitioned)
         });
         for (meta, handle, is_partitioned) in std::iter::once(index).chain(filter) {
-            let is_pinned = match is_partitioned {
-                true => pinning.top_level,
-                false => pinning.unpartitioned,
+            let is_pinned = if is_partitioned {
+                pinning.top_level
+            } else {
+                pinning.unpartitioned
             };
             if is_pinned {
                 pins.push((handle.offset, self.kept(meta, handle)?));

@@ -68,9 +68,10 @@ fn random_tables_of_every_format_read_as_their_model() {
     let mut most_stops = 0;
     for seed in 0..150 {
         let mut rng = Rng::new(seed);
-        let cmp = match rng.one_in(3) {
-            true => Comparator::reverse_bytewise(),
-            false => Comparator::bytewise(),
+        let cmp = if rng.one_in(3) {
+            Comparator::reverse_bytewise()
+        } else {
+            Comparator::bytewise()
         };
         let n = rng.below(400) as usize;
         let model = random_entries(&mut rng, n, &cmp);
@@ -132,9 +133,10 @@ fn random_tables_of_every_format_read_as_their_model() {
 fn large_table(partitioned: bool) -> Vec<u8> {
     let table = TableOptions {
         filter_policy: FilterPolicy::Bloom { bits_per_key: 10.0 },
-        index_type: match partitioned {
-            true => IndexType::TwoLevel,
-            false => IndexType::BinarySearch,
+        index_type: if partitioned {
+            IndexType::TwoLevel
+        } else {
+            IndexType::BinarySearch
         },
         partition_filters: partitioned,
         ..TableOptions::default()
