@@ -12,9 +12,7 @@ use base::{Error, Result};
 
 use crate::checksum::ChecksumType;
 use crate::filter::FilterPolicy;
-use crate::reader::{Metadata, Pinning};
-pub use pinning::MetadataCacheOptions;
-use pinning::PinningTier;
+pub use pinning::{MetadataCacheOptions, PinningTier};
 
 base::option_enum! {
     /// The kind of index that a new table gets.
@@ -139,40 +137,6 @@ base::options! {
         max_auto_readahead_size: u64 = 262_144, in 0..=1 << 30, [Mutable];
         /// After how many consecutive reads an iterator starts to read ahead.
         num_file_reads_for_auto_readahead: u64 = 2, in 0..=1 << 30, [Mutable];
-    }
-}
-
-impl TableOptions {
-    /// Where index and filters of a table are kept. `is_fresh` says whether the table is on level 0 and not much larger than
-    /// a memtable.
-    pub fn metadata(&self, is_fresh: bool) -> Metadata {
-        if !self.cache_index_and_filter_blocks {
-            return Metadata::InMemory;
-        }
-        let fresh = if self.pin_l0_filter_and_index_blocks_in_cache {
-            PinningTier::FlushedAndSimilar
-        } else {
-            PinningTier::None
-        };
-        let top_level = if self.pin_top_level_index_and_filter {
-            PinningTier::All
-        } else {
-            PinningTier::None
-        };
-        let pins = |tier, fallback| {
-            let tier = match tier {
-                PinningTier::Fallback => fallback,
-                tier => tier,
-            };
-            tier == PinningTier::All || tier == PinningTier::FlushedAndSimilar && is_fresh
-        };
-        let tiers = &self.metadata_cache_options;
-        Metadata::Cached(Pinning {
-            top_level: pins(tiers.top_level_index_pinning, top_level),
-            partitions: pins(tiers.partition_pinning, fresh),
-            unpartitioned: pins(tiers.unpartitioned_pinning, fresh),
-            high_priority: self.cache_index_and_filter_blocks_with_high_priority,
-        })
     }
 }
 

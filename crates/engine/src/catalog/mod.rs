@@ -5,6 +5,7 @@
 
 pub(crate) mod family;
 pub(crate) mod job_stats;
+mod metadata;
 pub(crate) mod version_set;
 pub(crate) mod view;
 

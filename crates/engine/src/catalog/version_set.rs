@@ -16,6 +16,7 @@ use log::LogEnd;
 use table::options::PrepopulateBlockCache;
 
 use crate::catalog::family::{Family, FamilySet};
+use crate::catalog::metadata::{is_fresh, metadata_of};
 use manifest::edit::{CompactCursor, NewFile, VersionEdit, WalAddition};
 use manifest::janitor::Janitor;
 use manifest::table_cache::{Source, TableCache};
@@ -147,7 +148,7 @@ impl Tables {
             statistics: self.env.statistics.clone(),
             expected_unique_id: meta.unique_id.filter(|_| self.verify_unique_id),
             largest_seqno: meta.largest_seqno,
-            metadata: self.metadata_of(new, options),
+            metadata: metadata_of(is_fresh(new, options), &options.table, self.charge_metadata),
             cache_id,
             prefix_extractor: options.prefix_extractor.clone(),
             meter: self.meter(family, new.level, options),
@@ -163,20 +164,6 @@ impl Tables {
             |table| table.on_disk(),
         );
         TableFile::new(meta.clone(), (&reader, slot), &options.comparator, on_disk)
-    }
-
-    /// Where index and filters of a table are kept.
-    fn metadata_of(&self, new: &NewFile, options: &ColumnFamilyOptions) -> table::Metadata {
-        // RocksDB's bound for a table that is like one of a flush.
-        let flushed = options
-            .cf
-            .write_buffer_size
-            .saturating_add(options.cf.write_buffer_size / 2);
-        let is_fresh = new.level == 0 && new.meta.file_size <= flushed;
-        match options.table.metadata(is_fresh) {
-            table::Metadata::InMemory if self.charge_metadata => table::Metadata::Charged,
-            metadata => metadata,
-        }
     }
 }
 
