@@ -34,8 +34,11 @@ use manifest::edit::VersionEdit;
 use ironstone::{BackupEngine, BackupEngineOptions, WriteBatch};
 use log::RecoveryMode;
 use table::block::{Block, Cursor, Keys, Target};
-use table::filter::Filter;
-use table::{BlockHandle, CompressionType, Footer, InternalIterator, Reader, ReaderOptions};
+use table::filter::{Filter, may_match_in};
+use table::{
+    BlockCache, BlockHandle, CompressionType, Footer, InternalIterator, Metadata, Pinning, Reader,
+    ReaderOptions,
+};
 
 pub use database::{database, seeds as database_seeds};
 pub use devices::{seeds as device_seeds, tracks_mqtt, tracks_osmand, tracks_owntracks};
@@ -240,6 +243,8 @@ pub fn filter(data: &[u8]) {
             filter.may_match(&hash.to_le_bytes()),
             filter.may_match_hash(hash),
         );
+        let key = hash.to_le_bytes();
+        assert_eq!(may_match_in(data, &key), filter.may_match(&key));
     }
 }
 
@@ -254,7 +259,17 @@ pub fn table(data: &[u8]) {
     }
     let options = ReaderOptions {
         metadata_bytes_max: 32 << 20,
-        cache_index_and_filter_blocks: how & 2 != 0,
+        block_cache: (how & 2 != 0).then(|| Arc::new(BlockCache::new(usize::from(how >> 6) << 12))),
+        metadata: match how & 12 {
+            0 => Metadata::InMemory,
+            4 => Metadata::Charged,
+            _ => Metadata::Cached(Pinning {
+                top_level: how & 8 != 0,
+                partitions: how & 16 != 0,
+                unpartitioned: how & 32 != 0,
+                high_priority: false,
+            }),
+        },
         ..ReaderOptions::default()
     };
     let Ok(reader) = Reader::open(in_memory(&bytes), bytes.len() as u64, options) else {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::driver::{Setup, output_of};
+use crate::driver::{Setup, output_of, process_stats};
 use crate::spread::Spread;
 
 #[derive(clap::Args)]
@@ -71,6 +71,8 @@ enum Fio {
 enum Shape {
     /// Each key once, in one sorted run.
     Sorted,
+    /// The same, with indexes and filters in partitions.
+    Parts,
     /// Keys put at random, without a compaction of all: tables of level 0 and levels below.
     Levels,
 }
@@ -99,7 +101,10 @@ const ONE: Row = Row {
     fio: Fio::Random(1),
 };
 
-const ROWS: [Row; 9] = [
+/// Indexes, filters and data share a cache of 32 MiB.
+const BOUNDED: &[&str] = &["--cache_index_and_filter_blocks", "--cache_size=33554432"];
+
+const ROWS: [Row; 13] = [
     Row {
         name: "direct ×64",
         benchmark: "multireadrandom",
@@ -160,6 +165,35 @@ const ROWS: [Row; 9] = [
         fio: Fio::Random(32),
         ..ONE
     },
+    Row {
+        name: "bounded, page cache ×1",
+        cache: Cache::Warm,
+        flags: BOUNDED,
+        fio: Fio::None,
+        ..ONE
+    },
+    Row {
+        name: "bounded, direct ×1",
+        flags: BOUNDED,
+        ..ONE
+    },
+    Row {
+        name: "bounded, partitions, page cache ×1",
+        cache: Cache::Warm,
+        shape: Shape::Parts,
+        flags: BOUNDED,
+        fio: Fio::None,
+        ..ONE
+    },
+    Row {
+        name: "bounded, partitions, direct ×64",
+        shape: Shape::Parts,
+        benchmark: "multireadrandom",
+        batch: 64,
+        flags: BOUNDED,
+        fio: Fio::Random(32),
+        ..ONE
+    },
 ];
 
 /// Who reads.
@@ -196,32 +230,33 @@ fn measure(arguments: &Arguments, setup: &Setup) -> Result<String, String> {
     let wanted = |row: &&Row| {
         arguments.rows.is_empty() || arguments.rows.iter().any(|name| row.name.contains(name))
     };
-    for shape in [Shape::Sorted, Shape::Levels] {
+    for shape in [Shape::Sorted, Shape::Parts, Shape::Levels] {
         if ROWS.iter().filter(wanted).any(|row| row.shape == shape) {
             fill(arguments, setup, (shape, false))?;
             fill(arguments, setup, (shape, true))?;
         }
     }
     let mut table = String::from(
-        "\n| row | fio | `auto`, operations/s | `off` | RocksDB | RocksDB, `async_io` | of fio | × `off` | × RocksDB's better |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        "\n| row | fio | `auto`, operations/s | `off` | RocksDB | RocksDB, `async_io` | of fio | × `off` | \
+         × RocksDB's better | its peak memory × |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     let mut void = Vec::new();
     for row in ROWS.iter().filter(wanted) {
-        let mut rounds: Vec<[f64; 5]> = Vec::new();
+        let mut rounds: Vec<Round> = Vec::new();
         for round in 0..arguments.pairs {
-            let mut rates = [0.0; 5];
+            let (mut rates, mut memory) = ([0.0; 5], [0.0; 5]);
             for turn in 0..ALL.len() {
                 let i = (turn + round as usize) % ALL.len();
                 let seed = 100 + round * 10 + turn as u32;
-                let (per_second, with_ring) = once(arguments, setup, row, ALL[i], seed)?;
-                rates[i] = per_second;
-                if ALL[i] == Who::RocksDb(true) && !with_ring && row.batch > 1 {
+                let run = once(arguments, setup, row, ALL[i], seed)?;
+                (rates[i], memory[i]) = (run.per_second, run.memory_mib);
+                if ALL[i] == Who::RocksDb(true) && !run.with_ring && row.batch > 1 {
                     void.push(row.name);
                 }
             }
             eprintln!("{}, round {}: {rates:.0?}", row.name, round + 1);
-            rounds.push(rates);
+            rounds.push(Round { rates, memory });
         }
         line(&mut table, row, &rounds);
     }
@@ -238,8 +273,16 @@ fn measure(arguments: &Arguments, setup: &Setup) -> Result<String, String> {
     Ok(table)
 }
 
-fn line(table: &mut String, row: &Row, rounds: &[[f64; 5]]) {
-    let spread = |of: &dyn Fn(&[f64; 5]) -> f64| Spread::of(rounds.iter().map(of));
+/// What everyone of [`ALL`] has achieved.
+struct Round {
+    /// Operations per second.
+    rates: [f64; 5],
+    /// Peak memory in MiB.
+    memory: [f64; 5],
+}
+
+fn line(table: &mut String, row: &Row, rounds: &[Round]) {
+    let spread = |of: &dyn Fn(&[f64; 5]) -> f64| Spread::of(rounds.iter().map(|r| of(&r.rates)));
     let median = |i: usize| spread(&|r| r[i]).median;
     write!(table, "| {} ", row.name).unwrap_or_default();
     for i in 0..ALL.len() {
@@ -255,13 +298,15 @@ fn line(table: &mut String, row: &Row, rounds: &[[f64; 5]]) {
     };
     let of_off = spread(&|r| r[1] / r[2]).text();
     let of_rocksdb = spread(&|r| r[1] / r[3].max(r[4])).text();
-    writeln!(table, "| {of_fio} | {of_off} | {of_rocksdb} |").unwrap_or_default();
+    let memory = Spread::of(rounds.iter().map(|r| r.memory[1] / r.memory[3])).text();
+    writeln!(table, "| {of_fio} | {of_off} | {of_rocksdb} | {memory} |").unwrap_or_default();
 }
 
 fn database(setup: &Setup, (shape, rocksdb): (Shape, bool)) -> PathBuf {
     let engine = if rocksdb { "rocksdb" } else { "ironstone" };
     setup.dir.join(match shape {
         Shape::Sorted => engine.to_owned(),
+        Shape::Parts => format!("{engine}-parts"),
         Shape::Levels => format!("{engine}-levels"),
     })
 }
@@ -282,6 +327,9 @@ fn db_bench(arguments: &Arguments, setup: &Setup, of: (Shape, bool)) -> Command 
             "--bloom_bits=10",
         ])
         .arg("--cache_size=8388608");
+    if of.0 == Shape::Parts {
+        command.arg("--partition_index_and_filters");
+    }
     command
 }
 
@@ -289,20 +337,26 @@ fn db_bench(arguments: &Arguments, setup: &Setup, of: (Shape, bool)) -> Command 
 fn fill(arguments: &Arguments, setup: &Setup, of: (Shape, bool)) -> Result<(), String> {
     let mut command = db_bench(arguments, setup, of);
     command.arg("--disable_wal").arg(match of.0 {
-        Shape::Sorted => "--benchmarks=fillseq,compact",
+        Shape::Sorted | Shape::Parts => "--benchmarks=fillseq,compact",
         Shape::Levels => "--benchmarks=fillrandom,waitforcompaction,overwrite",
     });
     output_of(command).map(drop)
 }
 
-/// Operations per second of one run, and whether its process has made a ring.
+struct Run {
+    per_second: f64,
+    memory_mib: f64,
+    /// Whether its process has made a ring.
+    with_ring: bool,
+}
+
 fn once(
     arguments: &Arguments,
     setup: &Setup,
     row: &Row,
     who: Who,
     seed: u32,
-) -> Result<(f64, bool), String> {
+) -> Result<Run, String> {
     let of = (row.shape, matches!(who, Who::RocksDb(_)));
     let tables = tables(&database(setup, of))?;
     match row.cache {
@@ -312,7 +366,13 @@ fn once(
     }
     let batch = format!("--batch_size={}", row.batch);
     let mut command = match who {
-        Who::Fio => return fio(arguments, row, &tables).map(|rate| (rate, true)),
+        Who::Fio => {
+            return fio(arguments, row, &tables).map(|per_second| Run {
+                per_second,
+                memory_mib: f64::NAN,
+                with_ring: true,
+            });
+        }
         Who::Ironstone(mode) => {
             let mut command = db_bench(arguments, setup, of);
             command.arg(format!("--read_io_mode={mode}"));
@@ -332,15 +392,19 @@ fn once(
         .arg("--use_existing_db")
         .arg(format!("--benchmarks={}", row.benchmark))
         .args(row.flags)
-        .arg("--disable_auto_compactions")
+        .args(["--disable_auto_compactions", "--process_stats"])
         .arg(format!("--duration={}", arguments.seconds))
         .arg(format!("--seed={seed}"));
     let (printed, with_ring) = watched(command)?;
-    let rate = rate(&printed, row.benchmark);
-    Ok((
-        rate.ok_or_else(|| format!("no result in:\n{printed}"))?,
+    let (rate, process) = (rate(&printed, row.benchmark), process_stats(&printed));
+    let (Some(per_second), Some((memory_mib, _))) = (rate, process) else {
+        return Err(format!("no result in:\n{printed}"));
+    };
+    Ok(Run {
+        per_second,
+        memory_mib: memory_mib as f64,
         with_ring,
-    ))
+    })
 }
 
 /// The tables of a database, the largest first.
@@ -478,13 +542,17 @@ mod tests {
     #[test]
     fn a_line_has_the_ratios() {
         let mut table = String::new();
-        line(&mut table, &ROWS[0], &[[100.0, 90.0, 30.0, 20.0, 45.0]]);
+        let round = Round {
+            rates: [100.0, 90.0, 30.0, 20.0, 45.0],
+            memory: [f64::NAN, 40.0, 41.0, 50.0, 51.0],
+        };
+        line(&mut table, &ROWS[0], &[round]);
         assert!(
             table.starts_with("| direct ×64 | 100 | 90 | 30 | 20 | 45 | 0.90"),
             "{table}"
         );
         assert!(
-            table.contains("| 3.00") && table.contains("| 2.00"),
+            table.contains("| 3.00") && table.contains("| 2.00") && table.contains("| 0.80"),
             "{table}"
         );
     }

@@ -55,12 +55,42 @@ const LARGE_PART: usize = 8;
 /// How many other shards a usual block asks for room. If these have none, it is not cached.
 const ASKED: usize = 4;
 
+/// What a block of the cache has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// Entries of a table.
+    Data,
+    /// An index, or a part of one.
+    Index,
+    /// The top level of partitioned filters.
+    FilterIndex,
+    /// A filter, or a part of one.
+    Filter,
+}
+
+impl BlockKind {
+    /// All, in their order.
+    pub const ALL: [Self; 4] = [Self::Data, Self::Index, Self::FilterIndex, Self::Filter];
+
+    /// The offset of a block as a part of its key: other than that of any other kind of block, also if a damaged file has
+    /// several in one place. No file is so long that the two highest bits are needed.
+    pub(crate) fn place(self, offset: u64) -> u64 {
+        offset | (self as u64) << Self::SHIFT
+    }
+
+    const SHIFT: u32 = 62;
+
+    fn of_place(place: u64) -> Self {
+        Self::ALL[(place >> Self::SHIFT) as usize]
+    }
+}
+
 /// The key of a block: the file's cache id (see [`BlockCache::new_id`]) and the offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheKey {
     /// The file.
     pub id: u64,
-    /// Offset of the block in bytes.
+    /// Offset of the block in bytes. The two highest bits say what kind of block it is.
     pub offset: u64,
 }
 
@@ -339,6 +369,15 @@ impl BlockCache {
 
     fn pinned_blocks(&self) -> usize {
         self.shards.iter().map(Shard::pinned_usage).sum()
+    }
+
+    /// Number and bytes of the blocks in the cache, in the order of [`BlockKind::ALL`]. Looks at each block.
+    pub fn kinds(&self) -> [(usize, usize); 4] {
+        let mut kinds = [(0, 0); 4];
+        for shard in &self.shards {
+            shard.add_kinds(&mut kinds);
+        }
+        kinds
     }
 
     /// Number of blocks in the cache.

@@ -76,6 +76,40 @@ fn bad(what: &str) -> Error {
     Error::corruption(format!("index: {what}"))
 }
 
+/// The offset of no block is so large: the two highest bits of a block's place in the cache say what it is.
+const OFFSET_MAX: u64 = (1 << 62) - 1;
+
+impl Encoding {
+    /// The encoding of a top level: of an index, or of filters.
+    pub(crate) fn of_top_level(self) -> Self {
+        Self {
+            first_keys: false,
+            ..self
+        }
+    }
+}
+
+/// Errors: no file has such a block.
+fn check(handle: BlockHandle) -> Result<BlockHandle> {
+    if handle.size > u64::from(u32::MAX) {
+        return Err(bad("a block of 4 GiB or more"));
+    }
+    if handle.offset > OFFSET_MAX {
+        return Err(bad("a block behind the end of every file"));
+    }
+    Ok(handle)
+}
+
+/// The handles that an index block holds.
+pub(crate) fn handles(bytes: &[u8], encoding: Encoding) -> Result<Vec<BlockHandle>> {
+    let mut out = Vec::new();
+    for_each(bytes, encoding, &mut |_, handle| {
+        out.push(handle);
+        Ok(())
+    })?;
+    Ok(out)
+}
+
 impl Index {
     /// An empty index.
     pub(crate) fn new(comparator: Comparator, user_keys: bool) -> Self {
@@ -95,7 +129,7 @@ impl Index {
         if !self.user_keys && separator.len() < key::TRAILER_LEN {
             return Err(bad("a separator is shorter than 8 bytes"));
         }
-        let size = u32::try_from(handle.size).map_err(|_| bad("a block of 4 GiB or more"))?;
+        let size = check(handle)?.size as u32;
         self.keys.extend_from_slice(separator);
         let key_end = u32::try_from(self.keys.len())
             .map_err(|_| Error::not_supported("an index with 4 GiB of separators or more"))?;

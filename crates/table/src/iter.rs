@@ -14,7 +14,8 @@ use crate::handle::BlockHandle;
 use crate::index::Aim;
 use crate::internal_iterator::InternalIterator;
 use crate::reader::{
-    Filled, IndexCursor, Lacking, Pace, ReadAhead, ReadAheadSizes, ReadOptions, Reader, Spot,
+    Content, Filled, IndexCursor, Lacking, Pace, ReadAhead, ReadAheadSizes, ReadOptions, Reader,
+    Spot,
 };
 
 /// The iterator over one table; see [`Reader::iter`].
@@ -30,6 +31,10 @@ pub struct Iter {
     cursor: Cursor,
     ahead: ReadAhead,
     error: Option<Error>,
+    /// The internal key at which reading ahead ends, if it is not known yet where that is in the file.
+    limit: Option<Vec<u8>>,
+    /// How to read ahead from the first block on.
+    pace: Option<Pace>,
     /// Visited blocks that are kept, with [`ReadOptions::pin`].
     pinned: Vec<Block>,
     /// Whether the seek stops at a block that the device would have to be waited for.
@@ -64,6 +69,8 @@ impl Iter {
             cursor,
             ahead,
             error: None,
+            limit: None,
+            pace: None,
             pinned: Vec::new(),
             stops: false,
             lacking: None,
@@ -74,39 +81,68 @@ impl Iter {
     /// Makes the block at its place the current one; there is no current block at the end. `target` is what its place was
     /// made for.
     fn load(&mut self, target: Option<&Target<'_>>) -> Result<()> {
-        let spot = self
-            .reader
-            .spot::<false>(&mut self.place, target, self.options)?;
+        let left_at = self.at.take();
+        let spot = self.spot(target);
         let handle = match spot {
-            Spot::At(handle) => Some(handle),
-            Spot::End | Spot::Lacks(_) => None,
+            Ok(Spot::At(handle)) => Some(handle),
+            Ok(Spot::End) => None,
+            Ok(Spot::Lacks(index)) => {
+                let left = self.block.take();
+                self.keep(left_at.zip(left));
+                self.lacking = Some(self.reader.lacking_index(index, self.options)?);
+                return Err(stopped());
+            }
+            Err(e) => {
+                let left = self.block.take();
+                self.leave(left);
+                return Err(e);
+            }
         };
-        if self.block.is_some() && self.at == handle {
+        self.at = handle;
+        if self.block.is_some() && left_at == handle {
             return Ok(());
         }
         self.cursor.clear();
         let left = self.block.take();
-        let left_at = std::mem::replace(&mut self.at, handle);
+        self.limit_if_wanted();
+        if let Some((_, block)) = self.kept.take_if(|(at, _)| Some(*at) == handle) {
+            self.leave(left);
+            self.block = Some(block);
+            return Ok(());
+        }
         if self.stops {
             // Without a wait for the block, so `left` may be needed again.
             let loaded = self.try_load();
             if self.lacking.is_some() {
-                let before = std::mem::replace(&mut self.kept, left_at.zip(left));
-                self.leave(before.map(|(_, block)| block));
+                self.keep(left_at.zip(left));
             } else {
                 self.leave(left);
             }
             return loaded;
         }
         self.leave(left);
-        match self.kept.take() {
-            Some((at, block)) if Some(at) == handle => {
-                self.block = Some(block);
-                return Ok(());
-            }
-            kept => self.leave(kept.map(|(_, block)| block)),
-        }
+        let kept = self.kept.take();
+        self.leave(kept.map(|(_, block)| block));
         self.try_load()
+    }
+
+    /// Where it is in the index. If it stops, it does not wait for a block of the index that can be read together with others.
+    fn spot(&mut self, target: Option<&Target<'_>>) -> Result<Spot> {
+        let (reader, place, options) = (&self.reader, &mut self.place, self.options);
+        if self.stops && reader.reads_together() {
+            reader.spot::<true>(place, target, options)
+        } else {
+            reader.spot::<false>(place, target, options)
+        }
+    }
+
+    /// Keeps a block that the seek leaves, and leaves the one that was kept before.
+    fn keep(&mut self, left: Option<(BlockHandle, Block)>) {
+        // Nothing is left by the second stop of a seek.
+        if left.is_some() || self.kept.is_none() {
+            let before = std::mem::replace(&mut self.kept, left);
+            self.leave(before.map(|(_, block)| block));
+        }
     }
 
     fn leave(&mut self, block: Option<Block>) {
@@ -137,20 +173,34 @@ impl Iter {
             return Ok(block);
         }
         self.lacking = Some(self.reader.lacking(handle, options, ahead)?);
-        Err(Error::new(ErrorKind::TryAgain, "the seek has stopped"))
+        Err(stopped())
     }
 
     /// Nothing at or after this internal key is wanted, unless it is asked for: reading ahead ends there.
     pub fn end_reading_ahead_at(&mut self, key: &[u8]) {
-        let Ok(target) = Target::new(key) else { return };
-        // What would have to be waited for is not worth it.
-        let mut place = self.reader.seek_index(&target);
-        let last = self
+        self.limit = Some(key.to_vec());
+        self.limit_if_wanted();
+    }
+
+    /// Finds where reading ahead ends, as soon as that needs no wait for a block of the index.
+    fn limit_if_wanted(&mut self) {
+        let Some(key) = self.limit.take() else { return };
+        let Ok(target) = Target::new(&key) else {
+            return;
+        };
+        let mut place = self.place.clone();
+        self.reader
+            .move_cursor(&mut place, Aim::Seek, Some(&target));
+        match self
             .reader
-            .spot::<true>(&mut place, Some(&target), self.options);
-        if let Ok(Spot::At(last)) = last {
-            let len = last.size.saturating_add(BLOCK_TRAILER_LEN);
-            self.ahead.set_limit(last.offset.saturating_add(len));
+            .spot::<true>(&mut place, Some(&target), self.options)
+        {
+            Ok(Spot::At(last)) => {
+                let len = last.size.saturating_add(BLOCK_TRAILER_LEN);
+                self.ahead.set_limit(last.offset.saturating_add(len));
+            }
+            Ok(Spot::Lacks(_)) => self.limit = Some(key),
+            Ok(Spot::End) | Err(_) => {} // what is damaged is said when the iterator comes there
         }
     }
 
@@ -159,13 +209,9 @@ impl Iter {
         self.ahead.pace()
     }
 
-    /// Goes on with reading ahead as far as the iterator over the file before has come.
+    /// If it begins at the first block, it goes on with reading ahead as far as the iterator over the file before has come.
     pub fn go_on_reading_ahead(&mut self, pace: Pace) {
-        let mut place = self.reader.first_in_index();
-        let first = self.reader.spot::<true>(&mut place, None, self.options);
-        if let Ok(Spot::At(first)) = first {
-            self.ahead.go_on(pace, first);
-        }
+        self.pace = Some(pace);
     }
 
     /// Runs one move; an error ends the iteration.
@@ -211,6 +257,11 @@ impl Iter {
 
     fn try_first(&mut self) -> Result<()> {
         self.reader.move_cursor(&mut self.place, Aim::First, None);
+        if let Some(pace) = self.pace.take()
+            && let Spot::At(first) = self.spot(None)?
+        {
+            self.ahead.go_on(pace, first);
+        }
         self.first_from_here()
     }
 
@@ -240,6 +291,11 @@ impl Iter {
         let found = self.cursor.seek(block, self.reader.comparator(), &target)?;
         if found { Ok(()) } else { self.try_next_block() }
     }
+}
+
+#[cold]
+fn stopped() -> Error {
+    Error::new(ErrorKind::TryAgain, "the seek has stopped")
 }
 
 impl InternalIterator for Iter {
@@ -331,7 +387,12 @@ impl InternalIterator for Iter {
     }
 
     fn give(&mut self, filled: Filled) {
-        self.ahead.give(filled.0);
+        match filled.0 {
+            Content::Ahead(given) => self.ahead.give(given),
+            Content::Index(handle, block) => {
+                self.reader.give_index(&mut self.place, handle, block);
+            }
+        }
     }
 }
 

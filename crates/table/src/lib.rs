@@ -38,7 +38,7 @@ pub mod xxph3;
 
 pub use block::{Block, PinnedBytes, Value};
 pub use builder::{Builder, BuilderOptions, Compressors, Finished, Prepopulate};
-pub use cache::BlockCache;
+pub use cache::{BlockCache, BlockKind};
 pub use checksum::ChecksumType;
 pub use compress::{CompressionSettings, CompressionType};
 pub use footer::Footer;

@@ -1,8 +1,8 @@
 //! Reads a table.
 //!
-//! [`Reader::open`] decodes once: footer, metaindex, properties, the whole index, the filter, the
-//! compression dictionary. Data blocks are read on demand through the block cache. Range tombstones
-//! are read on demand too, and not cached: the caller keeps them in its own form.
+//! [`Reader::open`] decodes once: footer, metaindex, properties, the compression dictionary, and by default the whole index and
+//! the filters; with [`Metadata::Cached`], these are read on demand through the block cache, as data blocks are. Range
+//! tombstones are read on demand too, and not cached: the caller keeps them in its own form.
 //!
 //! ```text
 //!   get ─ filter ─ index ─┬─ cache hit: the block, pinned, no lock ─┬─ restart search, scan ─ visit
@@ -50,6 +50,7 @@ pub(crate) use on_demand::{IndexCursor, Spot};
 pub use on_demand::{Metadata, Pinning};
 use on_demand::{TableIndex, Verdict};
 pub use sizes::DataBlock;
+pub(crate) use together::Content;
 pub use together::{Filled, Lacking, read_together};
 
 /// Settings of a [`Reader`].
@@ -57,7 +58,7 @@ pub use together::{Filled, Lacking, read_together};
 pub struct ReaderOptions {
     /// The order of user keys. A table that was written with another comparator is refused.
     pub comparator: Comparator,
-    /// The cache for data blocks; with `None`, each is read from the file.
+    /// The cache for data blocks, and perhaps for those of index and filters; with `None`, each is read from the file.
     pub block_cache: Option<Arc<BlockCache>>,
     /// Statistics to which hits and misses are added.
     pub statistics: Option<Arc<Statistics>>,
@@ -68,7 +69,8 @@ pub struct ReaderOptions {
     pub largest_seqno: u64,
     /// Where index and filters are kept.
     pub metadata: Metadata,
-    /// A table whose index and filters take more bytes of memory than this is refused.
+    /// A table whose index and filters take more bytes of memory than this is refused; a single block of them, if they are
+    /// kept in the cache.
     pub metadata_bytes_max: usize,
     /// How iterators read ahead.
     pub read_ahead: ReadAheadSizes,
@@ -84,7 +86,8 @@ pub struct ReaderOptions {
     /// The clock for deadlines of reads; without it there are no deadlines.
     pub clock: Option<Arc<dyn Clock>>,
     /// Queues for reads that iterators do at the same time; without them, or when their owner has dropped them, they do one
-    /// after the other. A table may live longer than its database, and must not keep the threads of the queues.
+    /// after the other. A table may live longer than its database, and must not keep the threads of the queues. An iterator
+    /// that has read ahead keeps the thread that did so, as long as it lives.
     pub queues: Weak<ReadQueues>,
 }
 
@@ -105,6 +108,19 @@ impl Default for ReaderOptions {
             activity: Activity::Unknown,
             clock: None,
             queues: Weak::new(),
+        }
+    }
+}
+
+impl ReaderOptions {
+    /// Counts a block that was put into the cache, by the tickers of its kind.
+    fn count_added(&self, (add, inserted): (Ticker, Ticker), block: &Block) {
+        if let Some(statistics) = &self.statistics {
+            let bytes = BlockCache::charge(block) as u64;
+            statistics.add(Ticker::BlockCacheAdd, 1);
+            statistics.add(add, 1);
+            statistics.add(Ticker::BlockCacheBytesWrite, bytes);
+            statistics.add(inserted, bytes);
         }
     }
 }
@@ -206,7 +222,7 @@ impl Reader {
     fn cached_block(&self, handle: BlockHandle) -> Option<Pinned<'_>> {
         let cache = self.options.block_cache.as_ref()?;
         let pinned = cache.get(self.cache_key(handle))?;
-        self.count_hit(handle);
+        self.count_hit(Ticker::BlockCacheDataHit, handle);
         Some(pinned)
     }
 
@@ -271,8 +287,27 @@ impl Reader {
         block: &Block,
         timer: Option<u64>,
     ) {
+        let miss = Ticker::BlockCacheDataMiss;
+        self.count_read(options.activity, miss, handle, timer);
+        if let Some(cache) = &self.options.block_cache
+            && options.fill_cache
+            && cache.insert(self.cache_key(handle), block)
+        {
+            let tickers = (Ticker::BlockCacheDataAdd, Ticker::BlockCacheDataBytesInsert);
+            self.options.count_added(tickers, block);
+        }
+    }
+
+    /// Counts a block that was read from the file.
+    fn count_read(
+        &self,
+        activity: Activity,
+        miss: Ticker,
+        handle: BlockHandle,
+        timer: Option<u64>,
+    ) {
         self.options.meter.block_read(
-            match options.activity {
+            match activity {
                 Activity::Compaction => HistogramKind::ReadBlockCompactionMicros,
                 _ => HistogramKind::ReadBlockGetMicros,
             },
@@ -280,16 +315,9 @@ impl Reader {
         );
         perf::count(PerfCounter::BlockReadCount, 1);
         perf::count(PerfCounter::BlockReadByte, handle.size + BLOCK_TRAILER_LEN);
-        if let Some(cache) = &self.options.block_cache {
+        if self.options.block_cache.is_some() {
             self.count(Ticker::BlockCacheMiss, 1);
-            self.count(Ticker::BlockCacheDataMiss, 1);
-            if options.fill_cache && cache.insert(self.cache_key(handle), block) {
-                self.count(Ticker::BlockCacheAdd, 1);
-                self.count(Ticker::BlockCacheDataAdd, 1);
-                let bytes = BlockCache::charge(block) as u64;
-                self.count(Ticker::BlockCacheBytesWrite, bytes);
-                self.count(Ticker::BlockCacheDataBytesInsert, bytes);
-            }
+            self.count(miss, 1);
         }
     }
 
@@ -311,12 +339,13 @@ impl Reader {
         }
     }
 
+    /// Counts a block that the cache had, by the ticker of its kind.
     #[inline]
-    fn count_hit(&self, handle: BlockHandle) {
+    fn count_hit(&self, ticker: Ticker, handle: BlockHandle) {
         perf::count(PerfCounter::BlockCacheHitCount, 1);
         if let Some(statistics) = &self.options.statistics {
             statistics.add(Ticker::BlockCacheHit, 1);
-            statistics.add(Ticker::BlockCacheDataHit, 1);
+            statistics.add(ticker, 1);
             statistics.add(Ticker::BlockCacheBytesRead, handle.size);
         }
     }

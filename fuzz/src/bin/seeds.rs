@@ -124,8 +124,9 @@ impl Seeds {
             let (from, size) = (h.offset as usize, h.size as usize);
             Some((bytes.get(from..from + size)?, *bytes.get(from + size)?))
         };
-        for i in 0..reader.blocks().min(2) {
-            match reader.data_block(i).and_then(slice) {
+        let blocks = reader.data_blocks().unwrap_or_default();
+        for block in blocks.iter().take(2) {
+            match slice(block.handle) {
                 Some((block, 0)) => self.add_as("block", block, 2 | 4),
                 Some((block, kind)) => self.add_as("compress", block, kind & 7 | 3 << 6),
                 None => {}

@@ -1,11 +1,13 @@
 //! `rocksdb.block-cache-entry-stats`: the content of the block cache.
 //!
-//! The cache holds data blocks. Memory outside of it is charged to it: indexes, filters, and memtables if the
-//! write-buffer manager charges them. The counts are always up to date and need no collection, so the age of the
-//! answer is always 0.
+//! The cache holds data blocks, and with `cache_index_and_filter_blocks` those of indexes and filters. Memory outside of it
+//! is charged to it: what is pinned, and memtables if the write-buffer manager charges them. The blocks are counted for each
+//! answer, so its age is always 0.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use table::BlockKind;
 
 use super::text;
 use crate::catalog::Catalog;
@@ -32,16 +34,26 @@ const ROLES: [(&str, &str); 14] = [
     ("Misc", "misc"),
 ];
 
-const DATA_BLOCK: usize = 0;
 const TABLE_READER: usize = 9;
+
+/// The number of the role of a block.
+fn role(kind: BlockKind) -> usize {
+    match kind {
+        BlockKind::Data => 0,
+        BlockKind::Filter => 1,
+        BlockKind::FilterIndex => 2,
+        BlockKind::Index => 4,
+    }
+}
 
 /// The number of entries and their bytes, by role.
 fn entries(catalog: &Catalog) -> [(u64, u64); 14] {
     let cache = &catalog.tables.cache;
     let charged = cache.reserved() as u64;
     let mut out = [(0, 0); 14];
-    let blocks = (cache.usage() as u64).saturating_sub(charged);
-    out[DATA_BLOCK] = (cache.len() as u64, blocks);
+    for (kind, (count, bytes)) in BlockKind::ALL.into_iter().zip(cache.kinds()) {
+        out[role(kind)] = (count as u64, bytes as u64);
+    }
     out[TABLE_READER] = (u64::from(charged > 0), charged);
     out
 }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use base::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use base::sync::{Memory, Mutex, MutexGuard, PoisonError, ranked};
 
-use super::{BlockCache, CacheKey, Evicted, Inserted, Pinned, Priority};
+use super::{BlockCache, BlockKind, CacheKey, Evicted, Inserted, Pinned, Priority};
 use crate::block::Block;
 use crate::locks;
 
@@ -245,6 +245,17 @@ impl Shard {
 
     pub(super) fn len(&self) -> usize {
         self.lock().live
+    }
+
+    pub(super) fn add_kinds(&self, kinds: &mut [(usize, usize); 4]) {
+        let w = self.lock();
+        for e in (0..w.created).filter_map(|n| self.entry(n)) {
+            if e.state.load(Ordering::Relaxed) & STATE_MASK == LIVE {
+                let kind = BlockKind::of_place(e.offset.load(Ordering::Relaxed));
+                let of = &mut kinds[kind as usize];
+                *of = (of.0 + 1, of.1 + e.charge.load(Ordering::Relaxed) as usize);
+            }
+        }
     }
 
     pub(super) fn pinned_usage(&self) -> usize {

@@ -7,7 +7,7 @@
 use base::coding::{Decoder, put_varint};
 use base::{Comparator, Error, Result};
 
-use super::{Encoding, TRAILER_LEN, bad, for_each, is_before};
+use super::{Encoding, TRAILER_LEN, bad, check, for_each, is_before};
 use crate::block::{Block, Stored, Target, keys_bytes_max};
 use crate::handle::BlockHandle;
 
@@ -58,10 +58,12 @@ impl Entry<'_> {
     }
 }
 
-/// The bytes to keep for an index block with these bytes.
+/// What to keep for an index block with these bytes: at most `limit` bytes.
 ///
-/// Errors: the block is damaged.
-pub(crate) fn prepare(bytes: &[u8], encoding: Encoding) -> Result<Block> {
+/// Errors: the block is damaged; `NotSupported` if it needs more bytes.
+pub(crate) fn prepare(bytes: &[u8], encoding: Encoding, limit: usize) -> Result<Block> {
+    let too_large =
+        || Error::not_supported(format!("an index block that takes more than {limit} bytes"));
     let stored = Stored::new(bytes)?;
     let first = Entry::at(stored.entries, 0, encoding).filter(|_| !stored.separated);
     // A restart point behind the last one lies behind everything.
@@ -70,6 +72,9 @@ pub(crate) fn prepare(bytes: &[u8], encoding: Encoding) -> Result<Block> {
         return Block::raw(&0_u32.to_le_bytes()); // RocksDB writes a restart point without an entry
     }
     if is_dense {
+        if bytes.len() > limit {
+            return Err(too_large());
+        }
         return Block::raw(bytes);
     }
     let (mut out, mut restarts) = (Vec::with_capacity(bytes.len() * 2), Vec::new());
@@ -81,6 +86,9 @@ pub(crate) fn prepare(bytes: &[u8], encoding: Encoding) -> Result<Block> {
         let at = u32::try_from(out.len()).map_err(|_| bad("more than 4 GiB of separators"))?;
         restarts.push(at);
         put_entry(&mut out, separator, handle, encoding);
+        if out.len() + restarts.len() * 4 > limit {
+            return Err(too_large());
+        }
         Ok(())
     })?;
     let count = u32::try_from(restarts.len()).map_err(|_| bad("too many entries"))?;
@@ -145,7 +153,7 @@ impl StoredIndex {
         // Entries between restart points would be missed.
         let next = stored.restart(i + 1).min(stored.entries.len());
         match entry.filter(|e| e.end == next) {
-            Some(entry) => Ok(Some(entry)),
+            Some(entry) => check(entry.handle).map(|_| Some(entry)),
             None => Err(bad("an entry is cut short, or is no restart point")),
         }
     }
@@ -167,6 +175,18 @@ impl StoredIndex {
             }
         }
         Ok(lo)
+    }
+
+    /// The block that [`StoredIndex::seek`] finds, or the last one; `None` if there is none.
+    ///
+    /// Errors: the block is damaged.
+    pub(crate) fn seek_or_last(
+        &self,
+        comparator: &Comparator,
+        target: &Target<'_>,
+    ) -> Result<Option<BlockHandle>> {
+        let found = self.seek(comparator, target)?;
+        self.handle(found.min(self.len()?.saturating_sub(1)))
     }
 
     /// The first block of those from number `from` on that ends after this offset of the file.

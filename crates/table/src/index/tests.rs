@@ -129,16 +129,138 @@ proptest! {
         b.extend_from_slice(&(restarts | bits << 28).to_le_bytes());
         for delta in [false, true] {
             for first_keys in [false, true] {
-                drop(decode(&b, Encoding { user_keys: false, delta, first_keys }));
+                let encoding = Encoding { user_keys: false, delta, first_keys };
+                let decoded = decode(&b, encoding);
+                if let Ok(block) = prepare(&b, encoding, 1 << 20) {
+                    let stored = StoredIndex::new(block, encoding);
+                    check_stored(&stored, decoded.ok());
+                }
             }
         }
+    }
+}
+
+/// What an index that is searched as it is stored tells, which is what the decoded one has, unless it is damaged.
+fn check_stored(stored: &StoredIndex, decoded: Option<Vec<(Vec<u8>, BlockHandle)>>) {
+    let n = stored.len().unwrap();
+    let all: Result<Vec<_>> = (0..n)
+        .map(|i| {
+            let separator = stored.separator(i)?.unwrap().to_vec();
+            Ok((separator, stored.handle(i)?.unwrap()))
+        })
+        .collect();
+    if let (Ok(all), Some(decoded)) = (all, decoded) {
+        assert_eq!(all, decoded);
+    }
+    let target = base::key::encode(b"k", SequenceNumber(1), ValueType::Value);
+    let target = Target::new(&target).unwrap();
+    drop(stored.seek(&Comparator::bytewise(), &target));
+    drop(stored.seek_or_last(&Comparator::bytewise(), &target));
+    drop(stored.first_ending_after(0, 100));
+    drop(stored.first_ending_after(n, u64::MAX));
+}
+
+/// A walk over an index in partitions that were made for it.
+fn walk_over(root: &[(&str, u64)], parts: &[(u64, &[u64])], aim: Aim) -> Result<Vec<u64>> {
+    let encoding = Encoding {
+        user_keys: true,
+        delta: true,
+        first_keys: false,
+    };
+    let index = |entries: &[(String, u64)]| {
+        let mut bytes = Vec::new();
+        for (i, (key, offset)) in entries.iter().enumerate() {
+            put_varint(&mut bytes, 0);
+            put_varint(&mut bytes, key.len() as u64);
+            bytes.extend_from_slice(key.as_bytes());
+            put_varint(&mut bytes, *offset);
+            put_varint(&mut bytes, 5 + i as u64 % 2);
+        }
+        // One restart point, so that it is encoded anew.
+        put_u32(&mut bytes, 0);
+        put_u32(&mut bytes, 1);
+        let block = prepare(&bytes, encoding, 1 << 20)?;
+        Ok::<_, Error>(StoredIndex::new(block, encoding))
+    };
+    let handle = BlockHandle {
+        offset: 1_000_000,
+        size: 9,
+    };
+    let root_at = Root {
+        handle,
+        is_partitioned: true,
+    };
+    let (mut walk, mut out) = (Walk::new(aim), Vec::new());
+    for _ in 0..1000 {
+        match walk.step(root_at, &Comparator::bytewise(), None)? {
+            Step::At(block) => {
+                out.push(block.offset);
+                if aim == Aim::Last {
+                    walk.prev();
+                } else {
+                    walk.next();
+                }
+            }
+            Step::End => return Ok(out),
+            Step::Needs(of) if of == handle => {
+                let entries: Vec<_> = root.iter().map(|(k, o)| ((*k).to_owned(), *o)).collect();
+                walk.give(root_at, of, index(&entries)?);
+            }
+            Step::Needs(of) => {
+                let part = parts.iter().find(|(at, _)| *at == of.offset).unwrap();
+                let entries: Vec<_> = part.1.iter().map(|o| (format!("k{o:06}"), *o)).collect();
+                walk.give(root_at, of, index(&entries)?);
+            }
+        }
+    }
+    panic!("a walk without an end");
+}
+
+#[test]
+fn a_walk_visits_every_block_in_both_directions() {
+    let root = [("a", 100), ("b", 200), ("c", 300), ("d", 400)];
+    let parts: [(u64, &[u64]); 4] = [(100, &[]), (200, &[1, 2, 3]), (300, &[]), (400, &[7])];
+    assert_eq!(walk_over(&root, &parts, Aim::First).unwrap(), [1, 2, 3, 7]);
+    assert_eq!(walk_over(&root, &parts, Aim::Last).unwrap(), [7, 3, 2, 1]);
+    let empty: [(u64, &[u64]); 2] = [(100, &[]), (200, &[])];
+    assert!(
+        walk_over(&root[..2], &empty, Aim::First)
+            .unwrap()
+            .is_empty()
+    );
+    assert!(walk_over(&root[..2], &empty, Aim::Last).unwrap().is_empty());
+    assert!(walk_over(&[], &[], Aim::First).unwrap().is_empty());
+    assert!(walk_over(&[], &[], Aim::Last).unwrap().is_empty());
+}
+
+/// Otherwise a small file would be a walk over any number of blocks.
+#[test]
+fn partitions_that_overlap_are_damage() {
+    for root in [
+        [("a", 100), ("b", 100)],
+        [("a", 200), ("b", 100)],
+        [("a", 100), ("b", 104)],
+    ] {
+        let parts: [(u64, &[u64]); 3] = [(100, &[1]), (200, &[2]), (104, &[3])];
+        let e = walk_over(&root, &parts, Aim::First).unwrap_err();
+        assert!(e.to_string().contains("partitions overlap"), "{e}");
+        assert!(walk_over(&root, &parts, Aim::Last).is_err());
     }
 }
 
 #[test]
 fn the_first_block_that_ends_after_an_offset() {
     let mut index = Index::new(Comparator::bytewise(), true);
-    let far = u64::MAX - 3; // of a hostile index
+    let far = OFFSET_MAX; // of a hostile index
+    for (i, offset) in [0, 100, 300, far].into_iter().enumerate() {
+        let handle = BlockHandle { offset, size: 95 };
+        index.push(format!("k{i}").as_bytes(), handle).unwrap();
+    }
+    for (offset, size) in [(OFFSET_MAX + 1, 95), (400, 1 << 32)] {
+        let e = index.push(b"z", BlockHandle { offset, size }).unwrap_err();
+        assert!(e.is_corruption(), "{e}");
+    }
+    let mut index = Index::new(Comparator::bytewise(), true);
     for (i, offset) in [0, 100, 300, far].into_iter().enumerate() {
         let handle = BlockHandle { offset, size: 95 };
         index.push(format!("k{i}").as_bytes(), handle).unwrap();

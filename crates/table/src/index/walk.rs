@@ -10,7 +10,7 @@
 
 use base::{Comparator, Error, Result};
 
-use super::StoredIndex;
+use super::{StoredIndex, bad};
 use crate::block::Target;
 use crate::handle::BlockHandle;
 
@@ -61,8 +61,8 @@ pub(crate) struct Walk {
     top: Option<StoredIndex>,
     /// The partition, as an entry of the top level.
     part: usize,
-    /// The offset and the content of the partition, or of the whole index.
-    leaf: Option<(u64, StoredIndex)>,
+    /// The partition, or the whole index.
+    leaf: Option<(BlockHandle, StoredIndex)>,
     at: usize,
 }
 
@@ -109,7 +109,7 @@ impl Walk {
         if root.is_partitioned && self.top.is_none() {
             self.top = Some(index);
         } else {
-            self.leaf = Some((of.offset, index));
+            self.leaf = Some((of, index));
         }
     }
 
@@ -139,7 +139,7 @@ impl Walk {
                         self.phase = Phase::Ended;
                         continue;
                     };
-                    let leaf = self.leaf.as_ref().filter(|(at, _)| *at == of.offset);
+                    let leaf = self.leaf.as_ref().filter(|(at, _)| *at == of);
                     let Some((_, leaf)) = leaf else {
                         return Ok(Step::Needs(of));
                     };
@@ -175,9 +175,27 @@ impl Walk {
         if !root.is_partitioned {
             return Ok(Some(root.handle).filter(|_| self.part == 0));
         }
-        match &self.top {
-            Some(top) => top.handle(self.part),
-            None => Err(Error::broken("a partition without a top level")),
+        let Some(top) = &self.top else {
+            return Err(Error::broken("a partition without a top level"));
+        };
+        let Some(part) = top.handle(self.part)? else {
+            return Ok(None);
+        };
+        // Otherwise a small file could have any number of blocks.
+        if let Some(before) = self.part.checked_sub(1)
+            && let Some(before) = top.handle(before)?
+            && part.offset < before.offset.saturating_add(before.size)
+        {
+            return Err(bad("partitions overlap"));
+        }
+        Ok(Some(part))
+    }
+
+    /// The block of the index that the walk looks at, to be named in errors.
+    pub(crate) fn looks_at(&self, root: Root) -> BlockHandle {
+        match (self.phase, &self.leaf) {
+            (Phase::There, Some((leaf, _))) => *leaf,
+            _ => root.handle,
         }
     }
 

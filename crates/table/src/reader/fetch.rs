@@ -201,6 +201,16 @@ impl Fetch {
         }
     }
 
+    /// Refuses partitions that are together larger than the file: those of a valid table do not
+    /// overlap. This also bounds how much is read.
+    pub(super) fn check_partitions(&self, handles: &[BlockHandle]) -> Result<()> {
+        let total = handles.iter().fold(0u64, |n, h| n.saturating_add(h.size));
+        if total > self.end {
+            return Err(Error::corruption("partitions are larger than the file"));
+        }
+        Ok(())
+    }
+
     /// Adds file and offset to an error about a block.
     pub(crate) fn locate(&self, e: Error, handle: BlockHandle) -> Error {
         let e = e.or_file(self.path());

@@ -188,7 +188,8 @@ impl Reader {
         meter.was_read(span.stored as u64, options.activity, timer);
         let handle = missing.handle;
         if let Kind::Meta(meta) = missing.kind {
-            return self.meta_in((meta, handle), span.stored_in(bytes), *options);
+            let stored = span.stored_in(bytes);
+            return self.meta_in((meta, handle), stored, *options, timer);
         }
         let verify = options.verify_checksums;
         let block = self

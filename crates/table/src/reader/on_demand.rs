@@ -14,9 +14,9 @@ use base::{Error, ErrorKind, Result};
 
 use super::fetch;
 use super::filters::FilterAt;
-use super::{ReadOptions, Reader};
+use super::{ReadOptions, Reader, ReaderOptions};
 use crate::block::{Block, Target};
-use crate::cache::{BlockCache, CacheKey, Priority, Reservation};
+use crate::cache::{BlockCache, BlockKind, CacheKey, Priority, Reservation};
 use crate::filter;
 use crate::handle::BlockHandle;
 use crate::index::{Aim, Encoding, Index, Root, Step, StoredIndex, Walk, prepare};
@@ -70,7 +70,9 @@ pub(super) struct OnDemand {
     pub(super) root: Root,
     pub(super) encoding: Encoding,
     priority: Priority,
-    /// By their offsets in the file, ascending.
+    /// A block that takes more bytes of memory is refused.
+    limit: usize,
+    /// By their numbers ([`Meta::number`]), ascending.
     pins: Vec<(u64, Block)>,
     /// Held while they are there.
     charge: Option<Reservation>,
@@ -117,10 +119,11 @@ pub(super) enum Verdict {
 }
 
 impl OnDemand {
-    pub(super) fn new(root: Root, encoding: Encoding, pinning: Pinning) -> Self {
+    pub(super) fn new(root: Root, encoding: Encoding, (pinning, limit): (Pinning, usize)) -> Self {
         Self {
             root,
             encoding,
+            limit,
             priority: if pinning.high_priority {
                 Priority::High
             } else {
@@ -133,7 +136,7 @@ impl OnDemand {
 
     /// Keeps these blocks, and charges them to the cache.
     pub(super) fn pin(&mut self, mut pins: Vec<(u64, Block)>, cache: &Arc<BlockCache>) {
-        pins.sort_unstable_by_key(|(offset, _)| *offset);
+        pins.sort_unstable_by_key(|(number, _)| *number);
         let bytes = pins
             .iter()
             .map(|(_, block)| BlockCache::charge(block))
@@ -153,10 +156,11 @@ impl OnDemand {
         cache.insert_with(meta.key(cache_id, handle), block, self.priority);
     }
 
-    fn pinned(&self, handle: BlockHandle) -> Option<&Block> {
+    fn pinned(&self, meta: Meta, handle: BlockHandle) -> Option<&Block> {
+        let number = meta.number(handle);
         let at = self
             .pins
-            .binary_search_by_key(&handle.offset, |(offset, _)| *offset);
+            .binary_search_by_key(&number, |(number, _)| *number);
         self.pins.get(at.ok()?).map(|(_, block)| block)
     }
 
@@ -165,27 +169,37 @@ impl OnDemand {
     }
 
     pub(super) fn keep(&self, meta: Meta, bytes: &[u8]) -> Result<Block> {
-        keep(meta, bytes, self.encoding)
+        keep(meta, bytes, self.encoding, self.limit)
     }
 }
 
 fn encoding_of(meta: Meta, encoding: Encoding) -> Encoding {
-    Encoding {
-        first_keys: encoding.first_keys && meta == Meta::Index,
-        ..encoding
+    match meta {
+        Meta::Index => encoding,
+        Meta::FilterIndex | Meta::Filter => encoding.of_top_level(),
     }
 }
 
-/// What is kept of a block with these bytes. Errors: it is damaged.
-pub(super) fn keep(meta: Meta, bytes: &[u8], encoding: Encoding) -> Result<Block> {
+/// What is kept of a block with these bytes: at most `limit` bytes. Errors: it is damaged, or larger.
+pub(super) fn keep(meta: Meta, bytes: &[u8], encoding: Encoding, limit: usize) -> Result<Block> {
     match meta {
+        Meta::Index | Meta::FilterIndex => prepare(bytes, encoding_of(meta, encoding), limit),
+        Meta::Filter if bytes.len() > limit => Err(Error::not_supported(format!(
+            "a filter that takes more than {limit} bytes"
+        ))),
         Meta::Filter => Block::raw(bytes),
-        Meta::Index | Meta::FilterIndex => prepare(bytes, encoding_of(meta, encoding)),
     }
 }
 
 impl Meta {
-    /// Not that of any data block, also if a damaged file has two kinds of blocks in one place.
+    fn kind(self) -> BlockKind {
+        match self {
+            Self::Index => BlockKind::Index,
+            Self::FilterIndex => BlockKind::FilterIndex,
+            Self::Filter => BlockKind::Filter,
+        }
+    }
+
     fn key(self, id: u64, handle: BlockHandle) -> CacheKey {
         CacheKey {
             id,
@@ -195,12 +209,7 @@ impl Meta {
 
     /// A number for the block, which differs from the offset of every data block.
     pub(super) fn number(self, handle: BlockHandle) -> u64 {
-        let kind = match self {
-            Self::Index => 1,
-            Self::FilterIndex => 2,
-            Self::Filter => 3,
-        };
-        handle.offset | kind << 62
+        self.kind().place(handle.offset)
     }
 
     fn is_of_filter(self) -> bool {
@@ -275,7 +284,9 @@ impl Reader {
         options: ReadOptions,
     ) -> Result<Spot> {
         loop {
-            match walk.step(on_demand.root, self.comparator(), target)? {
+            let root = on_demand.root;
+            let step = walk.step(root, self.comparator(), target);
+            match step.map_err(|e| self.locate(e, walk.looks_at(root)))? {
                 Step::At(handle) => return Ok(Spot::At(handle)),
                 Step::End => return Ok(Spot::End),
                 Step::Needs(handle) => {
@@ -291,7 +302,7 @@ impl Reader {
     }
 
     /// Gives a cursor the block of the index that it lacked.
-    pub(super) fn give_index(&self, cursor: &mut IndexCursor, handle: BlockHandle, block: Block) {
+    pub(crate) fn give_index(&self, cursor: &mut IndexCursor, handle: BlockHandle, block: Block) {
         if let (IndexCursor::OnDemand(walk), TableIndex::OnDemand(on_demand)) =
             (cursor, &self.index)
         {
@@ -342,10 +353,8 @@ impl Reader {
                         ControlFlow::Continue(top) => on_demand.index(Meta::FilterIndex, top),
                         ControlFlow::Break(verdict) => return Ok(verdict),
                     };
-                // A key beyond the last entry belongs to the last partition.
-                let part = top.seek(self.comparator(), target)?;
-                let part = part.min(top.len()?.saturating_sub(1));
-                match top.handle(part)? {
+                let part = top.seek_or_last(self.comparator(), target);
+                match part.map_err(|e| self.locate(e, at.handle))? {
                     Some(part) => part,
                     None => return Ok(Verdict::MayBeThere),
                 }
@@ -393,7 +402,7 @@ impl Reader {
         handle: BlockHandle,
         options: ReadOptions,
     ) -> Result<Option<Block>> {
-        if let Some(block) = on_demand.pinned(handle) {
+        if let Some(block) = on_demand.pinned(meta, handle) {
             return Ok(Some(block.clone()));
         }
         if let Some(cache) = &self.options.block_cache
@@ -405,21 +414,18 @@ impl Reader {
         self.check_may_read(options)?;
         let how = fetch::Read::from(options);
         let keep = |bytes: &[u8]| on_demand.keep(meta, bytes);
-        let began = self
-            .options
-            .clock
-            .as_ref()
-            .and_then(|clock| perf::start(&**clock));
+        let (timer, clock) = (self.read_timer(), self.options.clock.as_deref());
+        let began = clock.and_then(perf::start);
         let block = self.fetch.kept_block::<LATER>(handle, how, keep)?;
-        if let Some(clock) = &self.options.clock {
+        if let Some(clock) = clock {
             let what = match meta {
                 Meta::Index => PerfCounter::ReadIndexBlockNanos,
                 _ => PerfCounter::ReadFilterBlockNanos,
             };
-            perf::stop(what, &**clock, began);
+            perf::stop(what, clock, began);
         }
         if let Some(block) = &block {
-            self.meta_was_read(on_demand, meta, handle, (options.fill_cache, block));
+            self.meta_was_read(on_demand, (meta, handle), options, block, timer);
         }
         Ok(block)
     }
@@ -430,13 +436,14 @@ impl Reader {
         (meta, handle): (Meta, BlockHandle),
         stored: Option<&[u8]>,
         options: ReadOptions,
+        timer: Option<u64>,
     ) -> Result<Block> {
         let TableIndex::OnDemand(on_demand) = &self.index else {
             return Err(Error::broken("an index in memory lacks nothing"));
         };
         let keep = |bytes: &[u8]| on_demand.keep(meta, bytes);
         let block = self.fetch.kept_in(stored, handle, keep)?;
-        self.meta_was_read(on_demand, meta, handle, (options.fill_cache, &block));
+        self.meta_was_read(on_demand, (meta, handle), options, &block, timer);
         Ok(block)
     }
 
@@ -454,7 +461,6 @@ impl Reader {
     }
 
     fn count_meta_hit(&self, meta: Meta, handle: BlockHandle) {
-        perf::count(PerfCounter::BlockCacheHitCount, 1);
         let (counter, ticker) = if meta.is_of_filter() {
             (
                 PerfCounter::BlockCacheFilterHitCount,
@@ -467,52 +473,54 @@ impl Reader {
             )
         };
         perf::count(counter, 1);
-        self.count(Ticker::BlockCacheHit, 1);
-        self.count(ticker, 1);
-        self.count(Ticker::BlockCacheBytesRead, handle.size);
+        self.count_hit(ticker, handle);
     }
 
-    /// Counts a block that was read from the file, and puts it into the cache.
+    /// Counts a block that was read from the file, with the timer from [`ReadMeter::block_timer`](super::ReadMeter), and puts
+    /// it into the cache.
     fn meta_was_read(
         &self,
         on_demand: &OnDemand,
-        meta: Meta,
-        handle: BlockHandle,
-        (fill_cache, block): (bool, &Block),
+        (meta, handle): (Meta, BlockHandle),
+        options: ReadOptions,
+        block: &Block,
+        timer: Option<u64>,
     ) {
-        let (counter, miss, add, inserted) = if meta.is_of_filter() {
+        let (counter, miss) = if meta.is_of_filter() {
             (
                 PerfCounter::FilterBlockReadCount,
                 Ticker::BlockCacheFilterMiss,
-                Ticker::BlockCacheFilterAdd,
-                Ticker::BlockCacheFilterBytesInsert,
             )
         } else {
             (
                 PerfCounter::IndexBlockReadCount,
                 Ticker::BlockCacheIndexMiss,
-                Ticker::BlockCacheIndexAdd,
-                Ticker::BlockCacheIndexBytesInsert,
             )
         };
         perf::count(counter, 1);
-        perf::count(PerfCounter::BlockReadCount, 1);
-        perf::count(
-            PerfCounter::BlockReadByte,
-            handle.size + crate::footer::BLOCK_TRAILER_LEN,
-        );
+        self.count_read(options.activity, miss, handle, timer);
         let Some(cache) = &self.options.block_cache else {
             return;
         };
-        self.count(Ticker::BlockCacheMiss, 1);
-        self.count(miss, 1);
         let key = meta.key(self.cache_id, handle);
-        if fill_cache && cache.insert_with(key, block, on_demand.priority) {
-            let bytes = BlockCache::charge(block) as u64;
-            self.count(Ticker::BlockCacheAdd, 1);
-            self.count(add, 1);
-            self.count(Ticker::BlockCacheBytesWrite, bytes);
-            self.count(inserted, bytes);
+        if options.fill_cache && cache.insert_with(key, block, on_demand.priority) {
+            count_added(&self.options, meta, block);
         }
     }
+}
+
+/// Counts a block of an index or of filters that was put into the cache.
+pub(super) fn count_added(options: &ReaderOptions, meta: Meta, block: &Block) {
+    let tickers = if meta.is_of_filter() {
+        (
+            Ticker::BlockCacheFilterAdd,
+            Ticker::BlockCacheFilterBytesInsert,
+        )
+    } else {
+        (
+            Ticker::BlockCacheIndexAdd,
+            Ticker::BlockCacheIndexBytesInsert,
+        )
+    };
+    options.count_added(tickers, block);
 }

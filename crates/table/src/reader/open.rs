@@ -290,10 +290,10 @@ impl Opening<'_> {
     ) -> Result<(TableIndex, Filters, Option<Reservation>)> {
         let (metadata, cache) = (self.options.metadata, self.options.block_cache.as_ref());
         if let (Metadata::Cached(pinning), Some(cache)) = (metadata, cache) {
-            let on_demand = self.on_demand(pinning, (cache, cache_id))?;
             let at = self.filter_at();
             let filters =
                 self.filters(properties, |_| Ok(at.map_or(Parts::None, Parts::OnDemand)))?;
+            let on_demand = self.on_demand(pinning, filters.on_demand(), (cache, cache_id))?;
             return Ok((TableIndex::OnDemand(Box::new(on_demand)), filters, None));
         }
         let began = self.clocked();
@@ -317,25 +317,17 @@ impl Opening<'_> {
         if !is_partitioned {
             return self.one_index(&[handle], self.encoding);
         }
-        let partitions = self.handles(handle)?;
-        self.check_partitions(&partitions)?;
+        let partitions = self.partitions(handle)?;
         self.meta_blocks.extend_from_slice(&partitions);
         self.one_index(&partitions, self.encoding)
     }
 
-    /// The handles that an index block holds.
-    fn handles(&self, handle: BlockHandle) -> Result<Vec<BlockHandle>> {
-        let mut out = Vec::new();
-        let plain = Encoding {
-            first_keys: false,
-            ..self.encoding
-        };
-        index::for_each(&self.index_block(handle)?, plain, &mut |_, h| {
-            out.push(h);
-            Ok(())
-        })
-        .map_err(|e| self.fetch.locate(e, handle))?;
-        Ok(out)
+    /// The partitions that a top level holds.
+    fn partitions(&self, top: BlockHandle) -> Result<Vec<BlockHandle>> {
+        let handles = index::handles(&self.index_block(top)?, self.encoding.of_top_level())
+            .map_err(|e| self.fetch.locate(e, top))?;
+        self.fetch.check_partitions(&handles)?;
+        Ok(handles)
     }
 
     /// One index from the entries of one or more index blocks.
@@ -364,16 +356,6 @@ impl Opening<'_> {
     fn index_block(&self, handle: BlockHandle) -> Result<LargeVec<u8>> {
         perf::count(PerfCounter::IndexBlockReadCount, 1);
         self.fetch.meta_block(handle)
-    }
-
-    /// Refuses partitions that are together larger than the file: those of a valid table do not
-    /// overlap. This also bounds how much is read.
-    fn check_partitions(&self, handles: &[BlockHandle]) -> Result<()> {
-        let total = handles.iter().fold(0u64, |n, h| n.saturating_add(h.size));
-        if total > self.fetch.end() {
-            return Err(Error::corruption("partitions are larger than the file"));
-        }
-        Ok(())
     }
 
     fn check_memory(&self, used: usize) -> Result<()> {
@@ -444,13 +426,9 @@ impl Opening<'_> {
         if !is_partitioned {
             return self.filter(handle).map(Parts::Full);
         }
-        let encoding = Encoding {
-            first_keys: false,
-            ..self.encoding
-        };
-        let index = self.one_index(&[handle], encoding)?;
+        let index = self.one_index(&[handle], self.encoding.of_top_level())?;
         let handles: Vec<_> = (0..index.len()).filter_map(|i| index.handle(i)).collect();
-        self.check_partitions(&handles)?;
+        self.fetch.check_partitions(&handles)?;
         self.meta_blocks.extend_from_slice(&handles);
         let filters: Result<Vec<Filter>> = handles.iter().map(|&h| self.filter(h)).collect();
         Ok(Parts::Partitioned {
@@ -462,14 +440,15 @@ impl Opening<'_> {
     /// An index and filters that are read when they are needed. Reads what is pinned, and puts what was read with the end of
     /// the file into the cache.
     fn on_demand(
-        &self,
+        &mut self,
         pinning: Pinning,
+        filter: Option<FilterAt>,
         (cache, cache_id): (&Arc<BlockCache>, u64),
     ) -> Result<OnDemand> {
-        let mut on_demand = OnDemand::new(self.root, self.encoding, pinning);
-        let mut pins = Vec::new();
+        let limit = self.options.metadata_bytes_max;
+        let mut kept = OnDemand::new(self.root, self.encoding, (pinning, limit));
         let index = (Meta::Index, self.root.handle, self.root.is_partitioned);
-        let filter = self.filter_at().map(|at| {
+        let filter = filter.map(|at| {
             let meta = if at.is_partitioned {
                 Meta::FilterIndex
             } else {
@@ -477,6 +456,7 @@ impl Opening<'_> {
             };
             (meta, at.handle, at.is_partitioned)
         });
+        let mut pins = Vec::new();
         for (meta, handle, is_partitioned) in std::iter::once(index).chain(filter) {
             let is_pinned = if is_partitioned {
                 pinning.top_level
@@ -484,36 +464,52 @@ impl Opening<'_> {
                 pinning.unpartitioned
             };
             if is_pinned {
-                pins.push((handle.offset, self.kept(meta, handle)?));
+                pins.push((meta.number(handle), self.pinned(meta, handle)?));
             } else if self.fetch.is_in_tail(handle) {
-                on_demand.warm(meta, handle, &self.kept(meta, handle)?, (cache, cache_id));
+                let block = self.kept(meta, handle)?;
+                kept.warm(meta, handle, &block, (cache, cache_id));
+                on_demand::count_added(self.options, meta, &block);
             }
             if is_partitioned && pinning.partitions {
-                let part = match meta {
-                    Meta::Index => Meta::Index,
-                    _ => Meta::Filter,
+                let part = if meta == Meta::Index {
+                    Meta::Index
+                } else {
+                    Meta::Filter
                 };
-                let handles = self.handles(handle)?;
-                self.check_partitions(&handles)?;
-                for handle in handles {
-                    pins.push((handle.offset, self.kept(part, handle)?));
+                for handle in self.partitions(handle)? {
+                    pins.push((part.number(handle), self.pinned(part, handle)?));
                 }
             }
         }
-        on_demand.pin(pins, cache);
-        Ok(on_demand)
+        kept.pin(pins, cache);
+        Ok(kept)
+    }
+
+    /// A block that stays in memory.
+    fn pinned(&mut self, meta: Meta, handle: BlockHandle) -> Result<Block> {
+        let block = self.kept(meta, handle)?;
+        self.check_memory(block.memory())?;
+        self.metadata_left -= block.memory();
+        Ok(block)
     }
 
     fn kept(&self, meta: Meta, handle: BlockHandle) -> Result<Block> {
-        perf::count(
-            match meta {
-                Meta::Index => PerfCounter::IndexBlockReadCount,
-                _ => PerfCounter::FilterBlockReadCount,
-            },
-            1,
-        );
+        let (count, nanos) = match meta {
+            Meta::Index => (
+                PerfCounter::IndexBlockReadCount,
+                PerfCounter::ReadIndexBlockNanos,
+            ),
+            _ => (
+                PerfCounter::FilterBlockReadCount,
+                PerfCounter::ReadFilterBlockNanos,
+            ),
+        };
+        perf::count(count, 1);
+        let began = self.clocked();
         let bytes = self.fetch.meta_block(handle)?;
-        on_demand::keep(meta, &bytes, self.encoding).map_err(|e| self.fetch.locate(e, handle))
+        let kept = on_demand::keep(meta, &bytes, self.encoding, self.options.metadata_bytes_max);
+        self.took(nanos, began);
+        kept.map_err(|e| self.fetch.locate(e, handle))
     }
 
     fn filter(&mut self, handle: BlockHandle) -> Result<Filter> {

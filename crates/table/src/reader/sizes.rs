@@ -79,10 +79,12 @@ impl Reader {
         };
         let step = blocks.div_ceil(count.max(1)).max(1);
         let mut out: Vec<(Vec<u8>, u64)> = Vec::new();
-        let (mut bytes, mut seen, mut last) = (0, 0, Vec::new());
+        // A damaged table may have other blocks than its properties say.
+        let most = count.saturating_mul(2);
+        let (mut bytes, mut seen, mut last) = (0_u64, 0, Vec::new());
         self.for_each_block(&mut |handle, separator| {
-            (bytes, seen) = (bytes + handle.size, seen + 1);
-            if seen % step == 0 {
+            (bytes, seen) = (bytes.saturating_add(handle.size), seen + 1);
+            if seen % step == 0 && out.len() < most {
                 out.push((separator.to_vec(), std::mem::take(&mut bytes)));
             } else {
                 last.clear();

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use base::Result;
 use base::stats::{HistogramKind, Ticker};
-use io::Lent;
 use io::queue::{Act, Request};
+use io::{AlignedBuf, Lent};
 
 use super::ahead::{Given, Pace, ReadAhead, Window};
 use super::fetch::{self, Span};
+use super::on_demand::Meta;
 use super::{IndexCursor, ReadOptions, Reader};
 use crate::block::Block;
 use crate::handle::BlockHandle;
@@ -18,17 +19,34 @@ use crate::handle::BlockHandle;
 pub struct Lacking {
     reader: Arc<Reader>,
     span: Span,
-    /// Whether the span has more than one block.
-    is_ahead: bool,
-    /// The pace and the limit of the iterator with this read.
-    pace: Pace,
-    limit: u64,
-    how: fetch::Read,
+    what: What,
+    options: ReadOptions,
+}
+
+#[derive(Debug)]
+enum What {
+    Data {
+        /// Whether the span has more than one block.
+        is_ahead: bool,
+        /// The pace and the limit of the iterator with this read.
+        pace: Pace,
+        limit: u64,
+    },
+    /// This block of the index.
+    Index(BlockHandle),
 }
 
 /// What a seek lacked.
 #[derive(Debug)]
-pub struct Filled(pub(crate) Given);
+pub struct Filled(pub(crate) Content);
+
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// Data blocks.
+    Ahead(Given),
+    /// A block of the index.
+    Index(BlockHandle, Block),
+}
 
 impl Reader {
     /// A data block, unless the device would have to be waited for, and it can be read together with others; `None` then.
@@ -42,7 +60,7 @@ impl Reader {
             return Ok(Some(pinned.to_block()));
         }
         let len = self.fetch.stored_len(handle)?;
-        if self.queues().is_none() || ahead.expects(handle.offset, len) {
+        if !self.reads_together() || ahead.expects(handle.offset, len) {
             let ahead = Some((ahead, cursor));
             return self.read_block(handle, options, ahead).map(Some);
         }
@@ -64,12 +82,34 @@ impl Reader {
         let (span, pace) = self.fetch.intend(ahead, handle.offset, len);
         Ok(Lacking {
             span,
-            is_ahead: span.stored > len,
-            pace,
-            limit: ahead.limit(),
+            what: What::Data {
+                is_ahead: span.stored > len,
+                pace,
+                limit: ahead.limit(),
+            },
             reader: Arc::clone(self),
-            how: fetch::Read::from(options),
+            options,
         })
+    }
+
+    /// What to read for a block of the index that is not at hand. Errors: the block does not lie inside the file; it may not be
+    /// read.
+    pub(crate) fn lacking_index(
+        self: &Arc<Self>,
+        handle: BlockHandle,
+        options: ReadOptions,
+    ) -> Result<Lacking> {
+        Ok(Lacking {
+            span: self.fetch.span(handle)?,
+            what: What::Index(handle),
+            reader: Arc::clone(self),
+            options,
+        })
+    }
+
+    /// Whether reads for several seeks can be done at the same time.
+    pub(crate) fn reads_together(&self) -> bool {
+        self.queues().is_some()
     }
 }
 
@@ -79,7 +119,11 @@ pub fn read_together(lacking: &[Lacking]) -> Vec<Option<Filled>> {
     let mut filled: Vec<_> = lacking.iter().map(|_| None).collect();
     // One read is as fast without a queue. A queue is not kept while the rate limiter is waited for.
     if let [first, _, ..] = lacking
-        && !first.reader.fetch.meter().limits(first.how.priority)
+        && !first
+            .reader
+            .fetch
+            .meter()
+            .limits(first.options.rate_limiter_priority)
         && let Some(queues) = first.reader.queues()
         && let Some(mut queue) = queues.lend()
     {
@@ -110,19 +154,12 @@ fn collect(queue: &mut Lent<'_>, lacking: &[Lacking], filled: &mut [Option<Fille
         match (done.result, done.buf) {
             (Ok(n), Some(mut bytes)) if n >= span.skip + span.stored => {
                 bytes.resize(n)?;
-                let (stored, at) = (span.stored as u64, span.offset);
+                let stored = span.stored as u64;
                 fetch
                     .meter()
-                    .was_read(stored, lacks.how.activity, timers[token]);
+                    .was_read(stored, lacks.options.activity, timers[token]);
                 fetch.record(HistogramKind::AsyncReadBytes, stored);
-                if lacks.is_ahead {
-                    fetch.count_ahead(span, lacks.how, lacks.limit);
-                }
-                *place = Some(Filled(Given {
-                    window: Window { bytes, at },
-                    pace: lacks.pace,
-                    is_ahead: lacks.is_ahead,
-                }));
+                *place = lacks.filled(bytes, timers[token]);
             }
             _ => fetch.count(Ticker::AsyncReadErrorCount, 1),
         }
@@ -131,6 +168,42 @@ fn collect(queue: &mut Lent<'_>, lacking: &[Lacking], filled: &mut [Option<Fille
 }
 
 impl Lacking {
+    /// Whether the seek needs more after this.
+    pub fn is_of_index(&self) -> bool {
+        matches!(self.what, What::Index(_))
+    }
+
+    /// What was lacking, in the bytes that were read; `None` if they are damaged.
+    fn filled(&self, bytes: AlignedBuf, timer: Option<u64>) -> Option<Filled> {
+        match self.what {
+            What::Data {
+                is_ahead,
+                pace,
+                limit,
+            } => {
+                if is_ahead {
+                    let how = fetch::Read::from(self.options);
+                    self.reader.fetch.count_ahead(self.span, how, limit);
+                }
+                let at = self.span.offset;
+                Some(Filled(Content::Ahead(Given {
+                    window: Window { bytes, at },
+                    pace,
+                    is_ahead,
+                })))
+            }
+            What::Index(handle) => {
+                let stored = self.span.stored_in(&bytes);
+                let what = (Meta::Index, handle);
+                let block = self
+                    .reader
+                    .meta_in(what, stored, self.options, timer)
+                    .ok()?;
+                Some(Filled(Content::Index(handle, block)))
+            }
+        }
+    }
+
     fn push(&self, queue: &mut Lent<'_>, token: u64) -> Result<()> {
         let file = &self.reader.fetch.file;
         let buf = queue.buffer(self.span.len, file.read_alignment())?;

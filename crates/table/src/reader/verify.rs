@@ -7,10 +7,10 @@ use base::{Error, Result};
 use super::Reader;
 use super::ahead::{ReadAhead, ReadAheadSizes};
 use super::fetch::Read;
-use super::on_demand::TableIndex;
+use super::on_demand::{OnDemand, TableIndex};
 use super::open;
 use crate::handle::BlockHandle;
-use crate::index::{self, Encoding, Root};
+use crate::index::{self, Encoding};
 
 impl Reader {
     /// Verifies the checksum of every block of the file, and that each data block can be decompressed
@@ -36,23 +36,30 @@ impl Reader {
             activity: Activity::VerifyDbChecksum,
             priority: None,
         };
-        let mut verified = Ok(());
-        let walked = self.for_each_block(&mut |handle, _| {
-            if verified.is_ok() {
-                verified = self
-                    .fetch
-                    .data_block_from(&mut ahead, handle, self.comparator(), how)
-                    .map(drop)
-                    .or_else(&mut *problem);
-            }
-        });
-        verified?;
-        walked.or_else(&mut *problem)?;
-        for handle in self.partitions() {
+        let mut data = |handle| {
             self.fetch
-                .meta_block(handle)
+                .data_block_from(&mut ahead, handle, self.comparator(), how)
                 .map(drop)
-                .or_else(&mut *problem)?;
+        };
+        match &self.index {
+            TableIndex::Memory(index) => {
+                for handle in (0..index.len()).filter_map(|i| index.handle(i)) {
+                    data(handle).or_else(&mut *problem)?;
+                }
+            }
+            TableIndex::OnDemand(on_demand) => {
+                for part in self.index_parts(on_demand, problem)? {
+                    let part = self.meta_entries(part, on_demand.encoding);
+                    match part {
+                        Ok(blocks) => {
+                            for handle in blocks {
+                                data(handle).or_else(&mut *problem)?;
+                            }
+                        }
+                        Err(e) => problem(e)?,
+                    }
+                }
+            }
         }
         for &handle in &self.meta_blocks {
             self.fetch
@@ -68,32 +75,45 @@ impl Reader {
         Ok(())
     }
 
-    /// The partitions of an index and of filters that are not in memory. What is damaged is said where the top levels are
-    /// verified.
-    fn partitions(&self) -> Vec<BlockHandle> {
-        let TableIndex::OnDemand(on_demand) = &self.index else {
-            return Vec::new();
+    /// The blocks of an index that is not in memory, without its top level. Verifies the partitions of the filters.
+    fn index_parts(
+        &self,
+        on_demand: &OnDemand,
+        problem: &mut dyn FnMut(Error) -> Result<()>,
+    ) -> Result<Vec<BlockHandle>> {
+        let mut partitions = |top| match self.partitions(top, on_demand.encoding) {
+            Ok(parts) => Ok(parts),
+            Err(e) => problem(e).map(|()| Vec::new()),
         };
-        let Root {
-            handle,
-            is_partitioned,
-        } = on_demand.root;
-        let index = is_partitioned.then_some(handle);
         let filters = self.filters.on_demand().filter(|at| at.is_partitioned);
-        let mut out = Vec::new();
-        for top in index.into_iter().chain(filters.map(|at| at.handle)) {
-            let plain = Encoding {
-                first_keys: false,
-                ..on_demand.encoding
-            };
-            if let Ok(bytes) = self.fetch.meta_block(top) {
-                let push = &mut |_: &[u8], handle| {
-                    out.push(handle);
-                    Ok(())
-                };
-                index::for_each(&bytes, plain, push).ok();
-            }
+        let filters = filters.map_or(Ok(Vec::new()), |at| partitions(at.handle))?;
+        let root = on_demand.root;
+        let index = if root.is_partitioned {
+            partitions(root.handle)?
+        } else {
+            vec![root.handle]
+        };
+        for filter in filters {
+            self.fetch
+                .meta_block(filter)
+                .map(drop)
+                .or_else(&mut *problem)?;
         }
-        out
+        Ok(index)
+    }
+
+    /// The partitions that a top level names. Errors: also if they are together larger than the file.
+    fn partitions(&self, top: BlockHandle, encoding: Encoding) -> Result<Vec<BlockHandle>> {
+        let parts = self.meta_entries(top, encoding.of_top_level())?;
+        self.fetch
+            .check_partitions(&parts)
+            .map_err(|e| self.locate(e, top))?;
+        Ok(parts)
+    }
+
+    /// What a block of an index that is not in memory points at.
+    fn meta_entries(&self, block: BlockHandle, encoding: Encoding) -> Result<Vec<BlockHandle>> {
+        let bytes = self.fetch.meta_block(block)?;
+        index::handles(&bytes, encoding).map_err(|e| self.locate(e, block))
     }
 }

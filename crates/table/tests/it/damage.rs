@@ -6,6 +6,7 @@ use base::rng::Rng;
 use table::checksum::ChecksumType;
 use table::compress::CompressionType;
 use table::filter::FilterPolicy;
+use table::options::IndexType;
 use table::{BlockCache, BuilderOptions, Metadata, Pinning, ReaderOptions, TableOptions};
 
 use crate::util::{Entries, build, get_all, ikey, open, scan, scan_back};
@@ -33,17 +34,50 @@ fn small_table(compression: CompressionType, checksum: ChecksumType) -> (Entries
     (entries, bytes)
 }
 
-/// Reads everything in every way; an error is fine, wrong entries are not.
-fn read_all(bytes: Vec<u8>, entries: &Entries, what: &str) -> bool {
-    let in_memory = read_all_with(ReaderOptions::default(), bytes.clone(), entries, what);
-    let on_demand = ReaderOptions {
+/// The same entries with indexes and filters in partitions, of which most separators need the one before.
+fn partitioned_table(compression: CompressionType, checksum: ChecksumType) -> (Entries, Vec<u8>) {
+    let (entries, _) = small_table(compression, checksum);
+    let options = BuilderOptions {
+        table: TableOptions {
+            block_size: 100,
+            checksum,
+            filter_policy: FilterPolicy::Bloom { bits_per_key: 10.0 },
+            index_type: IndexType::TwoLevel,
+            partition_filters: true,
+            metadata_block_size: 60,
+            index_block_restart_interval: 3,
+            ..TableOptions::default()
+        },
+        compression,
+        ..BuilderOptions::default()
+    };
+    let (bytes, _) = build(&entries, options);
+    (entries, bytes)
+}
+
+/// Index and filters in memory; in a cache that holds nothing; pinned.
+fn all_ways() -> [ReaderOptions; 3] {
+    let cached = |pins| ReaderOptions {
         block_cache: Some(Arc::new(BlockCache::new(0))),
-        metadata: Metadata::Cached(Pinning::default()),
+        metadata: Metadata::Cached(Pinning {
+            top_level: pins,
+            partitions: pins,
+            unpartitioned: pins,
+            high_priority: false,
+        }),
         ..ReaderOptions::default()
     };
-    let on_demand = read_all_with(on_demand, bytes, entries, what);
-    assert_eq!(in_memory, on_demand, "{what}");
-    on_demand
+    [ReaderOptions::default(), cached(false), cached(true)]
+}
+
+/// Reads everything in every way; an error is fine, wrong entries are not.
+fn read_all(bytes: Vec<u8>, entries: &Entries, bit: usize) -> bool {
+    let what = &format!("bit {bit}");
+    let [in_memory, cached, pinned] = all_ways();
+    let other = if bit % 2 == 0 { cached } else { pinned };
+    let failed = read_all_with(in_memory, bytes.clone(), entries, what);
+    assert_eq!(read_all_with(other, bytes, entries, what), failed, "{what}");
+    failed
 }
 
 fn read_all_with(options: ReaderOptions, bytes: Vec<u8>, entries: &Entries, what: &str) -> bool {
@@ -70,16 +104,22 @@ fn read_all_with(options: ReaderOptions, bytes: Vec<u8>, entries: &Entries, what
 
 #[test]
 fn every_flipped_bit_is_detected_or_harmless() {
-    for (compression, checksum) in [
-        (CompressionType::None, ChecksumType::Xxh3),
-        (CompressionType::Lz4, ChecksumType::Crc32c),
+    type Make = fn(CompressionType, ChecksumType) -> (Entries, Vec<u8>);
+    for (make, compression, checksum) in [
+        (
+            small_table as Make,
+            CompressionType::None,
+            ChecksumType::Xxh3,
+        ),
+        (small_table, CompressionType::Lz4, ChecksumType::Crc32c),
+        (partitioned_table, CompressionType::None, ChecksumType::Xxh3),
     ] {
-        let (entries, bytes) = small_table(compression, checksum);
+        let (entries, bytes) = make(compression, checksum);
         let (mut detected, mut harmless) = (0, 0);
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            if read_all(damaged, &entries, &format!("bit {bit}")) {
+            if read_all(damaged, &entries, bit) {
                 detected += 1;
             } else {
                 harmless += 1;
@@ -107,12 +147,14 @@ fn every_truncation_is_an_error() {
 fn without_checksums_random_damage_never_panics() {
     // With checksum "none" damage reaches the decoders. Values may then be wrong, but nothing
     // panics, loops or eats memory.
-    for compression in [
-        CompressionType::None,
-        CompressionType::Snappy,
-        CompressionType::Zlib,
+    let none = ChecksumType::None;
+    for (_, bytes) in [
+        small_table(CompressionType::None, none),
+        small_table(CompressionType::Snappy, none),
+        small_table(CompressionType::Zlib, none),
+        partitioned_table(CompressionType::None, none),
+        partitioned_table(CompressionType::Zlib, none),
     ] {
-        let (_, bytes) = small_table(compression, ChecksumType::None);
         let mut rng = Rng::new(1);
         for _ in 0..6000 {
             let mut damaged = bytes.clone();
@@ -124,9 +166,12 @@ fn without_checksums_random_damage_never_panics() {
                     _ => rng.next_u64() as u8,
                 };
             }
-            let Ok(reader) = open(damaged, ReaderOptions::default()) else {
+            let how = all_ways()[rng.below(3) as usize].clone();
+            let Ok(reader) = open(damaged, how) else {
                 continue;
             };
+            drop(reader.data_blocks());
+            drop(reader.anchors(5));
             drop(scan(&reader));
             drop(scan_back(&reader));
             drop(reader.range_tombstones());
