@@ -280,20 +280,30 @@ impl Block {
         Ok(block)
     }
 
-    /// Any bytes, for the block cache. Errors: there are 4 GiB or more.
-    pub(crate) fn raw(bytes: &[u8]) -> Result<Self> {
-        let len = u32::try_from(bytes.len()).map_err(|_| bad("longer than 4 GiB"))?;
+    /// Any bytes, for the block cache, and others that help to search them. Errors: there are 4 GiB or more.
+    pub(crate) fn raw(head: &[u8], bytes: &[u8]) -> Result<Self> {
+        let len = head.len() + bytes.len();
+        let len = u32::try_from(len).map_err(|_| bad("longer than 4 GiB"))?;
+        let mut memory: Arc<[u8]> = std::iter::repeat_n(0, len as usize).collect();
+        if let Some((to, rest)) =
+            Arc::get_mut(&mut memory).and_then(|m| m.split_at_mut_checked(head.len()))
+        {
+            to.copy_from_slice(head);
+            rest.copy_from_slice(bytes);
+        }
         Ok(Self {
-            memory: Arc::from(bytes),
-            base: 0,
+            memory,
+            base: head.len() as u32,
             entries_end: len,
             packed: 0,
         })
     }
 
-    /// The bytes of [`Block::raw`].
-    pub(crate) fn raw_bytes(&self) -> &[u8] {
-        &self.memory
+    /// What [`Block::raw`] was made of.
+    pub(crate) fn raw_parts(&self) -> (&[u8], &[u8]) {
+        self.memory
+            .split_at_checked(self.base as usize)
+            .unwrap_or_default()
     }
 
     /// Like [`Block::searchable`], for a large block of `len` bytes that `fill` writes: it is not copied if it has few

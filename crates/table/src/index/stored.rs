@@ -2,14 +2,25 @@
 //!
 //! If each entry is a restart point, as with the default `index_block_restart_interval` of 1, the bytes are those of the file.
 //! Otherwise they are encoded so, once, when the block is read. Then entry i is where restart point i says.
+//!
+//! ```text
+//!   u32 common | u64 samples… | the block
+//!        │         └ the comparator's 8-byte prefix of every 16th separator, after the common bytes of all
+//!        └ how many bytes all separators have in common
+//! ```
+//!
+//! A search looks at the samples first, which lie together, and then at few of the separators, which do not.
 #![deny(clippy::indexing_slicing)]
 
 use base::coding::{Decoder, put_varint};
-use base::{Comparator, Error, Result};
+use base::{Comparator, Error, Result, key};
 
 use super::{Encoding, TRAILER_LEN, bad, check, for_each, is_before};
-use crate::block::{Block, Stored, Target, keys_bytes_max};
+use crate::block::{Block, Stored, Target, common_prefix, keys_bytes_max};
 use crate::handle::BlockHandle;
+
+/// Number of separators per sample.
+const SAMPLE: usize = 16;
 
 /// An index block: see the module.
 #[derive(Clone, Debug)]
@@ -61,7 +72,12 @@ impl Entry<'_> {
 /// What to keep for an index block with these bytes: at most `limit` bytes.
 ///
 /// Errors: the block is damaged; `NotSupported` if it needs more bytes.
-pub(crate) fn prepare(bytes: &[u8], encoding: Encoding, limit: usize) -> Result<Block> {
+pub(crate) fn prepare(
+    bytes: &[u8],
+    encoding: Encoding,
+    comparator: &Comparator,
+    limit: usize,
+) -> Result<Block> {
     let too_large =
         || Error::not_supported(format!("an index block that takes more than {limit} bytes"));
     let stored = Stored::new(bytes)?;
@@ -69,13 +85,17 @@ pub(crate) fn prepare(bytes: &[u8], encoding: Encoding, limit: usize) -> Result<
     // A restart point behind the last one lies behind everything.
     let is_dense = first.is_some_and(|e| e.end == stored.restart(1).min(stored.entries.len()));
     if stored.entries.is_empty() {
-        return Block::raw(&0_u32.to_le_bytes()); // RocksDB writes a restart point without an entry
+        return Block::raw(&[], &0_u32.to_le_bytes()); // RocksDB writes a restart point without an entry
     }
-    if is_dense {
-        if bytes.len() > limit {
+    let with_samples = |bytes: &[u8]| {
+        let head = samples(&Stored::new(bytes)?, encoding, comparator)?;
+        if head.len() + bytes.len() > limit {
             return Err(too_large());
         }
-        return Block::raw(bytes);
+        Block::raw(&head, bytes)
+    };
+    if is_dense {
+        return with_samples(bytes);
     }
     let (mut out, mut restarts) = (Vec::with_capacity(bytes.len() * 2), Vec::new());
     let mut left = keys_bytes_max(bytes.len());
@@ -96,7 +116,50 @@ pub(crate) fn prepare(bytes: &[u8], encoding: Encoding, limit: usize) -> Result<
         out.extend_from_slice(&at.to_le_bytes());
     }
     out.extend_from_slice(&count.to_le_bytes());
-    Block::raw(&out)
+    with_samples(&out)
+}
+
+/// What is kept before a block, in which each entry is a restart point.
+fn samples(stored: &Stored<'_>, encoding: Encoding, comparator: &Comparator) -> Result<Vec<u8>> {
+    let user = |i| {
+        let separator = separator_at(stored, i, encoding).ok_or_else(cut_short)?;
+        Ok::<_, Error>(user_part(separator, encoding))
+    };
+    let n = stored.restarts();
+    let mut common = 0;
+    if comparator.is_bytewise() && n > 0 {
+        common = common_prefix(user(0)?, user(n - 1)?);
+    }
+    let mut out = Vec::with_capacity(4 + n.div_ceil(SAMPLE) * 8);
+    out.extend_from_slice(&(common as u32).to_le_bytes());
+    for i in (0..n).step_by(SAMPLE) {
+        let rest = user(i)?.get(common..).unwrap_or_default();
+        out.extend_from_slice(&comparator.prefix(rest).to_le_bytes());
+    }
+    Ok(out)
+}
+
+/// The separator at restart point `i`.
+#[inline]
+fn separator_at<'a>(stored: &Stored<'a>, i: usize, encoding: Encoding) -> Option<&'a [u8]> {
+    let mut d = Decoder::new(stored.entries.get(stored.restart(i)..)?);
+    if d.varint32()? != 0 {
+        return None;
+    }
+    let len = d.varint32()? as usize;
+    if !encoding.delta {
+        d.varint32()?;
+    }
+    d.bytes(len)
+}
+
+#[inline]
+fn user_part(separator: &[u8], encoding: Encoding) -> &[u8] {
+    if encoding.user_keys {
+        separator
+    } else {
+        key::user_key(separator)
+    }
 }
 
 fn put_entry(out: &mut Vec<u8>, separator: &[u8], handle: BlockHandle, encoding: Encoding) {
@@ -122,7 +185,7 @@ impl StoredIndex {
 
     /// Errors: the block is damaged.
     fn stored(&self) -> Result<Stored<'_>> {
-        Stored::new(self.block.raw_bytes())
+        Stored::new(self.block.raw_parts().1)
     }
 
     /// Number of entries. Errors: the block is damaged.
@@ -163,11 +226,10 @@ impl StoredIndex {
     /// Errors: the block is damaged.
     pub(crate) fn seek(&self, comparator: &Comparator, target: &Target<'_>) -> Result<usize> {
         let stored = self.stored()?;
-        let (mut lo, mut hi) = (0, stored.restarts());
+        let (mut lo, mut hi) = self.candidates(&stored, comparator, target);
         while lo < hi {
             let mid = lo.midpoint(hi);
-            let entry = Entry::at(stored.entries, stored.restart(mid), self.encoding);
-            let separator = entry.ok_or_else(cut_short)?.separator;
+            let separator = separator_at(&stored, mid, self.encoding).ok_or_else(cut_short)?;
             if is_before(comparator, self.encoding.user_keys, separator, target) {
                 lo = mid + 1;
             } else {
@@ -175,6 +237,45 @@ impl StoredIndex {
             }
         }
         Ok(lo)
+    }
+
+    /// The separators that must be compared: those before the range are before the target, those behind it are not.
+    fn candidates(
+        &self,
+        stored: &Stored<'_>,
+        comparator: &Comparator,
+        target: &Target<'_>,
+    ) -> (usize, usize) {
+        let n = stored.restarts();
+        self.by_samples(stored, comparator, target)
+            .unwrap_or((0, n))
+    }
+
+    fn by_samples(
+        &self,
+        stored: &Stored<'_>,
+        comparator: &Comparator,
+        target: &Target<'_>,
+    ) -> Option<(usize, usize)> {
+        let (common, samples) = self.block.raw_parts().0.split_first_chunk::<4>()?;
+        let (common, n) = (u32::from_le_bytes(*common) as usize, stored.restarts());
+        let mut rest = target.user;
+        if common > 0 {
+            let first = user_part(separator_at(stored, 0, self.encoding)?, self.encoding);
+            let common = first.get(..common)?;
+            match target.user.strip_prefix(common) {
+                Some(r) => rest = r,
+                None if target.user < common => return Some((0, 0)),
+                None => return Some((n, n)),
+            }
+        }
+        let prefix = comparator.prefix(rest);
+        let (samples, _) = samples.as_chunks::<8>();
+        let before = samples.partition_point(|s| u64::from_le_bytes(*s) < prefix);
+        let behind = samples.get(before..).unwrap_or_default();
+        let equal = behind.partition_point(|s| u64::from_le_bytes(*s) <= prefix);
+        let lo = before.checked_sub(1).map_or(0, |last| last * SAMPLE + 1);
+        Some((lo, ((before + equal) * SAMPLE).min(n)))
     }
 
     /// The block that [`StoredIndex::seek`] finds, or the last one; `None` if there is none.

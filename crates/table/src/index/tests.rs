@@ -131,7 +131,7 @@ proptest! {
             for first_keys in [false, true] {
                 let encoding = Encoding { user_keys: false, delta, first_keys };
                 let decoded = decode(&b, encoding);
-                if let Ok(block) = prepare(&b, encoding, 1 << 20) {
+                if let Ok(block) = prepare(&b, encoding, &Comparator::bytewise(), 1 << 20) {
                     let stored = StoredIndex::new(block, encoding);
                     check_stored(&stored, decoded.ok());
                 }
@@ -179,7 +179,7 @@ fn walk_over(root: &[(&str, u64)], parts: &[(u64, &[u64])], aim: Aim) -> Result<
         // One restart point, so that it is encoded anew.
         put_u32(&mut bytes, 0);
         put_u32(&mut bytes, 1);
-        let block = prepare(&bytes, encoding, 1 << 20)?;
+        let block = prepare(&bytes, encoding, &Comparator::bytewise(), 1 << 20)?;
         Ok::<_, Error>(StoredIndex::new(block, encoding))
     };
     let handle = BlockHandle {

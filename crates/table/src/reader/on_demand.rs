@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use base::perf::{self, PerfCounter};
 use base::stats::Ticker;
-use base::{Error, ErrorKind, Result};
+use base::{Comparator, Error, ErrorKind, Result};
 
 use super::fetch;
 use super::filters::FilterAt;
@@ -168,8 +168,8 @@ impl OnDemand {
         StoredIndex::new(block, encoding_of(meta, self.encoding))
     }
 
-    pub(super) fn keep(&self, meta: Meta, bytes: &[u8]) -> Result<Block> {
-        keep(meta, bytes, self.encoding, self.limit)
+    fn keep(&self, meta: Meta, bytes: &[u8], comparator: &Comparator) -> Result<Block> {
+        keep(meta, bytes, self.encoding, (comparator, self.limit))
     }
 }
 
@@ -181,13 +181,20 @@ fn encoding_of(meta: Meta, encoding: Encoding) -> Encoding {
 }
 
 /// What is kept of a block with these bytes: at most `limit` bytes. Errors: it is damaged, or larger.
-pub(super) fn keep(meta: Meta, bytes: &[u8], encoding: Encoding, limit: usize) -> Result<Block> {
+pub(super) fn keep(
+    meta: Meta,
+    bytes: &[u8],
+    encoding: Encoding,
+    (comparator, limit): (&Comparator, usize),
+) -> Result<Block> {
     match meta {
-        Meta::Index | Meta::FilterIndex => prepare(bytes, encoding_of(meta, encoding), limit),
+        Meta::Index | Meta::FilterIndex => {
+            prepare(bytes, encoding_of(meta, encoding), comparator, limit)
+        }
         Meta::Filter if bytes.len() > limit => Err(Error::not_supported(format!(
             "a filter that takes more than {limit} bytes"
         ))),
-        Meta::Filter => Block::raw(bytes),
+        Meta::Filter => Block::raw(&[], bytes),
     }
 }
 
@@ -364,7 +371,9 @@ impl Reader {
         Ok(
             match self.filter_block::<LATER>(on_demand, wanted, &mut given, options)? {
                 ControlFlow::Break(verdict) => verdict,
-                ControlFlow::Continue(filter) if filter::may_match_in(filter.raw_bytes(), what) => {
+                ControlFlow::Continue(filter)
+                    if filter::may_match_in(filter.raw_parts().1, what) =>
+                {
                     Verdict::MayBeThere
                 }
                 ControlFlow::Continue(_) => Verdict::IsNotThere,
@@ -413,7 +422,7 @@ impl Reader {
         }
         self.check_may_read(options)?;
         let how = fetch::Read::from(options);
-        let keep = |bytes: &[u8]| on_demand.keep(meta, bytes);
+        let keep = |bytes: &[u8]| on_demand.keep(meta, bytes, self.comparator());
         let (timer, clock) = (self.read_timer(), self.options.clock.as_deref());
         let began = clock.and_then(perf::start);
         let block = self.fetch.kept_block::<LATER>(handle, how, keep)?;
@@ -441,7 +450,7 @@ impl Reader {
         let TableIndex::OnDemand(on_demand) = &self.index else {
             return Err(Error::broken("an index in memory lacks nothing"));
         };
-        let keep = |bytes: &[u8]| on_demand.keep(meta, bytes);
+        let keep = |bytes: &[u8]| on_demand.keep(meta, bytes, self.comparator());
         let block = self.fetch.kept_in(stored, handle, keep)?;
         self.meta_was_read(on_demand, (meta, handle), options, &block, timer);
         Ok(block)

@@ -507,7 +507,8 @@ impl Opening<'_> {
         perf::count(count, 1);
         let began = self.clocked();
         let bytes = self.fetch.meta_block(handle)?;
-        let kept = on_demand::keep(meta, &bytes, self.encoding, self.options.metadata_bytes_max);
+        let bounds = (&self.options.comparator, self.options.metadata_bytes_max);
+        let kept = on_demand::keep(meta, &bytes, self.encoding, bounds);
         self.took(nanos, began);
         kept.map_err(|e| self.fetch.locate(e, handle))
     }
