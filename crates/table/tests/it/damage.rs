@@ -74,7 +74,11 @@ fn all_ways() -> [ReaderOptions; 3] {
 fn read_all(bytes: Vec<u8>, entries: &Entries, bit: usize) -> bool {
     let what = &format!("bit {bit}");
     let [in_memory, cached, pinned] = all_ways();
-    let other = if bit.is_multiple_of(2) { cached } else { pinned };
+    let other = if bit.is_multiple_of(2) {
+        cached
+    } else {
+        pinned
+    };
     let failed = read_all_with(in_memory, bytes.clone(), entries, what);
     assert_eq!(read_all_with(other, bytes, entries, what), failed, "{what}");
     failed

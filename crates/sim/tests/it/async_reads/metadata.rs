@@ -29,6 +29,12 @@ fn everything(it: &mut DbIterator) -> Vec<(Vec<u8>, Vec<u8>)> {
     all
 }
 
+/// How often tables were read.
+fn table_reads(s: &Simulated) -> u64 {
+    let s = s.options.env.statistics.as_ref().unwrap();
+    s.get(Ticker::LastLevelReadCount) + s.get(Ticker::NonLastLevelReadCount)
+}
+
 /// Lookups and scans in all modes, with caches that hold everything, a little, or nothing.
 #[test]
 fn all_modes_agree() {
@@ -66,10 +72,6 @@ fn all_modes_agree() {
 fn what_lookups_lack_is_queued() {
     for partitioned in [true, false] {
         let s = Simulated::new(0, |o| cached(o, partitioned));
-        let table_reads = |s: &Simulated| {
-            let s = s.options.env.statistics.as_ref().unwrap();
-            s.get(Ticker::LastLevelReadCount) + s.get(Ticker::NonLastLevelReadCount)
-        };
         let keys = wanted(&mut Rng::new(3), 300);
         let expected: Vec<_> = keys.iter().map(|k| s.db().get(k).unwrap()).collect();
         let (queued, read) = (s.disk.queued_reads(), table_reads(&s));
@@ -116,12 +118,15 @@ fn a_failed_read_fails_its_keys_only() {
         s.disk.clear_faults();
         let again = s.db().multi_get(&keys).into_iter().map(Result::unwrap);
         assert_eq!(again.collect::<Vec<_>>(), expected);
-        // Scans and single gets say a failure, too, and go on afterwards.
-        s.disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {
-            act == Act::Read && path.extension().is_some_and(|e| e == "sst")
-        });
+        // A read of a seek that fails together with others is done again alone. One that goes on failing is said.
+        let tables =
+            |act, path: &Path| act == Act::Read && path.extension().is_some_and(|e| e == "sst");
         let mut it = s.db().iterator().unwrap();
+        s.disk.fail_on(Fault::Eio, Repeat::Once, tables);
         it.seek(key(1500).as_bytes());
+        assert!(it.valid() && it.status().is_ok());
+        s.disk.fail_on(Fault::Eio, Repeat::Forever, tables);
+        it.seek(key(700).as_bytes());
         assert_eq!(it.status().unwrap_err().kind(), ErrorKind::IoError);
         s.disk.clear_faults();
         it.seek(key(1500).as_bytes());
@@ -157,5 +162,28 @@ fn the_cache_bounds_the_memory() {
         }
         drop((db, families));
         assert_eq!(cache.reserved(), 0);
+    }
+}
+
+/// A seek reads the blocks of the indexes of all levels at the same time, and then the data blocks.
+#[test]
+fn seeks_read_indexes_at_once() {
+    for partitioned in [true, false] {
+        let s = Simulated::new(0, |o| cached(o, partitioned));
+        let db = s.db();
+        let read = ReadOptions {
+            auto_readahead_size: false,
+            ..ReadOptions::default()
+        };
+        let mut it = db.with(&read).iterator().unwrap();
+        let (queued, read) = (s.disk.queued_reads(), table_reads(&s));
+        for n in (0..KEYS).step_by(97) {
+            it.seek(key(n).as_bytes());
+            it.status().unwrap();
+        }
+        let (queued, read) = (s.disk.queued_reads() - queued, table_reads(&s) - read);
+        assert!(queued * 2 > read, "{queued} of {read} reads were queued");
+        let index_reads = read > 2 * KEYS / 97;
+        assert!(index_reads, "{read}");
     }
 }
