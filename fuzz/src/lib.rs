@@ -264,7 +264,7 @@ pub fn table(data: &[u8]) {
             0 => Metadata::InMemory,
             4 => Metadata::Charged,
             _ => Metadata::Cached(Pinning {
-                top_level: how & 8 != 0,
+                top_level: how & 4 != 0,
                 partitions: how & 16 != 0,
                 unpartitioned: how & 32 != 0,
                 high_priority: false,
@@ -300,8 +300,16 @@ pub fn table(data: &[u8]) {
         it.seek_for_prev(key);
         let _ = reader.get(&read, key, &mut |_, value| value.bytes().is_empty());
         let _ = reader.approximate_offset_of(key);
+        let mut visit = |_: &[u8], value: table::Value<'_>| value.bytes().is_empty();
+        let mut missing = reader.begin_get(&read, key, &mut visit);
+        while let Ok(Some(lacks)) = missing {
+            let Ok(block) = reader.read_missing(&lacks, &read) else {
+                break;
+            };
+            missing = reader.resume_get(&read, key, (lacks, block), &mut visit);
+        }
     }
-    let _ = reader.prefix_may_match(b"key");
+    let _ = (reader.data_blocks(), reader.prefix_may_match(b"key"));
     let _ = reader.verify_blocks(&mut |_| Ok(()));
 }
 

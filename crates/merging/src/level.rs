@@ -179,6 +179,7 @@ impl LevelIter {
     /// errors are forgotten.
     fn go(&mut self, at: Option<usize>, seek: impl FnOnce(&mut table::Iter)) {
         self.failure = Ok(());
+        self.stopped_at = None;
         match at {
             Some(at) => self.open(at),
             None => self.close(),
@@ -326,7 +327,6 @@ impl InternalIterator for LevelIter {
 
     fn stop_if_lacking(&mut self) {
         self.stops = true;
-        self.stopped_at = None;
     }
 
     fn take_lacking(&mut self) -> Option<Lacking> {

@@ -33,6 +33,8 @@ pub struct Iter {
     error: Option<Error>,
     /// The internal key at which reading ahead ends, if it is not known yet where that is in the file.
     limit: Option<Vec<u8>>,
+    /// The part of the index in which that was looked for last.
+    limit_tried: Option<BlockHandle>,
     /// How to read ahead from the first block on.
     pace: Option<Pace>,
     /// Visited blocks that are kept, with [`ReadOptions::pin`].
@@ -70,6 +72,7 @@ impl Iter {
             ahead,
             error: None,
             limit: None,
+            limit_tried: None,
             pace: None,
             pinned: Vec::new(),
             stops: false,
@@ -104,7 +107,9 @@ impl Iter {
         }
         self.cursor.clear();
         let left = self.block.take();
-        self.limit_if_wanted();
+        if self.limit.is_some() && self.limit_tried != self.place.part() {
+            self.limit_if_wanted();
+        }
         if let Some((_, block)) = self.kept.take_if(|(at, _)| Some(*at) == handle) {
             self.leave(left);
             self.block = Some(block);
@@ -129,7 +134,7 @@ impl Iter {
     /// Where it is in the index. If it stops, it does not wait for a block of the index that can be read together with others.
     fn spot(&mut self, target: Option<&Target<'_>>) -> Result<Spot> {
         let (reader, place, options) = (&self.reader, &mut self.place, self.options);
-        if self.stops && reader.reads_together() {
+        if self.stops && place.may_lack() && reader.reads_together() {
             reader.spot::<true>(place, target, options)
         } else {
             reader.spot::<false>(place, target, options)
@@ -185,6 +190,7 @@ impl Iter {
     /// Finds where reading ahead ends, as soon as that needs no wait for a block of the index.
     fn limit_if_wanted(&mut self) {
         let Some(key) = self.limit.take() else { return };
+        self.limit_tried = self.place.part();
         let Ok(target) = Target::new(&key) else {
             return;
         };
@@ -383,7 +389,13 @@ impl InternalIterator for Iter {
 
     fn take_lacking(&mut self) -> Option<Lacking> {
         self.stops = false;
-        self.lacking.take()
+        let lacking = self.lacking.take();
+        if lacking.is_none()
+            && let Some((_, block)) = self.kept.take()
+        {
+            self.leave(Some(block)); // the seek is over
+        }
+        lacking
     }
 
     fn give(&mut self, filled: Filled) {

@@ -116,7 +116,8 @@ base::options! {
         /// Whether each compressed block is decompressed and compared before it is written.
         verify_compression: bool = false, [Mutable];
         /// Whether indexes and filters are kept in the block cache, and read again when they were evicted. Otherwise they
-        /// stay in memory as long as the table is open.
+        /// stay in memory as long as the table is open. A block that is larger than the cache is read for each lookup:
+        /// use `index_type=kTwoLevelIndexSearch` and `partition_filters` if the cache is small.
         cache_index_and_filter_blocks: bool = false, [Mutable];
         /// Whether they stay in the cache as long as blocks that were asked for, although nobody has asked for them yet.
         cache_index_and_filter_blocks_with_high_priority: bool = true, [Mutable];

@@ -187,7 +187,7 @@ pub struct Reader {
     keys: Keys,
     index: TableIndex,
     filters: Filters,
-    /// Every block that is not a data block and not the properties, without partitions that are not in memory.
+    /// Every block that is not a data block and not the properties; partitions only if index and filters are in memory.
     meta_blocks: Vec<BlockHandle>,
     cache_id: u64,
     _charge: Option<Reservation>,
@@ -218,10 +218,16 @@ impl Reader {
         }
     }
 
-    /// A data block from the cache. One function for all callers, which the compiler then makes fast once.
+    /// A block from the cache. One function for all callers, which the compiler then makes fast once.
+    #[inline(never)]
+    fn cached(&self, key: CacheKey) -> Option<Pinned<'_>> {
+        self.options.block_cache.as_ref()?.get(key)
+    }
+
+    /// A data block from the cache.
+    #[inline]
     fn cached_block(&self, handle: BlockHandle) -> Option<Pinned<'_>> {
-        let cache = self.options.block_cache.as_ref()?;
-        let pinned = cache.get(self.cache_key(handle))?;
+        let pinned = self.cached(self.cache_key(handle))?;
         self.count_hit(Ticker::BlockCacheDataHit, handle);
         Some(pinned)
     }

@@ -110,7 +110,10 @@ impl Seeds {
     }
 
     fn table(&mut self, path: &Path, bytes: &[u8]) {
-        self.add_as("table", bytes, 1);
+        // Index and filters in memory; in a cache; pinned.
+        for how in [1, 2 | 8 | 1 << 7, 2 | 8 | 4 | 16 | 32] {
+            self.add_as("table", bytes, how);
+        }
         let footer = bytes.len().saturating_sub(table::footer::LEN);
         self.add_as("footer", &bytes[footer..], 1);
         let fs = io::posix::Posix::shared();

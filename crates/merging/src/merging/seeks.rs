@@ -4,7 +4,8 @@ use table::{InternalIterator, Lacking};
 
 use super::Child;
 
-/// How often a seek stops: for the top level of an index, a partition, a data block, and the partition behind the first.
+/// How often a seek stops: for the top level of an index, for a partition, and for a data block; once more for a partition behind
+/// that, if the first had nothing.
 const STOPS_MAX: usize = 4;
 
 /// Positions every child with `seek`. What they lack is read at the same time.
@@ -12,43 +13,48 @@ pub(super) fn seek_all(
     children: &mut [Child],
     mut seek: impl FnMut(usize, &mut dyn InternalIterator),
 ) {
-    let mut lacking = Vec::new();
+    let (mut stopped, mut lacking) = (Vec::new(), Vec::new());
     for (i, child) in children.iter_mut().enumerate() {
-        lacking.extend(stopped(i, &mut *child.iter, &mut seek));
-    }
-    for _ in 0..STOPS_MAX {
-        if lacking.is_empty() {
-            return;
-        }
-        let (stopped_at, lacks): (Vec<usize>, Vec<Lacking>) =
-            std::mem::take(&mut lacking).into_iter().unzip();
-        let filled = table::read_together(&lacks);
-        for ((i, lacks), filled) in stopped_at.into_iter().zip(lacks).zip(filled) {
-            let child = &mut *children[i].iter;
-            // What could not be read together is read alone, which also tells the error.
-            let goes_on = filled.is_some() && lacks.is_of_index();
-            if let Some(filled) = filled {
-                child.give(filled);
-            }
-            if goes_on {
-                lacking.extend(stopped(i, child, &mut seek));
-            } else {
-                seek(i, child);
-            }
+        child.iter.stop_if_lacking();
+        seek(i, &mut *child.iter);
+        if let Some(lacks) = child.iter.take_lacking() {
+            stopped.push(i);
+            lacking.push(lacks);
         }
     }
-    for (i, _) in lacking {
-        seek(i, &mut *children[i].iter);
+    if !stopped.is_empty() {
+        go_on(children, &mut seek, (stopped, lacking));
     }
 }
 
-/// Positions a child, unless it lacks something that can be read together with what others lack.
-fn stopped(
-    i: usize,
-    child: &mut dyn InternalIterator,
-    seek: &mut impl FnMut(usize, &mut dyn InternalIterator),
-) -> Option<(usize, Lacking)> {
-    child.stop_if_lacking();
-    seek(i, child);
-    Some((i, child.take_lacking()?))
+/// Goes on with the seeks that have stopped.
+#[cold]
+fn go_on(
+    children: &mut [Child],
+    seek: &mut dyn FnMut(usize, &mut dyn InternalIterator),
+    (mut stopped, mut lacking): (Vec<usize>, Vec<Lacking>),
+) {
+    for stops in 1.. {
+        let filled = table::read_together(&lacking);
+        let all = stopped.drain(..).zip(lacking.drain(..)).zip(filled);
+        for ((i, lacks), filled) in all.collect::<Vec<_>>() {
+            let child = &mut *children[i].iter;
+            // What could not be read together is read alone, which also tells the error.
+            let may_stop = filled.is_some() && lacks.is_of_index() && stops < STOPS_MAX;
+            if let Some(filled) = filled {
+                child.give(filled);
+            }
+            if may_stop {
+                child.stop_if_lacking();
+            }
+            seek(i, child);
+            if may_stop && let Some(lacks) = child.take_lacking() {
+                stopped.push(i);
+                lacking.push(lacks);
+            }
+        }
+        if stopped.is_empty() {
+            return;
+        }
+    }
 }

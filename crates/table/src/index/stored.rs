@@ -200,6 +200,12 @@ impl StoredIndex {
         Ok(self.entry(i)?.map(|e| e.handle))
     }
 
+    /// All blocks. Errors: as [`StoredIndex::handle`].
+    pub(crate) fn handles(&self) -> Result<Vec<BlockHandle>> {
+        let all = (0..self.len()?).filter_map(|i| self.handle(i).transpose());
+        all.collect()
+    }
+
     /// Separator `i`, as stored.
     ///
     /// Errors: as [`StoredIndex::handle`].

@@ -82,6 +82,32 @@ fn separated_delta_handles_with_first_keys() {
     assert_eq!(all[3].0, b"k3");
 }
 
+/// An index block with one restart point for all, so that it is encoded anew, or with one for each entry.
+fn encoded(separators: &[Vec<u8>], encoding: Encoding) -> Vec<u8> {
+    let (mut bytes, mut restarts) = (Vec::new(), Vec::new());
+    for (i, separator) in separators.iter().enumerate() {
+        restarts.push(bytes.len() as u32);
+        let mut value = Vec::new();
+        put_varint(&mut value, i as u64);
+        put_varint(&mut value, 1);
+        put_varint(&mut bytes, 0);
+        put_varint(&mut bytes, separator.len() as u64);
+        if !encoding.delta {
+            put_varint(&mut bytes, value.len() as u64);
+        }
+        bytes.extend_from_slice(separator);
+        bytes.extend_from_slice(&value);
+    }
+    if separators.len().is_multiple_of(3) {
+        restarts.truncate(1);
+    }
+    for restart in &restarts {
+        put_u32(&mut bytes, *restart);
+    }
+    put_u32(&mut bytes, restarts.len() as u32);
+    bytes
+}
+
 proptest! {
     #[test]
     fn a_search_finds_the_first_separator_not_before(
@@ -90,6 +116,8 @@ proptest! {
         mut targets: Vec<Vec<u8>>,
         user_keys: bool,
         reverse: bool,
+        delta: bool,
+        count in 1usize..230,
     ) {
         let cmp = if reverse { Comparator::reverse_bytewise() } else { Comparator::bytewise() };
         keys.extend((0..200u8).map(|i| vec![7, i]));
@@ -98,6 +126,7 @@ proptest! {
         }
         keys.sort_by(|a, b| cmp.compare(a, b));
         keys.dedup();
+        keys.truncate(count);
         targets.extend(keys.iter().cloned());
         targets.push(prefix[..prefix.len() / 2].to_vec());
         let stored = |k: &[u8]| if user_keys {
@@ -110,6 +139,12 @@ proptest! {
             index.push(&stored(k), BlockHandle { offset: i as u64, size: 1 }).unwrap();
         }
         index.seal();
+        let encoding = Encoding { user_keys, delta, first_keys: false };
+        let stored_keys: Vec<_> = keys.iter().map(|k| stored(k)).collect();
+        let bytes = encoded(&stored_keys, encoding);
+        let block = prepare(&bytes, encoding, &cmp, 1 << 20).unwrap();
+        let kept = StoredIndex::new(block, encoding);
+        prop_assert_eq!(kept.len().unwrap(), keys.len());
         for t in &targets {
             for sequence in [8, 9, 10] {
                 let t = Target { user: t, packed: sequence << 8 | 1 };
@@ -119,6 +154,9 @@ proptest! {
                     order.is_lt() || order.is_eq() && !user_keys && 9 > sequence
                 });
                 prop_assert_eq!(index.seek(&t), expected);
+                prop_assert_eq!(kept.seek(&cmp, &t).unwrap(), expected);
+                let handle = kept.handle(expected).unwrap();
+                prop_assert_eq!(handle.map(|h| h.offset as usize), index.handle(expected).map(|h| h.offset as usize));
             }
         }
         prop_assert_eq!(index.handle(keys.len()), None);

@@ -191,10 +191,18 @@ impl Walk {
         Ok(Some(part))
     }
 
+    /// The partition, or the whole index, once the walk has it.
+    pub(crate) fn part(&self) -> Option<BlockHandle> {
+        self.leaf.as_ref().map(|(of, _)| *of)
+    }
+
     /// The block of the index that the walk looks at, to be named in errors.
     pub(crate) fn looks_at(&self, root: Root) -> BlockHandle {
         match (self.phase, &self.leaf) {
             (Phase::There, Some((leaf, _))) => *leaf,
+            (Phase::Leaf(_), Some((leaf, _))) if self.partition(root).ok() == Some(Some(*leaf)) => {
+                *leaf
+            }
             _ => root.handle,
         }
     }

@@ -23,6 +23,7 @@ use crate::checksum::{self, ChecksumType};
 use crate::compress::{self, CompressionType};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
+use crate::index::{self, Encoding};
 
 /// The file from which blocks are read, and the parameters to verify and decode them.
 #[derive(Debug)]
@@ -199,6 +200,21 @@ impl Fetch {
                 handle.size
             ))),
         }
+    }
+
+    /// The partitions that the top level with these bytes names.
+    pub(super) fn partitions(
+        &self,
+        top: BlockHandle,
+        bytes: &[u8],
+        encoding: Encoding,
+    ) -> Result<Vec<BlockHandle>> {
+        let parts = index::handles(bytes, encoding.of_top_level());
+        let checked = parts.and_then(|parts| {
+            self.check_partitions(&parts)?;
+            Ok(parts)
+        });
+        checked.map_err(|e| self.locate(e, top))
     }
 
     /// Refuses partitions that are together larger than the file: those of a valid table do not

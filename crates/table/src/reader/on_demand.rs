@@ -1,6 +1,7 @@
 //! Indexes and filters whose blocks are kept in the block cache, and read again when they were evicted.
 //!
-//! The cache has them as they are stored, so that a lookup searches the bytes of the file. What is pinned belongs to the reader
+//! The cache has them as they are stored, so that a lookup searches the bytes of the file, with a little that helps to search
+//! them. What is pinned belongs to the reader
 //! and is charged to the cache. A lookup goes down from the top: the top level of a partitioned filter, its partition; the top
 //! level of a partitioned index, its partition; a data block. Each may be what a lookup lacks.
 #![deny(clippy::indexing_slicing)]
@@ -82,10 +83,26 @@ pub(super) struct OnDemand {
 #[derive(Clone, Debug)]
 pub(crate) enum IndexCursor {
     Memory(usize),
-    OnDemand(Walk),
+    /// Boxed, so that lookups in an index in memory have less to move.
+    OnDemand(Box<Walk>),
 }
 
 impl IndexCursor {
+    /// The block of the index that it looks at, if that is not in memory.
+    pub(crate) fn part(&self) -> Option<BlockHandle> {
+        match self {
+            Self::Memory(_) => None,
+            Self::OnDemand(walk) => walk.part(),
+        }
+    }
+
+    /// Whether it may lack a block of the index.
+    #[inline]
+    pub(crate) fn may_lack(&self) -> bool {
+        matches!(self, Self::OnDemand(_))
+    }
+
+    #[inline]
     pub(crate) fn next(&mut self) {
         match self {
             Self::Memory(at) => *at = at.saturating_add(1),
@@ -93,6 +110,7 @@ impl IndexCursor {
         }
     }
 
+    #[inline]
     pub(crate) fn prev(&mut self) {
         match self {
             Self::Memory(at) => *at = at.checked_sub(1).unwrap_or(usize::MAX),
@@ -145,15 +163,15 @@ impl OnDemand {
         self.charge = Some(cache.reserve(bytes));
     }
 
-    /// Puts a block into the cache before it is needed.
+    /// Puts a block into the cache before it is needed; returns whether it was.
     pub(super) fn warm(
         &self,
         meta: Meta,
         handle: BlockHandle,
         block: &Block,
         (cache, cache_id): (&BlockCache, u64),
-    ) {
-        cache.insert_with(meta.key(cache_id, handle), block, self.priority);
+    ) -> bool {
+        cache.insert_with(meta.key(cache_id, handle), block, self.priority)
     }
 
     fn pinned(&self, meta: Meta, handle: BlockHandle) -> Option<&Block> {
@@ -164,7 +182,7 @@ impl OnDemand {
         self.pins.get(at.ok()?).map(|(_, block)| block)
     }
 
-    fn index(&self, meta: Meta, block: Block) -> StoredIndex {
+    pub(super) fn index(&self, meta: Meta, block: Block) -> StoredIndex {
         StoredIndex::new(block, encoding_of(meta, self.encoding))
     }
 
@@ -207,7 +225,7 @@ impl Meta {
         }
     }
 
-    fn key(self, id: u64, handle: BlockHandle) -> CacheKey {
+    pub(super) fn key(self, id: u64, handle: BlockHandle) -> CacheKey {
         CacheKey {
             id,
             offset: self.number(handle),
@@ -230,7 +248,7 @@ impl Reader {
     pub(crate) fn seek_index(&self, target: &Target<'_>) -> IndexCursor {
         match &self.index {
             TableIndex::Memory(index) => IndexCursor::Memory(index.seek(target)),
-            TableIndex::OnDemand(_) => IndexCursor::OnDemand(Walk::new(Aim::Seek)),
+            TableIndex::OnDemand(_) => IndexCursor::OnDemand(Box::new(Walk::new(Aim::Seek))),
         }
     }
 
@@ -238,11 +256,12 @@ impl Reader {
     pub(crate) fn first_in_index(&self) -> IndexCursor {
         match &self.index {
             TableIndex::Memory(_) => IndexCursor::Memory(0),
-            TableIndex::OnDemand(_) => IndexCursor::OnDemand(Walk::new(Aim::First)),
+            TableIndex::OnDemand(_) => IndexCursor::OnDemand(Box::new(Walk::new(Aim::First))),
         }
     }
 
     /// Moves a cursor to another place, and keeps the blocks of the index that it has.
+    #[inline]
     pub(crate) fn move_cursor(
         &self,
         cursor: &mut IndexCursor,
@@ -414,9 +433,7 @@ impl Reader {
         if let Some(block) = on_demand.pinned(meta, handle) {
             return Ok(Some(block.clone()));
         }
-        if let Some(cache) = &self.options.block_cache
-            && let Some(pinned) = cache.get(meta.key(self.cache_id, handle))
-        {
+        if let Some(pinned) = self.cached(meta.key(self.cache_id, handle)) {
             self.count_meta_hit(meta, handle);
             return Ok(Some(pinned.to_block()));
         }

@@ -324,10 +324,8 @@ impl Opening<'_> {
 
     /// The partitions that a top level holds.
     fn partitions(&self, top: BlockHandle) -> Result<Vec<BlockHandle>> {
-        let handles = index::handles(&self.index_block(top)?, self.encoding.of_top_level())
-            .map_err(|e| self.fetch.locate(e, top))?;
-        self.fetch.check_partitions(&handles)?;
-        Ok(handles)
+        self.fetch
+            .partitions(top, &self.index_block(top)?, self.encoding)
     }
 
     /// One index from the entries of one or more index blocks.
@@ -463,34 +461,60 @@ impl Opening<'_> {
             } else {
                 pinning.unpartitioned
             };
-            if is_pinned {
-                pins.push((meta.number(handle), self.pinned(meta, handle)?));
-            } else if self.fetch.is_in_tail(handle) {
-                let block = self.kept(meta, handle)?;
-                kept.warm(meta, handle, &block, (cache, cache_id));
-                on_demand::count_added(self.options, meta, &block);
+            let pins_parts = is_partitioned && pinning.partitions;
+            let is_warm = !is_pinned && self.fetch.is_in_tail(handle);
+            let is_new = is_warm && cache.get(meta.key(cache_id, handle)).is_none();
+            if !(is_pinned || pins_parts || is_new) {
+                continue;
             }
-            if is_partitioned && pinning.partitions {
+            let block = self.kept(meta, handle)?;
+            if pins_parts {
                 let part = if meta == Meta::Index {
                     Meta::Index
                 } else {
                     Meta::Filter
                 };
-                for handle in self.partitions(handle)? {
+                for handle in self.parts_in(&kept, (meta, handle), &block)? {
                     pins.push((part.number(handle), self.pinned(part, handle)?));
                 }
+            }
+            if is_pinned {
+                self.take_memory(&block)?;
+                pins.push((meta.number(handle), block));
+            } else if is_new && kept.warm(meta, handle, &block, (cache, cache_id)) {
+                on_demand::count_added(self.options, meta, &block);
             }
         }
         kept.pin(pins, cache);
         Ok(kept)
     }
 
+    /// The partitions that a top level names.
+    fn parts_in(
+        &self,
+        kept: &OnDemand,
+        (meta, top): (Meta, BlockHandle),
+        block: &Block,
+    ) -> Result<Vec<BlockHandle>> {
+        let parts = kept.index(meta, block.clone()).handles();
+        let checked = parts.and_then(|parts| {
+            self.fetch.check_partitions(&parts)?;
+            Ok(parts)
+        });
+        checked.map_err(|e| self.fetch.locate(e, top))
+    }
+
     /// A block that stays in memory.
     fn pinned(&mut self, meta: Meta, handle: BlockHandle) -> Result<Block> {
         let block = self.kept(meta, handle)?;
+        self.take_memory(&block)?;
+        Ok(block)
+    }
+
+    fn take_memory(&mut self, block: &Block) -> Result<()> {
         self.check_memory(block.memory())?;
         self.metadata_left -= block.memory();
-        Ok(block)
+        Ok(())
     }
 
     fn kept(&self, meta: Meta, handle: BlockHandle) -> Result<Block> {

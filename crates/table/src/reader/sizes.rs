@@ -97,7 +97,7 @@ impl Reader {
         Ok(out)
     }
 
-    /// Bytes of memory that index and filters take outside of the block cache.
+    /// Bytes of memory that index and filters take, if they are neither in the block cache nor pinned and charged to it.
     pub fn metadata_memory(&self) -> usize {
         match &self.index {
             TableIndex::Memory(index) => index.memory() + self.filters.memory(),

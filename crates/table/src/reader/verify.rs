@@ -61,7 +61,11 @@ impl Reader {
                 }
             }
         }
-        for &handle in &self.meta_blocks {
+        for &handle in self
+            .meta_blocks
+            .iter()
+            .filter(|at| !self.is_read_above(**at))
+        {
             self.fetch
                 .meta_block(handle)
                 .map(drop)
@@ -81,7 +85,11 @@ impl Reader {
         on_demand: &OnDemand,
         problem: &mut dyn FnMut(Error) -> Result<()>,
     ) -> Result<Vec<BlockHandle>> {
-        let mut partitions = |top| match self.partitions(top, on_demand.encoding) {
+        let named = |top| {
+            let bytes = self.fetch.meta_block(top)?;
+            self.fetch.partitions(top, &bytes, on_demand.encoding)
+        };
+        let mut partitions = |top| match named(top) {
             Ok(parts) => Ok(parts),
             Err(e) => problem(e).map(|()| Vec::new()),
         };
@@ -102,18 +110,18 @@ impl Reader {
         Ok(index)
     }
 
-    /// The partitions that a top level names. Errors: also if they are together larger than the file.
-    fn partitions(&self, top: BlockHandle, encoding: Encoding) -> Result<Vec<BlockHandle>> {
-        let parts = self.meta_entries(top, encoding.of_top_level())?;
-        self.fetch
-            .check_partitions(&parts)
-            .map_err(|e| self.locate(e, top))?;
-        Ok(parts)
-    }
-
     /// What a block of an index that is not in memory points at.
     fn meta_entries(&self, block: BlockHandle, encoding: Encoding) -> Result<Vec<BlockHandle>> {
         let bytes = self.fetch.meta_block(block)?;
         index::handles(&bytes, encoding).map_err(|e| self.locate(e, block))
+    }
+
+    /// Whether a block was read with what it points at.
+    fn is_read_above(&self, block: BlockHandle) -> bool {
+        let TableIndex::OnDemand(on_demand) = &self.index else {
+            return false;
+        };
+        let filters = self.filters.on_demand().filter(|at| at.is_partitioned);
+        block == on_demand.root.handle || filters.is_some_and(|at| at.handle == block)
     }
 }

@@ -187,3 +187,41 @@ fn seeks_read_indexes_at_once() {
         assert!(index_reads, "{read}");
     }
 }
+
+/// Seeks within a prefix show the same, and ask the same filters once, whether these are in memory or in the cache.
+#[test]
+fn prefix_seeks_ask_each_filter_once() {
+    let run = |on_demand: bool| {
+        let s = Simulated::new(0, |o| {
+            cached(o, true);
+            o.cf.table.cache_index_and_filter_blocks = on_demand;
+            o.cf.prefix_extractor = Some(ironstone::SliceTransform::fixed_prefix(8));
+        });
+        let read = ReadOptions {
+            prefix_same_as_start: true,
+            ..ReadOptions::default()
+        };
+        let mut it = s.db().with(&read).iterator().unwrap();
+        let mut shown = Vec::new();
+        for n in (0..KEYS + 300).step_by(37) {
+            it.seek(key(n).as_bytes());
+            while it.valid() {
+                shown.push((it.key().to_vec(), it.value().to_vec()));
+                it.next();
+            }
+            it.status().unwrap();
+        }
+        let statistics = s.options.env.statistics.as_ref().unwrap();
+        let asked = [
+            Ticker::LastLevelSeekFilterMatch,
+            Ticker::NonLastLevelSeekFilterMatch,
+            Ticker::LastLevelSeekFiltered,
+            Ticker::NonLastLevelSeekFiltered,
+        ];
+        (shown, asked.map(|t| statistics.get(t)))
+    };
+    let (in_memory, on_demand) = (run(false), run(true));
+    assert_eq!(in_memory.0, on_demand.0);
+    assert_eq!(in_memory.1, on_demand.1);
+    assert!(on_demand.1.iter().sum::<u64>() > 100, "{:?}", on_demand.1);
+}
