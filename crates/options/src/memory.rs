@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The cache never exceeds its capacity, and memory that is charged to it leaves less room for blocks. So the sum
-//! stays below the limit, as long as indexes and filters, which are always in memory, leave room for the memtables.
+//! stays below the limit, as long as indexes and filters leave room for the memtables. They are in memory, unless
+//! `cache_index_and_filter_blocks` keeps them in the cache like other blocks.
 
 use base::{Error, Result};
 

@@ -22,7 +22,7 @@
 //!
 //! **Capacity is strict**: a block that does not fit, after evicting what may be evicted, is not
 //! cached; the caller keeps its own copy. Blocks that are still in use are not evicted, as that would
-//! free no memory. [`BlockCache::reserve`] charges memory outside of the cache (indexes, filters).
+//! free no memory. [`BlockCache::reserve`] charges memory outside of the cache (pinned indexes and filters).
 //!
 //! The capacity is that of all shards together, so that a block may be larger than a shard's share. A block evicts
 //! from its own shard as long as that keeps half of its share; then all shards give room evenly.

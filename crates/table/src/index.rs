@@ -1,4 +1,4 @@
-//! A table's index, decoded once when the table is opened.
+//! A table's index: decoded once, when the table is opened, or in parts that are read on demand (`stored`, `walk`).
 //!
 //! ```text
 //!   prefixes: [u64]   the comparator's 8-byte prefix of each separator, searched first

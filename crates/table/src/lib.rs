@@ -4,7 +4,7 @@
 //! ```text
 //!   Builder ──> [data block]… [filter] [index] [dictionary] [range_del] [properties] … [footer] ──> Reader
 //!
-//!   Reader::get:  filter ─> index (decoded once: arrays of 8-byte key prefixes)
+//!   Reader::get:  filter ─> index (decoded once: arrays of 8-byte key prefixes; or in the block cache)
 //!                        ─> block cache (lock-free hit) or one positional read
 //!                        ─> restart binary search, then a scan of one restart interval
 //! ```
