@@ -299,11 +299,10 @@ pub(crate) fn run(request: Request) -> Done {
         let named = catch_unwind(AssertUnwindSafe(|| e.clone().file(file.path())));
         Err(named.unwrap_or(e))
     };
-    Done {
-        token,
-        result: result.unwrap_or_else(panicked),
-        buf,
-    }
+    let result = result.unwrap_or_else(panicked);
+    // This may be its last owner. What it does then must not end a thread that others wait for.
+    catch_unwind(AssertUnwindSafe(|| drop(file))).ok();
+    Done { token, result, buf }
 }
 
 /// Writes `slices` except for the first `done` bytes, which are written already; returns their total length.

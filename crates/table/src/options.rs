@@ -127,7 +127,8 @@ base::options! {
         pin_top_level_index_and_filter: bool = true, [Mutable];
         /// The same for each kind of block; with `kFallback` the two options above decide.
         metadata_cache_options: MetadataCacheOptions = MetadataCacheOptions::default(), [Mutable];
-        /// Which data blocks are put into the block cache when they are written.
+        /// Which data blocks are put into the block cache when they are written; with `cache_index_and_filter_blocks`, those
+        /// of indexes and filters too.
         prepopulate_block_cache: PrepopulateBlockCache = PrepopulateBlockCache::Disable, [Mutable];
         /// Whether blocks are read without the block cache.
         no_block_cache: bool = false, [Mutable];

@@ -69,6 +69,8 @@ pub struct ReaderOptions {
     pub largest_seqno: u64,
     /// Where index and filters are kept.
     pub metadata: Metadata,
+    /// Puts all blocks of index and filters into the cache, if they are to be kept there, before they are needed.
+    pub warm: bool,
     /// A table whose index and filters take more bytes of memory than this is refused; a single block of them, if they are
     /// kept in the cache.
     pub metadata_bytes_max: usize,
@@ -100,6 +102,7 @@ impl Default for ReaderOptions {
             expected_unique_id: None,
             largest_seqno: u64::MAX,
             metadata: Metadata::InMemory,
+            warm: false,
             metadata_bytes_max: 2 << 30,
             read_ahead: ReadAheadSizes::default(),
             prefix_extractor: None,
@@ -484,6 +487,7 @@ impl Reader {
     pub fn options_to_open_again(&self) -> ReaderOptions {
         ReaderOptions {
             cache_id: Some(self.cache_id),
+            warm: false,
             ..self.options.clone()
         }
     }

@@ -148,6 +148,7 @@ impl Tables {
             statistics: self.env.statistics.clone(),
             expected_unique_id: meta.unique_id.filter(|_| self.verify_unique_id),
             largest_seqno: meta.largest_seqno,
+            warm: prepopulated.is_some(),
             metadata: metadata_of(is_fresh(new, options), &options.table, self.charge_metadata),
             cache_id,
             prefix_extractor: options.prefix_extractor.clone(),

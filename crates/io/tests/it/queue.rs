@@ -272,6 +272,39 @@ fn files_that_are_not_the_systems_do_it_themselves() {
     }
 }
 
+/// A file that panics when its last owner lets it go.
+#[derive(Debug)]
+struct Grudging(Arc<dyn File>);
+
+impl io::FileWrapper for Grudging {
+    fn inner(&self) -> &dyn File {
+        &*self.0
+    }
+}
+
+impl Drop for Grudging {
+    fn drop(&mut self) {
+        panic!("as planned");
+    }
+}
+
+/// The queue is the last owner of the file: its threads go on, and the request is done.
+#[test]
+fn a_file_may_panic_when_it_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let f = file(&dir, "f");
+    f.write_at(&[7; 512], 0, WriteSync::None).unwrap();
+    let mut queue = Queue::new(QueueKind::Threads, 8, &SystemThreads).unwrap();
+    for token in 0..100 {
+        let last: Arc<dyn File> = Arc::new(Grudging(Arc::clone(&f)));
+        let request = request(token, &last, 0, read(512));
+        drop(last);
+        queue.push(request).unwrap();
+        let done = all(&mut queue);
+        assert_eq!(*done[&token].result.as_ref().unwrap(), 512);
+    }
+}
+
 /// A system that has a few threads left.
 #[derive(Debug)]
 struct FewThreads(std::sync::atomic::AtomicUsize);

@@ -461,28 +461,34 @@ impl Opening<'_> {
             } else {
                 pinning.unpartitioned
             };
-            let pins_parts = is_partitioned && pinning.partitions;
-            let is_warm = !is_pinned && self.fetch.is_in_tail(handle);
+            let has_parts = is_partitioned && (pinning.partitions || self.options.warm);
+            let is_warm = !is_pinned && (self.options.warm || self.fetch.is_in_tail(handle));
             let is_new = is_warm && cache.get(meta.key(cache_id, handle)).is_none();
-            if !(is_pinned || pins_parts || is_new) {
+            if !(is_pinned || has_parts || is_new) {
                 continue;
             }
             let block = self.kept(meta, handle)?;
-            if pins_parts {
+            if has_parts {
                 let part = if meta == Meta::Index {
                     Meta::Index
                 } else {
                     Meta::Filter
                 };
                 for handle in self.parts_in(&kept, (meta, handle), &block)? {
-                    pins.push((part.number(handle), self.pinned(part, handle)?));
+                    let block = self.kept(part, handle)?;
+                    if pinning.partitions {
+                        self.take_memory(&block)?;
+                        pins.push((part.number(handle), block));
+                    } else {
+                        self.warm(&kept, (part, handle), &block, (cache, cache_id));
+                    }
                 }
             }
             if is_pinned {
                 self.take_memory(&block)?;
                 pins.push((meta.number(handle), block));
-            } else if is_new && kept.warm(meta, handle, &block, (cache, cache_id)) {
-                on_demand::count_added(self.options, meta, &block);
+            } else if is_new {
+                self.warm(&kept, (meta, handle), &block, (cache, cache_id));
             }
         }
         kept.pin(pins, cache);
@@ -504,13 +510,20 @@ impl Opening<'_> {
         checked.map_err(|e| self.fetch.locate(e, top))
     }
 
-    /// A block that stays in memory.
-    fn pinned(&mut self, meta: Meta, handle: BlockHandle) -> Result<Block> {
-        let block = self.kept(meta, handle)?;
-        self.take_memory(&block)?;
-        Ok(block)
+    /// Puts a block into the cache before it is needed.
+    fn warm(
+        &self,
+        kept: &OnDemand,
+        (meta, handle): (Meta, BlockHandle),
+        block: &Block,
+        (cache, cache_id): (&BlockCache, u64),
+    ) {
+        if kept.warm(meta, handle, block, (cache, cache_id)) {
+            on_demand::count_added(self.options, meta, block);
+        }
     }
 
+    /// Takes the memory of a block that stays there from what index and filters may have. Errors: it is too much.
     fn take_memory(&mut self, block: &Block) -> Result<()> {
         self.check_memory(block.memory())?;
         self.metadata_left -= block.memory();

@@ -374,3 +374,33 @@ fn the_perf_context_counts_blocks() {
     assert_eq!(perf::get(PerfCounter::BlockCacheIndexHitCount), 3);
     assert_eq!(perf::get(PerfCounter::BlockCacheFilterHitCount), 3);
 }
+
+/// With `warm`, the first lookup finds everything but its data block in the cache; opening the table again reads nothing.
+#[test]
+fn blocks_are_in_the_cache_before_they_are_needed() {
+    for partitioned in [false, true] {
+        let statistics = Arc::new(Statistics::new());
+        let cache = Arc::new(BlockCache::new(8 << 20));
+        let how = ReaderOptions {
+            statistics: Some(Arc::clone(&statistics)),
+            warm: true,
+            ..on_demand(Pinning::default(), &cache)
+        };
+        let bytes = large_table(partitioned);
+        let reader = open(bytes.clone(), how).unwrap();
+        let blocks = cache.kinds();
+        assert!(blocks[1].0 > 0 && blocks[3].0 > 0, "{blocks:?}");
+        assert_eq!(blocks[1].0 > 1, partitioned, "{blocks:?}");
+        let added = statistics.get(Ticker::BlockCacheAdd);
+        assert_eq!(added as usize, cache.len());
+        for i in (0..20_000u32).step_by(500) {
+            assert_eq!(get_all(&reader, &i.to_be_bytes(), 9).unwrap().len(), 1);
+        }
+        let [_, index_miss, _, filter_miss, _, _] = counts(&statistics);
+        assert_eq!((index_miss, filter_miss), (0, 0));
+        let added = statistics.get(Ticker::BlockCacheAdd);
+        let again = open(bytes, reader.options_to_open_again()).unwrap();
+        assert_eq!(statistics.get(Ticker::BlockCacheAdd), added);
+        assert_eq!(get_all(&again, &500u32.to_be_bytes(), 9).unwrap().len(), 1);
+    }
+}
