@@ -258,6 +258,22 @@ mod tests {
         );
         let e = t.apply("no_such_option", "1").unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidArgument);
+        let tiers = "metadata_cache_options";
+        for bad in [
+            "{partition_pinning=kSome}",
+            "{pinning=kAll}",
+            "{partition_pinning",
+        ] {
+            let e = t.apply(tiers, bad).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::InvalidArgument);
+            assert!(e.to_string().contains(tiers), "{e}");
+        }
+        t.apply(tiers, "{partition_pinning=kAll;}").unwrap();
+        let printed = t.get(tiers).unwrap();
+        assert!(
+            printed.contains("partition_pinning=kAll;top_level"),
+            "{printed}"
+        );
     }
 
     #[test]

@@ -255,6 +255,29 @@ fn a_call_may_have_any_number_of_keys() {
     assert!(s.db().multi_get::<&str>(&[]).is_empty());
 }
 
+/// How many of the keys fail if the nth read of a table does; the others have what is expected.
+fn fail_nth_read(s: &Simulated, nth: u64, keys: &[String], expected: &[Option<Vec<u8>>]) -> usize {
+    let left = std::sync::atomic::AtomicU64::new(nth);
+    s.disk.fail_on(Fault::Eio, Repeat::Once, move |act, path| {
+        act == Act::Read
+            && path.extension().is_some_and(|e| e == "sst")
+            && left.fetch_sub(1, Ordering::Relaxed) == 1
+    });
+    let got = s.db().multi_get(keys);
+    let mut failed = 0;
+    for (got, expected) in got.into_iter().zip(expected) {
+        match got {
+            Ok(value) => assert_eq!(value, *expected),
+            Err(e) => {
+                failed += 1;
+                assert_eq!(e.kind(), ErrorKind::IoError);
+                assert!(e.to_string().contains(".sst"), "{e}");
+            }
+        }
+    }
+    failed
+}
+
 /// A read that fails is an error of the keys that need its block, and of no others; the next call reads it again.
 #[test]
 fn a_failed_read_fails_its_keys_only() {
@@ -262,24 +285,7 @@ fn a_failed_read_fails_its_keys_only() {
         let s = Simulated::new(0, |_| {});
         let keys: Vec<_> = (0..KEYS).step_by(40).map(key).collect();
         let expected: Vec<_> = keys.iter().map(|k| s.db().get(k).unwrap()).collect();
-        let left = std::sync::atomic::AtomicU64::new(nth);
-        s.disk.fail_on(Fault::Eio, Repeat::Once, move |act, path| {
-            act == Act::Read
-                && path.extension().is_some_and(|e| e == "sst")
-                && left.fetch_sub(1, Ordering::Relaxed) == 1
-        });
-        let got = s.db().multi_get(&keys);
-        let mut failed = 0;
-        for (got, expected) in got.into_iter().zip(&expected) {
-            match got {
-                Ok(value) => assert_eq!(value, *expected),
-                Err(e) => {
-                    failed += 1;
-                    assert_eq!(e.kind(), ErrorKind::IoError);
-                    assert!(e.to_string().contains(".sst"), "{e}");
-                }
-            }
-        }
+        let failed = fail_nth_read(&s, nth, &keys, &expected);
         assert!((1..=3).contains(&failed), "{failed} keys failed");
         s.disk.clear_faults();
         let again = s.db().multi_get(&keys).into_iter().map(Result::unwrap);

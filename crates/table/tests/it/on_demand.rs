@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::perf::{self, PerfCounter};
 use base::rng::Rng;
 use base::stats::{Statistics, Ticker};
-use base::{Comparator, ErrorKind, SliceTransform, key};
+use base::{ErrorKind, key};
 use table::compress::CompressionType;
 use table::filter::FilterPolicy;
 use table::options::IndexType;
@@ -14,7 +14,7 @@ use table::{
     ReaderOptions, TableOptions,
 };
 
-use crate::round_trip::{check_against_model, check_prefixes, random_entries, table_options};
+use crate::round_trip::{check_against_model, check_prefixes, random_table};
 use crate::util::{Entries, build, get_all, ikey, open, scan, seek_key};
 
 fn any_pinning(rng: &mut Rng) -> Pinning {
@@ -68,23 +68,8 @@ fn random_tables_of_every_format_read_as_their_model() {
     let mut most_stops = 0;
     for seed in 0..150 {
         let mut rng = Rng::new(seed);
-        let cmp = if rng.one_in(3) {
-            Comparator::reverse_bytewise()
-        } else {
-            Comparator::bytewise()
-        };
-        let n = rng.below(400) as usize;
-        let model = random_entries(&mut rng, n, &cmp);
-        let mut options = BuilderOptions {
-            table: table_options(&mut rng),
-            comparator: cmp.clone(),
-            compression: CompressionType::ALL[(seed as usize) % CompressionType::ALL.len()],
-            ..BuilderOptions::default()
-        };
-        if options.table.index_type == IndexType::Hash || rng.one_in(2) {
-            options.prefix_extractor = Some(SliceTransform::capped_prefix(5));
-        }
-        options.table.block_align = options.compression == CompressionType::None;
+        let (model, options) = random_table(seed, &mut rng);
+        let cmp = options.comparator.clone();
         let (bytes, _) = build(&model, options.clone());
         let in_memory = ReaderOptions {
             comparator: cmp.clone(),

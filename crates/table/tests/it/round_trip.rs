@@ -19,7 +19,7 @@ use crate::util::{
 };
 
 /// Entries with repeated and neighbouring user keys of all lengths.
-pub(crate) fn random_entries(rng: &mut Rng, n: usize, cmp: &Comparator) -> Entries {
+fn random_entries(rng: &mut Rng, n: usize, cmp: &Comparator) -> Entries {
     let mut out = Vec::new();
     for _ in 0..n {
         let mut user = match rng.below(4) {
@@ -104,7 +104,7 @@ fn check_at(it: &impl InternalIterator, expected: Option<&(Vec<u8>, Vec<u8>)>) {
     assert_eq!(found.as_ref(), expected);
 }
 
-pub(crate) fn table_options(rng: &mut Rng) -> TableOptions {
+fn table_options(rng: &mut Rng) -> TableOptions {
     fn any<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
         of[rng.below(of.len() as u64) as usize]
     }
@@ -197,27 +197,34 @@ pub(crate) fn check_prefixes(reader: &Reader, model: &Entries, extractor: Option
     assert!(!has_filter || passed.count() < 20);
 }
 
+/// Entries and options of a table, with the codec that the seed names.
+pub(crate) fn random_table(seed: u64, rng: &mut Rng) -> (Entries, BuilderOptions) {
+    let cmp = if rng.one_in(3) {
+        Comparator::reverse_bytewise()
+    } else {
+        Comparator::bytewise()
+    };
+    let n = rng.below(400) as usize;
+    let model = random_entries(rng, n, &cmp);
+    let mut options = BuilderOptions {
+        table: table_options(rng),
+        comparator: cmp,
+        compression: CompressionType::ALL[(seed as usize) % CompressionType::ALL.len()],
+        ..BuilderOptions::default()
+    };
+    if options.table.index_type == IndexType::Hash || rng.one_in(2) {
+        options.prefix_extractor = Some(SliceTransform::capped_prefix(5));
+    }
+    options.table.block_align = options.compression == CompressionType::None;
+    (model, options)
+}
+
 #[test]
 fn random_tables_of_every_format_read_as_their_model() {
     for seed in 0..120 {
         let mut rng = Rng::new(seed);
-        let cmp = if rng.one_in(3) {
-            Comparator::reverse_bytewise()
-        } else {
-            Comparator::bytewise()
-        };
-        let n = rng.below(400) as usize;
-        let model = random_entries(&mut rng, n, &cmp);
-        let mut options = BuilderOptions {
-            table: table_options(&mut rng),
-            comparator: cmp.clone(),
-            compression: CompressionType::ALL[(seed as usize) % CompressionType::ALL.len()],
-            ..BuilderOptions::default()
-        };
-        if options.table.index_type == IndexType::Hash || rng.one_in(2) {
-            options.prefix_extractor = Some(SliceTransform::capped_prefix(5));
-        }
-        options.table.block_align = options.compression == CompressionType::None;
+        let (model, mut options) = random_table(seed, &mut rng);
+        let cmp = options.comparator.clone();
         options.compression_opts.max_dict_bytes = rng.below(3) as u32 * 1000;
         options.compression_opts.zstd_max_train_bytes = rng.below(2) as u32 * 10_000;
         options.compression_opts.max_dict_buffer_bytes = rng.below(3) * 5000;

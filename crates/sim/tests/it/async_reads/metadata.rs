@@ -97,23 +97,7 @@ fn a_failed_read_fails_its_keys_only() {
         let s = Simulated::new(0, |o| cached(o, true));
         let keys: Vec<_> = (0..KEYS).step_by(40).map(key).collect();
         let expected: Vec<_> = keys.iter().map(|k| s.db().get(k).unwrap()).collect();
-        let left = std::sync::atomic::AtomicU64::new(nth);
-        s.disk.fail_on(Fault::Eio, Repeat::Once, move |act, path| {
-            act == Act::Read
-                && path.extension().is_some_and(|e| e == "sst")
-                && left.fetch_sub(1, Ordering::Relaxed) == 1
-        });
-        let mut failed = 0;
-        for (got, expected) in s.db().multi_get(&keys).into_iter().zip(&expected) {
-            match got {
-                Ok(value) => assert_eq!(value, *expected),
-                Err(e) => {
-                    failed += 1;
-                    assert_eq!(e.kind(), ErrorKind::IoError);
-                    assert!(e.to_string().contains(".sst"), "{e}");
-                }
-            }
-        }
+        let failed = fail_nth_read(&s, nth, &keys, &expected);
         assert!((1..keys.len()).contains(&failed), "{failed} keys failed");
         s.disk.clear_faults();
         let again = s.db().multi_get(&keys).into_iter().map(Result::unwrap);
