@@ -309,6 +309,11 @@ impl Drop for AsyncReads {
     }
 }
 
+/// Drops a read that nobody wants, which may be the last owner of its file. A file of the application may panic then.
+fn forget(wanted: Wanted) {
+    catch_unwind(AssertUnwindSafe(|| drop(wanted))).ok();
+}
+
 /// What the thread owns.
 struct Worker {
     shared: Arc<Shared>,
@@ -385,7 +390,7 @@ impl Worker {
     /// Pushes a read to the queue, unless nobody wants it any more.
     fn start(&mut self, wanted: Wanted) {
         if wanted.inbox.is_left.load(Ordering::Relaxed) {
-            return;
+            return forget(wanted);
         }
         let inbox = Arc::clone(&wanted.inbox);
         // A file of the application may panic.
@@ -465,6 +470,7 @@ impl Drop for Worker {
         for inbox in inboxes {
             self.shared.lose(inbox, &e);
         }
+        self.taken.drain(..).chain(wanted).for_each(forget);
         self.fail(&e);
     }
 }

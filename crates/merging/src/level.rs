@@ -187,7 +187,7 @@ impl LevelIter {
         let stops = self.stops;
         self.with_open(|i| {
             if stops {
-                i.stop_if_lacking();
+                i.stop_if_lacking(false); // it need not know
             }
             seek(i);
         });
@@ -325,8 +325,12 @@ impl InternalIterator for LevelIter {
         self.options.pin
     }
 
-    fn stop_if_lacking(&mut self) {
+    fn stop_if_lacking(&mut self, again: bool) {
         self.stops = true;
+        // A seek that a panic of the user's code has ended is not done again.
+        if !again {
+            self.stopped_at = None;
+        }
     }
 
     fn take_lacking(&mut self) -> Option<Lacking> {

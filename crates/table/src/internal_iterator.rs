@@ -46,8 +46,10 @@ pub trait InternalIterator: Send {
     /// The error that ended the iteration, if one did.
     fn status(&self) -> Result<()>;
     /// Lets the next seek stop, without a position, at a block that the device would have to be waited for, until
-    /// [`InternalIterator::take_lacking`].
-    fn stop_if_lacking(&mut self) {}
+    /// [`InternalIterator::take_lacking`]. `again`: the seek has stopped, and is done again now.
+    fn stop_if_lacking(&mut self, again: bool) {
+        let _ = again;
+    }
     /// What the seek lacks, if it has stopped. It is to be done again then, best with what it lacked.
     fn take_lacking(&mut self) -> Option<Lacking> {
         None

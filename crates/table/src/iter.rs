@@ -102,7 +102,8 @@ impl Iter {
             }
         };
         self.at = handle;
-        if self.block.is_some() && left_at == handle {
+        // If a panic of the user's code ended the move before, there is a block whose place is not known.
+        if handle.is_some() && self.block.is_some() && left_at == handle {
             return Ok(());
         }
         self.cursor.clear();
@@ -383,7 +384,7 @@ impl InternalIterator for Iter {
         self.options.pin
     }
 
-    fn stop_if_lacking(&mut self) {
+    fn stop_if_lacking(&mut self, _again: bool) {
         self.stops = true;
     }
 
@@ -469,7 +470,7 @@ mod tests {
             });
             let mut stops = 0;
             for n in [3, 400, 200, 201, 499, 0] {
-                it.stop_if_lacking();
+                it.stop_if_lacking(false);
                 it.seek(&internal(n));
                 if let Some(lacking) = it.take_lacking() {
                     assert!(!it.valid() && it.status().is_err());

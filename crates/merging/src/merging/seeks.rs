@@ -15,7 +15,7 @@ pub(super) fn seek_all(
 ) {
     let (mut stopped, mut lacking) = (Vec::new(), Vec::new());
     for (i, child) in children.iter_mut().enumerate() {
-        child.iter.stop_if_lacking();
+        child.iter.stop_if_lacking(false);
         seek(i, &mut *child.iter);
         if let Some(lacks) = child.iter.take_lacking() {
             stopped.push(i);
@@ -45,7 +45,7 @@ fn go_on(
                 child.give(filled);
             }
             if may_stop {
-                child.stop_if_lacking();
+                child.stop_if_lacking(true);
             }
             seek(i, child);
             if may_stop && let Some(lacks) = child.take_lacking() {

@@ -1,6 +1,8 @@
 //! Indexes and filters that are kept in the block cache give the same answers as those in memory.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::perf::{self, PerfCounter};
 use base::rng::Rng;
@@ -388,4 +390,42 @@ fn blocks_are_in_the_cache_before_they_are_needed() {
         assert_eq!(statistics.get(Ticker::BlockCacheAdd), added);
         assert_eq!(get_all(&again, &500u32.to_be_bytes(), 9).unwrap().len(), 1);
     }
+}
+
+/// A file that panics once when it is read.
+#[derive(Debug)]
+struct Panicky(Arc<dyn io::File>, AtomicBool);
+
+impl io::FileWrapper for Panicky {
+    fn inner(&self) -> &dyn io::File {
+        &*self.0
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> base::Result<usize> {
+        assert!(!self.1.swap(false, Ordering::Relaxed), "as planned");
+        self.0.read_at(buf, offset)
+    }
+}
+
+/// A seek that a panic has ended in the index leaves no block behind that a later seek would take for its own.
+#[test]
+fn an_iterator_goes_on_after_a_panic() {
+    let bytes = large_table(true);
+    let (n, cache) = (bytes.len() as u64, Arc::new(BlockCache::new(0)));
+    let file = Arc::new(Panicky(
+        io::testing::Memory::new("000007.sst", bytes),
+        AtomicBool::new(false),
+    ));
+    let how = on_demand(Pinning::default(), &cache);
+    let reader = Arc::new(Reader::open(Arc::clone(&file) as _, n, how).unwrap());
+    let mut it = reader.iter(ReadOptions::default());
+    let at = |i: u32| seek_key(&i.to_be_bytes(), 9);
+    it.seek(&at(100));
+    file.1.store(true, Ordering::Relaxed);
+    let sought = catch_unwind(AssertUnwindSafe(|| it.seek(&at(15_000))));
+    assert!(sought.is_err());
+    it.seek_for_prev(&at(30_000));
+    it.status().unwrap();
+    assert_eq!(key::user_key(it.key()), 19_999u32.to_be_bytes());
+    it.seek(&at(15_000));
+    assert_eq!(key::user_key(it.key()), 15_000u32.to_be_bytes());
 }
