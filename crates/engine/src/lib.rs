@@ -73,7 +73,7 @@ pub use ::options::hooks::partitioner::{
 };
 pub use ::options::write_buffer_manager::WriteBufferManager;
 pub use ::options::{
-    BottommostCompression, BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor,
+    BottommostCompression, BottommostLevelCompaction, CacheTier, CfOptions, ColumnFamilyDescriptor,
     ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, CompactionOptionsFifo,
     CompactionOptionsUniversal, CompactionPri, CompactionStopStyle, CompactionStyle,
     CompressionOptions, DbOptions, Env, FlushOptions, InfoLogLevel, MemtableFactory, Options,
@@ -122,8 +122,8 @@ pub use table::options::{
     DataBlockIndexType, FlushBlockPolicy, IndexShortening, IndexType, PrepopulateBlockCache,
 };
 pub use table::{
-    BlockCache, ChecksumType, CompressionSettings, CompressionType, Properties as TableProperties,
-    TableOptions,
+    BlockCache, ChecksumType, CompressedSecondaryCache, CompressedSecondaryCacheOptions,
+    CompressionSettings, CompressionType, Properties as TableProperties, RowCache, TableOptions,
 };
 pub use wal::{WalFile, WalFileKind};
 pub use write::pending::{Applied, Durable, PendingWrite};

@@ -24,7 +24,7 @@ use base::perf::{self, PerfCounter};
 use base::stats::{HistogramKind, Ticker};
 use base::sync::{Mutex, MutexGuard, PoisonError, ranked};
 use base::{Error, ErrorKind, Result};
-use table::Reader;
+use table::{Reader, Rows};
 
 use crate::locks;
 use options::{DbOptions, Env};
@@ -272,6 +272,14 @@ impl Slot {
         match self {
             Self::Always(reader) => reader.cache_id(),
             Self::OnDemand(slot) => slot.again.cache_id.filter(|&id| id > 0),
+        }
+    }
+
+    /// See [`Reader::rows`].
+    pub(crate) fn rows(&self) -> Option<&Rows> {
+        match self {
+            Self::Always(reader) => reader.rows(),
+            Self::OnDemand(slot) => slot.again.rows.as_ref(),
         }
     }
 

@@ -130,6 +130,11 @@ impl TableFile {
         self.slot.cache_id()
     }
 
+    /// Its rows in the row cache.
+    pub fn rows(&self) -> Option<&table::Rows> {
+        self.slot.rows()
+    }
+
     /// The file on disk.
     pub fn on_disk(&self) -> Arc<FileOnDisk> {
         Arc::clone(&self.on_disk)

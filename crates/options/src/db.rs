@@ -52,6 +52,18 @@ base::option_enum! {
 }
 
 base::option_enum! {
+    /// How far down the tiers of the block cache a database goes.
+    pub enum CacheTier {
+        /// Only blocks as they are read.
+        Volatile = "kVolatileTier",
+        /// Also blocks that are kept compressed.
+        VolatileCompressed = "kVolatileCompressedTier",
+        /// Also blocks on a device. There is no such tier: the same as the one before.
+        NonVolatileBlock = "kNonVolatileBlockTier",
+    }
+}
+
+base::option_enum! {
     /// How the records of write-ahead logs are compressed.
     pub enum WalCompression {
         /// Not at all.
@@ -188,6 +200,9 @@ base::options! {
         /// larger than the memory: the page cache then keeps little that is asked for again. `open` refuses it
         /// where the file system cannot read directly.
         use_direct_reads: bool = false;
+        /// How far down the tiers of the block cache the database goes: with `kVolatileTier`, its blocks stay out of the
+        /// second tier of a cache that has one, so that other databases have it for themselves.
+        lowest_used_cache_tier: CacheTier = CacheTier::NonVolatileBlock;
         /// How lookups of several keys, futures and iterators read the blocks that neither cache has: `uring`, many
         /// at once by io_uring; `pool`, by threads; `off`, one after the other; `auto`, by io_uring, or by threads
         /// where the kernel has none or does not allow it. LOG says why. `open` refuses `uring` there.

@@ -40,7 +40,7 @@ use base::threads::{SystemThreads, Threads};
 use base::{Comparator, Error, Result, SliceTransform};
 use io::RateLimiter;
 use log::RecoveryMode;
-use table::{BlockCache, CompressionType, TableOptions};
+use table::{BlockCache, CompressionType, RowCache, TableOptions};
 
 use crate::hooks::filter::{CompactionFilter, CompactionFilterFactory};
 use crate::hooks::listener::Listeners;
@@ -55,7 +55,7 @@ pub use compaction::{
     CompactionOptionsFifo, CompactionOptionsUniversal, CompactionPri, CompactionStopStyle,
     CompactionStyle, PerLevel,
 };
-pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
+pub use db::{CacheTier, DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
 pub use kept::Kept;
 pub use memtable::MemtableFactory;
 pub use profiles::Profile;
@@ -299,6 +299,18 @@ pub struct Env {
     pub clock: Arc<dyn Clock>,
     /// Holds uncompressed blocks of tables; if `None`, the database creates its own.
     pub block_cache: Option<Arc<BlockCache>>,
+    /// Holds what gets have found in tables; if `None`, only blocks are cached. Gets and `multi_get` ask it before filters,
+    /// indexes and blocks, unless they read at a snapshot that is older than a table's newest entry. They fill it unless
+    /// `ReadOptions::fill_cache` is false.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// let rows = Arc::new(ironstone::RowCache::new(64 << 20));
+    /// let options = ironstone::Options::default().with_env(|env| env.row_cache = Some(Arc::clone(&rows)));
+    /// options.validate().unwrap();
+    /// assert_eq!((rows.usage(), rows.capacity()), (0, 64 << 20));
+    /// ```
+    pub row_cache: Option<Arc<RowCache>>,
     /// Counts events; if `None`, nothing is counted.
     pub statistics: Option<Arc<Statistics>>,
     /// Limits the memory of memtables; if `None`, the database creates its own, limited by `db_write_buffer_size`.
@@ -329,6 +341,7 @@ impl Default for Env {
             fs: io::posix::Posix::shared(),
             clock: SystemClock::shared(),
             block_cache: None,
+            row_cache: None,
             statistics: None,
             write_buffer_manager: None,
             rate_limiter: None,

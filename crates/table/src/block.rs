@@ -66,6 +66,10 @@ const RESERVED: u32 = 1 << 30;
 const HASH_INDEX: u32 = 1 << 31;
 /// In [`Block::packed`] only: the block has prefixes.
 const PREFIXES: u32 = 1 << 29;
+/// In [`Block::packed`] only: the memory is that of another block, compressed.
+const COMPRESSED: u32 = 1 << 31;
+/// Bytes of the numbers of a block, before its compressed memory.
+const SHAPE_LEN: usize = 12;
 /// Bytes before the entries of a block that is decompressed in place: for at most 16 restart points.
 const HEAD_ROOM: usize = 64;
 /// Prefixes are made if they take at most one byte for this many bytes of the block.
@@ -304,6 +308,50 @@ impl Block {
         self.memory
             .split_at_checked(self.base as usize)
             .unwrap_or_default()
+    }
+
+    /// The numbers of the block, for [`Block::compressed`], and the memory to compress.
+    pub(crate) fn for_compression(&self) -> ([u8; SHAPE_LEN], &[u8]) {
+        let mut shape = [0; SHAPE_LEN];
+        let numbers = [self.base, self.entries_end, self.packed];
+        for (to, number) in shape.chunks_exact_mut(4).zip(numbers) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        (shape, &self.memory)
+    }
+
+    /// A block that stands for another one, whose memory was compressed to `payload`. It cannot be searched.
+    ///
+    /// Errors: there are 4 GiB or more.
+    pub(crate) fn compressed(shape: &[u8; SHAPE_LEN], payload: &[u8]) -> Result<Self> {
+        let block = Self::raw(shape, payload)?;
+        Ok(Self {
+            packed: COMPRESSED,
+            ..block
+        })
+    }
+
+    /// What [`Block::compressed`] was made of; `None` for any other block.
+    pub(crate) fn compressed_parts(&self) -> Option<(&[u8], &[u8])> {
+        (self.packed & COMPRESSED != 0).then(|| self.raw_parts())
+    }
+
+    /// The block whose memory of `len` bytes `fill` writes. Errors: those of `fill`.
+    pub(crate) fn restore(
+        shape: &[u8],
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Self> {
+        let mut memory = spare::take(len);
+        let room = Arc::get_mut(&mut memory).and_then(|m| m.get_mut(..len));
+        fill(room.unwrap_or_default())?; // nobody else has it
+        let number = |i: usize| u32_at(shape, i * 4).ok_or_else(|| bad("no numbers"));
+        Ok(Self {
+            memory,
+            base: number(0)?,
+            entries_end: number(1)?,
+            packed: number(2)?,
+        })
     }
 
     /// Like [`Block::searchable`], for a large block of `len` bytes that `fill` writes: it is not copied if it has few

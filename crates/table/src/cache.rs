@@ -31,6 +31,7 @@
     reason = "lock-free hits read a value that the entry's pin protects"
 )]
 
+mod compressed;
 mod shard;
 
 use std::fmt;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 use base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::block::Block;
+pub use compressed::{CompressedSecondaryCache, CompressedSecondaryCacheOptions};
 use shard::Shard;
 
 /// The cache's own memory per block, in bytes: the entry and its share of the table.
@@ -85,6 +87,9 @@ impl BlockKind {
     }
 }
 
+/// In the cache id of a file: its blocks stay out of the second tier.
+const FIRST_TIER: u64 = 1 << 63;
+
 /// The key of a block: the file's cache id (see [`BlockCache::new_id`]) and the offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheKey {
@@ -102,6 +107,14 @@ impl CacheKey {
         let wide = u128::from(a ^ self.offset) * u128::from(0xd6e8_feb8_6659_fd93_u64);
         (wide >> 64) as u64 ^ wide as u64
     }
+
+    fn kind(self) -> BlockKind {
+        BlockKind::of_place(self.offset)
+    }
+
+    fn is_of_first_tier(self) -> bool {
+        self.id & FIRST_TIER != 0
+    }
 }
 
 /// A cache of blocks, shared by tables and databases.
@@ -111,6 +124,7 @@ pub struct BlockCache {
     reserved: AtomicUsize,
     counts: Counts,
     next_id: AtomicU64,
+    secondary: Option<Box<CompressedSecondaryCache>>,
 }
 
 /// What insertions change, apart from what hits read.
@@ -145,19 +159,25 @@ enum Inserted {
     LacksRoom(usize),
 }
 
-/// Blocks that have left the cache. They are freed after the locks are released: this is dropped last.
-#[derive(Default)]
-struct Evicted(Vec<Block>);
+/// Blocks that have left the cache. They are freed, or compressed for the second tier, after the locks are released: this
+/// is dropped last.
+struct Evicted<'a> {
+    blocks: Vec<(CacheKey, Block)>,
+    secondary: Option<&'a CompressedSecondaryCache>,
+}
 
-impl Extend<Block> for Evicted {
-    fn extend<T: IntoIterator<Item = Block>>(&mut self, blocks: T) {
-        self.0.extend(blocks);
+impl Evicted<'_> {
+    fn push(&mut self, key: CacheKey, block: Block) {
+        self.blocks.push((key, block));
     }
 }
 
-impl Drop for Evicted {
+impl Drop for Evicted<'_> {
     fn drop(&mut self) {
-        for block in self.0.drain(..) {
+        for (key, block) in self.blocks.drain(..) {
+            if let Some(secondary) = self.secondary {
+                secondary.demote(key, &block);
+            }
             block.recycle();
         }
     }
@@ -174,13 +194,56 @@ impl BlockCache {
             reserved: AtomicUsize::new(0),
             counts: Counts::default(),
             next_id: AtomicU64::new(1),
+            secondary: None,
         }
+    }
+
+    /// An empty cache of `capacity` bytes with a second tier, which has blocks that were evicted from it, compressed, in so
+    /// many bytes more. It is worth its time where a block is read from a device again otherwise.
+    ///
+    /// Blocks that are evicted because memory is charged to the cache, or because its capacity falls, are dropped.
+    pub fn with_secondary(capacity: usize, secondary: &CompressedSecondaryCacheOptions) -> Self {
+        let mut cache = Self::new(capacity);
+        cache.secondary = Some(Box::new(CompressedSecondaryCache::new(secondary)));
+        cache
+    }
+
+    /// The second tier.
+    pub fn secondary(&self) -> Option<&CompressedSecondaryCache> {
+        self.secondary.as_deref()
     }
 
     /// A number for a file's blocks that no other file in this cache has.
     #[doc(hidden)]
     pub fn new_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The same, for a file whose blocks stay out of the second tier.
+    #[doc(hidden)]
+    pub fn new_id_of_first_tier(&self) -> u64 {
+        self.new_id() | FIRST_TIER
+    }
+
+    /// The block under `key` in the second tier. If it was there before, it is put into the first one with this priority;
+    /// the second result says whether it was.
+    #[doc(hidden)]
+    pub fn get_secondary(&self, key: CacheKey, promote: Option<Priority>) -> Option<(Block, bool)> {
+        if key.is_of_first_tier() {
+            return None;
+        }
+        let (block, was_hit) = self.secondary()?.get(key)?;
+        let promote = promote.filter(|_| was_hit);
+        let is_promoted = promote.is_some_and(|priority| self.insert_with(key, &block, priority));
+        Some((block, is_promoted))
+    }
+
+    /// For blocks that leave the cache for others.
+    fn evicted(&self) -> Evicted<'_> {
+        Evicted {
+            blocks: Vec::new(),
+            secondary: self.secondary(),
+        }
     }
 
     /// The block under `key`, pinned while the result lives; `None` if it is not in the cache.
@@ -215,7 +278,7 @@ impl BlockCache {
         if large && charge + self.pinned_blocks() > limit {
             return false;
         }
-        let mut evicted = Evicted::default();
+        let mut evicted = self.evicted();
         let coming = Coming::new(self, charge);
         let what = (key, block, priority);
         let inserted = match self.insert_evicting(what, coming.need, &mut evicted) {
@@ -251,7 +314,7 @@ impl BlockCache {
         &self,
         (key, block, priority): (CacheKey, &Block, Priority),
         need: usize,
-        evicted: &mut Evicted,
+        evicted: &mut Evicted<'_>,
     ) -> Inserted {
         let hash = key.hash();
         let room = |shard: &Shard, writer: &mut shard::Writer| {
@@ -291,7 +354,7 @@ impl BlockCache {
     fn make_room(
         &self,
         asked: usize,
-        evicted: &mut Evicted,
+        evicted: &mut Evicted<'_>,
         rest: impl Fn(usize) -> usize,
     ) -> usize {
         let shards = self.shards.len();
@@ -326,9 +389,11 @@ impl BlockCache {
     /// Called after the limit has changed: evicts what is too much.
     fn evict_excess(&self) {
         if self.excess() > 0 {
-            self.make_room(self.shards.len(), &mut Evicted::default(), |_| {
-                self.excess()
-            });
+            let mut dropped = Evicted {
+                blocks: Vec::new(),
+                secondary: None,
+            };
+            self.make_room(self.shards.len(), &mut dropped, |_| self.excess());
         }
     }
 

@@ -33,12 +33,13 @@ pub mod options;
 mod prefix;
 pub mod props;
 pub mod reader;
+mod rows;
 pub mod unique_id;
 pub mod xxph3;
 
 pub use block::{Block, PinnedBytes, Value};
 pub use builder::{Builder, BuilderOptions, Compressors, Finished, Prepopulate};
-pub use cache::{BlockCache, BlockKind};
+pub use cache::{BlockCache, BlockKind, CompressedSecondaryCache, CompressedSecondaryCacheOptions};
 pub use checksum::ChecksumType;
 pub use compress::{CompressionSettings, CompressionType};
 pub use footer::Footer;
@@ -53,3 +54,4 @@ pub use reader::{
     DataBlock, Filled, Lacking, Metadata, Missing, Pinning, ReadAheadSizes, ReadMeter, ReadOptions,
     Reader, ReaderOptions, Span, read_together,
 };
+pub use rows::{RowCache, Rows};

@@ -19,6 +19,7 @@ mod get;
 mod meter;
 mod on_demand;
 mod open;
+mod rows;
 mod sizes;
 mod together;
 mod verify;
@@ -34,16 +35,18 @@ use io::{File, IoPriority, ReadQueues};
 use keyspan::RangeTombstone;
 
 use crate::block::{Block, Cursor, Keys, Target};
-use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
+use crate::cache::{BlockCache, CacheKey, Pinned, Priority, Reservation};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
 use crate::prefix::Prefix;
 use crate::props::Properties;
+use crate::rows::Rows;
 pub(crate) use ahead::ReadAhead;
 pub use ahead::{Pace, ReadAheadSizes};
 use fetch::Fetch;
 pub use fetch::Span;
 use filters::Filters;
+use get::Held;
 pub use get::Missing;
 pub use meter::ReadMeter;
 pub(crate) use on_demand::{IndexCursor, Spot};
@@ -81,6 +84,8 @@ pub struct ReaderOptions {
     pub prefix_extractor: Option<SliceTransform>,
     /// The cache id of the file, if [`crate::builder::Prepopulate`] gave it one.
     pub cache_id: Option<u64>,
+    /// The rows of the table in the row cache; `None` without one.
+    pub rows: Option<Rows>,
     /// Records statistics about reads of the file.
     pub meter: ReadMeter,
     /// The purpose of opening the table.
@@ -107,6 +112,7 @@ impl Default for ReaderOptions {
             read_ahead: ReadAheadSizes::default(),
             prefix_extractor: None,
             cache_id: None,
+            rows: None,
             meter: ReadMeter::default(),
             activity: Activity::Unknown,
             clock: None,
@@ -215,10 +221,52 @@ impl Reader {
         options: ReadOptions,
         ahead: Option<(&mut ReadAhead, &IndexCursor)>,
     ) -> Result<Block> {
-        match self.cached_block(handle) {
-            Some(pinned) => Ok(pinned.to_block()),
+        match self.cached_or_decompressed(handle, options) {
+            Some(held) => Ok(held.into_block()),
             None => self.read_block(handle, options, ahead),
         }
+    }
+
+    /// A data block from one of the tiers of the cache.
+    #[inline]
+    fn cached_or_decompressed(
+        &self,
+        handle: BlockHandle,
+        options: ReadOptions,
+    ) -> Option<Held<'_>> {
+        if let Some(pinned) = self.cached_block(handle) {
+            return Some(Held::Pinned(pinned));
+        }
+        let cache = self.options.block_cache.as_ref()?;
+        cache.secondary()?;
+        let (key, low) = (self.cache_key(handle), Priority::Low);
+        let block = self.decompressed(cache, key, options.fill_cache.then_some(low))?;
+        self.count_hit(Ticker::BlockCacheDataHit, handle);
+        self.count(Ticker::SecondaryCacheDataHits, 1);
+        Some(Held::Own(block))
+    }
+
+    /// A block from the second tier of the cache, which puts it into the first one with this priority if it was hit before.
+    #[inline(never)]
+    fn decompressed(
+        &self,
+        cache: &BlockCache,
+        key: CacheKey,
+        promote: Option<Priority>,
+    ) -> Option<Block> {
+        let (block, is_promoted) = cache.get_secondary(key, promote)?;
+        perf::count(PerfCounter::SecondaryCacheHitCount, 1);
+        perf::count(
+            if is_promoted {
+                PerfCounter::BlockCacheRealHandleCount
+            } else {
+                PerfCounter::BlockCacheStandaloneHandleCount
+            },
+            1,
+        );
+        self.count(Ticker::SecondaryCacheHits, 1);
+        self.count(Ticker::CompressedSecondaryCacheHits, 1);
+        Some(block)
     }
 
     /// A block from the cache. One function for all callers, which the compiler then makes fast once.
@@ -483,7 +531,12 @@ impl Reader {
         Some(self.cache_id).filter(|&id| id > 0)
     }
 
-    /// Options to open the same table again, so that it finds its blocks in the cache.
+    /// Its rows in the row cache.
+    pub fn rows(&self) -> Option<&Rows> {
+        self.options.rows.as_ref()
+    }
+
+    /// Options to open the same table again, so that it finds its blocks and rows in the caches.
     pub fn options_to_open_again(&self) -> ReaderOptions {
         ReaderOptions {
             cache_id: Some(self.cache_id),

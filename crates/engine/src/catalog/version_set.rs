@@ -13,6 +13,7 @@ use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result};
 use io::ReadQueues;
 use log::LogEnd;
+use table::RowCache;
 use table::options::PrepopulateBlockCache;
 
 use crate::catalog::family::{Family, FamilySet};
@@ -39,6 +40,8 @@ pub(crate) struct Tables {
     pub(crate) direct: bool,
     /// Queues for reads that are done at the same time; set before the first table is opened.
     pub(crate) read_queues: Weak<ReadQueues>,
+    /// Keep blocks out of the second tier of the cache.
+    pub(crate) first_tier_only: bool,
     /// Compare each file's size with the MANIFEST's.
     pub(crate) check_sizes: bool,
     /// Compress the blocks of new tables.
@@ -61,12 +64,21 @@ impl Tables {
         if level > 0 || !wanted || options.table.no_block_cache {
             return None;
         }
-        let cache_id = self.cache.new_id();
+        let cache_id = self.new_cache_id();
         self.lock_prepopulated().insert(number, cache_id);
         Some(table::Prepopulate {
             cache: Arc::clone(&self.cache),
             cache_id,
         })
+    }
+
+    /// A number for the blocks of a new table.
+    fn new_cache_id(&self) -> u64 {
+        if self.first_tier_only {
+            self.cache.new_id_of_first_tier()
+        } else {
+            self.cache.new_id()
+        }
     }
 
     fn lock_prepopulated(&self) -> MutexGuard<'_, BTreeMap<FileNumber, u64>> {
@@ -140,7 +152,9 @@ impl Tables {
             env: self.env.clone(),
         };
         let prepopulated = self.lock_prepopulated().remove(&meta.number);
-        let cache_id = prepopulated.or_else(|| moved?.cache_id());
+        let known = prepopulated.or_else(|| moved?.cache_id());
+        let rows = moved.and_then(|table| table.rows()).cloned();
+        let rows = rows.or_else(|| self.env.row_cache.as_ref().map(RowCache::of_table));
         let how = table::ReaderOptions {
             comparator: options.comparator.clone(),
             block_cache: (!options.table.no_block_cache).then(|| Arc::clone(&self.cache)),
@@ -150,7 +164,8 @@ impl Tables {
             largest_seqno: meta.largest_seqno,
             warm: prepopulated.is_some(),
             metadata: metadata_of(is_fresh(new, options), &options.table, self.charge_metadata),
-            cache_id,
+            cache_id: Some(known.unwrap_or_else(|| self.new_cache_id())),
+            rows,
             prefix_extractor: options.prefix_extractor.clone(),
             meter: self.meter(family, new.level, options),
             activity,

@@ -29,7 +29,11 @@ pub(crate) fn database(log: &InfoLog, options: &DbOptions, env: &Env) {
     );
     line(log, "rate_limiter", given(env.rate_limiter.is_some()));
     line(log, "sst_file_manager.rate_bytes_per_sec", 0);
-    line(log, "row_cache", "None");
+    let rows = env.row_cache.as_ref();
+    line(log, "row_cache", rows.map_or("None", |_| "given"));
+    if let Some(rows) = rows {
+        line(log, "row_cache capacity", rows.capacity());
+    }
     for (name, dir) in [
         ("wal_dir", &options.wal_dir),
         ("db_log_dir", &options.db_log_dir),

@@ -51,7 +51,7 @@ use manifest::janitor::Janitor;
 use manifest::table_cache::TableCache;
 use manifest::{self, FileNumbers, Recovered, RecoveredFamily, TableFile, Version};
 use options::memory::Budget;
-use options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options, sanitize};
+use options::{CacheTier, ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options, sanitize};
 
 pub(crate) use secondary::{catch_up, check_no_logs, open_secondary};
 
@@ -329,6 +329,7 @@ impl Opening {
             janitor: Arc::new(Janitor::default()),
             opened: Arc::new(TableCache::new(&options.db)),
             direct: options.db.use_direct_reads,
+            first_tier_only: options.db.lowest_used_cache_tier == CacheTier::Volatile,
             read_queues: Weak::new(),
             verify_unique_id: options.db.verify_sst_unique_id_in_manifest,
             check_sizes: !options.db.skip_checking_sst_file_sizes_on_db_open,

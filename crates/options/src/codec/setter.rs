@@ -427,7 +427,7 @@ const OBJECTS: &[(&str, &str)] = &[
     ("persistent_cache", "env.block_cache"),
     ("rate_limiter", "env.rate_limiter"),
     ("rate_limiter_bytes_per_sec", "env.rate_limiter"),
-    ("row_cache", "env.block_cache"),
+    ("row_cache", "env.row_cache"),
     ("sst_file_manager", "env"),
     ("statistics", "env.statistics"),
     ("write_buffer_manager", "env.write_buffer_manager"),

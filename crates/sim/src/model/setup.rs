@@ -10,7 +10,9 @@ use std::sync::{Arc, OnceLock};
 use base::Comparator;
 use base::rng::Rng;
 use io::FileSystem as _;
-use ironstone::{BlockCache, ColumnFamilyOptions, Options};
+use ironstone::{
+    BlockCache, ColumnFamilyOptions, CompressedSecondaryCacheOptions, Options, RowCache,
+};
 
 use crate::dirs;
 
@@ -76,6 +78,14 @@ const DATABASE: Draws = &[
     ("max_subcompactions", &["1", "2", "3"]),
     ("read_io_mode", &["auto", "auto", "pool", "off"]),
     ("use_direct_reads", &["false", "false", "true"]),
+    (
+        "lowest_used_cache_tier",
+        &[
+            "kNonVolatileBlockTier",
+            "kVolatileCompressedTier",
+            "kVolatileTier",
+        ],
+    ),
     ("manual_wal_flush", &["false", "false", "false", "true"]),
     ("avoid_flush_during_recovery", &["false", "false", "true"]),
     (
@@ -378,8 +388,22 @@ impl Setup {
             text += " without direct reads";
         }
         if let Some(bytes) = cache {
-            options.env.block_cache = Some(Arc::new(BlockCache::new(bytes)));
-            text += &format!(" a block cache of {bytes} bytes");
+            let second = CompressedSecondaryCacheOptions {
+                capacity: if rng.one_in(2) {
+                    50_000 << rng.below(5)
+                } else {
+                    0
+                },
+                ..CompressedSecondaryCacheOptions::default()
+            };
+            text += &format!(" a block cache of {bytes} and {} bytes", second.capacity);
+            let cache = BlockCache::with_secondary(bytes, &second);
+            options.env.block_cache = Some(Arc::new(cache));
+        }
+        if rng.one_in(3) {
+            let bytes = 20_000 << rng.below(6);
+            text += &format!(" a row cache of {bytes} bytes");
+            options.env.row_cache = Some(Arc::new(RowCache::new(bytes)));
         }
         options.validate().is_ok().then_some((options, text))
     }

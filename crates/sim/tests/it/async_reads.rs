@@ -20,7 +20,9 @@ use sim::oracle::content;
 mod cursors;
 mod meetings;
 mod metadata;
+mod rows;
 mod tasks;
+mod tiers;
 
 const KEYS: u64 = 3000;
 const MODES: [ReadIoMode; 4] = [

@@ -10,7 +10,7 @@ use base::sync::explore::explore;
 use base::sync::{Mutex, thread};
 use ironstone::schedules;
 use table::block::{Block, BlockBuilder};
-use table::cache::{BlockCache, CacheKey};
+use table::cache::{BlockCache, CacheKey, CompressedSecondaryCacheOptions, Priority};
 
 #[test]
 fn queue() {
@@ -59,7 +59,16 @@ fn block(key: CacheKey) -> Block {
 
 fn one_cache(seed: u64) {
     let mut rng = Rng::new(seed);
-    let cache = Arc::new(BlockCache::new(1000 + rng.below(2000) as usize));
+    let capacity = 1000 + rng.below(2000) as usize;
+    let cache = Arc::new(if rng.one_in(2) {
+        BlockCache::new(capacity)
+    } else {
+        let second = CompressedSecondaryCacheOptions {
+            capacity: rng.below(3000) as usize,
+            ..CompressedSecondaryCacheOptions::default()
+        };
+        BlockCache::with_secondary(capacity, &second)
+    });
     let threads: Vec<_> = (0..2 + rng.below(2))
         .map(|_| {
             let cache = Arc::clone(&cache);
@@ -74,12 +83,17 @@ fn one_cache(seed: u64) {
                         0 => cache.erase(key),
                         1 => cache.set_capacity(rng.below(3000) as usize),
                         2..4 => drop(cache.insert(key, &block(key))),
-                        _ => {
-                            let Some(found) = cache.get(key) else {
-                                continue;
-                            };
+                        how => {
+                            let pinned = cache.get(key).filter(|_| how == 4);
                             base::sync::time::switch();
-                            let (found, wanted) = (found.to_block(), block(key));
+                            let found = match pinned {
+                                Some(pinned) => pinned.to_block(),
+                                None => match cache.get_secondary(key, Some(Priority::Low)) {
+                                    Some((found, _)) => found,
+                                    None => continue,
+                                },
+                            };
+                            let wanted = block(key);
                             let [found, wanted] = [&found, &wanted].map(BlockCache::charge);
                             assert_eq!(found, wanted, "another block");
                         }

@@ -281,7 +281,7 @@ impl Shard {
         &self,
         want: usize,
         keep: usize,
-        out: &mut Evicted,
+        out: &mut Evicted<'_>,
         gone: impl FnOnce(usize),
     ) -> usize {
         let mut w = self.lock();
@@ -389,7 +389,7 @@ impl Shard {
         w: &mut Writer,
         want: usize,
         keep: usize,
-        out: &mut Evicted,
+        out: &mut Evicted<'_>,
     ) -> usize {
         let before = self.usage();
         // Three rounds bring every count to 0 and the fourth evicts; what then remains is in use.
@@ -412,7 +412,9 @@ impl Shard {
                 offset: e.offset.load(Ordering::Relaxed),
             };
             if let Some((slot, _)) = self.find(key, key.hash()) {
-                out.extend(self.evict(w, slot, number, false));
+                if let Some(block) = self.evict(w, slot, number, false) {
+                    out.push(key, block);
+                }
             }
         }
         before - self.usage()

@@ -30,7 +30,7 @@ thread_local! {
 }
 
 /// Passes an entry on, and returns whether older ones are wanted.
-type Visit<'a> = dyn FnMut(&[u8], Value<'_>) -> bool + 'a;
+pub(super) type Visit<'a> = dyn FnMut(&[u8], Value<'_>) -> bool + 'a;
 
 /// A block that a get lacks, and where the get has come.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl Missing {
 }
 
 /// A block, either pinned in the cache or owned.
-enum Held<'c> {
+pub(super) enum Held<'c> {
     Pinned(Pinned<'c>),
     Own(Block),
 }
@@ -74,6 +74,15 @@ impl Deref for Held<'_> {
         match self {
             Held::Pinned(p) => p,
             Held::Own(b) => b,
+        }
+    }
+}
+
+impl Held<'_> {
+    pub(super) fn into_block(self) -> Block {
+        match self {
+            Held::Pinned(pinned) => pinned.to_block(),
+            Held::Own(block) => block,
         }
     }
 }
@@ -137,10 +146,16 @@ impl Reader {
                 }
             }
         }
-        let counts = missing.counts;
-        self.with_cursor(|cursor| {
-            self.get_from::<true>(options, &target, (from, counts), cursor, visit)
-        })
+        let (counts, is_first) = (missing.counts, from.is_first);
+        let get = |visit: &mut Visit<'_>| {
+            self.with_cursor(|cursor| {
+                self.get_from::<true>(options, &target, (from, counts), cursor, visit)
+            })
+        };
+        match self.rows_for(&target).filter(|_| is_first) {
+            Some(rows) => self.fill_row(rows, options, (&target, 0), visit, get),
+            None => get(visit),
+        }
     }
 
     /// A block that a get lacks, read now. Errors: those of [`Reader::get`].
@@ -207,16 +222,30 @@ impl Reader {
         visit: &mut Visit<'_>,
     ) -> Result<Option<Missing>> {
         let target = Target::new(seek_key)?;
-        if let ControlFlow::Break(answer) = self.ask_filters::<LATER>(&target, None, *options)? {
+        if let Some(rows) = self.rows_for(&target) {
+            return self.get_row::<LATER>(rows, options, &target, visit);
+        }
+        self.get_in_table::<LATER>(options, &target, visit)
+    }
+
+    /// A get that asks the filters, then the index, then the blocks.
+    #[inline]
+    pub(super) fn get_in_table<const LATER: bool>(
+        &self,
+        options: &ReadOptions,
+        target: &Target<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Missing>> {
+        if let ControlFlow::Break(answer) = self.ask_filters::<LATER>(target, None, *options)? {
             return Ok(answer);
         }
         self.with_cursor(|cursor| {
             let from = Start {
-                index: self.seek_index(&target),
+                index: self.seek_index(target),
                 is_first: true,
                 block: None,
             };
-            self.get_from::<LATER>(options, &target, (from, true), cursor, visit)
+            self.get_from::<LATER>(options, target, (from, true), cursor, visit)
         })
     }
 
@@ -407,8 +436,8 @@ impl Reader {
         handle: BlockHandle,
         options: ReadOptions,
     ) -> Result<Option<Held<'_>>> {
-        if let Some(pinned) = self.cached_block(handle) {
-            return Ok(Some(Held::Pinned(pinned)));
+        if let Some(held) = self.cached_or_decompressed(handle, options) {
+            return Ok(Some(held));
         }
         if LATER {
             return Ok(self.block_at_hand(handle, options)?.map(Held::Own));

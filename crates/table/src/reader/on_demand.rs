@@ -437,6 +437,9 @@ impl Reader {
             self.count_meta_hit(meta, handle);
             return Ok(Some(pinned.to_block()));
         }
+        if let Some(block) = self.decompressed_meta(on_demand, (meta, handle), options) {
+            return Ok(Some(block));
+        }
         self.check_may_read(options)?;
         let how = fetch::Read::from(options);
         let keep = |bytes: &[u8]| on_demand.keep(meta, bytes, self.comparator());
@@ -454,6 +457,27 @@ impl Reader {
             self.meta_was_read(on_demand, (meta, handle), options, block, timer);
         }
         Ok(block)
+    }
+
+    /// A block of the index or of filters from the second tier of the cache.
+    fn decompressed_meta(
+        &self,
+        on_demand: &OnDemand,
+        (meta, handle): (Meta, BlockHandle),
+        options: ReadOptions,
+    ) -> Option<Block> {
+        let cache = self.options.block_cache.as_ref()?;
+        cache.secondary()?;
+        let promote = options.fill_cache.then_some(on_demand.priority);
+        let block = self.decompressed(cache, meta.key(self.cache_id, handle), promote)?;
+        self.count_meta_hit(meta, handle);
+        let ticker = if meta.is_of_filter() {
+            Ticker::SecondaryCacheFilterHits
+        } else {
+            Ticker::SecondaryCacheIndexHits
+        };
+        self.count(ticker, 1);
+        Some(block)
     }
 
     /// A block of the index or of filters that a lookup lacked, in the bytes that were read for it.

@@ -56,8 +56,8 @@ impl Reader {
         options: ReadOptions,
         (ahead, cursor): (&mut ReadAhead, &IndexCursor),
     ) -> Result<Option<Block>> {
-        if let Some(pinned) = self.cached_block(handle) {
-            return Ok(Some(pinned.to_block()));
+        if let Some(held) = self.cached_or_decompressed(handle, options) {
+            return Ok(Some(held.into_block()));
         }
         let len = self.fetch.stored_len(handle)?;
         if !self.reads_together() || ahead.expects(handle.offset, len) {
