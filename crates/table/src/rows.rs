@@ -23,6 +23,8 @@ use crate::block::{Block, Target, Value};
 use crate::cache::{BlockCache, CacheKey, Pinned};
 use crate::xxph3;
 
+/// Larger rows are not kept.
+const ROW_BYTES_MAX: usize = 1 << 30;
 /// Bytes before each entry.
 const ENTRY_HEAD: usize = 8;
 
@@ -119,16 +121,14 @@ impl Rows {
     }
 
     /// Passes the entries of a row on to `visit`, until it returns false.
-    ///
-    /// Errors: none of a row that this process made.
     pub(crate) fn replay(
         &self,
         comparator: &Comparator,
         target: &Target<'_>,
         visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
-    ) -> Result<Replayed> {
+    ) -> Replayed {
         let Some(row) = self.cache.rows.get(self.key(target.user)) else {
-            return Ok(Replayed::NoRow);
+            return Replayed::NoRow;
         };
         replay(&row, comparator, target, visit)
     }
@@ -138,7 +138,7 @@ impl Rows {
         NewRow {
             entries: Vec::new(),
             cut: false,
-            room: self.cache.capacity(),
+            room: self.cache.capacity().min(ROW_BYTES_MAX),
         }
     }
 
@@ -162,25 +162,25 @@ fn replay(
     comparator: &Comparator,
     target: &Target<'_>,
     visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
-) -> Result<Replayed> {
+) -> Replayed {
     let (head, mut entries) = row.raw_parts();
     let mut visited = 0;
     while let Some((internal_key, value, rest)) = split_entry(entries) {
         let user_key = key::user_key(internal_key);
         if visited == 0 && !comparator.compare(user_key, target.user).is_eq() {
-            return Ok(Replayed::NoRow);
+            return Replayed::NoRow;
         }
         if !visit(internal_key, Value::new(row, value)) {
-            return Ok(Replayed::Done);
+            return Replayed::Done;
         }
         visited += 1;
         entries = rest;
     }
-    Ok(if head == [1] {
+    if head == [1] {
         Replayed::Wants(visited)
     } else {
         Replayed::Done
-    })
+    }
 }
 
 /// The first entry: its internal key and its value, and the other entries.
@@ -246,7 +246,7 @@ mod tests {
             seen.push(value.bytes().to_vec());
             seen.len() < wants
         });
-        (seen, end.unwrap())
+        (seen, end)
     }
 
     fn row(rows: &Rows, entries: &[(Vec<u8>, &[u8])], cut: bool) -> NewRow {

@@ -411,10 +411,10 @@ impl Shard {
                 id: e.id.load(Ordering::Relaxed),
                 offset: e.offset.load(Ordering::Relaxed),
             };
-            if let Some((slot, _)) = self.find(key, key.hash()) {
-                if let Some(block) = self.evict(w, slot, number, false) {
-                    out.push(key, block);
-                }
+            if let Some((slot, _)) = self.find(key, key.hash())
+                && let Some(block) = self.evict(w, slot, number, false)
+            {
+                out.push(key, block);
             }
         }
         before - self.usage()

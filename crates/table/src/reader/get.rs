@@ -19,6 +19,7 @@ use io::File;
 use super::fetch::{self, Span};
 use super::filters::FilterAt;
 use super::on_demand::{IndexCursor, Meta, Spot, TableIndex, Verdict};
+use super::rows::fill_row;
 use super::{ReadOptions, Reader};
 use crate::block::{Block, Cursor, Keys, Target, Value};
 use crate::cache::Pinned;
@@ -153,7 +154,7 @@ impl Reader {
             })
         };
         match self.rows_for(&target).filter(|_| is_first) {
-            Some(rows) => self.fill_row(rows, options, (&target, 0), visit, get),
+            Some(rows) => fill_row(rows, options, (&target, 0), visit, get),
             None => get(visit),
         }
     }

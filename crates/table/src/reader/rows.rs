@@ -26,7 +26,7 @@ impl Reader {
         target: &Target<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<Option<Missing>> {
-        let replayed = rows.replay(self.comparator(), target, visit)?;
+        let replayed = rows.replay(self.comparator(), target, visit);
         let (ticker, known) = match replayed {
             Replayed::Done => (Ticker::RowCacheHit, 0),
             Replayed::NoRow => (Ticker::RowCacheMiss, 0),
@@ -35,39 +35,38 @@ impl Reader {
         self.count(ticker, 1);
         match replayed {
             Replayed::Done => Ok(None),
-            Replayed::NoRow => self.fill_row(rows, options, (target, known), visit, |visit| {
+            Replayed::NoRow => fill_row(rows, options, (target, known), visit, |visit| {
                 self.get_in_table::<LATER>(options, target, visit)
             }),
             // The get may not go on later: then nobody would know what it has visited. This is rare.
-            Replayed::Wants(_) => self.fill_row(rows, options, (target, known), visit, |visit| {
+            Replayed::Wants(_) => fill_row(rows, options, (target, known), visit, |visit| {
                 self.get_in_table::<false>(options, target, visit)
             }),
         }
     }
+}
 
-    /// Does `get`, and puts what it has found into the row cache. `visit` has had the first `known` entries already.
-    pub(super) fn fill_row(
-        &self,
-        rows: &Rows,
-        options: &ReadOptions,
-        (target, known): (&Target<'_>, usize),
-        visit: &mut Visit<'_>,
-        get: impl FnOnce(&mut Visit<'_>) -> Result<Option<Missing>>,
-    ) -> Result<Option<Missing>> {
-        let mut row = options.fill_cache.then(|| rows.new_row());
-        let mut passed = 0;
-        let missing = get(&mut |key, value| {
-            passed += 1;
-            let more = passed <= known || visit(key, value);
-            if let Some(row) = &mut row {
-                row.push(key, value.bytes(), more);
-            }
-            more
-        })?;
-        // What was found before a block is lacking is not all; the get goes on later.
-        if let (Some(row), None) = (row, &missing) {
-            rows.insert(target.user, &row, known > 0)?;
+/// Does `get`, and puts what it has found into the row cache. `visit` has had the first `known` entries already.
+pub(super) fn fill_row(
+    rows: &Rows,
+    options: &ReadOptions,
+    (target, known): (&Target<'_>, usize),
+    visit: &mut Visit<'_>,
+    get: impl FnOnce(&mut Visit<'_>) -> Result<Option<Missing>>,
+) -> Result<Option<Missing>> {
+    let mut row = options.fill_cache.then(|| rows.new_row());
+    let mut passed = 0;
+    let missing = get(&mut |key, value| {
+        passed += 1;
+        let more = passed <= known || visit(key, value);
+        if let Some(row) = &mut row {
+            row.push(key, value.bytes(), more);
         }
-        Ok(missing)
+        more
+    })?;
+    // What was found before a block is lacking is not all; the get goes on later.
+    if let (Some(row), None) = (row, &missing) {
+        rows.insert(target.user, &row, known > 0)?;
     }
+    Ok(missing)
 }

@@ -292,30 +292,59 @@ fn rows_are_read_into_their_cache() {
         "--use_existing_keys",
         "--row_cache_size=1000000",
     ];
-    let e = refused(&[told, flags[0], flags[1], flags[2]]);
-    assert!(e.contains("row_cache_size"), "{e}");
-    let Some(engine) = peer() else { return };
+    for engine in engines() {
+        let dir = tempfile::tempdir().unwrap();
+        in_dir(
+            dir.path(),
+            &engine,
+            &["--benchmarks=fillseq,flush", "--num=500"],
+        );
+        let benchmarks = "--benchmarks=readtorowcache,readrandom";
+        let all = [benchmarks, "--statistics", flags[0], flags[1], flags[2]];
+        let output = in_dir(dir.path(), &engine, &all);
+        let line = result(&output, "readtorowcache");
+        assert!(line.ends_with("(500 of 500 found)"), "{line}");
+        for ticker in ["rocksdb.row.cache.hit", "rocksdb.row.cache.miss"] {
+            let line = format!("{ticker} COUNT : ");
+            assert_eq!(number_behind(&output, &line), 500, "{engine}: {output}");
+        }
+    }
+}
+
+#[test]
+fn blocks_come_from_the_second_tier() {
     let dir = tempfile::tempdir().unwrap();
-    in_dir(
-        dir.path(),
-        &engine,
-        &["--benchmarks=fillseq,flush", "--num=500"],
+    let flags = [
+        "--benchmarks=fillseq,flush,readrandom,readrandom",
+        "--num=20000",
+        "--compression_type=none",
+        "--cache_size=100000",
+        "--statistics",
+        "--compressed_secondary_cache_size=4000000",
+    ];
+    let hits = |more: &[&str]| {
+        let output = in_dir(dir.path(), "ironstone", &[&flags[..], more].concat());
+        number_behind(&output, "rocksdb.secondary.cache.hits COUNT : ")
+    };
+    let tier = "--use_compressed_secondary_cache";
+    let kind = "--compressed_secondary_cache_compression_type";
+    assert_eq!(hits(&[]), 0, "without the tier");
+    for kind in [&format!("{kind}=lz4"), &format!("{kind}=zstd")] {
+        let some = hits(&[tier, kind]);
+        assert!(some > 2000, "{kind}: {some}");
+    }
+    let e = refused(&["--benchmarks=readrandom", tier, &format!("{kind}=nothing")]);
+    assert!(
+        e.contains("compressed_secondary_cache_compression_type nothing"),
+        "{e}"
     );
-    let benchmarks = "--benchmarks=readtorowcache,readrandom";
-    let all = [benchmarks, "--statistics", flags[0], flags[1], flags[2]];
-    let output = in_dir(dir.path(), &engine, &all);
-    let line = result(&output, "readtorowcache");
-    assert!(line.ends_with("(500 of 500 found)"), "{line}");
-    assert_eq!(
-        number_behind(&output, "rocksdb.row.cache.hit COUNT : "),
-        500,
-        "{output}"
-    );
-    assert_eq!(
-        number_behind(&output, "rocksdb.row.cache.miss COUNT : "),
-        500,
-        "{output}"
-    );
+    let Some(engine) = peer() else { return };
+    let e = refused(&[
+        "--benchmarks=readrandom",
+        tier,
+        &format!("--engine={engine}"),
+    ]);
+    assert!(e.contains("RocksDB's C API has nothing for it"), "{e}");
 }
 
 #[test]

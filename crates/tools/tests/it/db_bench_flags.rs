@@ -477,7 +477,7 @@ fn what_one_engine_lacks_is_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let db = db(&dir.path().join("db"));
     for (flag, reason) in [
-        ("row_cache_size=5", "rows are not cached"),
+        ("file_checksum", "checksums of whole files"),
         ("cache_type=lru_cache", "there is one kind of block cache"),
         (
             "use_direct_io_for_flush_and_compaction",

@@ -18,9 +18,9 @@ fn block(key: CacheKey, bytes: usize, compressible: bool) -> Block {
     let mut b = BlockBuilder::new(16);
     b.add(&key.offset.to_be_bytes(), &key.id.to_be_bytes());
     for n in 0..(bytes / 100) as u64 {
-        let mut value = [7; 90];
         let random = if compressible { 30 } else { 90 };
-        value[..random].fill_with(|| rng.next_u64() as u8);
+        let mut value: Vec<_> = (0..random).map(|_| rng.next_u64() as u8).collect();
+        value.resize(90, 7);
         b.add(&(key.offset + 1 + n).to_be_bytes(), &value);
     }
     Block::new(&b.finish()).unwrap()

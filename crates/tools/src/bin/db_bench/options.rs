@@ -86,9 +86,13 @@ pub(crate) use table::CompressionType as Compression;
 
 /// The kind that `--compression_type` names.
 pub(crate) fn block_compression(flags: &Flags) -> Result<Compression> {
-    let name = compression_name("compression_type", &flags.compression_type)?;
-    Compression::parse(name)
-        .ok_or_else(|| Error::not_supported(format!("compression_type {}", flags.compression_type)))
+    compression_kind("compression_type", &flags.compression_type)
+}
+
+/// The kind that the value of a flag names.
+pub(crate) fn compression_kind(flag: &str, value: &str) -> Result<Compression> {
+    Compression::parse(compression_name(flag, value)?)
+        .ok_or_else(|| Error::not_supported(format!("{flag} {value}")))
 }
 
 /// Whether the flags enable counters. Errors: an unknown set of counters.

@@ -45,7 +45,7 @@ pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
     ("readtocache", "readseq with one thread, over all keys"),
     (
         "readtorowcache",
-        "get all keys, so that their rows are in the cache of rows (librocksdb)",
+        "get all keys, so that their rows are in the row cache",
     ),
     ("readreverse", "read keys and values backwards"),
     ("readrandom", "get random keys"),

@@ -132,7 +132,15 @@ macro_rules! and_engines {
         /// The kind of block cache: hyper_clock_cache, auto_hyper_clock_cache, fixed_hyper_clock_cache or
         /// lru_cache. Ironstone has a clock cache of its own.
         cache_type: String = "hyper_clock_cache".to_owned();
-        /// Bytes of the row cache; 0: none. librocksdb only.
+        /// Add a second tier to the block cache, of compressed blocks. Ironstone only.
+        use_compressed_secondary_cache: bool = false;
+        /// Bytes of the second tier, beside cache_size. Ironstone only.
+        compressed_secondary_cache_size: i64 = 32 << 20;
+        /// Compression of the second tier: any name that compression_type takes. Ironstone only.
+        compressed_secondary_cache_compression_type: String = "lz4".to_owned();
+        /// Level of that compression; 32767: its default. Ironstone only.
+        compressed_secondary_cache_compression_level: i32 = 32767;
+        /// Bytes of the row cache; 0: none.
         row_cache_size: i64 = 0;
         /// Number of shards of the block cache, as a power of two; -1: derived from its size. librocksdb only.
         cache_numshardbits: i32 = -1;

@@ -56,11 +56,8 @@ pub(super) const REFUSED: &[(&str, &[Refused])] = &[
         ],
     ),
     (
-        "secondary caches are not in the engine",
+        "the tier has one pool, and as many shards as its size asks for",
         &[
-            ("compressed_cache_size", INT, "-1"),
-            ("use_compressed_secondary_cache", BOOL, "false"),
-            ("compressed_secondary_cache_size", INT, "33554432"),
             ("compressed_secondary_cache_numshardbits", INT, "6"),
             (
                 "compressed_secondary_cache_high_pri_pool_ratio",
@@ -68,8 +65,12 @@ pub(super) const REFUSED: &[(&str, &[Refused])] = &[
                 "0",
             ),
             ("compressed_secondary_cache_low_pri_pool_ratio", DOUBLE, "0"),
-            ("compressed_secondary_cache_compression_type", STRING, "lz4"),
-            ("compressed_secondary_cache_compression_level", INT, "32767"),
+        ],
+    ),
+    (
+        "use_compressed_secondary_cache is the only second tier",
+        &[
+            ("compressed_cache_size", INT, "-1"),
             ("secondary_cache_uri", STRING, ""),
             ("use_tiered_cache", BOOL, "false"),
             ("tiered_adm_policy", STRING, "auto"),
@@ -296,7 +297,6 @@ pub(super) const IRONSTONE: &[(&str, &[&str])] = &[
         "checksums of single entries are not in the engine",
         &["write_batch_protection_bytes_per_key"],
     ),
-    ("rows are not cached", &["row_cache_size"]),
     (
         "level0_file_num_compaction_trigger alone limits the runs",
         &["universal_max_read_amp"],
@@ -364,6 +364,10 @@ pub(super) const LIBROCKSDB: &[(&str, &[&str])] = &[(
         "backup_rate_limit",
         "restore_rate_limit",
         "report_file_operations",
+        "use_compressed_secondary_cache",
+        "compressed_secondary_cache_size",
+        "compressed_secondary_cache_compression_type",
+        "compressed_secondary_cache_compression_level",
     ],
 )];
 

@@ -139,14 +139,14 @@ fn undefok_allows_what_it_names() {
     .unwrap();
     run(&["--nonope", "--undefok=nope"]).unwrap();
     let flags = run(&[
-        "--undefok=row_cache_size,min_blob_size,report_file_operations,num",
-        "--row_cache_size=5",
+        "--undefok=file_checksum,min_blob_size,report_file_operations,num",
+        "--file_checksum",
         "--min_blob_size=5",
         "--report_file_operations",
         "--num=5",
     ]);
     let flags = flags.unwrap();
-    assert_eq!((flags.row_cache_size, flags.min_blob_size), (0, 0));
+    assert_eq!((flags.file_checksum, flags.min_blob_size), (false, 0));
     assert!(flags.report_file_operations && flags.num == 5);
     assert!(run(&["--undefok=nope", "--nop=3"]).is_err());
 }

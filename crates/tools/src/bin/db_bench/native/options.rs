@@ -6,8 +6,9 @@ use base::stats::{Statistics, StatsLevel};
 use base::{Error, Result};
 use ironstone::options::codec;
 use ironstone::{
-    BlockCache, CompactionFilter, Comparator, FilterDecision, FilterValue, Options, RateLimiter,
-    RateLimiterMode, RateLimiterOptions, UserComparator, WriteBufferManager,
+    BlockCache, CompactionFilter, Comparator, CompressedSecondaryCacheOptions, FilterDecision,
+    FilterValue, Options, RateLimiter, RateLimiterMode, RateLimiterOptions, RowCache,
+    UserComparator, WriteBufferManager,
 };
 
 use crate::engine;
@@ -66,7 +67,11 @@ fn objects(flags: &Flags, options: &mut Options) -> Result<()> {
         .get("memory_limit")
         .is_none_or(|bytes| bytes == "0")
     {
-        caches(flags, options);
+        caches(flags, options)?;
+    }
+    if flags.row_cache_size > 0 {
+        let rows = RowCache::new(flags.row_cache_size as usize);
+        options.env.row_cache = Some(Arc::new(rows));
     }
     if crate::options::statistics(flags)? {
         let statistics = Statistics::new();
@@ -89,14 +94,30 @@ fn objects(flags: &Flags, options: &mut Options) -> Result<()> {
 }
 
 /// The block cache, and the memory that is charged to it. `memory_limit` creates its own cache.
-fn caches(flags: &Flags, options: &mut Options) {
-    let cache = Arc::new(BlockCache::new(flags.cache_size as usize));
+fn caches(flags: &Flags, options: &mut Options) -> Result<()> {
+    let bytes = flags.cache_size as usize;
+    let cache = Arc::new(if flags.use_compressed_secondary_cache {
+        BlockCache::with_secondary(bytes, &second_tier(flags)?)
+    } else {
+        BlockCache::new(bytes)
+    });
     if flags.cost_write_buffer_to_cache || flags.db_write_buffer_size != 0 {
         let bytes = flags.db_write_buffer_size.max(0).unsigned_abs() as usize;
         let manager = WriteBufferManager::new(bytes, Some(Arc::clone(&cache)), false);
         options.env.write_buffer_manager = Some(Arc::new(manager));
     }
     options.env.block_cache = Some(cache);
+    Ok(())
+}
+
+fn second_tier(flags: &Flags) -> Result<CompressedSecondaryCacheOptions> {
+    const KIND: &str = "compressed_secondary_cache_compression_type";
+    let kind = &flags.compressed_secondary_cache_compression_type;
+    Ok(CompressedSecondaryCacheOptions {
+        capacity: flags.compressed_secondary_cache_size.max(0) as usize,
+        compression_type: crate::options::compression_kind(KIND, kind)?,
+        compression_level: flags.compressed_secondary_cache_compression_level,
+    })
 }
 
 /// `--use_keep_filter`.
