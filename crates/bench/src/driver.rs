@@ -85,6 +85,16 @@ impl Setup {
     }
 }
 
+/// Operations per second of each run of a benchmark in the output of db_bench.
+pub(crate) fn rates<'a>(printed: &'a str, benchmark: &'a str) -> impl Iterator<Item = f64> + 'a {
+    let lines = printed.lines();
+    let lines = lines.filter(move |l| l.split_whitespace().next() == Some(benchmark));
+    lines.filter_map(|line| {
+        let (before, _) = line.split_once(" ops/sec")?;
+        before.split_whitespace().last()?.parse().ok()
+    })
+}
+
 /// The output of `--process_stats`: peak memory in MiB, and MiB written.
 pub(crate) fn process_stats(output: &str) -> Option<(u64, u64)> {
     let line = output
@@ -97,6 +107,16 @@ pub(crate) fn process_stats(output: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn rates_are_found() {
+        let printed = "DB path: [x]\n\
+            multireadrandom :      19.401 micros/op 51543 ops/sec 3.880 seconds 200000 operations; (1 of 2 found)\n\
+            multireadrandom :      19.401 micros/op 51544 ops/sec 3.880 seconds 200000 operations; (1 of 2 found)\n";
+        let rates = |name| super::rates(printed, name).collect::<Vec<_>>();
+        assert_eq!(rates("multireadrandom"), [51543.0, 51544.0]);
+        assert!(rates("readrandom").is_empty());
+    }
+
     #[test]
     fn rocksdb_is_fetched_to_where_it_is_looked_for() {
         assert_eq!(xtask::peers::PEER, tools::librocksdb::PEER);

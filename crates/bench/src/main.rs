@@ -20,6 +20,7 @@ mod requests;
 mod spread;
 mod suites;
 mod sustained;
+mod tiers;
 mod tracks;
 
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ enum Task {
     BenchBulkload(bulkload::Arguments),
     /// Read data larger than the caches, several keys at a time, beside RocksDB and fio
     BenchReads(reads::Arguments),
+    /// Compare what a second tier of the block cache and a row cache gain in the same memory
+    BenchTiers(tiers::Arguments),
     /// Measure db_bench itself: its own cost, and RocksDB in it beside RocksDB's own db_bench
     BenchDriver(driver_check::Arguments),
     /// Run RocksDB's benchmark.sh, unmodified, on our db_bench
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Task::BenchSustained(arguments) => sustained::run(&arguments),
         Task::BenchBulkload(arguments) => bulkload::run(&arguments),
         Task::BenchReads(arguments) => reads::run(&arguments),
+        Task::BenchTiers(arguments) => tiers::run(&arguments),
         Task::BenchDriver(arguments) => driver_check::run(&arguments),
         Task::BenchmarkSh(arguments) => benchmark_sh::run(&arguments),
         Task::BenchTracks(arguments) => tracks::run(&arguments),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::driver::{Setup, output_of, process_stats};
+use crate::driver::{Setup, output_of, process_stats, rates};
 use crate::spread::Spread;
 
 #[derive(clap::Args)]
@@ -396,7 +396,8 @@ fn once(
         .arg(format!("--duration={}", arguments.seconds))
         .arg(format!("--seed={seed}"));
     let (printed, with_ring) = watched(command)?;
-    let (rate, process) = (rate(&printed, row.benchmark), process_stats(&printed));
+    let rate = rates(&printed, row.benchmark).next();
+    let process = process_stats(&printed);
     let (Some(per_second), Some((memory_mib, _))) = (rate, process) else {
         return Err(format!("no result in:\n{printed}"));
     };
@@ -470,14 +471,6 @@ fn has_ring(fds: &Path) -> bool {
     targets.any(|target| target.as_os_str() == "anon_inode:[io_uring]")
 }
 
-/// Operations per second in the output of db_bench.
-fn rate(printed: &str, benchmark: &str) -> Option<f64> {
-    let mut lines = printed.lines();
-    let line = lines.find(|l| l.split_whitespace().next() == Some(benchmark))?;
-    let (before, _) = line.split_once(" ops/sec")?;
-    before.split_whitespace().last()?.parse().ok()
-}
-
 /// Direct reads per second of as many bytes as a block takes, or entries per second of a scan without an engine.
 fn fio(arguments: &Arguments, row: &Row, tables: &[PathBuf]) -> Result<f64, String> {
     let mut command = Command::new("fio");
@@ -517,14 +510,6 @@ fn fio(arguments: &Arguments, row: &Row, tables: &[PathBuf]) -> Result<f64, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates_are_found() {
-        let printed = "DB path: [x]\n\
-            multireadrandom :      19.401 micros/op 51543 ops/sec 3.880 seconds 200000 operations; (1 of 2 found)\n";
-        assert_eq!(rate(printed, "multireadrandom"), Some(51543.0));
-        assert_eq!(rate(printed, "readrandom"), None);
-    }
 
     #[test]
     fn a_process_without_a_ring_has_none() {

@@ -98,6 +98,7 @@ pub use base::stats::{Histogram, HistogramKind, Statistics, StatsLevel, Ticker};
 pub use base::values::entity::WideColumns;
 pub use base::{Comparator, Error, ErrorKind, FileNumber, Result, SliceTransform};
 pub use batch::WriteBatch;
+pub use db::cache_dump::{CacheLoaded, CacheProgress};
 pub use db::cf::{CallOptions, Cf};
 pub use db::sizes::{OpenRange, Range, SizeApproximationOptions};
 pub use db::ttl::{DbWithTtl, TtlCf, TtlIterator};

@@ -139,6 +139,16 @@ struct Counts {
     next_shard: AtomicUsize,
 }
 
+/// A tier of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[doc(hidden)]
+pub enum Tier {
+    /// Blocks as they are used.
+    First,
+    /// Compressed blocks.
+    Second,
+}
+
 /// How long a block stays in the cache although nobody asks for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(hidden)]
@@ -236,6 +246,50 @@ impl BlockCache {
         let promote = promote.filter(|_| was_hit);
         let is_promoted = promote.is_some_and(|priority| self.insert_with(key, &block, priority));
         Some((block, is_promoted))
+    }
+
+    /// The data blocks of each tier, by their keys: each is passed to `visit`, with the tier.
+    #[doc(hidden)]
+    pub fn data_blocks(&self, visit: &mut dyn FnMut(CacheKey, Tier)) {
+        let second = self.secondary().map(CompressedSecondaryCache::blocks);
+        for (tier, cache) in [(Tier::First, Some(self)), (Tier::Second, second)] {
+            for shard in cache.iter().flat_map(|cache| &cache.shards) {
+                let keys = shard.keys();
+                let data = keys.into_iter().filter(|key| key.kind() == BlockKind::Data);
+                data.for_each(|key| visit(key, tier));
+            }
+        }
+    }
+
+    /// Whether a tier has a block, which is not seen as asked for.
+    pub(crate) fn has(&self, key: CacheKey, tier: Tier) -> bool {
+        let has = |cache: &Self| cache.shard(key.hash()).has(key, key.hash());
+        match tier {
+            Tier::First => has(self),
+            Tier::Second => self.secondary().is_some_and(|second| has(second.blocks())),
+        }
+    }
+
+    /// Whether a tier has more than `bytes` bytes left.
+    pub(crate) fn has_room(&self, tier: Tier, bytes: usize) -> bool {
+        match tier {
+            Tier::First => self.usage().saturating_add(bytes) < self.capacity(),
+            Tier::Second => {
+                let second = self.secondary().map(CompressedSecondaryCache::blocks);
+                second.is_some_and(|second| second.has_room(Tier::First, bytes))
+            }
+        }
+    }
+
+    /// [`BlockCache::insert`] into one of the tiers.
+    pub(crate) fn insert_into(&self, key: CacheKey, block: &Block, tier: Tier) -> bool {
+        match tier {
+            Tier::First => self.insert(key, block),
+            Tier::Second if key.is_of_first_tier() => false,
+            Tier::Second => self
+                .secondary()
+                .is_some_and(|second| second.insert(key, block)),
+        }
     }
 
     /// For blocks that leave the cache for others.

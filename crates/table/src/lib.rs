@@ -39,7 +39,9 @@ pub mod xxph3;
 
 pub use block::{Block, PinnedBytes, Value};
 pub use builder::{Builder, BuilderOptions, Compressors, Finished, Prepopulate};
-pub use cache::{BlockCache, BlockKind, CompressedSecondaryCache, CompressedSecondaryCacheOptions};
+pub use cache::{
+    BlockCache, BlockKind, CompressedSecondaryCache, CompressedSecondaryCacheOptions, Tier,
+};
 pub use checksum::ChecksumType;
 pub use compress::{CompressionSettings, CompressionType};
 pub use footer::Footer;
@@ -52,6 +54,6 @@ pub use prefix::Prefix;
 pub use props::Properties;
 pub use reader::{
     DataBlock, Filled, Lacking, Metadata, Missing, Pinning, ReadAheadSizes, ReadMeter, ReadOptions,
-    Reader, ReaderOptions, Span, read_together,
+    Reader, ReaderOptions, Span, Warmed, read_together,
 };
 pub use rows::{RowCache, Rows};

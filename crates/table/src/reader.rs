@@ -23,6 +23,7 @@ mod rows;
 mod sizes;
 mod together;
 mod verify;
+mod warm;
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -55,6 +56,7 @@ use on_demand::{TableIndex, Verdict};
 pub use sizes::DataBlock;
 pub(crate) use together::Content;
 pub use together::{Filled, Lacking, read_together};
+pub use warm::Warmed;
 
 /// Settings of a [`Reader`].
 #[derive(Clone, Debug)]

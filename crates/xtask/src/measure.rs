@@ -21,6 +21,8 @@ pub(crate) enum Task {
     BenchBulkload(Passed),
     /// Read data larger than the caches, several keys at a time, beside RocksDB and fio
     BenchReads(Passed),
+    /// Compare what a second tier of the block cache and a row cache gain in the same memory
+    BenchTiers(Passed),
     /// Measure db_bench itself: its own cost, and RocksDB in it beside RocksDB's own db_bench
     BenchDriver(Passed),
     /// Run RocksDB's benchmark.sh, unmodified, on our db_bench

@@ -1,5 +1,6 @@
 //! The database handle. Each method is a few lines; the modules it calls do the work.
 
+pub(crate) mod cache_dump;
 pub(crate) mod cf;
 pub(crate) mod closing;
 mod column_family;

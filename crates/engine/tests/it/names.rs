@@ -61,6 +61,8 @@ fn components() {
         ironstone::CompressedSecondaryCache,
         ironstone::CompressedSecondaryCacheOptions,
         ironstone::CacheTier,
+        ironstone::CacheLoaded,
+        ironstone::CacheProgress,
         ironstone::WriteBufferManager,
         ironstone::RateLimiter,
         ironstone::RateLimiterMode,

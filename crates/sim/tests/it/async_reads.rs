@@ -23,6 +23,7 @@ mod metadata;
 mod rows;
 mod tasks;
 mod tiers;
+mod warm;
 
 const KEYS: u64 = 3000;
 const MODES: [ReadIoMode; 4] = [

@@ -150,6 +150,10 @@ impl CompressedSecondaryCache {
         restored.ok()
     }
 
+    pub(super) fn blocks(&self) -> &BlockCache {
+        &self.blocks
+    }
+
     /// Takes a block that the first tier has evicted, if it was evicted before.
     pub(super) fn demote(&self, key: CacheKey, block: &Block) {
         if self.blocks.capacity() == 0 || key.is_of_first_tier() {
@@ -162,11 +166,16 @@ impl CompressedSecondaryCache {
             perf::count(PerfCounter::CompressedSecCacheInsertDummyCount, 1);
             return;
         }
+        self.insert(key, block);
+    }
+
+    /// Compresses and inserts a block. True if it was inserted.
+    pub(super) fn insert(&self, key: CacheKey, block: &Block) -> bool {
         let compressed = self.compress(key, block);
-        if self
+        let inserted = self
             .blocks
-            .insert(key, compressed.as_ref().unwrap_or(block))
-        {
+            .insert(key, compressed.as_ref().unwrap_or(block));
+        if inserted {
             let bytes = |block: &Block| block.memory() as u64;
             let kept = compressed.as_ref().map_or(bytes(block), bytes);
             perf::count(PerfCounter::CompressedSecCacheInsertRealCount, 1);
@@ -176,6 +185,7 @@ impl CompressedSecondaryCache {
             );
             perf::count(PerfCounter::CompressedSecCacheCompressedBytes, kept);
         }
+        inserted
     }
 
     /// The compressed form of a block; `None` if it is to be kept as it is.

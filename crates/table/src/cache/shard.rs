@@ -60,6 +60,13 @@ impl Entry {
         }
     }
 
+    fn key(&self) -> CacheKey {
+        CacheKey {
+            id: self.id.load(Ordering::Relaxed),
+            offset: self.offset.load(Ordering::Relaxed),
+        }
+    }
+
     #[inline]
     fn holds(&self, key: CacheKey) -> bool {
         self.offset.load(Ordering::Relaxed) == key.offset
@@ -247,6 +254,19 @@ impl Shard {
         self.lock().live
     }
 
+    /// The keys of all blocks.
+    pub(super) fn keys(&self) -> Vec<CacheKey> {
+        let w = self.lock();
+        let entries = (0..w.created).filter_map(|n| self.entry(n));
+        let live = entries.filter(|e| e.state.load(Ordering::Relaxed) & STATE_MASK == LIVE);
+        live.map(Entry::key).collect()
+    }
+
+    pub(super) fn has(&self, key: CacheKey, hash: u64) -> bool {
+        let _writer = self.lock();
+        self.find(key, hash).is_some()
+    }
+
     pub(super) fn add_kinds(&self, kinds: &mut [(usize, usize); 4]) {
         let w = self.lock();
         for e in (0..w.created).filter_map(|n| self.entry(n)) {
@@ -407,10 +427,7 @@ impl Shard {
             if e.state.load(Ordering::Relaxed) & STATE_MASK != LIVE || e.cool() {
                 continue;
             }
-            let key = CacheKey {
-                id: e.id.load(Ordering::Relaxed),
-                offset: e.offset.load(Ordering::Relaxed),
-            };
+            let key = e.key();
             if let Some((slot, _)) = self.find(key, key.hash())
                 && let Some(block) = self.evict(w, slot, number, false)
             {
@@ -462,13 +479,7 @@ impl Shard {
     }
 
     fn hash_of(&self, number: usize) -> u64 {
-        self.entry(number).map_or(0, |e| {
-            CacheKey {
-                id: e.id.load(Ordering::Relaxed),
-                offset: e.offset.load(Ordering::Relaxed),
-            }
-            .hash()
-        })
+        self.entry(number).map_or(0, |e| e.key().hash())
     }
 
     /// Empties a slot and moves later words of its run back, so that no probe sequence is interrupted.

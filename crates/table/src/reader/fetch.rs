@@ -133,7 +133,12 @@ pub struct Span {
 impl Span {
     /// The blocks with their trailers, in the bytes that were read.
     pub(super) fn stored_in<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        bytes.get(self.skip..self.skip + self.stored)
+        bytes.get(self.skip..self.end_of_stored())
+    }
+
+    /// How many of the bytes must be read at least.
+    pub(super) fn end_of_stored(&self) -> usize {
+        self.skip + self.stored
     }
 }
 

@@ -6,7 +6,7 @@ use table::options::IndexType;
 use super::*;
 
 /// A cache with room for a few blocks, and a second tier with room for more.
-fn two_tiers(first: usize, second: usize) -> Arc<BlockCache> {
+pub(super) fn two_tiers(first: usize, second: usize) -> Arc<BlockCache> {
     let second = CompressedSecondaryCacheOptions {
         capacity: second,
         ..CompressedSecondaryCacheOptions::default()
@@ -14,7 +14,7 @@ fn two_tiers(first: usize, second: usize) -> Arc<BlockCache> {
     Arc::new(BlockCache::with_secondary(first, &second))
 }
 
-fn with_metadata(o: &mut Options) {
+pub(super) fn with_metadata(o: &mut Options) {
     let table = &mut o.cf.table;
     table.cache_index_and_filter_blocks = true;
     table.filter_policy = FilterPolicy::Bloom { bits_per_key: 10.0 };
