@@ -32,6 +32,7 @@
 )]
 
 mod compressed;
+mod key;
 mod shard;
 
 use std::fmt;
@@ -42,6 +43,7 @@ use base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::block::Block;
 pub use compressed::{CompressedSecondaryCache, CompressedSecondaryCacheOptions};
+pub use key::{BlockKind, CacheKey, Priority, Tier};
 use shard::Shard;
 
 /// The cache's own memory per block, in bytes: the entry and its share of the table.
@@ -56,66 +58,6 @@ const KEPT_PART: usize = 2;
 const LARGE_PART: usize = 8;
 /// How many other shards a usual block asks for room. If these have none, it is not cached.
 const ASKED: usize = 4;
-
-/// What a block of the cache has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockKind {
-    /// Entries of a table.
-    Data,
-    /// An index, or a part of one.
-    Index,
-    /// The top level of partitioned filters.
-    FilterIndex,
-    /// A filter, or a part of one.
-    Filter,
-}
-
-impl BlockKind {
-    /// All, in their order.
-    pub const ALL: [Self; 4] = [Self::Data, Self::Index, Self::FilterIndex, Self::Filter];
-
-    /// The offset of a block as a part of its key: other than that of any other kind of block, also if a damaged file has
-    /// several in one place. No file is so long that the two highest bits are needed.
-    pub(crate) fn place(self, offset: u64) -> u64 {
-        offset | (self as u64) << Self::SHIFT
-    }
-
-    const SHIFT: u32 = 62;
-
-    fn of_place(place: u64) -> Self {
-        Self::ALL[(place >> Self::SHIFT) as usize]
-    }
-}
-
-/// In the cache id of a file: its blocks stay out of the second tier.
-const FIRST_TIER: u64 = 1 << 63;
-
-/// The key of a block: the file's cache id (see [`BlockCache::new_id`]) and the offset in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheKey {
-    /// The file.
-    pub id: u64,
-    /// Offset of the block in bytes. The two highest bits say what kind of block it is.
-    pub offset: u64,
-}
-
-impl CacheKey {
-    /// Two multiplications, so that every bit of the key affects the upper half.
-    #[inline]
-    fn hash(self) -> u64 {
-        let a = (self.id ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let wide = u128::from(a ^ self.offset) * u128::from(0xd6e8_feb8_6659_fd93_u64);
-        (wide >> 64) as u64 ^ wide as u64
-    }
-
-    fn kind(self) -> BlockKind {
-        BlockKind::of_place(self.offset)
-    }
-
-    fn is_of_first_tier(self) -> bool {
-        self.id & FIRST_TIER != 0
-    }
-}
 
 /// A cache of blocks, shared by tables and databases.
 pub struct BlockCache {
@@ -137,27 +79,6 @@ struct Counts {
     coming: AtomicUsize,
     /// The shard that gives room first.
     next_shard: AtomicUsize,
-}
-
-/// A tier of the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[doc(hidden)]
-pub enum Tier {
-    /// Blocks as they are used.
-    First,
-    /// Compressed blocks.
-    Second,
-}
-
-/// How long a block stays in the cache although nobody asks for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[doc(hidden)]
-pub enum Priority {
-    /// Until the CLOCK hand has passed it once.
-    #[default]
-    Low,
-    /// As long as a block that was asked for.
-    High,
 }
 
 /// The outcome of an insertion into a shard.
@@ -232,7 +153,7 @@ impl BlockCache {
     /// The same, for a file whose blocks stay out of the second tier.
     #[doc(hidden)]
     pub fn new_id_of_first_tier(&self) -> u64 {
-        self.new_id() | FIRST_TIER
+        CacheKey::id_of_first_tier(self.new_id())
     }
 
     /// The block under `key` in the second tier. If it was there before, it is put into the first one with this priority;

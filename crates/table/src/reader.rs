@@ -19,7 +19,6 @@ mod get;
 mod meter;
 mod on_demand;
 mod open;
-mod rows;
 mod sizes;
 mod together;
 mod verify;

@@ -101,6 +101,9 @@ pub struct Rows {
     id: u64,
 }
 
+/// Passes an entry on, and returns whether older ones are wanted.
+pub(crate) type Visit<'a> = dyn FnMut(&[u8], Value<'_>) -> bool + 'a;
+
 /// How a row served a get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replayed {
@@ -125,7 +128,7 @@ impl Rows {
         &self,
         comparator: &Comparator,
         target: &Target<'_>,
-        visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
+        visit: &mut Visit<'_>,
     ) -> Replayed {
         let Some(row) = self.cache.rows.get(self.key(target.user)) else {
             return Replayed::NoRow;
@@ -161,7 +164,7 @@ fn replay(
     row: &Pinned<'_>,
     comparator: &Comparator,
     target: &Target<'_>,
-    visit: &mut dyn FnMut(&[u8], Value<'_>) -> bool,
+    visit: &mut Visit<'_>,
 ) -> Replayed {
     let (head, mut entries) = row.raw_parts();
     let mut visited = 0;
@@ -190,6 +193,31 @@ fn split_entry(entries: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (internal_key, rest) = entries.get(ENTRY_HEAD..)?.split_at_checked(key_len)?;
     let (value, rest) = rest.split_at_checked(value_len)?;
     Some((internal_key, value, rest))
+}
+
+/// Does `get`, and puts what it has found into the row cache, if it `may_fill` it. `visit` has had the first `known` entries already.
+pub(crate) fn fill_row<M>(
+    rows: &Rows,
+    may_fill: bool,
+    (target, known): (&Target<'_>, usize),
+    visit: &mut Visit<'_>,
+    get: impl FnOnce(&mut Visit<'_>) -> Result<Option<M>>,
+) -> Result<Option<M>> {
+    let mut row = may_fill.then(|| rows.new_row());
+    let mut passed = 0;
+    let missing = get(&mut |key, value| {
+        passed += 1;
+        let more = passed <= known || visit(key, value);
+        if let Some(row) = &mut row {
+            row.push(key, value.bytes(), more);
+        }
+        more
+    })?;
+    // What was found before a block is lacking is not all; the get goes on later.
+    if let (Some(row), None) = (row, &missing) {
+        rows.insert(target.user, &row, known > 0)?;
+    }
+    Ok(missing)
 }
 
 /// A row that is being filled.

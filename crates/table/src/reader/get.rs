@@ -13,25 +13,22 @@ use std::sync::Arc;
 
 use base::perf::{self, PerfCounter};
 use base::stats::Ticker;
-use base::{Result, key};
+use base::{Result, SequenceNumber, key};
 use io::File;
 
 use super::fetch::{self, Span};
 use super::filters::FilterAt;
 use super::on_demand::{IndexCursor, Meta, Spot, TableIndex, Verdict};
-use super::rows::fill_row;
 use super::{ReadOptions, Reader};
 use crate::block::{Block, Cursor, Keys, Target, Value};
 use crate::cache::Pinned;
 use crate::handle::BlockHandle;
+use crate::rows::{Replayed, Rows, Visit, fill_row};
 
 thread_local! {
     /// The cursor of this thread's gets; its buffer grows to the longest key and is kept.
     static CURSOR: Cell<Cursor> = Cell::new(Cursor::new(Keys::Internal));
 }
-
-/// Passes an entry on, and returns whether older ones are wanted.
-pub(super) type Visit<'a> = dyn FnMut(&[u8], Value<'_>) -> bool + 'a;
 
 /// A block that a get lacks, and where the get has come.
 #[derive(Clone, Debug)]
@@ -154,7 +151,7 @@ impl Reader {
             })
         };
         match self.rows_for(&target).filter(|_| is_first) {
-            Some(rows) => fill_row(rows, options, (&target, 0), visit, get),
+            Some(rows) => fill_row(rows, options.fill_cache, (&target, 0), visit, get),
             None => get(visit),
         }
     }
@@ -229,9 +226,49 @@ impl Reader {
         self.get_in_table::<LATER>(options, &target, visit)
     }
 
+    /// The rows that a get may use: if there is a row cache, and the get sees all entries of the table.
+    #[inline]
+    fn rows_for(&self, target: &Target<'_>) -> Option<&Rows> {
+        let rows = self.options.rows.as_ref()?;
+        let newest = SequenceNumber(self.options.largest_seqno);
+        (key::packed_sequence(target.packed) >= newest).then_some(rows)
+    }
+
+    /// A get that is served by a row, or makes one.
+    #[inline(never)]
+    fn get_row<const LATER: bool>(
+        &self,
+        rows: &Rows,
+        options: &ReadOptions,
+        target: &Target<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Missing>> {
+        let replayed = rows.replay(self.comparator(), target, visit);
+        let (ticker, known) = match replayed {
+            Replayed::Done => (Ticker::RowCacheHit, 0),
+            Replayed::NoRow => (Ticker::RowCacheMiss, 0),
+            Replayed::Wants(visited) => (Ticker::RowCacheMiss, visited),
+        };
+        self.count(ticker, 1);
+        match replayed {
+            Replayed::Done => Ok(None),
+            Replayed::NoRow => {
+                fill_row(rows, options.fill_cache, (target, known), visit, |visit| {
+                    self.get_in_table::<LATER>(options, target, visit)
+                })
+            }
+            // The get may not go on later: then nobody would know what it has visited. This is rare.
+            Replayed::Wants(_) => {
+                fill_row(rows, options.fill_cache, (target, known), visit, |visit| {
+                    self.get_in_table::<false>(options, target, visit)
+                })
+            }
+        }
+    }
+
     /// A get that asks the filters, then the index, then the blocks.
     #[inline]
-    pub(super) fn get_in_table<const LATER: bool>(
+    fn get_in_table<const LATER: bool>(
         &self,
         options: &ReadOptions,
         target: &Target<'_>,

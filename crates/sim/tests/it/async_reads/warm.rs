@@ -63,7 +63,11 @@ fn what_was_in_the_cache_is_there_again() {
             let read = table_reads(&s) - before;
             assert!(read < blocks / 3, "{read} reads for {blocks} blocks");
             let queued = s.disk.queued_reads() - queued;
-            assert_eq!(queued > 0, mode == ReadIoMode::Auto, "{queued} of {read} for {blocks}");
+            assert_eq!(
+                queued > 0,
+                mode == ReadIoMode::Auto,
+                "{queued} of {read} for {blocks}"
+            );
             let before = table_reads(&s);
             assert_eq!(get_all(&s), expected);
             let read = table_reads(&s) - before;

@@ -197,7 +197,7 @@ fn hits_beside_evictions_return_the_right_block() {
         ..CompressedSecondaryCacheOptions::default()
     };
     let cache = &BlockCache::with_secondary(30_000, &options);
-    std::thread::scope(|s| {
+    base::sync::thread::scope(|s| {
         for thread in 0..4 {
             s.spawn(move || {
                 let mut rng = Rng::new(thread);
