@@ -305,8 +305,8 @@ impl Block {
 
     /// What [`Block::raw`] was made of.
     pub(crate) fn raw_parts(&self) -> (&[u8], &[u8]) {
-        self.memory
-            .split_at_checked(self.base as usize)
+        let all = self.memory.get(..self.entries_end as usize);
+        all.and_then(|all| all.split_at_checked(self.base as usize))
             .unwrap_or_default()
     }
 
@@ -317,7 +317,13 @@ impl Block {
         for (to, number) in shape.chunks_exact_mut(4).zip(numbers) {
             to.copy_from_slice(&number.to_le_bytes());
         }
-        (shape, &self.memory)
+        // A large block may have more memory than it needs.
+        let end = if self.packed & SEPARATED != 0 {
+            self.memory.len()
+        } else {
+            self.entries_end as usize
+        };
+        (shape, self.memory.get(..end).unwrap_or_default())
     }
 
     /// A block that stands for another one, whose memory was compressed to `payload`. It cannot be searched.
@@ -342,9 +348,8 @@ impl Block {
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Self> {
-        let mut memory = spare::take(len);
-        let room = Arc::get_mut(&mut memory).and_then(|m| m.get_mut(..len));
-        fill(room.unwrap_or_default())?; // nobody else has it
+        let mut memory: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+        fill(Arc::get_mut(&mut memory).unwrap_or_default())?; // nobody else has it
         let number = |i: usize| u32_at(shape, i * 4).ok_or_else(|| bad("no numbers"));
         Ok(Self {
             memory,

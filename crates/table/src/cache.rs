@@ -81,6 +81,17 @@ struct Counts {
     next_shard: AtomicUsize,
 }
 
+/// How an insertion makes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MakesRoom {
+    /// What it evicts goes to the second tier, which takes time.
+    Demoting,
+    /// What it evicts is dropped: for threads that may hold a lock.
+    Dropping,
+    /// Not at all.
+    Never,
+}
+
 /// The outcome of an insertion into a shard.
 enum Inserted {
     Yes,
@@ -163,10 +174,15 @@ impl BlockCache {
         if key.is_of_first_tier() {
             return None;
         }
-        let (block, was_hit) = self.secondary()?.get(key)?;
-        let promote = promote.filter(|_| was_hit);
-        let is_promoted = promote.is_some_and(|priority| self.insert_with(key, &block, priority));
-        Some((block, is_promoted))
+        let second = self.secondary()?;
+        let hit = second.get(key)?;
+        let is_promoted = match promote.filter(|_| hit.is_again) {
+            None => false,
+            // Two entries for the same memory would each keep the other one from being evicted.
+            Some(_) if hit.is_as_kept && !second.take(key) => false,
+            Some(priority) => self.insert_with(key, &hit.block, priority),
+        };
+        Some((hit.block, is_promoted))
     }
 
     /// The data blocks of each tier, by their keys: each is passed to `visit`, with the tier.
@@ -179,6 +195,15 @@ impl BlockCache {
                 let data = keys.into_iter().filter(|key| key.kind() == BlockKind::Data);
                 data.for_each(|key| visit(key, tier));
             }
+        }
+    }
+
+    /// The tier for a block that was in this one: there may be no second one any more.
+    pub(crate) fn tier_for(&self, key: CacheKey, tier: Tier) -> Tier {
+        if self.secondary().is_none() || key.is_of_first_tier() {
+            Tier::First
+        } else {
+            tier
         }
     }
 
@@ -202,22 +227,27 @@ impl BlockCache {
         }
     }
 
-    /// [`BlockCache::insert`] into one of the tiers.
-    pub(crate) fn insert_into(&self, key: CacheKey, block: &Block, tier: Tier) -> bool {
-        match tier {
-            Tier::First => self.insert(key, block),
-            Tier::Second if key.is_of_first_tier() => false,
-            Tier::Second => self
-                .secondary()
-                .is_some_and(|second| second.insert(key, block)),
+    /// Inserts a block into one of the tiers, if there is room without evicting others. Returns the bytes that the tier is
+    /// charged for it; 0 if it was not inserted.
+    pub(crate) fn insert_into(&self, key: CacheKey, block: &Block, tier: Tier) -> usize {
+        let never = MakesRoom::Never;
+        match (tier, self.secondary()) {
+            (Tier::First, _) if self.insert_making_room((key, block, Priority::Low), never) => {
+                Self::charge(block)
+            }
+            (Tier::Second, Some(second)) if !key.is_of_first_tier() => {
+                second.insert(key, block, never)
+            }
+            _ => 0,
         }
     }
 
     /// For blocks that leave the cache for others.
-    fn evicted(&self) -> Evicted<'_> {
+    fn evicted(&self, makes_room: MakesRoom) -> Evicted<'_> {
+        let demotes = makes_room == MakesRoom::Demoting;
         Evicted {
             blocks: Vec::new(),
-            secondary: self.secondary(),
+            secondary: self.secondary().filter(|_| demotes),
         }
     }
 
@@ -245,6 +275,15 @@ impl BlockCache {
     /// [`BlockCache::insert`] with a priority.
     #[doc(hidden)]
     pub fn insert_with(&self, key: CacheKey, block: &Block, priority: Priority) -> bool {
+        self.insert_making_room((key, block, priority), MakesRoom::Demoting)
+    }
+
+    /// [`BlockCache::insert_with`], which makes room in this way.
+    pub(crate) fn insert_making_room(
+        &self,
+        (key, block, priority): (CacheKey, &Block, Priority),
+        makes_room: MakesRoom,
+    ) -> bool {
         let (charge, limit) = (Self::charge(block), self.limit());
         if u32::try_from(charge).is_err() || charge > limit {
             return false;
@@ -253,8 +292,11 @@ impl BlockCache {
         if large && charge + self.pinned_blocks() > limit {
             return false;
         }
-        let mut evicted = self.evicted();
+        let mut evicted = self.evicted(makes_room);
         let coming = Coming::new(self, charge);
+        if makes_room == MakesRoom::Never && coming.need > 0 {
+            return false;
+        }
         let what = (key, block, priority);
         let inserted = match self.insert_evicting(what, coming.need, &mut evicted) {
             Inserted::LacksRoom(freed) => {
@@ -364,10 +406,7 @@ impl BlockCache {
     /// Called after the limit has changed: evicts what is too much.
     fn evict_excess(&self) {
         if self.excess() > 0 {
-            let mut dropped = Evicted {
-                blocks: Vec::new(),
-                secondary: None,
-            };
+            let mut dropped = self.evicted(MakesRoom::Dropping);
             self.make_room(self.shards.len(), &mut dropped, |_| self.excess());
         }
     }
@@ -375,9 +414,15 @@ impl BlockCache {
     /// Removes the block under `key`, unless it is pinned.
     #[doc(hidden)]
     pub fn erase(&self, key: CacheKey) {
+        self.remove(key);
+    }
+
+    /// [`BlockCache::erase`]; true if there was a block.
+    pub(crate) fn remove(&self, key: CacheKey) -> bool {
         let hash = key.hash();
         let freed = self.shard(hash).erase(key, hash);
         self.counts.used.fetch_sub(freed, Ordering::SeqCst);
+        freed > 0
     }
 
     /// Capacity in bytes, for blocks and reservations together.

@@ -83,7 +83,7 @@ pub struct ReaderOptions {
     /// Extracts the prefix of a key; needed for tables whose filter was made with a transform that
     /// is not built in.
     pub prefix_extractor: Option<SliceTransform>,
-    /// The cache id of the file, if [`crate::builder::Prepopulate`] gave it one.
+    /// The cache id of the file; `None` to take one from the cache.
     pub cache_id: Option<u64>,
     /// The rows of the table in the row cache; `None` without one.
     pub rows: Option<Rows>,
@@ -527,7 +527,7 @@ impl Reader {
         &self.properties
     }
 
-    /// The number under which its blocks are in the cache; `None` without a cache.
+    /// The number under which its blocks are in the cache; `None` if it was opened without a cache, and was not given one.
     pub fn cache_id(&self) -> Option<u64> {
         Some(self.cache_id).filter(|&id| id > 0)
     }

@@ -23,6 +23,8 @@ use crate::block::{Block, Target, Value};
 use crate::cache::{BlockCache, CacheKey, Pinned};
 use crate::xxph3;
 
+/// A row has at most this part of the capacity, so that it does not evict all others.
+const ROW_PART: usize = 8;
 /// Larger rows are not kept.
 const ROW_BYTES_MAX: usize = 1 << 30;
 /// Bytes before each entry.
@@ -136,12 +138,12 @@ impl Rows {
         replay(&row, comparator, target, visit)
     }
 
-    /// A row to fill, which does not become larger than the cache.
+    /// A row to fill, which does not become too large for the cache.
     pub(crate) fn new_row(&self) -> NewRow {
         NewRow {
             entries: Vec::new(),
             cut: false,
-            room: self.cache.capacity().min(ROW_BYTES_MAX),
+            room: (self.cache.capacity() / ROW_PART).min(ROW_BYTES_MAX),
         }
     }
 
@@ -195,15 +197,16 @@ fn split_entry(entries: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((internal_key, value, rest))
 }
 
-/// Does `get`, and puts what it has found into the row cache, if it `may_fill` it. `visit` has had the first `known` entries already.
+/// Does `get`, and with `makes_row` puts what it has found into the row cache. `visit` has had the first `known` entries
+/// already. Returns what the get lacks, and how many of the entries that it will find then are known.
 pub(crate) fn fill_row<M>(
     rows: &Rows,
-    may_fill: bool,
+    makes_row: bool,
     (target, known): (&Target<'_>, usize),
     visit: &mut Visit<'_>,
     get: impl FnOnce(&mut Visit<'_>) -> Result<Option<M>>,
-) -> Result<Option<M>> {
-    let mut row = may_fill.then(|| rows.new_row());
+) -> Result<(Option<M>, usize)> {
+    let mut row = makes_row.then(|| rows.new_row());
     let mut passed = 0;
     let missing = get(&mut |key, value| {
         passed += 1;
@@ -217,7 +220,7 @@ pub(crate) fn fill_row<M>(
     if let (Some(row), None) = (row, &missing) {
         rows.insert(target.user, &row, known > 0)?;
     }
-    Ok(missing)
+    Ok((missing, known.saturating_sub(passed)))
 }
 
 /// A row that is being filled.

@@ -2,7 +2,7 @@
 //! they are asked for.
 //!
 //! ```text
-//!   u64 magic | table… | u32 masked CRC32C of all before
+//!   "ISCACHE1" | table… | u32 masked CRC32C of all before
 //!   table:  varint file number | varint count | varint (offset after the last one × 2 + tier)…
 //! ```
 //!
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::checksum::{crc32c, mask};
-use base::coding::{Decoder, put_u32, put_u64, put_varint, u32_at};
+use base::coding::{Decoder, put_u32, put_varint, u32_at};
 use base::{Error, FileNumber, Result};
 use manifest::TableFile;
 use table::Tier;
@@ -23,10 +23,11 @@ use crate::read::options::ReadOptions;
 
 use super::Db;
 
-/// `ISCACHE1`.
-const MAGIC: u64 = u64::from_be_bytes(*b"ISCACHE1");
+const MAGIC: &[u8] = b"ISCACHE1";
 /// A longer file is refused: it would name more blocks than caches have.
-const BYTES_MAX: u64 = 1 << 30;
+const BYTES_MAX: u64 = 256 << 20;
+/// A table has fewer blocks.
+const BLOCKS_MAX: u64 = 1 << 24;
 
 /// What became of the blocks that [`Db::load_cache`] was to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,14 +51,14 @@ pub struct CacheProgress {
     pub total: u64,
 }
 
-/// The blocks of each table, ascending.
-type Blocks = BTreeMap<u64, Vec<(u64, Tier)>>;
+/// Blocks of a table, ascending.
+type Blocks = Vec<(u64, Tier)>;
 
 /// The block cache's content, from one process to the next.
 impl Db {
     /// Writes down which data blocks of this database are in the block cache, for [`Db::load_cache`]: their places, in 2 to 4
-    /// bytes each, not the blocks themselves. To be called before a database is closed, or from time to time. Replaces the
-    /// file, and leaves the old one if it fails. Returns the number of blocks.
+    /// bytes each, not the blocks themselves. To be called before a database is closed, or from time to time, but not twice at
+    /// the same time with one path. Replaces the file, and leaves the old one if it fails. Returns the number of blocks.
     ///
     /// # Errors
     /// Those of writing the file; the database is closed.
@@ -86,7 +87,7 @@ impl Db {
             .iter()
             .filter_map(|(number, table)| Some((table.cache_id()?, *number)))
             .collect();
-        let mut blocks = Blocks::new();
+        let mut blocks: BTreeMap<u64, Blocks> = BTreeMap::new();
         let cache = &self.shared.catalog.tables.cache;
         cache.data_blocks(&mut |key, tier| {
             if let Some(number) = by_id.get(&key.id) {
@@ -107,8 +108,8 @@ impl Db {
     }
 
     /// Reads the blocks that a file of [`Db::dump_cache`] names into the block cache: in the order of the files, neighbours
-    /// together, many at once ([`DbOptions::read_io_mode`](crate::DbOptions)). Nothing is evicted for them. Meanwhile, the
-    /// database can be used; a service that cannot wait calls this on a thread of its own.
+    /// together, many at once ([`DbOptions::read_io_mode`](crate::DbOptions)). No block is evicted for them; what has no room is
+    /// skipped. Meanwhile, the database can be used; a service that cannot wait calls this on a thread of its own.
     ///
     /// # Errors
     /// `Corruption` if the file is damaged or another one: delete it, and go on without; those of reading tables, after which
@@ -129,34 +130,35 @@ impl Db {
         self.default_cf().check()?;
         let path = path.as_ref();
         let bytes = io::read_file(&*self.shared.env().fs, path, BYTES_MAX)?;
-        let wanted = decode(&bytes).map_err(|e| {
+        let list = List::new(&bytes).map_err(|e| {
             e.file(path)
                 .hint("delete it: it only says which blocks to read into the cache")
         })?;
         let mut tables = self.tables();
-        let total = wanted.values().map(|blocks| blocks.len() as u64).sum();
+        // Others may be deleted meanwhile.
+        tables.retain(|number, _| list.tables.contains_key(number));
         let mut loaded = CacheLoaded::default();
-        let (mut done, mut goes_on) = (0, true);
+        let (mut done, total) = (0, list.blocks);
+        let mut goes_on = true;
         let options = ReadOptions::default().for_tables();
-        for (number, blocks) in &wanted {
+        for (number, table) in tables {
             self.default_cf().check()?;
-            // Not all tables are kept until the end: compactions may delete them meanwhile.
-            if let Some(table) = tables.remove(number) {
-                let mut read = 0;
-                let warmed = table.reader()?.warm(blocks, &options, &mut |count| {
-                    read += count as u64;
-                    let done = done + read;
-                    goes_on = progress(CacheProgress { done, total });
-                    goes_on
-                })?;
-                loaded.blocks += warmed.blocks;
-                loaded.bytes += warmed.bytes;
-            }
+            let blocks = list.blocks_of(number);
+            let mut read = done;
+            let warmed = table.reader()?.warm(&blocks, &options, &mut |count| {
+                read += count as u64;
+                goes_on = progress(CacheProgress { done: read, total });
+                goes_on
+            })?;
+            loaded.blocks += warmed.blocks;
+            loaded.bytes += warmed.bytes;
             done += blocks.len() as u64;
-            goes_on = goes_on && progress(CacheProgress { done, total });
             if !goes_on {
                 break;
             }
+        }
+        if goes_on {
+            progress(CacheProgress { done: total, total });
         }
         loaded.skipped = total.saturating_sub(loaded.blocks);
         Ok(loaded)
@@ -176,10 +178,9 @@ impl Db {
     }
 }
 
-fn encode(blocks: &Blocks) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_u64(&mut out, MAGIC);
-    for (number, blocks) in blocks {
+fn encode(tables: &BTreeMap<u64, Blocks>) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    for (number, blocks) in tables {
         put_varint(&mut out, *number);
         put_varint(&mut out, blocks.len() as u64);
         let mut last = 0;
@@ -193,53 +194,84 @@ fn encode(blocks: &Blocks) -> Vec<u8> {
     out
 }
 
-/// Errors: `Corruption`.
-fn decode(bytes: &[u8]) -> Result<Blocks> {
-    let bad = |what: &str| Error::corruption(format!("a list of cached blocks: {what}"));
-    let end = bytes.len().checked_sub(4);
-    let (content, sum) = end
-        .and_then(|end| Some((bytes.get(..end)?, u32_at(bytes, end)?)))
-        .ok_or_else(|| bad("cut short"))?;
-    let mut from = Decoder::new(content);
-    if from.u64() != Some(MAGIC) {
-        return Err(bad("it does not begin as one"));
-    }
-    if sum != mask(crc32c(content)) {
-        return Err(bad("its checksum is wrong"));
-    }
-    let mut tables = Blocks::new();
-    while !from.is_empty() {
-        let (number, count) = from
-            .varint64()
-            .zip(from.varint64())
+/// A file of [`encode`], checked. The blocks of a table are decoded when they are needed: they take more memory then.
+struct List<'a> {
+    /// Where the blocks of each table are, and how many.
+    tables: BTreeMap<u64, (&'a [u8], u64)>,
+    /// How many all tables have.
+    blocks: u64,
+}
+
+impl<'a> List<'a> {
+    /// Errors: `Corruption`.
+    fn new(bytes: &'a [u8]) -> Result<Self> {
+        let bad = |what: &str| Error::corruption(format!("a list of cached blocks: {what}"));
+        let end = bytes.len().checked_sub(4);
+        let (content, sum) = end
+            .and_then(|end| Some((bytes.get(..end)?, u32_at(bytes, end)?)))
             .ok_or_else(|| bad("cut short"))?;
-        let mut blocks = Vec::new();
-        let mut last = 0_u64;
-        for _ in 0..count {
-            let next = from.varint64().ok_or_else(|| bad("cut short"))?;
-            let offset = last.checked_add(next >> 1);
-            last = offset.ok_or_else(|| bad("an offset that no file has"))?;
-            let tier = if next & 1 == 0 {
-                Tier::First
-            } else {
-                Tier::Second
-            };
-            blocks.push((last, tier));
+        let tables = content.strip_prefix(MAGIC);
+        let mut from = Decoder::new(tables.ok_or_else(|| bad("it does not begin as one"))?);
+        if sum != mask(crc32c(content)) {
+            return Err(bad("its checksum is wrong"));
         }
-        blocks.dedup_by_key(|(offset, _)| *offset);
-        if tables.insert(number, blocks).is_some() {
-            return Err(bad("a table twice"));
+        let mut list = Self {
+            tables: BTreeMap::new(),
+            blocks: 0,
+        };
+        while !from.is_empty() {
+            let head = from.varint64().zip(from.varint64());
+            let (number, count) = head.ok_or_else(|| bad("cut short"))?;
+            if count > BLOCKS_MAX {
+                return Err(bad("more blocks than a table has"));
+            }
+            let blocks = from.rest();
+            let mut last = None;
+            for _ in 0..count {
+                let (offset, _) = next_block(&mut from, last)
+                    .ok_or_else(|| bad("cut short, or no offset of a block"))?;
+                last = Some(offset);
+            }
+            if list.tables.insert(number, (blocks, count)).is_some() {
+                return Err(bad("a table twice"));
+            }
+            list.blocks += count;
         }
+        Ok(list)
     }
-    Ok(tables)
+
+    fn blocks_of(&self, number: u64) -> Blocks {
+        let Some(&(bytes, count)) = self.tables.get(&number) else {
+            return Vec::new();
+        };
+        let (mut from, mut last) = (Decoder::new(bytes), None);
+        let blocks = (0..count).map_while(|_| {
+            let block = next_block(&mut from, last)?;
+            last = Some(block.0);
+            Some(block)
+        });
+        blocks.collect()
+    }
+}
+
+/// The next block, which comes after the `last` one. `None` if there is none, or it does not.
+fn next_block(from: &mut Decoder<'_>, last: Option<u64>) -> Option<(u64, Tier)> {
+    let next = from.varint64()?;
+    let tier = if next & 1 == 0 {
+        Tier::First
+    } else {
+        Tier::Second
+    };
+    let offset = last.unwrap_or(0).checked_add(next >> 1)?;
+    (last != Some(offset)).then_some((offset, tier))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn some() -> Blocks {
-        let of = |offsets: &[u64]| -> Vec<_> {
+    fn some() -> BTreeMap<u64, Blocks> {
+        let of = |offsets: &[u64]| -> Blocks {
             let tier = |o: u64| {
                 if o.is_multiple_of(3) {
                     Tier::First
@@ -249,7 +281,7 @@ mod tests {
             };
             offsets.iter().map(|&o| (o, tier(o))).collect()
         };
-        Blocks::from([
+        BTreeMap::from([
             (7, of(&[0, 4096, 1 << 40])),
             (9, of(&[12])),
             (1 << 50, of(&[])),
@@ -258,43 +290,57 @@ mod tests {
 
     #[test]
     fn a_list_is_read_as_it_was_written() {
-        for list in [Blocks::new(), some()] {
-            assert_eq!(decode(&encode(&list)).unwrap(), list);
+        for tables in [BTreeMap::new(), some()] {
+            let bytes = encode(&tables);
+            let list = List::new(&bytes).unwrap();
+            let count = tables.values().map(Vec::len).sum::<usize>() as u64;
+            assert_eq!((list.tables.len(), list.blocks), (tables.len(), count));
+            for (number, blocks) in tables {
+                assert_eq!(list.blocks_of(number), blocks);
+            }
+            assert!(list.blocks_of(3).is_empty());
         }
+    }
+
+    fn error(bytes: &[u8]) -> String {
+        let e = List::new(bytes).err().unwrap();
+        assert!(e.is_corruption());
+        e.to_string()
     }
 
     #[test]
     fn a_damaged_list_is_refused() {
         let good = encode(&some());
         for len in 0..good.len() {
-            assert!(decode(&good[..len]).unwrap_err().is_corruption(), "{len}");
+            error(&good[..len]);
         }
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(&bad).unwrap_err().is_corruption(), "{bit}");
+            error(&bad);
         }
     }
 
     #[test]
     fn a_hostile_list_is_refused() {
-        let sealed = |numbers: &[u64]| {
-            let mut out = Vec::new();
-            put_u64(&mut out, MAGIC);
+        let error_of = |numbers: &[u64]| {
+            let mut out = MAGIC.to_vec();
             for n in numbers {
                 put_varint(&mut out, *n);
             }
             let sum = mask(crc32c(&out));
             put_u32(&mut out, sum);
-            decode(&out)
+            error(&out)
         };
-        let error = |numbers: &[u64]| sealed(numbers).unwrap_err().to_string();
-        assert!(error(&[7, u64::MAX, 2, 4]).contains("cut short"));
-        assert!(error(&[7]).contains("cut short"));
-        assert!(error(&[7, 0, 7, 0]).contains("a table twice"));
+        assert!(error_of(&[7, u64::MAX, 2, 4]).contains("more blocks than a table has"));
+        assert!(error_of(&[7, 3, 2, 4]).contains("cut short"));
+        assert!(error_of(&[7]).contains("cut short"));
+        assert!(error_of(&[7, 0, 7, 0]).contains("a table twice"));
         let far = [7, 3, u64::MAX, u64::MAX, u64::MAX];
-        assert!(error(&far).contains("an offset that no file has"));
-        let twice = sealed(&[7, 3, 8, 0, 1]).unwrap();
-        assert_eq!(twice[&7], [(4, Tier::First)]);
+        assert!(error_of(&far).contains("no offset of a block"));
+        assert!(
+            error_of(&[7, 3, 8, 0, 2]).contains("no offset of a block"),
+            "twice"
+        );
     }
 }

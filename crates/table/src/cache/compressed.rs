@@ -16,19 +16,21 @@
 #![deny(clippy::indexing_slicing)]
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use base::perf::{self, PerfCounter};
 use base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::{BlockCache, BlockKind, CacheKey};
+use super::{BlockCache, BlockKind, CacheKey, MakesRoom, Priority, Tier};
 use crate::block::Block;
 use crate::compress::{self, CompressionSettings, CompressionType};
 
 /// Bytes of the capacity for each tag.
 const BYTES_PER_TAG: usize = 1 << 10;
-const TAGS_MIN: usize = 64;
-/// 64 MiB, enough for 16 GiB of blocks; a larger tier shares them.
-const TAGS_MAX: usize = 1 << 24;
+/// The smallest table of tags has two to the power of this many.
+const LEVEL_MIN: usize = 6;
+/// The largest has 2^24, which take 64 MiB: enough for 16 GiB of blocks; a larger tier shares them.
+const LEVELS: usize = 25;
 /// Changes the hash of a key, so that hits are noted apart from evictions.
 const HIT: u64 = 0x517c_c1b7_2722_0a95;
 /// The layout of compressed payloads.
@@ -67,6 +69,15 @@ impl Default for CompressedSecondaryCacheOptions {
     }
 }
 
+/// A block of the second tier.
+pub(super) struct Hit {
+    pub(super) block: Block,
+    /// Whether it was asked for before.
+    pub(super) is_again: bool,
+    /// Whether its memory is that of the tier, because it is not compressed.
+    pub(super) is_as_kept: bool,
+}
+
 /// The second tier of a [`BlockCache`], which holds blocks compressed: see [`BlockCache::with_secondary`].
 pub struct CompressedSecondaryCache {
     /// Bytes of the blocks and of `seen`.
@@ -80,7 +91,7 @@ pub struct CompressedSecondaryCache {
 
 impl CompressedSecondaryCache {
     pub(super) fn new(options: &CompressedSecondaryCacheOptions) -> Self {
-        let seen = Seen::new(options.capacity / BYTES_PER_TAG);
+        let seen = Seen::new(options.capacity);
         Self {
             capacity: AtomicUsize::new(options.capacity),
             blocks: BlockCache::new(options.capacity.saturating_sub(seen.memory())),
@@ -101,6 +112,7 @@ impl CompressedSecondaryCache {
     /// Changes the capacity, and evicts blocks that no longer fit.
     pub fn set_capacity(&self, bytes: usize) {
         self.capacity.store(bytes, Ordering::Relaxed);
+        self.seen.fit(bytes);
         let blocks = bytes.saturating_sub(self.seen.memory());
         self.blocks.set_capacity(blocks);
     }
@@ -120,15 +132,24 @@ impl CompressedSecondaryCache {
         self.blocks.is_empty()
     }
 
-    /// A block, decompressed, and whether it was hit before.
-    pub(super) fn get(&self, key: CacheKey) -> Option<(Block, bool)> {
+    /// A block, decompressed.
+    pub(super) fn get(&self, key: CacheKey) -> Option<Hit> {
         let kept = self.blocks.get(key)?;
-        let block = match kept.compressed_parts() {
+        let parts = kept.compressed_parts();
+        let block = match parts {
             None => kept.to_block(),
             Some(parts) => self.restore(parts)?,
         };
-        drop(kept);
-        Some((block, self.seen.again(key.hash() ^ HIT)))
+        Some(Hit {
+            block,
+            is_again: self.seen.again(key.hash() ^ HIT),
+            is_as_kept: parts.is_none(),
+        })
+    }
+
+    /// Takes a block out. False if somebody reads it at the moment.
+    pub(super) fn take(&self, key: CacheKey) -> bool {
+        self.blocks.remove(key)
     }
 
     /// A block from its compressed form. `None` if that is damaged, which only broken memory does.
@@ -159,25 +180,26 @@ impl CompressedSecondaryCache {
         if self.blocks.capacity() == 0 || key.is_of_first_tier() {
             return;
         }
-        if self.blocks.get(key).is_some() {
+        if self.blocks.has(key, Tier::First) {
             return;
         }
         if !self.seen.again(key.hash()) {
             perf::count(PerfCounter::CompressedSecCacheInsertDummyCount, 1);
             return;
         }
-        self.insert(key, block);
+        self.insert(key, block, MakesRoom::Dropping);
     }
 
-    /// Compresses and inserts a block. True if it was inserted.
-    pub(super) fn insert(&self, key: CacheKey, block: &Block) -> bool {
+    /// Compresses and inserts a block. Returns the bytes that the tier is charged for it; 0 if it was not inserted.
+    pub(super) fn insert(&self, key: CacheKey, block: &Block, makes_room: MakesRoom) -> usize {
         let compressed = self.compress(key, block);
-        let inserted = self
-            .blocks
-            .insert(key, compressed.as_ref().unwrap_or(block));
+        let kept = compressed.as_ref().unwrap_or(block);
+        let what = (key, kept, Priority::Low);
+        let inserted = self.blocks.insert_making_room(what, makes_room);
+        let charge = BlockCache::charge(kept);
         if inserted {
             let bytes = |block: &Block| block.memory() as u64;
-            let kept = compressed.as_ref().map_or(bytes(block), bytes);
+            let kept = bytes(kept);
             perf::count(PerfCounter::CompressedSecCacheInsertRealCount, 1);
             perf::count(
                 PerfCounter::CompressedSecCacheUncompressedBytes,
@@ -185,7 +207,7 @@ impl CompressedSecondaryCache {
             );
             perf::count(PerfCounter::CompressedSecCacheCompressedBytes, kept);
         }
-        inserted
+        if inserted { charge } else { 0 }
     }
 
     /// The compressed form of a block; `None` if it is to be kept as it is.
@@ -216,27 +238,48 @@ impl fmt::Debug for CompressedSecondaryCache {
 
 /// Hashes that came once.
 struct Seen {
-    tags: Box<[AtomicU32]>,
+    /// The number of the table in use.
+    level: AtomicUsize,
+    /// The one with number n has 2^n tags. One that was outgrown is kept, because others may be reading it.
+    tables: [OnceLock<Box<[AtomicU32]>>; LEVELS],
 }
 
 impl Seen {
-    /// For about as many hashes.
-    fn new(count: usize) -> Self {
-        let count = count.clamp(TAGS_MIN, TAGS_MAX).next_power_of_two();
-        Self {
-            tags: (0..count).map(|_| AtomicU32::new(0)).collect(),
+    fn new(capacity: usize) -> Self {
+        let seen = Self {
+            level: AtomicUsize::new(0),
+            tables: [const { OnceLock::new() }; LEVELS],
+        };
+        seen.fit(capacity);
+        seen
+    }
+
+    /// Takes the table for a tier of so many bytes. Another one knows no hash.
+    fn fit(&self, capacity: usize) {
+        let level = (capacity / BYTES_PER_TAG).max(1).ilog2() as usize;
+        let level = level.clamp(LEVEL_MIN, LEVELS - 1);
+        if let Some(table) = self.tables.get(level) {
+            table.get_or_init(|| (0..1 << level).map(|_| AtomicU32::new(0)).collect());
+            self.level.store(level, Ordering::Release);
         }
     }
 
+    fn tags(&self) -> &[AtomicU32] {
+        let table = self.tables.get(self.level.load(Ordering::Acquire));
+        table.and_then(OnceLock::get).map_or(&[], |tags| &**tags)
+    }
+
     fn memory(&self) -> usize {
-        size_of_val(&*self.tags)
+        let made = self.tables.iter().filter_map(OnceLock::get);
+        made.map(|tags| size_of_val(&**tags)).sum()
     }
 
     /// Whether a hash has come before and is still noted; it is forgotten then. If not, it is noted.
     fn again(&self, hash: u64) -> bool {
-        let slot = hash as usize & (self.tags.len() - 1);
+        let tags = self.tags();
+        let slot = hash as usize & tags.len().wrapping_sub(1);
         let tag = ((hash >> 32) as u32).max(1);
-        let Some(slot) = self.tags.get(slot) else {
+        let Some(slot) = tags.get(slot) else {
             return false;
         };
         if slot.load(Ordering::Relaxed) == tag {

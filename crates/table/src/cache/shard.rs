@@ -257,9 +257,11 @@ impl Shard {
     /// The keys of all blocks.
     pub(super) fn keys(&self) -> Vec<CacheKey> {
         let w = self.lock();
+        let mut keys = Vec::with_capacity(w.live);
         let entries = (0..w.created).filter_map(|n| self.entry(n));
         let live = entries.filter(|e| e.state.load(Ordering::Relaxed) & STATE_MASK == LIVE);
-        live.map(Entry::key).collect()
+        keys.extend(live.map(Entry::key));
+        keys
     }
 
     pub(super) fn has(&self, key: CacheKey, hash: u64) -> bool {

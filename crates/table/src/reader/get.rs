@@ -41,6 +41,8 @@ pub struct Missing {
     is_first: bool,
     /// Whether the key is still to be counted once it is found.
     counts: bool,
+    /// How many of the entries that it will find were found in the row cache.
+    known: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,10 @@ enum Kind {
 }
 
 impl Missing {
+    fn knowing((missing, known): (Option<Self>, usize)) -> Option<Self> {
+        missing.map(|missing| Self { known, ..missing })
+    }
+
     /// A number for the block, which no other block of the table has.
     pub fn number(&self) -> u64 {
         match self.kind {
@@ -140,20 +146,24 @@ impl Reader {
                 if let ControlFlow::Break(answer) =
                     self.ask_filters::<true>(&target, given, *options)?
                 {
-                    return Ok(answer);
+                    return Ok(Missing::knowing((answer, missing.known)));
                 }
             }
         }
-        let (counts, is_first) = (missing.counts, from.is_first);
+        let (counts, known, is_first) = (missing.counts, missing.known, from.is_first);
         let get = |visit: &mut Visit<'_>| {
             self.with_cursor(|cursor| {
                 self.get_from::<true>(options, &target, (from, counts), cursor, visit)
             })
         };
-        match self.rows_for(&target).filter(|_| is_first) {
-            Some(rows) => fill_row(rows, options.fill_cache, (&target, 0), visit, get),
-            None => get(visit),
-        }
+        let rows = self.rows_for(&target);
+        let Some(rows) = rows.filter(|_| is_first || known > 0) else {
+            return get(visit);
+        };
+        // Of a get that has visited entries before, a row would not have all.
+        let makes_row = is_first && options.fill_cache;
+        let filled = fill_row(rows, makes_row, (&target, known), visit, get)?;
+        Ok(Missing::knowing(filled))
     }
 
     /// A block that a get lacks, read now. Errors: those of [`Reader::get`].
@@ -243,27 +253,18 @@ impl Reader {
         target: &Target<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<Option<Missing>> {
-        let replayed = rows.replay(self.comparator(), target, visit);
-        let (ticker, known) = match replayed {
-            Replayed::Done => (Ticker::RowCacheHit, 0),
-            Replayed::NoRow => (Ticker::RowCacheMiss, 0),
-            Replayed::Wants(visited) => (Ticker::RowCacheMiss, visited),
+        let known = match rows.replay(self.comparator(), target, visit) {
+            Replayed::Done => {
+                self.count(Ticker::RowCacheHit, 1);
+                return Ok(None);
+            }
+            Replayed::NoRow => 0,
+            Replayed::Wants(visited) => visited,
         };
-        self.count(ticker, 1);
-        match replayed {
-            Replayed::Done => Ok(None),
-            Replayed::NoRow => {
-                fill_row(rows, options.fill_cache, (target, known), visit, |visit| {
-                    self.get_in_table::<LATER>(options, target, visit)
-                })
-            }
-            // The get may not go on later: then nobody would know what it has visited. This is rare.
-            Replayed::Wants(_) => {
-                fill_row(rows, options.fill_cache, (target, known), visit, |visit| {
-                    self.get_in_table::<false>(options, target, visit)
-                })
-            }
-        }
+        self.count(Ticker::RowCacheMiss, 1);
+        let get = |visit: &mut Visit<'_>| self.get_in_table::<LATER>(options, target, visit);
+        let filled = fill_row(rows, options.fill_cache, (target, known), visit, get)?;
+        Ok(Missing::knowing(filled))
     }
 
     /// A get that asks the filters, then the index, then the blocks.
@@ -321,6 +322,7 @@ impl Reader {
                         cursor: None,
                         is_first: true,
                         counts: true,
+                        known: 0,
                     })));
                 }
             },
@@ -414,6 +416,7 @@ impl Reader {
                 cursor: Some(index.clone()),
                 is_first,
                 counts: false,
+                known: 0,
             };
             let handle = match self.spot::<LATER>(&mut index, Some(target), options)? {
                 Spot::At(handle) => handle,

@@ -17,7 +17,7 @@ use super::fetch;
 use super::filters::FilterAt;
 use super::{ReadOptions, Reader, ReaderOptions};
 use crate::block::{Block, Target};
-use crate::cache::{BlockCache, BlockKind, CacheKey, Priority, Reservation};
+use crate::cache::{BlockCache, BlockKind, CacheKey, MakesRoom, Priority, Reservation};
 use crate::filter;
 use crate::handle::BlockHandle;
 use crate::index::{Aim, Encoding, Index, Root, Step, StoredIndex, Walk, prepare};
@@ -171,7 +171,8 @@ impl OnDemand {
         block: &Block,
         (cache, cache_id): (&BlockCache, u64),
     ) -> bool {
-        cache.insert_with(meta.key(cache_id, handle), block, self.priority)
+        let what = (meta.key(cache_id, handle), block, self.priority);
+        cache.insert_making_room(what, MakesRoom::Dropping)
     }
 
     fn pinned(&self, meta: Meta, handle: BlockHandle) -> Option<&Block> {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use base::Result;
-use base::stats::{HistogramKind, Ticker};
+use base::stats::{Activity, HistogramKind, Ticker};
 use io::queue::{Act, Request};
 use io::{AlignedBuf, Lent};
 
 use super::ahead::{Given, Pace, ReadAhead, Window};
-use super::fetch::{self, Span};
+use super::fetch::{self, Fetch, Span};
 use super::on_demand::Meta;
 use super::{IndexCursor, ReadOptions, Reader};
 use crate::block::Block;
@@ -116,50 +116,96 @@ impl Reader {
 /// Reads all of them at the same time. `None` for what could not be read: it should be read again, alone, which also tells the
 /// error.
 pub fn read_together(lacking: &[Lacking]) -> Vec<Option<Filled>> {
-    let mut filled: Vec<_> = lacking.iter().map(|_| None).collect();
     // One read is as fast without a queue. A queue is not kept while the rate limiter is waited for.
-    if let [first, _, ..] = lacking
-        && !first
-            .reader
-            .fetch
-            .meter()
-            .limits(first.options.rate_limiter_priority)
-        && let Some(queues) = first.reader.queues()
+    let [first, _, ..] = lacking else {
+        return lacking.iter().map(|_| None).collect();
+    };
+    let priority = first.options.rate_limiter_priority;
+    if first.reader.fetch.meter().limits(priority) {
+        return lacking.iter().map(|_| None).collect();
+    }
+    let reads: Vec<_> = lacking
+        .iter()
+        .map(|l| Wanted::new(&l.reader, l.span, l.options.activity))
+        .collect();
+    let bytes = read_at_once(&first.reader, &reads);
+    let filled = lacking.iter().zip(&reads).zip(bytes);
+    filled
+        .map(|((lacking, read), bytes)| lacking.filled(bytes?, read.timer))
+        .collect()
+}
+
+/// A read.
+pub(super) struct Wanted<'a> {
+    fetch: &'a Fetch,
+    span: Span,
+    activity: Activity,
+    timer: Option<u64>,
+}
+
+impl<'a> Wanted<'a> {
+    pub(super) fn new(reader: &'a Reader, span: Span, activity: Activity) -> Self {
+        Self {
+            fetch: &reader.fetch,
+            span,
+            activity,
+            timer: reader.read_timer(),
+        }
+    }
+}
+
+/// The bytes of all reads, which are done at the same time; `None` for what could not be read, and for all without a queue.
+pub(super) fn read_at_once(first: &Reader, reads: &[Wanted<'_>]) -> Vec<Option<AlignedBuf>> {
+    let mut bytes: Vec<_> = reads.iter().map(|_| None).collect();
+    if let Some(queues) = first.queues()
         && let Some(mut queue) = queues.lend()
     {
-        for (token, lacks) in lacking.iter().enumerate() {
-            if lacks.push(&mut queue, token as u64).is_err() {
+        for (token, wanted) in (0..).zip(reads) {
+            if push(&mut queue, token, wanted).is_err() {
                 queue.give_up();
                 break;
             }
         }
-        if collect(&mut queue, lacking, &mut filled).is_err() {
+        if collect(&mut queue, reads, &mut bytes).is_err() {
             queue.give_up();
         }
     }
-    filled
+    bytes
 }
 
-fn collect(queue: &mut Lent<'_>, lacking: &[Lacking], filled: &mut [Option<Filled>]) -> Result<()> {
-    let timers: Vec<_> = lacking.iter().map(|l| l.reader.read_timer()).collect();
+fn push(queue: &mut Lent<'_>, token: u64, Wanted { fetch, span, .. }: &Wanted<'_>) -> Result<()> {
+    let file = Arc::clone(&fetch.file);
+    let buf = queue.buffer(span.len, file.read_alignment())?;
+    queue.push(Request {
+        token,
+        file,
+        offset: span.offset,
+        act: Act::Read(buf),
+    })
+}
+
+fn collect(
+    queue: &mut Lent<'_>,
+    reads: &[Wanted<'_>],
+    bytes: &mut [Option<AlignedBuf>],
+) -> Result<()> {
     let mut done = Vec::new();
     let sent = queue.len();
     queue.wait(sent, &mut done)?;
     for done in done {
         let token = done.token as usize;
-        let (Some(lacks), Some(place)) = (lacking.get(token), filled.get_mut(token)) else {
+        let (Some(wanted), Some(place)) = (reads.get(token), bytes.get_mut(token)) else {
             continue;
         };
-        let (fetch, span) = (&lacks.reader.fetch, lacks.span);
+        let fetch = wanted.fetch;
         match (done.result, done.buf) {
-            (Ok(n), Some(mut bytes)) if n >= span.skip + span.stored => {
-                bytes.resize(n)?;
-                let stored = span.stored as u64;
-                fetch
-                    .meter()
-                    .was_read(stored, lacks.options.activity, timers[token]);
+            (Ok(n), Some(mut buf)) if n >= wanted.span.end_of_stored() => {
+                buf.resize(n)?;
+                let stored = wanted.span.stored as u64;
+                let meter = fetch.meter();
+                meter.was_read(stored, wanted.activity, wanted.timer);
                 fetch.record(HistogramKind::AsyncReadBytes, stored);
-                *place = lacks.filled(bytes, timers[token]);
+                *place = Some(buf);
             }
             _ => fetch.count(Ticker::AsyncReadErrorCount, 1),
         }
@@ -202,17 +248,5 @@ impl Lacking {
                 Some(Filled(Content::Index(handle, block)))
             }
         }
-    }
-
-    fn push(&self, queue: &mut Lent<'_>, token: u64) -> Result<()> {
-        let file = &self.reader.fetch.file;
-        let buf = queue.buffer(self.span.len, file.read_alignment())?;
-        let (file, offset, act) = (Arc::clone(file), self.span.offset, Act::Read(buf));
-        queue.push(Request {
-            token,
-            file,
-            offset,
-            act,
-        })
     }
 }

@@ -5,15 +5,13 @@
 //! ```
 #![deny(clippy::indexing_slicing)]
 
-use std::sync::Arc;
-
+use base::Result;
 use base::stats::Ticker;
-use base::{Error, Result};
 use io::LargeVec;
-use io::queue::{Act, Request};
 
 use super::fetch::{self, Span, cut_short};
-use super::{IndexCursor, ReadOptions, Reader, Spot};
+use super::together::{Wanted, read_at_once};
+use super::{ReadOptions, Reader, Spot};
 use crate::block::Block;
 use crate::cache::{BlockCache, Tier};
 use crate::footer::BLOCK_TRAILER_LEN;
@@ -24,7 +22,9 @@ const GAP_MAX: u64 = 16 << 10;
 /// At most so many bytes are read together, except for a block that is larger.
 const RUN_MAX: u64 = 64 << 10;
 /// At most so many runs are read at the same time.
-const RUNS: usize = 64;
+const RUNS_MAX: usize = 64;
+/// At most so many bytes are read at the same time, except for one run.
+const BYTES_MAX: u64 = 8 << 20;
 
 /// Blocks that were read into the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,10 +44,14 @@ struct Run {
 }
 
 impl Run {
+    fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
     /// Whether a block may be added; it is then.
     fn takes(&mut self, handle: BlockHandle, tier: Tier, end: u64) -> bool {
-        let gap = handle.offset.checked_sub(self.end);
-        let fits = gap.is_some_and(|gap| gap <= GAP_MAX) && end - self.start <= RUN_MAX;
+        let is_near = handle.offset.saturating_sub(self.end) <= GAP_MAX;
+        let fits = is_near && end - self.start <= RUN_MAX;
         if fits {
             self.blocks.push((handle, tier));
             self.end = end;
@@ -56,10 +60,25 @@ impl Run {
     }
 }
 
+/// The runs that are read next, and the others.
+fn split_group(runs: &[Run]) -> (&[Run], &[Run]) {
+    let (mut bytes, mut count) = (0, 0);
+    for run in runs.iter().take(RUNS_MAX) {
+        bytes += run.len();
+        if bytes > BYTES_MAX && count > 0 {
+            break;
+        }
+        count += 1;
+    }
+    runs.split_at(count)
+}
+
 impl Reader {
     /// Reads data blocks into the cache, as far as it has room for them without evicting others. `wanted` are their offsets,
     /// ascending, and the tiers; an offset at which no block begins is passed over. After each read, `goes_on` is told how
     /// many blocks have been read; if it returns false, no more are.
+    ///
+    /// The blocks of an index that is kept in the cache come along if the cache has any room.
     ///
     /// # Errors
     /// Those of reading. What was read before is in the cache.
@@ -74,24 +93,24 @@ impl Reader {
             return Ok(warmed);
         };
         let runs = self.runs(&cache, wanted, *options)?;
-        for runs in runs.chunks(RUNS) {
-            let has_room = |tier| cache.has_room(tier, 0);
-            if !has_room(Tier::First) && !has_room(Tier::Second) {
-                break;
-            }
-            let mut read = 0;
-            self.read_runs(runs, *options, &mut |run, bytes| {
-                read += run.blocks.len();
+        let mut left = &*runs;
+        while !left.is_empty() {
+            let (group, rest) = split_group(left);
+            left = rest;
+            self.check_may_read(*options)?;
+            self.read_runs(group, *options, &mut |run, bytes| {
                 self.fill_from(&cache, run, bytes, (*options, &mut warmed))
             })?;
-            if !goes_on(read) {
+            let is_full = |tier| !cache.has_room(tier, 0);
+            let read = group.iter().map(|run| run.blocks.len()).sum();
+            if !goes_on(read) || (is_full(Tier::First) && is_full(Tier::Second)) {
                 break;
             }
         }
         Ok(warmed)
     }
 
-    /// What to read.
+    /// What to read: nothing for a tier that is full.
     fn runs(
         &self,
         cache: &BlockCache,
@@ -99,25 +118,38 @@ impl Reader {
         options: ReadOptions,
     ) -> Result<Vec<Run>> {
         let mut runs: Vec<Run> = Vec::new();
-        let mut cursor: IndexCursor = self.first_in_index();
+        let has_room = [Tier::First, Tier::Second].map(|tier| cache.has_room(tier, 0));
+        let (Some((last, _)), true) = (wanted.last(), has_room.contains(&true)) else {
+            return Ok(runs);
+        };
+        let options = ReadOptions {
+            fill_cache: options.fill_cache && has_room[0],
+            ..options
+        };
+        let (mut cursor, mut end) = (self.first_in_index(), 0);
         while let Spot::At(handle) = self.spot::<false>(&mut cursor, None, options)? {
             cursor.next();
+            if handle.offset > *last {
+                break;
+            }
             let found = wanted.binary_search_by_key(&handle.offset, |(offset, _)| *offset);
+            // In a damaged table, blocks may overlap, and be together larger than the file.
             let Some((_, tier)) = found.ok().and_then(|at| wanted.get(at)) else {
                 continue;
             };
-            if cache.has(self.cache_key(handle), *tier) {
+            let key = self.cache_key(handle);
+            let tier = cache.tier_for(key, *tier);
+            let fits = cache.has_room(tier, handle.size as usize);
+            if handle.offset < end || !fits || cache.has(key, tier) {
                 continue;
             }
             let len = self.fetch.stored_len(handle);
             let len = len.map_err(|e| self.locate(e, handle))? as u64;
-            let end = handle.offset + len; // inside the file
-            if !runs
-                .last_mut()
-                .is_some_and(|run| run.takes(handle, *tier, end))
-            {
+            end = handle.offset + len; // inside the file
+            let run = runs.last_mut();
+            if !run.is_some_and(|run| run.takes(handle, tier, end)) {
                 runs.push(Run {
-                    blocks: vec![(handle, *tier)],
+                    blocks: vec![(handle, tier)],
                     start: handle.offset,
                     end,
                 });
@@ -126,71 +158,35 @@ impl Reader {
         Ok(runs)
     }
 
-    /// Reads runs at the same time if there is a queue; otherwise, and if the queue fails, one after the other. Passes each
-    /// on with its bytes.
+    /// Reads runs at the same time if there is a queue; otherwise, and what the queue could not read, one after the other.
+    /// Passes each on with its bytes.
     fn read_runs(
         &self,
         runs: &[Run],
         options: ReadOptions,
         fill: &mut dyn FnMut(&Run, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.check_may_read(options)?;
         let how = fetch::Read::from(options);
-        let spans: Vec<Span> = runs
-            .iter()
-            .map(|run| {
-                self.fetch
-                    .span_of(run.start, (run.end - run.start) as usize)
-            })
-            .collect();
-        for span in &spans {
-            self.fetch.charge(*span, how);
+        let spans = runs.iter().map(|run| {
+            let span = self.fetch.span_of(run.start, run.len() as usize);
+            self.fetch.charge(span, how); // before a queue is lent
+            span
+        });
+        let spans: Vec<Span> = spans.collect();
+        let mut read: Vec<_> = spans.iter().map(|_| None).collect();
+        if spans.len() > 1 {
+            let wanted = spans
+                .iter()
+                .map(|span| Wanted::new(self, *span, options.activity));
+            read = read_at_once(self, &wanted.collect::<Vec<_>>());
         }
-        let mut left: Vec<bool> = runs.iter().map(|_| true).collect();
-        if runs.len() > 1
-            && let Some(queues) = self.queues()
-            && let Some(mut queue) = queues.lend()
-        {
-            let (timer, mut sent) = (self.read_timer(), 0);
-            for (token, span) in (0..).zip(&spans) {
-                let file = Arc::clone(&self.fetch.file);
-                let buf = queue.buffer(span.len, file.read_alignment())?;
-                let request = Request {
-                    token,
-                    file,
-                    offset: span.offset,
-                    act: Act::Read(buf),
-                };
-                if queue.push(request).is_err() {
-                    queue.give_up();
-                    break;
-                }
-                sent += 1;
+        for ((run, span), read) in runs.iter().zip(&spans).zip(read) {
+            if let Some(bytes) = read.as_deref().and_then(|bytes| span.stored_in(bytes)) {
+                fill(run, bytes)?;
+                continue;
             }
-            let mut done = Vec::new();
-            if sent == spans.len() && queue.wait(sent, &mut done).is_err() {
-                queue.give_up();
-            }
-            for done in done {
-                let token = done.token as usize;
-                let (Some(run), Some(span)) = (runs.get(token), spans.get(token)) else {
-                    continue;
-                };
-                let whole = done.result.is_ok_and(|n| n >= span.end_of_stored());
-                if whole
-                    && let Some(bytes) = done.buf.as_deref().and_then(|buf| span.stored_in(buf))
-                    && let Some(is_left) = left.get_mut(token)
-                {
-                    *is_left = false;
-                    let meter = self.fetch.meter();
-                    meter.was_read(bytes.len() as u64, options.activity, timer);
-                    fill(run, bytes)?;
-                }
-            }
-        }
-        for (run, _) in runs.iter().zip(left).filter(|(_, is_left)| *is_left) {
             let mut bytes = LargeVec::new();
-            bytes.resize((run.end - run.start) as usize, 0);
+            bytes.resize(run.len() as usize, 0);
             let meter = self.fetch.meter();
             meter.read(&*self.fetch.file, &mut bytes, run.start, options.activity)?;
             fill(run, &bytes)?;
@@ -214,18 +210,13 @@ impl Reader {
                 let verify = options.verify_checksums;
                 self.fetch.open(stored, handle, self.comparator(), verify)
             };
-            let block = open().map_err(|e: Error| self.locate(e, handle))?;
-            let charge = BlockCache::charge(&block);
-            if !cache.has_room(tier, charge) {
-                continue;
-            }
-            if cache.insert_into(self.cache_key(handle), &block, tier) {
-                warmed.blocks += 1;
-                warmed.bytes += charge as u64;
-                if tier == Tier::First {
-                    let tickers = (Ticker::BlockCacheDataAdd, Ticker::BlockCacheDataBytesInsert);
-                    self.options.count_added(tickers, &block);
-                }
+            let block = open().map_err(|e| self.locate(e, handle))?;
+            let charge = cache.insert_into(self.cache_key(handle), &block, tier);
+            warmed.blocks += u64::from(charge > 0);
+            warmed.bytes += charge as u64;
+            if charge > 0 && tier == Tier::First {
+                let tickers = (Ticker::BlockCacheDataAdd, Ticker::BlockCacheDataBytesInsert);
+                self.options.count_added(tickers, &block);
             }
         }
         Ok(())

@@ -125,7 +125,7 @@ fn snapshots_and_read_options_are_kept() {
     assert_eq!(ticks(&o, Ticker::RowCacheHit), hits + 1);
 }
 
-/// What one kind of lookup left out of a row, another one finds: operands, entities, and values below range deletions.
+/// What one kind of lookup left out of a row, another one finds, also one that does not wait for the device.
 #[test]
 fn a_row_that_is_cut_is_read_again() {
     let rows = Arc::new(RowCache::new(1 << 20));
@@ -151,9 +151,19 @@ fn a_row_that_is_cut_is_read_again() {
             ..GetMergeOperandsOptions::up_to(1000)
         };
         assert_eq!(db.get_merge_operands(key, cut).unwrap().len(), 1);
+        let mut all = vec!["base".to_owned()];
+        all.extend((0..count).map(|n| n.to_string()));
+        let merged = futures::executor::block_on(db.get_async(key)).unwrap();
+        assert_eq!(String::from_utf8(merged.unwrap()).unwrap(), all.join(","));
+        rows.set_capacity(0);
+        rows.set_capacity(1 << 20);
+        let mut one = |_: &[u8]| false;
+        let cut = GetMergeOperandsOptions {
+            continue_cb: Some(&mut one),
+            ..GetMergeOperandsOptions::up_to(1000)
+        };
+        assert_eq!(db.get_merge_operands(key, cut).unwrap().len(), 1);
         for _ in 0..2 {
-            let mut all = vec!["base".to_owned()];
-            all.extend((0..count).map(|n| n.to_string()));
             let merged = db.get(key).unwrap().unwrap();
             assert_eq!(String::from_utf8(merged).unwrap(), all.join(","));
             let operands = db.get_merge_operands(key, GetMergeOperandsOptions::up_to(1000));
@@ -163,8 +173,47 @@ fn a_row_that_is_cut_is_read_again() {
     }
 }
 
-/// Ingested tables, whose entries get their sequence number from the MANIFEST, tables that move to another level, and tables
-/// that are closed and opened again keep their rows apart.
+/// Entries of ingested tables have the sequence number that the MANIFEST gives them: snapshots from before do not see them,
+/// and make no rows of them.
+#[test]
+fn rows_of_ingested_tables_respect_snapshots() {
+    let rows = Arc::new(RowCache::new(1 << 20));
+    let mut o = options(0);
+    let dir = dirs::scratch().unwrap();
+    o.env.row_cache = Some(Arc::clone(&rows));
+    let db = Db::open(dir.path().join("db"), &o).unwrap();
+    db.put("b", "old").unwrap();
+    db.flush().unwrap();
+    let old = ReadOptions {
+        snapshot: Some(db.snapshot()),
+        ..ReadOptions::default()
+    };
+    let file = dir.path().join("file.sst");
+    let mut writer = ironstone::SstFileWriter::new(&o);
+    writer.open(&file).unwrap();
+    for (key, value) in [("a", "new"), ("b", "new")] {
+        writer.put(key, value).unwrap();
+    }
+    writer.finish().unwrap();
+    db.ingest_external_file(&[&file], &ironstone::IngestExternalFileOptions::default())
+        .unwrap();
+    for _ in 0..2 {
+        let before = ["a", "b"].map(|key| db.with(&old).get(key).unwrap());
+        assert_eq!(before, [None, Some(b"old".to_vec())]);
+        let now = ["a", "b"].map(|key| db.get(key).unwrap().unwrap());
+        assert_eq!(now, [b"new"; 2]);
+    }
+    assert_eq!(rows.len(), 3);
+    db.delete_range("a", "c").unwrap();
+    assert_eq!(
+        db.get("a").unwrap(),
+        None,
+        "the row is below a range deletion"
+    );
+    assert_eq!(db.with(&old).get("b").unwrap().unwrap(), b"old");
+}
+
+/// Tables that move to another level, and tables that are closed and opened again, keep their rows.
 #[test]
 fn tables_that_change_places_keep_their_rows() {
     let rows = Arc::new(RowCache::new(1 << 20));

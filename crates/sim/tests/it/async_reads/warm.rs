@@ -117,6 +117,27 @@ fn each_tier_gets_its_blocks() {
     assert!(!small.is_empty() && !second.is_empty());
 }
 
+/// A full cache is left as it is, by the blocks of indexes too; nothing is read in vain.
+#[test]
+fn a_full_cache_is_left_alone() {
+    let s = Simulated::new(8 << 20, with_metadata);
+    get_all(&s);
+    let cache = Arc::new(BlockCache::new(60_000));
+    let s = cold(s, &cache);
+    let filled = s.db().load_cache(DUMP).unwrap();
+    assert!(
+        filled.blocks > 10 && filled.skipped > filled.blocks,
+        "{filled:?}"
+    );
+    get_all(&s); // evicts
+    let (before, len) = (table_reads(&s), cache.len());
+    let charge = cache.reserve(cache.capacity() - cache.usage());
+    let loaded = s.db().load_cache(DUMP).unwrap();
+    let read = table_reads(&s) - before;
+    assert_eq!((loaded.blocks, read, cache.len()), (0, 0, len));
+    drop(charge);
+}
+
 /// What fails is said, and what was read before stays; a queue that breaks costs nothing but time; whoever is told of the
 /// progress may end it.
 #[test]

@@ -133,6 +133,121 @@ fn what_does_not_shrink_is_kept_as_it_is() {
     }
 }
 
+/// A block that is in both tiers has memory of its own in each: otherwise, each would keep the other one from leaving.
+#[test]
+#[cfg_attr(miri, ignore = "C code")]
+fn what_was_promoted_can_be_evicted() {
+    let cache = tiers(1 << 20, CompressionType::Lz4);
+    let filter = CacheKey {
+        id: 1,
+        offset: BlockKind::Filter.place(9),
+    };
+    let make = |what: CacheKey| match what.kind() {
+        BlockKind::Filter => Block::raw(&[1], &[0; 4000]).unwrap(),
+        _ => block(what, 4000, what.offset == 4),
+    };
+    let all = [key(3), key(4), filter];
+    for what in all {
+        for _ in 0..2 {
+            assert!(cache.insert(what, &make(what)));
+            pass(&cache, 100..101);
+        }
+        let promoted = [0; 2].map(|_| cache.get_secondary(what, Some(Priority::Low)).unwrap().1);
+        assert_eq!(promoted, [false, true]);
+        assert!(same(&cache.get(what).unwrap(), &make(what)));
+        assert_eq!(cache.pinned_usage(), 0);
+        pass(&cache, 100..101);
+        assert!(cache.get(what).is_none(), "{what:?}");
+    }
+    let second = cache.secondary().unwrap();
+    assert_eq!(second.blocks.pinned_usage(), 0);
+    second.set_capacity(0);
+    cache.set_capacity(0);
+    assert!(second.is_empty() && cache.is_empty());
+}
+
+/// Large blocks have more memory than they need, and the memory of blocks that are gone. None of it comes back.
+#[test]
+#[cfg_attr(miri, ignore = "C code")]
+fn large_blocks_come_back_as_they_were() {
+    let secondary = CompressedSecondaryCacheOptions {
+        capacity: 8 << 20,
+        ..CompressedSecondaryCacheOptions::default()
+    };
+    let cache = BlockCache::with_secondary(150_000, &secondary);
+    let cmp = base::Comparator::bytewise();
+    for n in 0..40_u64 {
+        let len = 33_000 + n as usize * 777;
+        let bytes = vec![n as u8 + 1; len];
+        let index = || Block::raw(&[9; 10], &bytes).unwrap();
+        let values = || {
+            let mut b = BlockBuilder::new(16);
+            b.add(b"a key of 20 bytes...", &bytes);
+            let stored = b.finish();
+            let fill = |out: &mut [u8]| {
+                out.copy_from_slice(&stored);
+                Ok(())
+            };
+            Block::filled(stored.len(), &cmp, fill).unwrap()
+        };
+        let (at, data) = (CacheKey { id: 7, offset: n }, key(n));
+        for _ in 0..3 {
+            cache.insert(at, &index());
+            cache.insert(data, &values());
+            for filler in 0..3 {
+                cache.insert(key(1000 + filler), &block(key(filler), 60_000, true));
+            }
+        }
+        let (got, _) = cache.get_secondary(at, None).unwrap();
+        assert_eq!(got.raw_parts(), (&[9; 10][..], &bytes[..]));
+        assert_eq!(got.memory(), index().memory());
+        let (got, _) = cache.get_secondary(data, None).unwrap();
+        assert!(got.memory() <= values().memory());
+        let mut cursor = crate::block::Cursor::new(crate::block::Keys::Plain);
+        assert!(cursor.seek_to_first(&got).unwrap());
+        assert_eq!(cursor.value(&got), bytes);
+        assert!(!cursor.next(&got).unwrap());
+    }
+}
+
+/// A tier that was made small, or without room, and grows admits as others do.
+#[test]
+#[cfg_attr(miri, ignore = "C code")]
+fn a_tier_can_grow() {
+    let cache = tiers(0, CompressionType::Lz4);
+    let second = cache.secondary().unwrap();
+    pass(&cache, 0..100);
+    second.set_capacity(1 << 20);
+    for _ in 0..2 {
+        pass(&cache, 0..100);
+    }
+    assert!((60..=100).contains(&second.len()), "{second:?}");
+}
+
+/// An insertion that evicts nothing is refused once the tier is full.
+#[test]
+#[cfg_attr(miri, ignore = "C code")]
+fn room_is_not_made_for_a_warm_start() {
+    let cache = tiers(20_000, CompressionType::Lz4);
+    for tier in [Tier::First, Tier::Second] {
+        let inserted = |n| cache.insert_into(key(n), &block(key(n), 3000, true), tier);
+        let charges: Vec<_> = (0..50).map(inserted).collect();
+        let usage = match tier {
+            Tier::First => cache.usage(),
+            Tier::Second => cache.secondary().unwrap().usage(),
+        };
+        assert_eq!(charges.iter().sum::<usize>(), usage);
+        assert!(charges.first() > Some(&0) && charges.last() == Some(&0));
+        assert!(cache.has(key(0), tier) && !cache.has(key(49), tier));
+    }
+    let no_second = BlockCache::new(6000);
+    assert_eq!(
+        no_second.insert_into(key(1), &block(key(1), 100, true), Tier::Second),
+        0
+    );
+    assert_eq!(no_second.tier_for(key(1), Tier::Second), Tier::First);
+}
+
 #[test]
 fn blocks_of_the_first_tier_only_stay_out() {
     let cache = tiers(1 << 20, CompressionType::Lz4);
