@@ -14,6 +14,7 @@ pub mod merge;
 pub mod metrics;
 pub mod options;
 pub mod perf;
+pub mod prefetch;
 pub mod rng;
 pub mod rounds;
 pub mod slice_transform;

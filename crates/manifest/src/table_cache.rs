@@ -283,6 +283,15 @@ impl Slot {
         }
     }
 
+    /// The reader if it is never closed.
+    #[inline]
+    pub(crate) fn always_open(&self) -> Option<&Arc<Reader>> {
+        match self {
+            Self::Always(reader) => Some(reader),
+            Self::OnDemand(_) => None,
+        }
+    }
+
     /// The reader if it is open.
     pub(crate) fn if_open(&self) -> Option<Arc<Reader>> {
         match self {

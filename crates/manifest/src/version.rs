@@ -157,6 +157,12 @@ impl TableFile {
         self.slot.if_open()
     }
 
+    /// The reader if it is never closed.
+    #[inline]
+    pub fn always_open(&self) -> Option<&Arc<table::Reader>> {
+        self.slot.always_open()
+    }
+
     /// Whether it is an input of a running compaction.
     #[inline]
     pub fn is_being_compacted(&self) -> bool {
@@ -272,6 +278,20 @@ impl Version {
     #[inline]
     pub fn level(&self, level: usize) -> &[Arc<TableFile>] {
         self.levels.get(level).map_or(&[], |files| files.as_slice())
+    }
+
+    /// The readers that are always open of the files that may have versions of a user key, newest versions first; one of each
+    /// sorted level.
+    pub fn open_readers_for<'v>(
+        &'v self,
+        seek_key: &'v [u8],
+    ) -> impl Iterator<Item = &'v Arc<table::Reader>> {
+        let user_key = key::user_key(seek_key);
+        let spans = move |f: &&Arc<TableFile>| f.spans(&self.comparator, user_key);
+        let level0 = self.level(0).iter().filter(spans);
+        let sorted = 1..self.num_levels();
+        let sorted = sorted.filter_map(move |level| self.files_for(level, seek_key).next());
+        level0.chain(sorted).filter_map(|file| file.always_open())
     }
 
     /// [`Version::level`], to be kept beyond the Version.

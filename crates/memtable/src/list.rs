@@ -32,6 +32,7 @@
 use std::cmp::Ordering as Order;
 use std::ptr;
 
+use base::prefetch::{LINE, prefetch};
 use base::sync::Memory;
 use base::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use base::{Comparator, key};
@@ -99,23 +100,8 @@ impl Entry {
     }
 }
 
-/// The size of a cache line in bytes.
-const LINE: usize = 64;
 /// Arena memory is prefetched this many bytes (some entries) before it is written.
 const AHEAD: usize = 1024;
-
-/// Prefetches a cache line: most of a search is waiting for memory.
-#[inline]
-fn prefetch<T>(at: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch never faults, whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
-}
 
 /// A key to be searched for: user key and packed trailer.
 #[derive(Clone, Copy)]

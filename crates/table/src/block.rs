@@ -50,6 +50,7 @@ mod spare;
 use std::sync::Arc;
 
 use base::coding::{Decoder, u32_at};
+use base::prefetch::prefetch_bytes;
 use base::{Comparator, Error, Result, key};
 
 pub use builder::BlockBuilder;
@@ -68,6 +69,8 @@ const HASH_INDEX: u32 = 1 << 31;
 const PREFIXES: u32 = 1 << 29;
 /// In [`Block::packed`] only: the memory is that of another block, compressed.
 const COMPRESSED: u32 = 1 << 31;
+/// Cache lines of entries to ask for before a search: the processor sees by itself that more are read one after the other.
+const ENTRY_LINES: usize = 12;
 /// Bytes of the numbers of a block, before its compressed memory.
 const SHAPE_LEN: usize = 12;
 /// Bytes before the entries of a block that is decompressed in place: for at most 16 restart points.
@@ -442,6 +445,19 @@ impl Block {
             to.copy_from_slice(&head);
         }
         Ok(())
+    }
+
+    /// Asks for the memory with the restart points.
+    pub(crate) fn prefetch_head(&self) {
+        prefetch_bytes(&self.memory, 2);
+    }
+
+    /// Asks for the memory of entries from the restart point on at which a search for a user key begins, as far as that is
+    /// known without other memory.
+    pub(crate) fn prefetch_entries(&self, comparator: &Comparator, user: &[u8]) {
+        let (lo, _) = self.candidates(comparator, user);
+        let at = self.restart(lo.saturating_sub(1)) as usize;
+        prefetch_bytes(self.memory.get(at..).unwrap_or_default(), ENTRY_LINES);
     }
 
     /// The range of restart points whose keys must be compared to find the first one not before a

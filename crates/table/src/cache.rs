@@ -259,6 +259,27 @@ impl BlockCache {
         self.shard(hash).get(key, hash)
     }
 
+    /// [`BlockCache::get`], which does not count as asking for the block.
+    #[inline]
+    pub(crate) fn peek(&self, key: CacheKey) -> Option<Pinned<'_>> {
+        let hash = key.hash();
+        self.shard(hash).peek(key, hash)
+    }
+
+    /// Asks for the memory in which [`BlockCache::get`] looks first.
+    #[inline]
+    pub(crate) fn prefetch_place(&self, key: CacheKey) {
+        let hash = key.hash();
+        self.shard(hash).prefetch_place(hash);
+    }
+
+    /// Asks for the memory in which [`BlockCache::get`] looks then.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, key: CacheKey) {
+        let hash = key.hash();
+        self.shard(hash).prefetch_entry(hash);
+    }
+
     /// Bytes that a block is charged for.
     #[doc(hidden)]
     pub fn charge(block: &Block) -> usize {
@@ -440,6 +461,11 @@ impl BlockCache {
     pub fn usage(&self) -> usize {
         let blocks: usize = self.shards.iter().map(Shard::usage).sum();
         blocks + self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the blocks in the cache.
+    pub(crate) fn used(&self) -> usize {
+        self.counts.used.load(Ordering::Relaxed)
     }
 
     /// Bytes of reservations.

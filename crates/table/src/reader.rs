@@ -13,6 +13,7 @@
 //! keys, is kept per thread.
 
 mod ahead;
+mod approach;
 mod fetch;
 mod filters;
 mod get;
@@ -43,6 +44,7 @@ use crate::props::Properties;
 use crate::rows::Rows;
 pub(crate) use ahead::ReadAhead;
 pub use ahead::{Pace, ReadAheadSizes};
+pub use approach::{Aim, Approach};
 use fetch::Fetch;
 pub use fetch::Span;
 use filters::Filters;

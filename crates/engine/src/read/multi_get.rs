@@ -23,7 +23,7 @@ use base::stats::{Activity, HistogramKind, Ticker};
 use base::{Error, Result, SequenceNumber, ValueType, key};
 use io::ReadQueues;
 use manifest::Opened;
-use table::Block;
+use table::{Aim, Block};
 
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
@@ -36,6 +36,13 @@ use crate::read::pinned::PinnedValue;
 
 /// After how many keys the reads are sent that wait for more to be sent with them.
 const KEYS_BEFORE_SUBMIT: usize = 32;
+
+/// For how many keys memory is asked for at a time, before their lookups.
+const APPROACHED: usize = 16;
+/// For fewer, there is little to gain.
+const APPROACHED_MIN: usize = 4;
+/// In how many tables a key is looked for by then. There are more only if compactions do not keep up.
+const TABLES_MAX: usize = 12;
 
 /// The parts of a database that lookups need.
 #[derive(Clone, Copy)]
@@ -116,7 +123,11 @@ async fn multi_get_as<T: AsRef<[u8]>>(
     };
     let mut turn = 0;
     for (of, view) in keys.iter().zip(&views) {
-        for &(place, user_key) in &of.keys {
+        for (i, &(place, user_key)) in of.keys.iter().enumerate() {
+            if i % APPROACHED == 0 {
+                let coming = APPROACHED.min(of.keys.len() - i);
+                approach(view, (turn..turn + coming).map(|turn| seek_keys.get(turn)));
+            }
             let lookup = Lookup::new(of.family, &tables, user_key).with(writes, options);
             batch.look_up(Waiting {
                 search: Search::new(lookup, want),
@@ -146,6 +157,33 @@ async fn multi_get_as<T: AsRef<[u8]>>(
     batch.count_files();
     count_call(info, seek_keys.len(), batch.results.out);
     info.timed(HistogramKind::DbMultiget, began);
+}
+
+/// Asks for the memory of cached blocks that lookups of these keys are going to read: in the first table whose filter may have
+/// the key; without filters, in the last one that may have it.
+fn approach<'k>(view: &View, seek_keys: impl ExactSizeIterator<Item = &'k [u8]>) {
+    if seek_keys.len() < APPROACHED_MIN {
+        return;
+    }
+    let mut approaches = [None; APPROACHED];
+    for (approach, seek_key) in approaches.iter_mut().zip(seek_keys) {
+        for reader in view.version.open_readers_for(seek_key).take(TABLES_MAX) {
+            if !reader.is_cached_far() {
+                return;
+            }
+            let aimed = reader.aim(seek_key);
+            if let Aim::Here(there) | Aim::Perhaps(there) = aimed {
+                *approach = there.map(|there| (there, seek_key));
+            }
+            if matches!(aimed, Aim::Here(_)) {
+                break;
+            }
+        }
+    }
+    let all = || approaches.iter().flatten();
+    all().for_each(|(approach, _)| approach.entry());
+    all().for_each(|(approach, _)| approach.block());
+    all().for_each(|(approach, seek_key)| approach.entries(seek_key));
 }
 
 /// Lets other tasks of the executor go on.

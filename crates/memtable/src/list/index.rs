@@ -31,8 +31,9 @@ use base::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use base::sync::{Memory, Mutex, PoisonError, ranked};
 use base::{Comparator, key};
 
-use super::{Arena, Entry, LINE, Target, prefetch};
+use super::{Arena, Entry, Target};
 use crate::locks;
+use base::prefetch::{LINE, prefetch};
 
 /// Slots of a block: with the header, a block fills thirteen cache lines. In models, blocks are split after
 /// few inserts.

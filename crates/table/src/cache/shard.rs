@@ -2,8 +2,10 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::ptr;
 use std::sync::OnceLock;
 
+use base::prefetch::prefetch;
 use base::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use base::sync::{Memory, Mutex, MutexGuard, PoisonError, ranked};
 
@@ -73,9 +75,9 @@ impl Entry {
             && self.id.load(Ordering::Relaxed) == key.id
     }
 
-    /// Pins the entry and returns its value, if the entry is live and holds `key`.
+    /// Pins the entry and returns its value, if the entry is live and holds `key`. If it is `ASKED` for, it stays longer.
     #[inline]
-    fn pin(&self, key: CacheKey) -> Option<Pinned<'_>> {
+    fn pin<const ASKED: bool>(&self, key: CacheKey) -> Option<Pinned<'_>> {
         // Check without a write first, so that a stale table word costs no write.
         if !self.holds(key) {
             return None;
@@ -85,7 +87,7 @@ impl Entry {
             self.unpin();
             return None;
         }
-        if before & CLOCK_MASK != CLOCK_MASK {
+        if ASKED && before & CLOCK_MASK != CLOCK_MASK {
             self.state.fetch_or(CLOCK_MASK, Ordering::Relaxed);
         }
         // SAFETY: the state was LIVE when the pin was added, so no writer is inside, and none can
@@ -223,23 +225,42 @@ impl Shard {
 
     #[inline]
     pub(super) fn get(&self, key: CacheKey, hash: u64) -> Option<Pinned<'_>> {
+        let mut candidates = self.candidates(hash);
+        candidates.find_map(|entry| entry.pin::<true>(key))
+    }
+
+    /// The same, without a trace.
+    #[inline]
+    pub(super) fn peek(&self, key: CacheKey, hash: u64) -> Option<Pinned<'_>> {
+        let mut candidates = self.candidates(hash);
+        candidates.find_map(|entry| entry.pin::<false>(key))
+    }
+
+    /// The entries that the words of the table name for a hash.
+    #[inline]
+    fn candidates(&self, hash: u64) -> impl Iterator<Item = &Entry> {
         let table = self.table();
         let mask = table.len().wrapping_sub(1);
-        let mut slot = hash as usize & mask;
-        for _ in 0..table.len() {
-            let w = table[slot].load(Ordering::Acquire);
-            if w == 0 {
-                return None;
-            }
-            if (w ^ hash) >> 32 == 0
-                && let Some(entry) = self.entry((w as u32 - 1) as usize)
-                && let Some(pinned) = entry.pin(key)
-            {
-                return Some(pinned);
-            }
-            slot = (slot + 1) & mask;
+        let slots = (0..table.len()).map(move |i| (hash as usize).wrapping_add(i) & mask);
+        let words = slots.map(|slot| table[slot].load(Ordering::Acquire));
+        let words = words.take_while(|&w| w != 0);
+        let tagged = words.filter(move |w| (w ^ hash) >> 32 == 0);
+        tagged.filter_map(|w| self.entry((w as u32 - 1) as usize))
+    }
+
+    #[inline]
+    pub(super) fn prefetch_place(&self, hash: u64) {
+        let table = self.table();
+        if let Some(word) = table.get(hash as usize & table.len().wrapping_sub(1)) {
+            prefetch(ptr::from_ref(word));
         }
-        None
+    }
+
+    #[inline]
+    pub(super) fn prefetch_entry(&self, hash: u64) {
+        if let Some(entry) = self.candidates(hash).next() {
+            prefetch(ptr::from_ref(entry));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Writer> {

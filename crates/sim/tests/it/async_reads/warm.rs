@@ -86,7 +86,7 @@ fn what_was_in_the_cache_is_there_again() {
 #[test]
 fn each_tier_gets_its_blocks() {
     let mut s = Simulated::new(60_000, |o| {
-        o.env.block_cache = Some(two_tiers(60_000, 4 << 20))
+        o.env.block_cache = Some(two_tiers(60_000, 4 << 20));
     });
     s.db.take().unwrap().close().unwrap();
     s.options.env.block_cache = Some(two_tiers(60_000, 4 << 20));
