@@ -167,20 +167,26 @@ impl BlockCache {
         CacheKey::id_of_first_tier(self.new_id())
     }
 
-    /// The block under `key` in the second tier. If it was there before, it is put into the first one with this priority;
-    /// the second result says whether it was.
+    /// The block under `key` in the second tier. If it is asked for the second time, it is put into the first tier with this
+    /// priority; the second result says whether it was.
     #[doc(hidden)]
     pub fn get_secondary(&self, key: CacheKey, promote: Option<Priority>) -> Option<(Block, bool)> {
         if key.is_of_first_tier() {
             return None;
         }
         let second = self.secondary()?;
-        let hit = second.get(key)?;
+        let hit = second.get(key, promote.is_some())?;
         let is_promoted = match promote.filter(|_| hit.is_again) {
             None => false,
             // Two entries for the same memory would each keep the other one from being evicted.
             Some(_) if hit.is_as_kept && !second.take(key) => false,
-            Some(priority) => self.insert_with(key, &hit.block, priority),
+            Some(priority) => {
+                let inserted = self.insert_with(key, &hit.block, priority);
+                if !inserted && hit.is_as_kept {
+                    second.insert(key, &hit.block, MakesRoom::Dropping);
+                }
+                inserted
+            }
         };
         Some((hit.block, is_promoted))
     }
@@ -209,22 +215,32 @@ impl BlockCache {
 
     /// Whether a tier has a block, which is not seen as asked for.
     pub(crate) fn has(&self, key: CacheKey, tier: Tier) -> bool {
-        let has = |cache: &Self| cache.shard(key.hash()).has(key, key.hash());
         match tier {
-            Tier::First => has(self),
-            Tier::Second => self.secondary().is_some_and(|second| has(second.blocks())),
+            Tier::First => self.holds(key),
+            Tier::Second => self
+                .secondary()
+                .is_some_and(|second| second.blocks().holds(key)),
         }
     }
 
+    fn holds(&self, key: CacheKey) -> bool {
+        let hash = key.hash();
+        self.shard(hash).has(key, hash)
+    }
+
     /// Whether a tier has more than `bytes` bytes left.
-    pub(crate) fn has_room(&self, tier: Tier, bytes: usize) -> bool {
+    pub(crate) fn has_room_in(&self, tier: Tier, bytes: usize) -> bool {
         match tier {
-            Tier::First => self.usage().saturating_add(bytes) < self.capacity(),
-            Tier::Second => {
-                let second = self.secondary().map(CompressedSecondaryCache::blocks);
-                second.is_some_and(|second| second.has_room(Tier::First, bytes))
-            }
+            Tier::First => self.has_room(bytes),
+            Tier::Second => self
+                .secondary()
+                .is_some_and(|second| second.blocks().has_room(bytes)),
         }
+    }
+
+    /// Whether more than `bytes` bytes are left.
+    fn has_room(&self, bytes: usize) -> bool {
+        self.usage().saturating_add(bytes) < self.capacity()
     }
 
     /// Inserts a block into one of the tiers, if there is room without evicting others. Returns the bytes that the tier is
@@ -335,6 +351,10 @@ impl BlockCache {
             return false;
         }
         // The limit may have fallen meanwhile, and whoever lowered it may have missed this block.
+        if self.excess() > 0 && makes_room == MakesRoom::Never {
+            self.erase(key);
+            return false;
+        }
         if self.excess() > 0 {
             self.make_room(ASKED, &mut evicted, |freed| {
                 (2 * charge).saturating_sub(freed).min(self.excess())

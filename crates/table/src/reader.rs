@@ -44,7 +44,7 @@ use crate::props::Properties;
 use crate::rows::Rows;
 pub(crate) use ahead::ReadAhead;
 pub use ahead::{Pace, ReadAheadSizes};
-pub use approach::{Aim, Approach};
+pub use approach::{Approach, Destination};
 use fetch::Fetch;
 pub use fetch::Span;
 use filters::Filters;

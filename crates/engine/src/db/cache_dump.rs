@@ -17,17 +17,17 @@ use base::checksum::{crc32c, mask};
 use base::coding::{Decoder, put_u32, put_varint, u32_at};
 use base::{Error, FileNumber, Result};
 use manifest::TableFile;
-use table::Tier;
+use table::{Tier, Warmed};
 
 use crate::read::options::ReadOptions;
 
 use super::Db;
 
 const MAGIC: &[u8] = b"ISCACHE1";
-/// A longer file is refused: it would name more blocks than caches have.
+/// A longer file is refused, and not written: it would name more blocks than most caches have.
 const BYTES_MAX: u64 = 256 << 20;
-/// A table has fewer blocks.
-const BLOCKS_MAX: u64 = 1 << 24;
+/// At most so many blocks of a table are named.
+const BLOCKS_MAX: usize = 1 << 24;
 
 /// What became of the blocks that [`Db::load_cache`] was to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,13 +103,14 @@ impl Db {
         let mut temp = path.as_os_str().to_owned();
         temp.push(".tmp");
         let fs = &*self.shared.env().fs;
-        io::replace_file(fs, path, Path::new(&temp), &encode(&blocks))?;
-        Ok(blocks.values().map(|blocks| blocks.len() as u64).sum())
+        let (list, count) = encode(&blocks, BYTES_MAX as usize);
+        io::replace_file(fs, path, Path::new(&temp), &list)?;
+        Ok(count)
     }
 
     /// Reads the blocks that a file of [`Db::dump_cache`] names into the block cache: in the order of the files, neighbours
     /// together, many at once ([`DbOptions::read_io_mode`](crate::DbOptions)). No block is evicted for them; what has no room is
-    /// skipped. Meanwhile, the database can be used; a service that cannot wait calls this on a thread of its own.
+    /// skipped. Blocks of indexes and filters, which the list does not name, are read when they are needed. Meanwhile, the database can be used; a service that cannot wait calls this on a thread of its own.
     ///
     /// # Errors
     /// `Corruption` if the file is damaged or another one: delete it, and go on without; those of reading tables, after which
@@ -130,29 +131,33 @@ impl Db {
         self.default_cf().check()?;
         let path = path.as_ref();
         let bytes = io::read_file(&*self.shared.env().fs, path, BYTES_MAX)?;
-        let list = List::new(&bytes).map_err(|e| {
+        // Held weakly: a table that compactions replace meanwhile is deleted, and not read.
+        let tables = self.tables();
+        let tables: BTreeMap<_, _> = tables
+            .iter()
+            .map(|(number, table)| (*number, Arc::downgrade(table)))
+            .collect();
+        let list = List::new(&bytes, &|number| tables.contains_key(&number)).map_err(|e| {
             e.file(path)
                 .hint("delete it: it only says which blocks to read into the cache")
         })?;
-        let mut tables = self.tables();
-        // Others may be deleted meanwhile.
-        tables.retain(|number, _| list.tables.contains_key(number));
-        let mut loaded = CacheLoaded::default();
         let (mut done, total) = (0, list.blocks);
-        let mut goes_on = true;
+        let (mut warmed, mut goes_on) = (Warmed::default(), true);
         let options = ReadOptions::default().for_tables();
         for (number, table) in tables {
             self.default_cf().check()?;
             let blocks = list.blocks_of(number);
             let mut read = done;
-            let warmed = table.reader()?.warm(&blocks, &options, &mut |count| {
-                read += count as u64;
-                goes_on = progress(CacheProgress { done: read, total });
-                goes_on
-            })?;
-            loaded.blocks += warmed.blocks;
-            loaded.bytes += warmed.bytes;
+            if let Some(table) = table.upgrade().filter(|_| !blocks.is_empty()) {
+                let reader = table.reader()?;
+                reader.warm(&blocks, &options, &mut warmed, &mut |count| {
+                    read += count as u64;
+                    goes_on = progress(CacheProgress { done: read, total });
+                    goes_on
+                })?;
+            }
             done += blocks.len() as u64;
+            goes_on = goes_on && (blocks.is_empty() || progress(CacheProgress { done, total }));
             if !goes_on {
                 break;
             }
@@ -160,8 +165,11 @@ impl Db {
         if goes_on {
             progress(CacheProgress { done: total, total });
         }
-        loaded.skipped = total.saturating_sub(loaded.blocks);
-        Ok(loaded)
+        Ok(CacheLoaded {
+            blocks: warmed.blocks,
+            bytes: warmed.bytes,
+            skipped: total.saturating_sub(warmed.blocks),
+        })
     }
 
     /// All tables, by their numbers.
@@ -178,9 +186,12 @@ impl Db {
     }
 }
 
-fn encode(tables: &BTreeMap<u64, Blocks>) -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
-    for (number, blocks) in tables {
+/// The list, with as many tables as fit into `bytes_max` bytes, and how many blocks it names.
+fn encode(tables: &BTreeMap<u64, Blocks>, bytes_max: usize) -> (Vec<u8>, u64) {
+    let (mut out, mut count) = (MAGIC.to_vec(), 0);
+    for (number, blocks) in tables.iter().filter(|(_, blocks)| !blocks.is_empty()) {
+        let start = out.len();
+        let blocks = blocks.get(..BLOCKS_MAX).unwrap_or(blocks);
         put_varint(&mut out, *number);
         put_varint(&mut out, blocks.len() as u64);
         let mut last = 0;
@@ -188,23 +199,28 @@ fn encode(tables: &BTreeMap<u64, Blocks>) -> Vec<u8> {
             put_varint(&mut out, (offset - last) << 1 | (*tier as u64));
             last = *offset;
         }
+        if out.len() + 4 > bytes_max {
+            out.truncate(start);
+            break;
+        }
+        count += blocks.len() as u64;
     }
     let sum = mask(crc32c(&out));
     put_u32(&mut out, sum);
-    out
+    (out, count)
 }
 
 /// A file of [`encode`], checked. The blocks of a table are decoded when they are needed: they take more memory then.
 struct List<'a> {
-    /// Where the blocks of each table are, and how many.
+    /// Where the blocks of each table are that the database has, and how many.
     tables: BTreeMap<u64, (&'a [u8], u64)>,
-    /// How many all tables have.
+    /// How many all tables have, also those that are gone.
     blocks: u64,
 }
 
 impl<'a> List<'a> {
     /// Errors: `Corruption`.
-    fn new(bytes: &'a [u8]) -> Result<Self> {
+    fn new(bytes: &'a [u8], is_there: &dyn Fn(u64) -> bool) -> Result<Self> {
         let bad = |what: &str| Error::corruption(format!("a list of cached blocks: {what}"));
         let end = bytes.len().checked_sub(4);
         let (content, sum) = end
@@ -222,8 +238,8 @@ impl<'a> List<'a> {
         while !from.is_empty() {
             let head = from.varint64().zip(from.varint64());
             let (number, count) = head.ok_or_else(|| bad("cut short"))?;
-            if count > BLOCKS_MAX {
-                return Err(bad("more blocks than a table has"));
+            if !(1..=BLOCKS_MAX as u64).contains(&count) {
+                return Err(bad("a table without blocks, or with too many"));
             }
             let blocks = from.rest();
             let mut last = None;
@@ -232,10 +248,10 @@ impl<'a> List<'a> {
                     .ok_or_else(|| bad("cut short, or no offset of a block"))?;
                 last = Some(offset);
             }
-            if list.tables.insert(number, (blocks, count)).is_some() {
+            list.blocks += count;
+            if is_there(number) && list.tables.insert(number, (blocks, count)).is_some() {
                 return Err(bad("a table twice"));
             }
-            list.blocks += count;
         }
         Ok(list)
     }
@@ -284,17 +300,19 @@ mod tests {
         BTreeMap::from([
             (7, of(&[0, 4096, 1 << 40])),
             (9, of(&[12])),
-            (1 << 50, of(&[])),
+            (1 << 50, of(&[5, 6])),
         ])
     }
 
     #[test]
     fn a_list_is_read_as_it_was_written() {
         for tables in [BTreeMap::new(), some()] {
-            let bytes = encode(&tables);
-            let list = List::new(&bytes).unwrap();
-            let count = tables.values().map(Vec::len).sum::<usize>() as u64;
+            let (bytes, count) = encode(&tables, 1000);
+            let list = List::new(&bytes, &|_| true).unwrap();
+            assert_eq!(count, tables.values().map(Vec::len).sum::<usize>() as u64);
             assert_eq!((list.tables.len(), list.blocks), (tables.len(), count));
+            let known = List::new(&bytes, &|number| number == 9).unwrap();
+            assert_eq!((known.tables.len() <= 1, known.blocks), (true, count));
             for (number, blocks) in tables {
                 assert_eq!(list.blocks_of(number), blocks);
             }
@@ -302,15 +320,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_list_has_as_many_tables_as_fit() {
+        let (whole, _) = encode(&some(), 1000);
+        let (bytes, count) = encode(&some(), whole.len() - 1);
+        assert!(bytes.len() < whole.len() && count == 4);
+        assert_eq!(List::new(&bytes, &|_| true).unwrap().blocks, 4);
+        assert_eq!(encode(&some(), 0), encode(&BTreeMap::new(), 0));
+    }
+
     fn error(bytes: &[u8]) -> String {
-        let e = List::new(bytes).err().unwrap();
+        let e = List::new(bytes, &|_| true).err().unwrap();
         assert!(e.is_corruption());
         e.to_string()
     }
 
     #[test]
     fn a_damaged_list_is_refused() {
-        let good = encode(&some());
+        let (good, _) = encode(&some(), 1000);
         for len in 0..good.len() {
             error(&good[..len]);
         }
@@ -332,10 +359,11 @@ mod tests {
             put_u32(&mut out, sum);
             error(&out)
         };
-        assert!(error_of(&[7, u64::MAX, 2, 4]).contains("more blocks than a table has"));
+        assert!(error_of(&[7, u64::MAX, 2, 4]).contains("too many"));
+        assert!(error_of(&[7, 0]).contains("a table without blocks"));
         assert!(error_of(&[7, 3, 2, 4]).contains("cut short"));
         assert!(error_of(&[7]).contains("cut short"));
-        assert!(error_of(&[7, 0, 7, 0]).contains("a table twice"));
+        assert!(error_of(&[7, 1, 0, 7, 1, 0]).contains("a table twice"));
         let far = [7, 3, u64::MAX, u64::MAX, u64::MAX];
         assert!(error_of(&far).contains("no offset of a block"));
         assert!(

@@ -23,7 +23,7 @@ use base::stats::{Activity, HistogramKind, Ticker};
 use base::{Error, Result, SequenceNumber, ValueType, key};
 use io::ReadQueues;
 use manifest::Opened;
-use table::{Aim, Block};
+use table::{Block, Destination};
 
 use crate::catalog::family::Family;
 use crate::catalog::view::View;
@@ -41,7 +41,7 @@ const KEYS_BEFORE_SUBMIT: usize = 32;
 const APPROACHED: usize = 16;
 /// For fewer, there is little to gain.
 const APPROACHED_MIN: usize = 4;
-/// In how many tables a key is looked for by then. There are more only if compactions do not keep up.
+/// In how many tables a key is looked for before its lookup. There are more only if compactions do not keep up.
 const TABLES_MAX: usize = 12;
 
 /// The parts of a database that lookups need.
@@ -122,7 +122,7 @@ async fn multi_get_as<T: AsRef<[u8]>>(
         files_read: Vec::new(),
     };
     let mut turn = 0;
-    for (of, view) in keys.iter().zip(&views) {
+    'families: for (of, view) in keys.iter().zip(&views) {
         for (i, &(place, user_key)) in of.keys.iter().enumerate() {
             if i % APPROACHED == 0 {
                 let coming = APPROACHED.min(of.keys.len() - i);
@@ -147,7 +147,7 @@ async fn multi_get_as<T: AsRef<[u8]>>(
                 batch.complete_some().await;
             }
             if batch.results.are_full() {
-                break;
+                break 'families;
             }
         }
     }
@@ -171,11 +171,11 @@ fn approach<'k>(view: &View, seek_keys: impl ExactSizeIterator<Item = &'k [u8]>)
             if !reader.is_cached_far() {
                 return;
             }
-            let aimed = reader.aim(seek_key);
-            if let Aim::Here(there) | Aim::Perhaps(there) = aimed {
+            let destination = reader.destination(seek_key);
+            if let Destination::Here(there) | Destination::Perhaps(there) = destination {
                 *approach = there.map(|there| (there, seek_key));
             }
-            if matches!(aimed, Aim::Here(_)) {
+            if matches!(destination, Destination::Here(_)) {
                 break;
             }
         }

@@ -17,6 +17,7 @@ use sim::dirs;
 use sim::disk::{Act, Config, Fault, Repeat, SimDisk};
 use sim::oracle::content;
 
+mod approach;
 mod cursors;
 mod meetings;
 mod metadata;

@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 use base::perf::{self, PerfCounter};
 use base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::{BlockCache, BlockKind, CacheKey, MakesRoom, Priority, Tier};
+use super::{BlockCache, BlockKind, CacheKey, MakesRoom, Priority};
 use crate::block::Block;
 use crate::compress::{self, CompressionSettings, CompressionType};
 
@@ -109,7 +109,8 @@ impl CompressedSecondaryCache {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// Changes the capacity, and evicts blocks that no longer fit.
+    /// Changes the capacity, and evicts blocks that no longer fit. The memory in which evictions are noted, 4 bytes for each KiB
+    /// of the largest capacity so far and at most 128 MiB, is not given back.
     pub fn set_capacity(&self, bytes: usize) {
         self.capacity.store(bytes, Ordering::Relaxed);
         self.seen.fit(bytes);
@@ -132,8 +133,8 @@ impl CompressedSecondaryCache {
         self.blocks.is_empty()
     }
 
-    /// A block, decompressed.
-    pub(super) fn get(&self, key: CacheKey) -> Option<Hit> {
+    /// A block, decompressed. With `notes`, it is noted that it was asked for.
+    pub(super) fn get(&self, key: CacheKey, notes: bool) -> Option<Hit> {
         let kept = self.blocks.get(key)?;
         let parts = kept.compressed_parts();
         let block = match parts {
@@ -142,14 +143,19 @@ impl CompressedSecondaryCache {
         };
         Some(Hit {
             block,
-            is_again: self.seen.again(key.hash() ^ HIT),
+            is_again: notes && self.seen.again(key.hash() ^ HIT),
             is_as_kept: parts.is_none(),
         })
     }
 
-    /// Takes a block out. False if somebody reads it at the moment.
+    /// Takes a block out, for the first tier, and admits it as soon as that evicts it. False if it is not there any more, or
+    /// somebody reads it at the moment.
     pub(super) fn take(&self, key: CacheKey) -> bool {
-        self.blocks.remove(key)
+        let taken = self.blocks.remove(key);
+        if taken {
+            self.seen.note(key.hash());
+        }
+        taken
     }
 
     /// A block from its compressed form. `None` if that is damaged, which only broken memory does.
@@ -180,7 +186,7 @@ impl CompressedSecondaryCache {
         if self.blocks.capacity() == 0 || key.is_of_first_tier() {
             return;
         }
-        if self.blocks.has(key, Tier::First) {
+        if self.blocks.holds(key) {
             return;
         }
         if !self.seen.again(key.hash()) {
@@ -192,6 +198,9 @@ impl CompressedSecondaryCache {
 
     /// Compresses and inserts a block. Returns the bytes that the tier is charged for it; 0 if it was not inserted.
     pub(super) fn insert(&self, key: CacheKey, block: &Block, makes_room: MakesRoom) -> usize {
+        if makes_room == MakesRoom::Never && !self.blocks.has_room(0) {
+            return 0;
+        }
         let compressed = self.compress(key, block);
         let kept = compressed.as_ref().unwrap_or(block);
         let what = (key, kept, Priority::Low);
@@ -254,7 +263,7 @@ impl Seen {
         seen
     }
 
-    /// Takes the table for a tier of so many bytes. Another one knows no hash.
+    /// Takes the table for a tier of so many bytes, in which other hashes are noted, or none.
     fn fit(&self, capacity: usize) {
         let level = (capacity / BYTES_PER_TAG).max(1).ilog2() as usize;
         let level = level.clamp(LEVEL_MIN, LEVELS - 1);
@@ -269,25 +278,32 @@ impl Seen {
         table.and_then(OnceLock::get).map_or(&[], |tags| &**tags)
     }
 
+    /// Bytes of the table in use.
     fn memory(&self) -> usize {
-        let made = self.tables.iter().filter_map(OnceLock::get);
-        made.map(|tags| size_of_val(&**tags)).sum()
+        size_of_val(self.tags())
     }
 
     /// Whether a hash has come before and is still noted; it is forgotten then. If not, it is noted.
     fn again(&self, hash: u64) -> bool {
-        let tags = self.tags();
-        let slot = hash as usize & tags.len().wrapping_sub(1);
-        let tag = ((hash >> 32) as u32).max(1);
-        let Some(slot) = tags.get(slot) else {
+        let Some((slot, tag)) = self.place(hash) else {
             return false;
         };
-        if slot.load(Ordering::Relaxed) == tag {
-            slot.store(0, Ordering::Relaxed);
-            return true;
+        let is_noted = slot.load(Ordering::Relaxed) == tag;
+        slot.store(if is_noted { 0 } else { tag }, Ordering::Relaxed);
+        is_noted
+    }
+
+    fn note(&self, hash: u64) {
+        if let Some((slot, tag)) = self.place(hash) {
+            slot.store(tag, Ordering::Relaxed);
         }
-        slot.store(tag, Ordering::Relaxed);
-        false
+    }
+
+    /// Where a hash is noted, and as what.
+    fn place(&self, hash: u64) -> Option<(&AtomicU32, u32)> {
+        let tags = self.tags();
+        let slot = tags.get(hash as usize & tags.len().wrapping_sub(1))?;
+        Some((slot, ((hash >> 32) as u32).max(1)))
     }
 }
 

@@ -5,7 +5,7 @@
 //! [`Approach`] reads what the step before has asked for, and asks for the next. Whoever does each step for several keys
 //! waits once for all of them.
 //!
-//! Nothing is counted, and no block is seen as asked for: the get that follows does that.
+//! Nothing is counted, and no block stays longer for it: the get that follows does that.
 #![deny(clippy::indexing_slicing)]
 
 use super::Reader;
@@ -23,7 +23,7 @@ pub struct Approach<'a> {
 
 /// Where a get will look first.
 #[derive(Clone, Copy, Debug)]
-pub enum Aim<'a> {
+pub enum Destination<'a> {
     /// Not into this table: a filter says that it does not have the key.
     Elsewhere,
     /// Here, and nothing else is likely to be read.
@@ -36,31 +36,31 @@ pub enum Aim<'a> {
 const NEAR_BYTES: usize = 4 << 20;
 
 impl Reader {
-    /// Whether it is worth while to ask for cached blocks of this table.
+    /// Whether it is worth while to ask for cached blocks of this table: not if index or rows are in caches too.
     pub fn is_cached_far(&self) -> bool {
+        let is_plain = matches!(self.index, TableIndex::Memory(_)) && self.options.rows.is_none();
         let cache = self.options.block_cache.as_ref();
-        cache.is_some_and(|cache| cache.used() > NEAR_BYTES)
+        is_plain && cache.is_some_and(|cache| cache.used() > NEAR_BYTES)
     }
 
     /// The first step, and whether the get will need it.
-    pub fn aim(&self, seek_key: &[u8]) -> Aim<'_> {
+    pub fn destination(&self, seek_key: &[u8]) -> Destination<'_> {
         let Ok(target) = Target::new(seek_key) else {
-            return Aim::Elsewhere;
+            return Destination::Elsewhere;
         };
         if self.filters.is_none() || self.filters.on_demand().is_some() {
-            return Aim::Perhaps(self.approach(&target));
+            return Destination::Perhaps(self.approach(&target));
         }
         if self.filters.may_match(&target) {
-            Aim::Here(self.approach(&target))
+            Destination::Here(self.approach(&target))
         } else {
-            Aim::Elsewhere
+            Destination::Elsewhere
         }
     }
 
-    /// The first step: asks for the place of the block in the cache. `None` without a cache, and if index or rows are in
-    /// caches too.
+    /// The first step: asks for the place of the block in the cache.
     fn approach(&self, target: &Target<'_>) -> Option<Approach<'_>> {
-        let (TableIndex::Memory(index), None) = (&self.index, &self.options.rows) else {
+        let TableIndex::Memory(index) = &self.index else {
             return None;
         };
         let cache = self.options.block_cache.as_deref()?;

@@ -26,13 +26,32 @@ const RUNS_MAX: usize = 64;
 /// At most so many bytes are read at the same time, except for one run.
 const BYTES_MAX: u64 = 8 << 20;
 
-/// Blocks that were read into the cache.
+/// Blocks that were read into the cache, by [`Reader::warm`] of one table after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warmed {
     /// How many.
     pub blocks: u64,
     /// The bytes that the cache is charged for them.
     pub bytes: u64,
+    /// Whether a tier had no room for a block: no more are read for it.
+    is_first_full: bool,
+    is_second_full: bool,
+}
+
+impl Warmed {
+    fn is_full(&self, tier: Tier) -> bool {
+        match tier {
+            Tier::First => self.is_first_full,
+            Tier::Second => self.is_second_full,
+        }
+    }
+
+    fn now_full(&mut self, tier: Tier) {
+        match tier {
+            Tier::First => self.is_first_full = true,
+            Tier::Second => self.is_second_full = true,
+        }
+    }
 }
 
 /// Blocks that are read together.
@@ -78,36 +97,38 @@ impl Reader {
     /// ascending, and the tiers; an offset at which no block begins is passed over. After each read, `goes_on` is told how
     /// many blocks have been read; if it returns false, no more are.
     ///
-    /// The blocks of an index that is kept in the cache come along if the cache has any room.
-    ///
     /// # Errors
     /// Those of reading. What was read before is in the cache.
     pub fn warm(
         &self,
         wanted: &[(u64, Tier)],
         options: &ReadOptions,
+        warmed: &mut Warmed,
         goes_on: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Warmed> {
-        let mut warmed = Warmed::default();
+    ) -> Result<()> {
         let Some(cache) = self.options.block_cache.clone() else {
-            return Ok(warmed);
+            return Ok(());
         };
-        let runs = self.runs(&cache, wanted, *options)?;
+        let runs = self.runs(&cache, wanted, *options, warmed)?;
         let mut left = &*runs;
         while !left.is_empty() {
             let (group, rest) = split_group(left);
             left = rest;
+            let so_far = *warmed;
+            let has_room = |run: &&Run| run.blocks.iter().any(|(_, tier)| !so_far.is_full(*tier));
+            let group: Vec<&Run> = group.iter().filter(has_room).collect();
+            if group.is_empty() {
+                continue;
+            }
             self.check_may_read(*options)?;
-            self.read_runs(group, *options, &mut |run, bytes| {
-                self.fill_from(&cache, run, bytes, (*options, &mut warmed))
+            self.read_runs(&group, *options, &mut |run, bytes| {
+                self.fill_from(&cache, run, bytes, (*options, warmed))
             })?;
-            let is_full = |tier| !cache.has_room(tier, 0);
-            let read = group.iter().map(|run| run.blocks.len()).sum();
-            if !goes_on(read) || (is_full(Tier::First) && is_full(Tier::Second)) {
+            if !goes_on(group.iter().map(|run| run.blocks.len()).sum()) {
                 break;
             }
         }
-        Ok(warmed)
+        Ok(())
     }
 
     /// What to read: nothing for a tier that is full.
@@ -116,14 +137,17 @@ impl Reader {
         cache: &BlockCache,
         wanted: &[(u64, Tier)],
         options: ReadOptions,
+        warmed: &Warmed,
     ) -> Result<Vec<Run>> {
         let mut runs: Vec<Run> = Vec::new();
-        let has_room = [Tier::First, Tier::Second].map(|tier| cache.has_room(tier, 0));
-        let (Some((last, _)), true) = (wanted.last(), has_room.contains(&true)) else {
+        let has_room = |tier, bytes| !warmed.is_full(tier) && cache.has_room_in(tier, bytes);
+        let any_room = [Tier::First, Tier::Second].map(|tier| has_room(tier, 0));
+        let (Some((last, _)), true) = (wanted.last(), any_room.contains(&true)) else {
             return Ok(runs);
         };
+        // The blocks of the index are needed only now, and would evict others.
         let options = ReadOptions {
-            fill_cache: options.fill_cache && has_room[0],
+            fill_cache: false,
             ..options
         };
         let (mut cursor, mut end) = (self.first_in_index(), 0);
@@ -133,14 +157,14 @@ impl Reader {
                 break;
             }
             let found = wanted.binary_search_by_key(&handle.offset, |(offset, _)| *offset);
-            // In a damaged table, blocks may overlap, and be together larger than the file.
             let Some((_, tier)) = found.ok().and_then(|at| wanted.get(at)) else {
                 continue;
             };
             let key = self.cache_key(handle);
             let tier = cache.tier_for(key, *tier);
-            let fits = cache.has_room(tier, handle.size as usize);
-            if handle.offset < end || !fits || cache.has(key, tier) {
+            let is_there = cache.has(key, Tier::First) || cache.has(key, tier);
+            // In a damaged table, blocks may overlap, and be together larger than the file.
+            if handle.offset < end || is_there || !has_room(tier, handle.size as usize) {
                 continue;
             }
             let len = self.fetch.stored_len(handle);
@@ -162,7 +186,7 @@ impl Reader {
     /// Passes each on with its bytes.
     fn read_runs(
         &self,
-        runs: &[Run],
+        runs: &[&Run],
         options: ReadOptions,
         fill: &mut dyn FnMut(&Run, &[u8]) -> Result<()>,
     ) -> Result<()> {
@@ -211,7 +235,11 @@ impl Reader {
                 self.fetch.open(stored, handle, self.comparator(), verify)
             };
             let block = open().map_err(|e| self.locate(e, handle))?;
-            let charge = cache.insert_into(self.cache_key(handle), &block, tier);
+            let key = self.cache_key(handle);
+            let charge = cache.insert_into(key, &block, tier);
+            if charge == 0 && !cache.has(key, tier) {
+                warmed.now_full(tier);
+            }
             warmed.blocks += u64::from(charge > 0);
             warmed.bytes += charge as u64;
             if charge > 0 && tier == Tier::First {

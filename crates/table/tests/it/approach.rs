@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::stats::{Statistics, Ticker};
 use table::compress::CompressionType;
 use table::filter::FilterPolicy;
-use table::{Aim, BlockCache, BuilderOptions, Metadata, Pinning, ReaderOptions, RowCache};
+use table::{BlockCache, BuilderOptions, Destination, Metadata, Pinning, ReaderOptions, RowCache};
 
 use crate::util::{Entries, build, get_all, ikey, open, seek_key};
 
@@ -26,8 +26,8 @@ fn bytes(filter_policy: FilterPolicy) -> Vec<u8> {
     build(&entries, options).0
 }
 
-fn steps(aim: Aim<'_>, seek: &[u8]) -> bool {
-    let (Aim::Here(Some(there)) | Aim::Perhaps(Some(there))) = aim else {
+fn steps(destination: Destination<'_>, seek: &[u8]) -> bool {
+    let (Destination::Here(Some(there)) | Destination::Perhaps(Some(there))) = destination else {
         return false;
     };
     there.entry();
@@ -49,7 +49,12 @@ fn it_is_a_hint_without_a_trace() {
     };
     let reader = open(bytes, options).unwrap();
     assert!(!reader.is_cached_far());
-    let aim_at = |n| steps(reader.aim(&seek_key(&key(n), 9)), &seek_key(&key(n), 9));
+    let aim_at = |n| {
+        steps(
+            reader.destination(&seek_key(&key(n), 9)),
+            &seek_key(&key(n), 9),
+        )
+    };
     assert!(aim_at(40) && aim_at(9998), "also what is not cached");
     assert_eq!(cache.len(), 0);
     for n in 0..5000 {
@@ -60,7 +65,7 @@ fn it_is_a_hint_without_a_trace() {
     let (before, pinned) = (count(), cache.pinned_usage());
     let found = (0..10_000).filter(|n| aim_at(*n)).count();
     assert!((5000..5300).contains(&found), "{found}: filters are asked");
-    assert!(!steps(reader.aim(b"short"), b"short"));
+    assert!(!steps(reader.destination(b"short"), b"short"));
     assert_eq!((count(), cache.pinned_usage()), (before, pinned));
 }
 
@@ -69,32 +74,33 @@ fn tables_that_give_no_hint() {
     let bytes = bytes(FilterPolicy::None);
     let cache = Arc::new(BlockCache::new(64 << 20));
     let with_cache = ReaderOptions {
-        block_cache: Some(cache),
+        block_cache: Some(Arc::clone(&cache)),
         ..ReaderOptions::default()
     };
     let rows = Arc::new(RowCache::new(1 << 20));
     let seek = seek_key(&key(8), 9);
+    let first = open(bytes.clone(), with_cache.clone()).unwrap();
+    for n in 0..5000 {
+        get_all(&first, &key(n * 2), 9).unwrap();
+    }
+    let in_cache = ReaderOptions {
+        metadata: Metadata::Cached(Pinning::default()),
+        ..with_cache.clone()
+    };
+    let with_rows = ReaderOptions {
+        rows: Some(rows.of_table()),
+        ..with_cache.clone()
+    };
     for (options, gives) in [
-        (with_cache.clone(), true),
+        (with_cache, true),
         (ReaderOptions::default(), false),
-        (
-            ReaderOptions {
-                metadata: Metadata::Cached(Pinning::default()),
-                ..with_cache.clone()
-            },
-            false,
-        ),
-        (
-            ReaderOptions {
-                rows: Some(rows.of_table()),
-                ..with_cache
-            },
-            false,
-        ),
+        (in_cache, false),
+        (with_rows, false),
     ] {
         let reader = open(bytes.clone(), options).unwrap();
-        let aim = reader.aim(&seek);
-        assert!(matches!(aim, Aim::Perhaps(_)));
-        assert_eq!(steps(aim, &seek), gives);
+        assert_eq!(reader.is_cached_far(), gives);
+        let destination = reader.destination(&seek);
+        assert!(matches!(destination, Destination::Perhaps(_)));
+        assert!(steps(destination, &seek) || !gives);
     }
 }

@@ -6,7 +6,7 @@ use base::rng::Rng;
 
 use super::*;
 use crate::block::BlockBuilder;
-use crate::cache::Priority;
+use crate::cache::{Priority, Tier};
 
 fn key(offset: u64) -> CacheKey {
     CacheKey { id: 1, offset }
@@ -96,6 +96,10 @@ fn the_second_hit_promotes() {
     assert!(cache.get(key(0)).is_none());
     let low = Some(Priority::Low);
     let hit = |promote| cache.get_secondary(key(0), promote).unwrap().1;
+    assert!(
+        !hit(None) && !hit(None),
+        "of reads that do not fill the cache"
+    );
     assert!(!hit(low) && cache.get(key(0)).is_none());
     assert!(hit(low) && cache.get(key(0)).is_some());
     let second = cache.secondary().unwrap();
@@ -158,6 +162,11 @@ fn what_was_promoted_can_be_evicted() {
         assert_eq!(cache.pinned_usage(), 0);
         pass(&cache, 100..101);
         assert!(cache.get(what).is_none(), "{what:?}");
+        // It is in the second tier at once, whether it was compressed or not.
+        assert!(same(
+            &cache.get_secondary(what, None).unwrap().0,
+            &make(what)
+        ));
     }
     let second = cache.secondary().unwrap();
     assert_eq!(second.blocks.pinned_usage(), 0);
@@ -221,6 +230,8 @@ fn a_tier_can_grow() {
     for _ in 0..2 {
         pass(&cache, 0..100);
     }
+    second.set_capacity(1 << 30);
+    second.set_capacity(1 << 20);
     assert!((60..=100).contains(&second.len()), "{second:?}");
 }
 
