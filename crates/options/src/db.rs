@@ -56,7 +56,8 @@ base::option_enum! {
     pub enum CacheTier {
         /// Only blocks as they are read.
         Volatile = "kVolatileTier",
-        /// Also blocks that are kept compressed.
+        /// Also blocks that are kept compressed. RocksDB 7.8.3 does not know this value, and does not load an OPTIONS file
+        /// with it.
         VolatileCompressed = "kVolatileCompressedTier",
         /// Also blocks on a device. There is no such tier: the same as the one before.
         NonVolatileBlock = "kNonVolatileBlockTier",

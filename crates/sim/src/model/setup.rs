@@ -80,11 +80,7 @@ const DATABASE: Draws = &[
     ("use_direct_reads", &["false", "false", "true"]),
     (
         "lowest_used_cache_tier",
-        &[
-            "kNonVolatileBlockTier",
-            "kVolatileCompressedTier",
-            "kVolatileTier",
-        ],
+        &["kNonVolatileBlockTier", "kVolatileTier"],
     ),
     ("manual_wal_flush", &["false", "false", "false", "true"]),
     ("avoid_flush_during_recovery", &["false", "false", "true"]),
