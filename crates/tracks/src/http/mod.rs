@@ -1,7 +1,7 @@
 //! The service over HTTP: JSON in and out, errors as RFC 9457, described by `/openapi.json`.
 //!
 //! ```text
-//!   server ─ socket     connections, their limits and their end
+//!   server ─ socket, rest     connections, their limits and their end
 //!     └ mod ─ guard     routes; tokens, scopes and rates
 //!         ├ devices     messages of phones and trackers
 //!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
@@ -61,6 +61,7 @@ mod origin;
 mod params;
 mod positions;
 mod problem;
+mod rest;
 mod server;
 mod socket;
 mod source;

@@ -28,6 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use super::problem::{Kind, Problem};
+use super::rest::Rest;
 use super::socket::{Cut, Phase, Socket};
 use super::tokens::Tokens;
 use super::{App, Config};
@@ -246,7 +247,7 @@ async fn serve(
     // option work as before.
     let socket = SockRef::from(&stream);
     socket.set_tcp_notsent_lowat(UNSENT).unwrap_or_default();
-    let phase = Phase::default();
+    let (phase, body_max) = (Phase::default(), app.config.body_max);
     if let Some(tls) = &app.config.tls {
         let shake = async {
             if !super::tls::begins(&mut stream).await? {
@@ -261,13 +262,13 @@ async fn serve(
             // The bytes of the handshake do not count as a part of a head.
             phase.next();
             phase.next();
-            drive(socket, phase, router, watcher).await;
+            drive(socket, (phase, body_max), router, watcher).await;
         } else {
             app.counts.handshakes_failed.fetch_add(1, Relaxed);
         }
     } else {
         let socket = Socket::new(stream, phase.clone(), &app.config);
-        drive(socket, phase, router, watcher).await;
+        drive(socket, (phase, body_max), router, watcher).await;
     }
     drop((open, place));
 }
@@ -281,10 +282,10 @@ async fn until_stop<T>(app: &App, done: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Serves the calls of a connection until it ends.
+/// Serves the calls of a connection until it ends. `body_max` is the most bytes of a body.
 async fn drive(
     socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    phase: Phase,
+    (phase, body_max): (Phase, usize),
     router: Router,
     watcher: Watcher,
 ) {
@@ -296,9 +297,13 @@ async fn drive(
         request.extensions_mut().insert(phase.clone());
         phase.begin();
         request.extensions_mut().insert(given.clone());
+        let (request, rest) = Rest::of(request);
         let call = inner.call(request);
         async move {
-            let response = call.await;
+            let mut response = call.await;
+            if let Ok(response) = &mut response {
+                rest.end(response.headers_mut(), body_max).await;
+            }
             phase.next();
             response
         }

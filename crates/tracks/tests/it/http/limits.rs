@@ -1,6 +1,6 @@
 //! Limits: sizes, times, connections, memory, tokens.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -290,4 +290,77 @@ fn with_no_memory_left_calls_are_told_to_come_again() {
     assert_eq!(busy.problem(), (503, "busy".to_owned()));
     assert_eq!(busy.header("retry-after"), "1");
     world.report(&line("a", T, 1.0, 2.0));
+}
+
+/// The head of an answer on a connection that stays open, and its body.
+fn next_answer(stream: &mut TcpStream) -> (String, String) {
+    let limit = Some(Duration::from_secs(10));
+    stream.set_read_timeout(limit).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    let mut len = head
+        .lines()
+        .filter_map(|l| l.strip_prefix("content-length: "));
+    let mut body = vec![0; len.next().unwrap().parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+/// A call that is refused before its body is read: the body arrives late, or never, or the client waits for leave to
+/// send it. A connection either takes the next request, or the answer says that it ends.
+#[test]
+fn a_refused_call_whose_body_is_late_keeps_its_connection() {
+    let fixed = Options {
+        fixed_fleets: true,
+        ..Options::default()
+    };
+    let world = World::with(&fixed, Config::default(), None);
+    let begun = |more: &str| {
+        let mut stream = TcpStream::connect(world.address()).unwrap();
+        let head = format!("POST /v1/fleets/f/reports HTTP/1.1\r\nhost: localhost\r\n{more}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        SystemClock::shared().sleep(Duration::from_millis(100));
+        stream
+    };
+    let bodies = [
+        ("content-length: 7\r\n", "{\"a\":1}"),
+        (
+            "transfer-encoding: chunked\r\n",
+            "7\r\n{\"a\":1}\r\n0\r\n\r\n",
+        ),
+    ];
+    for (kind, body) in bodies {
+        let mut stream = begun(kind);
+        for turn in 0..2 {
+            stream.write_all(body.as_bytes()).unwrap();
+            let (head, problem) = next_answer(&mut stream);
+            assert!(head.starts_with("http/1.1 404"), "{turn}: {head}");
+            assert!(!head.contains("connection: close") && problem.contains("no-such-fleet"));
+            let again = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+            stream.write_all(again.as_bytes()).unwrap();
+            assert!(next_answer(&mut stream).0.starts_with("http/1.1 200"));
+            let head =
+                format!("POST /v1/fleets/f/reports HTTP/1.1\r\nhost: localhost\r\n{kind}\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+            SystemClock::shared().sleep(Duration::from_millis(100));
+        }
+    }
+    let never = [
+        "content-length: 7\r\n",
+        "content-length: 900000000000\r\n",
+        "transfer-encoding: chunked\r\n",
+        "content-length: 7\r\nexpect: 100-continue\r\n",
+    ];
+    for kind in never {
+        let mut stream = begun(kind);
+        let (head, _) = next_answer(&mut stream);
+        assert!(head.starts_with("http/1.1 404"), "{kind}: {head}");
+        assert!(head.contains("\r\nconnection: close\r\n"), "{kind}: {head}");
+        assert_eq!(rest(&mut stream), "");
+    }
 }
