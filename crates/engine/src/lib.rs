@@ -112,6 +112,7 @@ pub use log::RecoveryMode;
 pub use read::entries::{Entries, KeyBounds};
 pub use read::futures::ReadFuture;
 pub use read::iter::DbIterator;
+pub use read::multi_scan::MultiScan;
 pub use read::options::{
     ContinueCallback, GetMergeOperandsOptions, ReadOptions, ReadTier, TableFilter,
 };

@@ -20,7 +20,7 @@ use base::{Comparator, Result, SequenceNumber, key};
 use table::{InternalIterator, Prefix};
 
 use crate::cover::Cover;
-use seeks::seek_all;
+use seeks::{Stopped, seek_all};
 
 /// Number of hidden entries of a child that are stepped over before it seeks.
 const STEPS_BEFORE_SEEK: usize = 3;
@@ -188,6 +188,39 @@ impl MergingIter {
         self.pass_hidden_anew();
     }
 
+    /// [`InternalIterator::seek`] of several iterators, each to a target of its own. What all of them lack is read at the
+    /// same time. Returns how many reads that were.
+    pub fn seek_together(seeks: &mut [(&mut Self, Vec<u8>)]) -> usize {
+        let mut reads = 0;
+        let begin = |(iter, target): &mut (&mut Self, Vec<u8>)| iter.begin_seek(target);
+        let mut stopped: Vec<Stopped> = seeks.iter_mut().map(begin).collect();
+        while stopped.iter().any(|s| !s.is_empty()) {
+            let lacking: Vec<_> = stopped.iter_mut().flat_map(Stopped::take_lacking).collect();
+            let filled = table::read_together(&lacking);
+            reads += lacking.len();
+            let mut filled = lacking.into_iter().zip(filled);
+            for ((iter, target), stopped) in seeks.iter_mut().zip(&mut stopped) {
+                let count = stopped.len();
+                let mut seek = seek_hidden(iter.cover.as_deref(), target);
+                stopped.go_on(&mut iter.children, &mut seek, filled.by_ref().take(count));
+            }
+        }
+        for (iter, _) in seeks {
+            iter.rebuild();
+            iter.pass_hidden_anew();
+        }
+        reads
+    }
+
+    /// Begins to seek.
+    fn begin_seek(&mut self, target: &[u8]) -> Stopped {
+        self.direction = Direction::Forward;
+        self.left_out.clear();
+        perf::count(PerfCounter::SeekChildSeekCount, self.children.len() as u64);
+        let seek = seek_hidden(self.cover.as_deref(), target);
+        Stopped::begin(&mut self.children, seek)
+    }
+
     /// [`InternalIterator::seek`] or [`InternalIterator::seek_for_prev`] for keys with a prefix.
     pub fn seek_within(&mut self, target: &[u8], prefix: Prefix<'_>, forward: bool) {
         self.direction = if forward {
@@ -344,6 +377,17 @@ impl MergingIter {
     #[inline]
     fn current(&self) -> &dyn InternalIterator {
         &*self.children[*self.heap.first().expect("the iterator is not valid")].iter
+    }
+}
+
+/// Seeks a child to a target, or behind what is hidden there.
+fn seek_hidden<'a>(
+    cover: Option<&'a Cover>,
+    target: &'a [u8],
+) -> impl FnMut(usize, &mut dyn InternalIterator) + 'a {
+    move |i, child| {
+        let jump = cover.and_then(|cover| cover.jump(i, target, true));
+        child.seek(jump.unwrap_or(target));
     }
 }
 

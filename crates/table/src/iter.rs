@@ -14,8 +14,8 @@ use crate::handle::BlockHandle;
 use crate::index::Aim;
 use crate::internal_iterator::InternalIterator;
 use crate::reader::{
-    Content, Filled, IndexCursor, Lacking, Pace, ReadAhead, ReadAheadSizes, ReadOptions, Reader,
-    Spot,
+    Content, Filled, Habit, IndexCursor, Lacking, Pace, ReadAhead, ReadAheadSizes, ReadOptions,
+    Reader, Spot,
 };
 
 /// The iterator over one table; see [`Reader::iter`].
@@ -60,7 +60,8 @@ impl Iter {
             0 => reader.read_ahead(),
             n => ReadAheadSizes::steady(n),
         };
-        let ahead = ReadAhead::new(sizes);
+        let mut ahead = ReadAhead::new(sizes);
+        ahead.set_for_all(options.whole_range);
         let cursor = Cursor::new(reader.keys());
         Self {
             place: reader.first_in_index(),
@@ -168,6 +169,7 @@ impl Iter {
 
     fn fetch(&mut self, handle: BlockHandle) -> Result<Block> {
         let (options, ahead) = (self.options, &mut self.ahead);
+        ahead.come_to(handle);
         if !self.stops {
             let ahead = Some((ahead, &self.place));
             return self.reader.shared_block(handle, options, ahead);
@@ -209,6 +211,18 @@ impl Iter {
             Ok(Spot::Lacks(_)) => self.limit = Some(key),
             Ok(Spot::End) | Err(_) => {} // what is damaged is said when the iterator comes there
         }
+        let knows = self.limit.is_none();
+        self.ahead.set_for_all(self.options.whole_range && knows);
+    }
+
+    /// How long the scans are for which it is used.
+    pub fn habit(&self) -> Habit {
+        self.ahead.habit()
+    }
+
+    /// It is used like another iterator before.
+    pub fn set_habit(&mut self, habit: Habit) {
+        self.ahead.set_habit(habit);
     }
 
     /// How far it has come with reading ahead.

@@ -43,7 +43,7 @@ use crate::prefix::Prefix;
 use crate::props::Properties;
 use crate::rows::Rows;
 pub(crate) use ahead::ReadAhead;
-pub use ahead::{Pace, ReadAheadSizes};
+pub use ahead::{Habit, Pace, ReadAheadSizes};
 pub use approach::{Approach, Destination};
 use fetch::Fetch;
 pub use fetch::Span;
@@ -148,6 +148,9 @@ pub struct ReadOptions {
     pub readahead_bytes: usize,
     /// Whether an iterator over several tables goes on in the next one with the read-ahead that it has reached.
     pub adaptive_readahead: bool,
+    /// Whether an iterator will be used for everything up to where its reading ahead ends, so that it reads that much from the
+    /// start.
+    pub whole_range: bool,
     /// Whether only blocks in the cache are used; a read that needs another block fails with
     /// `Incomplete`.
     pub cache_only: bool,
@@ -170,6 +173,7 @@ impl ReadOptions {
         fill_cache: true,
         readahead_bytes: 0,
         adaptive_readahead: false,
+        whole_range: false,
         cache_only: false,
         activity: Activity::Unknown,
         deadline_micros: 0,

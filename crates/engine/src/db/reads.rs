@@ -14,6 +14,7 @@ use crate::read::futures::{self, Asked, ReadFuture};
 use crate::read::get;
 use crate::read::iter::DbIterator;
 use crate::read::multi_get::{self, Moment, at_once};
+use crate::read::multi_scan::MultiScan;
 use crate::read::options::ReadOptions;
 use crate::read::pinned::PinnedValue;
 use crate::read::sources::Origin;
@@ -213,6 +214,19 @@ impl Cf<'_> {
         entries(self, range)
     }
 
+    /// The entries of several ranges, all as of the same moment, in the order of `ranges`: see [`MultiScan`].
+    ///
+    /// Errors: as [`Cf::range`].
+    pub fn multi_scan<R: KeyBounds>(
+        &self,
+        ranges: impl IntoIterator<Item = R>,
+    ) -> Result<MultiScan> {
+        let options = without_bounds(self.options_with_snapshot())?;
+        let (origin, sequence) = origin(self, options)?;
+        let ranges = ranges.into_iter().map(KeyBounds::into_bounds).collect();
+        Ok(MultiScan::new(origin, sequence, ranges))
+    }
+
     /// The values of several keys, all as of the same moment, in the order of `keys`.
     ///
     /// Errors of each key: as [`Cf::get`]; `Aborted` after the values found so far exceed
@@ -311,16 +325,22 @@ impl Cf<'_> {
 
 /// See [`Cf::iterator`].
 fn iterator(cf: &Cf<'_>, options: Cow<'_, ReadOptions>) -> Result<DbIterator> {
+    let (origin, sequence) = origin(cf, options)?;
+    Ok(DbIterator::new(Box::new(origin), sequence))
+}
+
+/// The content for iterators, and the sequence number to read at.
+fn origin(cf: &Cf<'_>, options: Cow<'_, ReadOptions>) -> Result<(Origin, SequenceNumber)> {
     cf.check()?;
     options.check_for_iterator()?;
     let sequence = cf.snapshot_sequence()?;
     let origin = Origin::new(cf.shared, cf.family.view.load_full(), cf.family, options);
     let sequence = sequence.unwrap_or_else(|| cf.shared.writes.visible());
-    Ok(DbIterator::new(Box::new(origin), sequence))
+    Ok((origin, sequence))
 }
 
-fn entries(cf: &Cf<'_>, range: KeyRange) -> Result<Entries> {
-    let options = cf.options_with_snapshot();
+/// The options, if a range can say where an iterator begins and ends.
+fn without_bounds(options: Cow<'_, ReadOptions>) -> Result<Cow<'_, ReadOptions>> {
     if options.tailing {
         return Err(Error::invalid_argument(
             "a tailing iterator has no end: use a cursor",
@@ -331,6 +351,11 @@ fn entries(cf: &Cf<'_>, range: KeyRange) -> Result<Entries> {
             "iterate_lower_bound and iterate_upper_bound say what the range says",
         ));
     }
+    Ok(options)
+}
+
+fn entries(cf: &Cf<'_>, range: KeyRange) -> Result<Entries> {
+    let options = without_bounds(cf.options_with_snapshot())?;
     let comparator = cf.family.comparator();
     let options = entries::bounded(&options, comparator, &range);
     let cursor = iterator(cf, Cow::Owned(options))?;
@@ -434,6 +459,14 @@ impl Db {
     /// The entries whose keys begin with `prefix`: see [`Cf::prefix`].
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Entries> {
         self.default_cf().prefix(prefix)
+    }
+
+    /// The entries of several ranges: see [`Cf::multi_scan`].
+    pub fn multi_scan<R: KeyBounds>(
+        &self,
+        ranges: impl IntoIterator<Item = R>,
+    ) -> Result<MultiScan> {
+        self.default_cf().multi_scan(ranges)
     }
 
     /// The values of several keys, all as of the same moment, in the order of `keys`. Errors: as [`Cf::multi_get`].

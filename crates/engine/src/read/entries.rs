@@ -51,6 +51,8 @@ pub struct Entries {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Nowhere,
+    /// Where it goes first if the first entry is asked for.
+    Begun,
     /// At the last entry returned from the front.
     Front,
     /// At the last entry returned from the back.
@@ -70,18 +72,53 @@ impl Entries {
         }
     }
 
+    /// The same for a cursor that [`DbIterator::begin_together`] has positioned.
+    pub(crate) fn begun(cursor: DbIterator, comparator: Comparator, range: KeyRange) -> Self {
+        Self {
+            at: At::Begun,
+            ..Self::new(cursor, comparator, range)
+        }
+    }
+
+    /// The next entry, without a copy. [`Iterator::next`] goes on after it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// # let db = ironstone::Db::open(dir.path(), &options)?;
+    /// db.put("a", "1")?;
+    /// let mut entries = db.range("a"..)?;
+    /// while let Some(entry) = entries.next_ref() {
+    ///     let (key, value) = entry?;
+    ///     assert_eq!((key, value), (&b"a"[..], &b"1"[..]));
+    /// }
+    /// # Ok::<(), ironstone::Error>(())
+    /// ```
+    pub fn next_ref(&mut self) -> Option<Result<(&[u8], &[u8])>> {
+        if self.at == At::End {
+            return None;
+        }
+        self.go_to_front();
+        self.arrive(At::Front)
+    }
+
     /// Moves the cursor to the first entry that is left.
     fn go_to_front(&mut self) {
         match self.at {
             At::Front => return self.cursor.next(),
             At::Back => self.left.1 = Bound::Excluded(self.cursor.key().to_vec()),
-            At::Nowhere | At::End => {}
+            At::Nowhere | At::Begun | At::End => {}
         }
+        let begun = self.at == At::Begun;
         match &self.left.0 {
+            _ if begun && !matches!(self.left.0, Bound::Excluded(_)) => {}
             Bound::Unbounded => self.cursor.seek_to_first(),
             Bound::Included(key) => self.cursor.seek(key),
             Bound::Excluded(key) => {
-                self.cursor.seek(key);
+                if !begun {
+                    self.cursor.seek(key);
+                }
                 if self.cursor.valid() && self.comparator.compare(self.cursor.key(), key).is_eq() {
                     self.cursor.next();
                 }
@@ -94,7 +131,7 @@ impl Entries {
         match self.at {
             At::Back => return self.cursor.prev(),
             At::Front => self.left.0 = Bound::Excluded(self.cursor.key().to_vec()),
-            At::Nowhere | At::End => {}
+            At::Nowhere | At::Begun | At::End => {}
         }
         match &self.left.1 {
             Bound::Unbounded => self.cursor.seek_to_last(),
@@ -125,11 +162,11 @@ impl Entries {
             }
     }
 
-    fn give(&mut self, at: At) -> Option<Result<(Vec<u8>, Vec<u8>)>> {
+    /// The entry at which the cursor has arrived, if it is left.
+    fn arrive(&mut self, at: At) -> Option<Result<(&[u8], &[u8])>> {
         if self.cursor.valid() && self.is_left() {
             self.at = at;
-            let entry = (self.cursor.key().to_vec(), self.cursor.value().to_vec());
-            return Some(Ok(entry));
+            return Some(Ok((self.cursor.key(), self.cursor.value())));
         }
         self.at = At::End;
         // A valid cursor at an entry beyond the range has no error.
@@ -137,15 +174,16 @@ impl Entries {
     }
 }
 
+/// A copy of an entry.
+fn owned(entry: Result<(&[u8], &[u8])>) -> Result<(Vec<u8>, Vec<u8>)> {
+    entry.map(|(key, value)| (key.to_vec(), value.to_vec()))
+}
+
 impl Iterator for Entries {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.at == At::End {
-            return None;
-        }
-        self.go_to_front();
-        self.give(At::Front)
+        self.next_ref().map(owned)
     }
 }
 
@@ -155,7 +193,7 @@ impl DoubleEndedIterator for Entries {
             return None;
         }
         self.go_to_back();
-        self.give(At::Back)
+        self.arrive(At::Back).map(owned)
     }
 }
 

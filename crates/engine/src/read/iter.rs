@@ -14,6 +14,7 @@
 
 mod find;
 mod refresh;
+mod together;
 
 use std::cmp::Ordering;
 
@@ -93,6 +94,12 @@ pub struct DbIterator {
     looks_left: u64,
     tailing: bool,
     auto_refresh: bool,
+}
+
+impl Drop for DbIterator {
+    fn drop(&mut self) {
+        self.count(Ticker::NoIteratorDeleted);
+    }
 }
 
 /// The scope given by the family's current options.

@@ -7,6 +7,7 @@
 //!   iterator:  View ─ one cursor per memtable, level 0 file and deeper level
 //!                       └ MergingIter (by internal key; without what range tombstones hide)
 //!                           └ DbIterator (versions, deletions, bounds, prefixes)
+//!   multi_scan: several iterators, whose seeks read all blocks that they lack at once
 //! ```
 
 pub(crate) mod block_reads;
@@ -15,6 +16,7 @@ pub(crate) mod futures;
 pub(crate) mod get;
 pub(crate) mod iter;
 pub(crate) mod multi_get;
+pub(crate) mod multi_scan;
 mod operands;
 pub(crate) mod options;
 pub(crate) mod pinned;

@@ -129,6 +129,7 @@ impl ReadOptions {
             fill_cache: self.fill_cache,
             readahead_bytes: self.readahead_size as usize,
             adaptive_readahead: self.adaptive_readahead,
+            whole_range: false,
             cache_only: self.read_tier == ReadTier::BlockCache,
             activity: Activity::Get,
             deadline_micros: self.deadline.as_micros() as u64,

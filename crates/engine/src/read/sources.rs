@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
 use base::clock::Clock;
-use base::stats::{Activity, Statistics, Ticker};
+use base::stats::{Activity, Statistics};
 use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, ValueType, key};
 
 use crate::catalog::family::Family;
@@ -36,14 +36,8 @@ pub(crate) struct Origin {
     tombstones: u64,
     /// The internal key at which reading ahead ends.
     read_ahead_to: Option<Arc<[u8]>>,
-}
-
-impl Drop for Origin {
-    fn drop(&mut self) {
-        if let Some(s) = &self.statistics {
-            s.add(Ticker::NoIteratorDeleted, 1);
-        }
-    }
+    /// Whether the range is read as a whole.
+    whole_range: bool,
 }
 
 /// The change of an [`Origin`] since it was last checked.
@@ -63,12 +57,10 @@ impl Origin {
         family: &Arc<Family>,
         options: Cow<'_, ReadOptions>,
     ) -> Self {
-        let upper = options.iterate_upper_bound.as_deref();
-        let upper = upper.filter(|_| options.auto_readahead_size);
         Self {
             shared: Arc::downgrade(shared),
-            read_ahead_to: upper
-                .map(|upper| key::encode(upper, SequenceNumber::MAX, ValueType::FOR_SEEK).into()),
+            read_ahead_to: end_of_reading_ahead(&options),
+            whole_range: false,
             family: Arc::clone(family),
             statistics: shared.env().statistics.clone(),
             clock: Arc::clone(&shared.env().clock),
@@ -76,6 +68,22 @@ impl Origin {
             tombstones: view.mem.num_range_deletes(),
             number: family.view.number(),
             view,
+        }
+    }
+
+    /// The same content with other options, whose range is read as a whole.
+    pub(crate) fn of_range(&self, options: ReadOptions) -> Self {
+        Self {
+            shared: Weak::clone(&self.shared),
+            read_ahead_to: end_of_reading_ahead(&options),
+            whole_range: options.auto_readahead_size,
+            family: Arc::clone(&self.family),
+            statistics: self.statistics.clone(),
+            clock: Arc::clone(&self.clock),
+            options,
+            tombstones: self.tombstones,
+            number: self.number,
+            view: Arc::clone(&self.view),
         }
     }
 
@@ -143,6 +151,13 @@ impl Origin {
         self.load_view(true);
         Ok(snapshot.map_or_else(|| shared.writes.visible(), Snapshot::sequence))
     }
+}
+
+/// The internal key at which an iterator with these options ends reading ahead, if that is known.
+fn end_of_reading_ahead(options: &ReadOptions) -> Option<Arc<[u8]>> {
+    let upper = options.iterate_upper_bound.as_deref();
+    let upper = upper.filter(|_| options.auto_readahead_size)?;
+    Some(key::encode(upper, SequenceNumber::MAX, ValueType::FOR_SEEK).into())
 }
 
 /// The cursors, from newest to oldest, and the tombstones.
@@ -229,6 +244,7 @@ impl<'a> Collected<'a> {
     fn for_tables(&self) -> (Comparator, table::ReadOptions) {
         let options = table::ReadOptions {
             activity: Activity::DbIterator,
+            whole_range: self.origin.whole_range,
             ..self.origin.options.for_tables()
         };
         (self.origin.family.comparator().clone(), options)

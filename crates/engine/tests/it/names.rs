@@ -22,6 +22,7 @@ fn databases() {
         ironstone::WriteBatch,
         ironstone::DbIterator,
         ironstone::Entries,
+        ironstone::MultiScan,
         dyn Iterator<Item = ironstone::Result<(Vec<u8>, Vec<u8>)>>,
         ironstone::TtlIterator,
         ironstone::UpdatesIterator,

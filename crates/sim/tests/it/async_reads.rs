@@ -21,6 +21,7 @@ mod approach;
 mod cursors;
 mod meetings;
 mod metadata;
+mod multi_scan;
 mod rows;
 mod tasks;
 mod tiers;
@@ -259,14 +260,19 @@ fn a_call_may_have_any_number_of_keys() {
     assert!(s.db().multi_get::<&str>(&[]).is_empty());
 }
 
-/// How many of the keys fail if the nth read of a table does; the others have what is expected.
-fn fail_nth_read(s: &Simulated, nth: u64, keys: &[String], expected: &[Option<Vec<u8>>]) -> usize {
+/// The nth read of a table from now on fails.
+fn fail_nth(s: &Simulated, nth: u64) {
     let left = std::sync::atomic::AtomicU64::new(nth);
     s.disk.fail_on(Fault::Eio, Repeat::Once, move |act, path| {
         act == Act::Read
             && path.extension().is_some_and(|e| e == "sst")
             && left.fetch_sub(1, Ordering::Relaxed) == 1
     });
+}
+
+/// How many of the keys fail if the nth read of a table does; the others have what is expected.
+fn fail_nth_read(s: &Simulated, nth: u64, keys: &[String], expected: &[Option<Vec<u8>>]) -> usize {
+    fail_nth(s, nth);
     let got = s.db().multi_get(keys);
     let mut failed = 0;
     for (got, expected) in got.into_iter().zip(expected) {

@@ -6,6 +6,8 @@
 //!
 //! After a few consecutive reads, an iterator reads several blocks at once. What comes next of a file that is read directly is
 //! on its way while the window is used; for other files, the operating system reads ahead itself.
+//!
+//! An iterator that is used for many scans of about the same length reads as much at once as the last two needed: see [`Habit`].
 
 use std::ops::Range;
 
@@ -15,6 +17,7 @@ use io::{AlignedBuf, AsyncReads, ReadQueues};
 
 use super::fetch::{Fetch, Read, Span, cut_short};
 use crate::block::Block;
+use crate::footer::BLOCK_TRAILER_LEN;
 use crate::handle::BlockHandle;
 use crate::options::TableOptions;
 
@@ -101,6 +104,68 @@ pub struct Pace {
     next_size: usize,
 }
 
+/// How many bytes of blocks an iterator comes to in a row, before it goes elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Habit {
+    /// The bytes of the row so far, up to and with the current block.
+    row: u64,
+    next: Next,
+    /// The bytes of the row before.
+    before: u64,
+    /// The bytes that this row will probably have; 0 is not known.
+    usual: u64,
+}
+
+/// Where the row goes on.
+#[derive(Clone, Copy, Debug, Default)]
+enum Next {
+    /// Nowhere: the next block begins another row.
+    #[default]
+    Elsewhere,
+    /// At this offset of the file.
+    At(u64),
+    /// At the first block of the next file.
+    InNextFile,
+}
+
+impl Habit {
+    /// The iterator comes to a block of `len` bytes.
+    fn come_to(&mut self, offset: u64, len: u64) {
+        // A damaged index may name places that no file has.
+        let end = offset.saturating_add(len);
+        match self.next {
+            Next::At(next) if next == end => return, // it is there already
+            Next::At(next) if next == offset => self.row = self.row.saturating_add(len),
+            Next::InNextFile => self.row = self.row.saturating_add(len),
+            _ => {
+                let (last, before) = (self.row, self.before);
+                let is_alike = last.max(before) / 2 <= last.min(before);
+                self.usual = if is_alike { last.max(before) } else { 0 };
+                self.before = last;
+                self.row = len;
+            }
+        }
+        self.next = Next::At(end);
+    }
+
+    /// How many bytes from the current block on, which has `len`, will probably be wanted.
+    fn left(&self, len: usize) -> usize {
+        let left = self.usual.saturating_sub(self.row);
+        usize::try_from(left).map_or(usize::MAX, |left| left.saturating_add(len))
+    }
+
+    /// The habit of an iterator that leaves the file, either for the next one or for another.
+    #[must_use]
+    pub fn leave(mut self, for_next: bool) -> Self {
+        self.next = if for_next {
+            Next::InNextFile
+        } else {
+            Next::Elsewhere
+        };
+        self
+    }
+}
+
 /// Bytes that were read for a block that an iterator lacked, and the pace that it has with them.
 #[derive(Debug)]
 pub(crate) struct Given {
@@ -129,6 +194,9 @@ pub(crate) struct ReadAhead {
     /// Nothing at or after this offset is wanted.
     limit: u64,
     pace: Pace,
+    habit: Habit,
+    /// Whether everything up to the limit will be wanted.
+    is_for_all: bool,
     /// The range that the operating system was last advised to read.
     told: Range<u64>,
 }
@@ -153,6 +221,8 @@ impl ReadAhead {
                 consecutive: 0,
                 next_size: sizes.initial,
             },
+            habit: Habit::default(),
+            is_for_all: false,
             told: 0..0,
         }
     }
@@ -169,6 +239,27 @@ impl ReadAhead {
     /// How far it has come.
     pub(crate) fn pace(&self) -> Pace {
         self.pace
+    }
+
+    /// What it is used for.
+    pub(crate) fn habit(&self) -> Habit {
+        self.habit
+    }
+
+    /// It is used like another iterator before.
+    pub(crate) fn set_habit(&mut self, habit: Habit) {
+        self.habit = habit;
+    }
+
+    /// Whether everything up to the limit will be wanted.
+    pub(crate) fn set_for_all(&mut self, is_for_all: bool) {
+        self.is_for_all = is_for_all;
+    }
+
+    /// The iterator comes to this block.
+    pub(crate) fn come_to(&mut self, handle: BlockHandle) {
+        let len = handle.size.saturating_add(BLOCK_TRAILER_LEN);
+        self.habit.come_to(handle.offset, len);
     }
 
     /// Goes on at the first block of another file as if that were the same one.
@@ -243,15 +334,22 @@ impl ReadAhead {
             self.pace.next_size = self.sizes.initial;
         }
         self.pace.expected = offset + len as u64;
-        if self.pace.consecutive <= self.sizes.after
-            || self.sizes.max == 0
-            || self.sizes.initial == 0
-        {
+        if self.sizes.max == 0 || self.sizes.initial == 0 {
             return len;
         }
-        let size = self.grow().max(len);
+        let usual = if self.is_for_all {
+            self.sizes.max
+        } else {
+            self.habit.left(len).min(self.sizes.max)
+        };
+        let size = if self.pace.consecutive > self.sizes.after {
+            self.grow().max(usual)
+        } else {
+            usual
+        };
         // `len` lies inside the file, so the limit is not below it.
-        size.min(usize::try_from(end - offset).unwrap_or(usize::MAX))
+        let left = usize::try_from(end - offset).unwrap_or(usize::MAX);
+        size.max(len).min(left)
     }
 
     /// The size of the next read; the one after it is larger.

@@ -9,10 +9,10 @@ use ironstone::{CompressionType, DbIterator};
 
 use super::*;
 
-type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What a family has, by gets.
-fn content(db: &Db, family: &ColumnFamily) -> Content {
+pub(super) fn content(db: &Db, family: &ColumnFamily) -> Content {
     let keys = (0..KEYS + 50).map(key);
     keys.filter_map(|k| {
         let value = db.cf(family).get(&k).unwrap()?;
@@ -28,7 +28,7 @@ fn check_at<'a>(it: &DbIterator, expected: Option<(&'a Vec<u8>, &'a Vec<u8>)>) {
 }
 
 /// How often tables were read, and how many bytes.
-fn reads(options: &Options) -> (u64, u64) {
+pub(super) fn reads(options: &Options) -> (u64, u64) {
     let s = options.env.statistics.as_ref().unwrap();
     (
         s.get(Ticker::NonLastLevelReadCount) + s.get(Ticker::LastLevelReadCount),
