@@ -104,7 +104,18 @@ const ONE: Row = Row {
 /// Indexes, filters and data share a cache of 32 MiB.
 const BOUNDED: &[&str] = &["--cache_index_and_filter_blocks", "--cache_size=33554432"];
 
-const ROWS: [Row; 13] = [
+/// Ranges of 50 keys: Ironstone reads them with one call, RocksDB with an iterator that seeks to each.
+const RANGES: Row = Row {
+    name: "10 ranges, direct",
+    shape: Shape::Levels,
+    benchmark: "multiscan",
+    flags: &["--use_multiscan=false"],
+    own: &["--use_multiscan=true"],
+    fio: Fio::None,
+    ..ONE
+};
+
+const ROWS: [Row; 15] = [
     Row {
         name: "direct ×64",
         benchmark: "multireadrandom",
@@ -148,6 +159,12 @@ const ROWS: [Row; 13] = [
         flags: &["--seek_nexts=100"],
         fio: Fio::None,
         ..ONE
+    },
+    RANGES,
+    Row {
+        name: "10 ranges, page cache",
+        cache: Cache::Warm,
+        ..RANGES
     },
     Row {
         name: "cold ×64",

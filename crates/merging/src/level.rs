@@ -45,8 +45,8 @@ pub struct LevelIter {
     left: Vec<table::Iter>,
     /// How long the scans were for which the cursor of the file that was left last was used.
     habit: Habit,
-    /// Nothing at or after this internal key is read ahead.
-    read_ahead_to: Option<Arc<[u8]>>,
+    /// Nothing at or after this internal key is wanted, unless it is sought.
+    end: Option<Arc<[u8]>>,
     /// Whether a seek may stop: see [`InternalIterator::stop_if_lacking`].
     stops: bool,
     /// The file at which the seek has stopped that is to be done again.
@@ -94,15 +94,16 @@ impl LevelIter {
             failure: Ok(()),
             left: Vec::new(),
             habit: Habit::default(),
-            read_ahead_to: None,
+            end: None,
             stops: false,
             stopped_at: None,
         })
     }
 
-    /// Nothing at or after this internal key is read ahead.
-    pub fn read_ahead_to(&mut self, key: Option<Arc<[u8]>>) {
-        self.read_ahead_to = key;
+    /// Nothing at or after this internal key is wanted, unless it is sought: it is not read ahead, and a cursor that moves forward
+    /// may end before.
+    pub fn end_at(&mut self, key: Option<Arc<[u8]>>) {
+        self.end = key;
     }
 
     fn open(&mut self, at: usize) {
@@ -118,7 +119,7 @@ impl LevelIter {
             Ok(reader) => {
                 let mut iter = reader.iter(self.options);
                 iter.set_habit(self.habit);
-                if let Some(end) = &self.read_ahead_to
+                if let Some(end) = &self.end
                     && key::compare(&self.comparator, end, &file.meta.largest) == Ordering::Less
                 {
                     iter.end_reading_ahead_at(end);
@@ -154,7 +155,7 @@ impl LevelIter {
 
     /// If the open file has no more entries, moves to the next file that has some.
     fn skip_forward(&mut self) {
-        while self.can_leave() && self.at + 1 < self.files.len() {
+        while self.can_leave() && self.has_next() {
             self.open_next();
             self.with_open(|i| i.seek_to_first());
         }
@@ -167,10 +168,20 @@ impl LevelIter {
         }
     }
 
+    /// Whether there is a next file with something that is wanted.
+    fn has_next(&self) -> bool {
+        let Some(next) = self.files.get(self.at + 1) else {
+            return false;
+        };
+        self.end.as_ref().is_none_or(|end| {
+            key::compare(&self.comparator, &next.meta.smallest, end) == Ordering::Less
+        })
+    }
+
     /// Whether the open file is exhausted without an error.
     fn can_leave(&mut self) -> bool {
         match &self.open {
-            Some(i) if !i.valid() => {
+            Some(i) if !i.valid() && !i.is_at_limit() => {
                 self.failure = i.status();
                 self.failure.is_ok()
             }

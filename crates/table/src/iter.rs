@@ -35,6 +35,8 @@ pub struct Iter {
     limit: Option<Vec<u8>>,
     /// The part of the index in which that was looked for last.
     limit_tried: Option<BlockHandle>,
+    /// Whether it has ended there.
+    is_at_limit: bool,
     /// How to read ahead from the first block on.
     pace: Option<Pace>,
     /// Visited blocks that are kept, with [`ReadOptions::pin`].
@@ -74,6 +76,7 @@ impl Iter {
             error: None,
             limit: None,
             limit_tried: None,
+            is_at_limit: false,
             pace: None,
             pinned: Vec::new(),
             stops: false,
@@ -83,11 +86,15 @@ impl Iter {
     }
 
     /// Makes the block at its place the current one; there is no current block at the end. `target` is what its place was
-    /// made for.
-    fn load(&mut self, target: Option<&Target<'_>>) -> Result<()> {
+    /// made for. With `within`, there is none behind the limit of reading ahead either.
+    fn load(&mut self, target: Option<&Target<'_>>, within: bool) -> Result<()> {
         let left_at = self.at.take();
         let spot = self.spot(target);
         let handle = match spot {
+            Ok(Spot::At(handle)) if within && handle.offset >= self.ahead.limit() => {
+                self.is_at_limit = true;
+                None
+            }
             Ok(Spot::At(handle)) => Some(handle),
             Ok(Spot::End) => None,
             Ok(Spot::Lacks(index)) => {
@@ -184,7 +191,8 @@ impl Iter {
         Err(stopped())
     }
 
-    /// Nothing at or after this internal key is wanted, unless it is asked for: reading ahead ends there.
+    /// Nothing at or after this internal key is wanted, unless it is sought: reading ahead ends there, and [`InternalIterator::next`]
+    /// at the end of its block.
     pub fn end_reading_ahead_at(&mut self, key: &[u8]) {
         self.limit = Some(key.to_vec());
         self.limit_if_wanted();
@@ -235,8 +243,14 @@ impl Iter {
         self.pace = Some(pace);
     }
 
+    /// Whether it has ended at the limit of reading ahead: the table may have more entries.
+    pub fn is_at_limit(&self) -> bool {
+        self.is_at_limit
+    }
+
     /// Runs one move; an error ends the iteration.
     fn run(&mut self, movement: impl FnOnce(&mut Self) -> Result<()>) {
+        self.is_at_limit = false;
         if let Err(e) = movement(self) {
             let e = match self.at {
                 Some(handle) => self.reader.locate(e, handle),
@@ -249,9 +263,9 @@ impl Iter {
     }
 
     /// Moves to the first entry of the first block from its place on that has one.
-    fn first_from_here(&mut self) -> Result<()> {
+    fn first_from_here(&mut self, within: bool) -> Result<()> {
         loop {
-            self.load(None)?;
+            self.load(None, within)?;
             let Some(block) = &self.block else {
                 return Ok(());
             };
@@ -265,7 +279,7 @@ impl Iter {
     /// Moves to the last entry of the last block up to its place that has one.
     fn last_up_to_here(&mut self) -> Result<()> {
         loop {
-            self.load(None)?;
+            self.load(None, false)?;
             let Some(block) = &self.block else {
                 return Ok(());
             };
@@ -283,7 +297,7 @@ impl Iter {
         {
             self.ahead.go_on(pace, first);
         }
-        self.first_from_here()
+        self.first_from_here(false)
     }
 
     fn try_last(&mut self) -> Result<()> {
@@ -291,9 +305,9 @@ impl Iter {
         self.last_up_to_here()
     }
 
-    fn try_next_block(&mut self) -> Result<()> {
+    fn try_next_block(&mut self, within: bool) -> Result<()> {
         self.place.next();
-        self.first_from_here()
+        self.first_from_here(within)
     }
 
     fn try_block_before(&mut self) -> Result<()> {
@@ -305,12 +319,16 @@ impl Iter {
         let target = Target::new(target)?;
         self.reader
             .move_cursor(&mut self.place, Aim::Seek, Some(&target));
-        self.load(Some(&target))?;
+        self.load(Some(&target), false)?;
         let Some(block) = &self.block else {
             return Ok(());
         };
         let found = self.cursor.seek(block, self.reader.comparator(), &target)?;
-        if found { Ok(()) } else { self.try_next_block() }
+        if found {
+            Ok(())
+        } else {
+            self.try_next_block(false)
+        }
     }
 }
 
@@ -358,7 +376,7 @@ impl InternalIterator for Iter {
         };
         match self.cursor.next(block) {
             Ok(true) => {}
-            Ok(false) => self.run(Self::try_next_block),
+            Ok(false) => self.run(|it| it.try_next_block(true)),
             Err(e) => self.run(|_| Err(e)),
         }
     }

@@ -18,8 +18,8 @@ const AT_ONCE: usize = 16;
 ///
 /// Sixteen ranges at a time are begun together: what they lack of all tables is read at the same time. Each reads its whole range
 /// of a table at once, up to [`max_auto_readahead_size`](crate::BlockBasedTableOptions::max_auto_readahead_size) bytes, or
-/// [`readahead_size`](crate::ReadOptions::readahead_size); with `auto_readahead_size = false` it reads a block at first. So many
-/// small ranges of cold data take a fraction of the time that one iterator takes which seeks to each of them.
+/// [`readahead_size`](crate::ReadOptions::readahead_size). So many small ranges of cold data take a fraction of the time that one
+/// iterator takes which seeks to each of them.
 ///
 /// The last item of an [`Entries`] may be an error, which ends that range only.
 ///

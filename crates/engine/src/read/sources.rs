@@ -34,8 +34,8 @@ pub(crate) struct Origin {
     number: u64,
     /// The number of range tombstones in the active memtable at that time.
     tombstones: u64,
-    /// The internal key at which reading ahead ends.
-    read_ahead_to: Option<Arc<[u8]>>,
+    /// The internal key at which cursors may end.
+    end: Option<Arc<[u8]>>,
     /// Whether the range is read as a whole.
     whole_range: bool,
 }
@@ -59,7 +59,7 @@ impl Origin {
     ) -> Self {
         Self {
             shared: Arc::downgrade(shared),
-            read_ahead_to: end_of_reading_ahead(&options),
+            end: end_of(&options).filter(|_| options.auto_readahead_size),
             whole_range: false,
             family: Arc::clone(family),
             statistics: shared.env().statistics.clone(),
@@ -75,8 +75,8 @@ impl Origin {
     pub(crate) fn of_range(&self, options: ReadOptions) -> Self {
         Self {
             shared: Weak::clone(&self.shared),
-            read_ahead_to: end_of_reading_ahead(&options),
-            whole_range: options.auto_readahead_size,
+            end: end_of(&options),
+            whole_range: true,
             family: Arc::clone(&self.family),
             statistics: self.statistics.clone(),
             clock: Arc::clone(&self.clock),
@@ -153,10 +153,9 @@ impl Origin {
     }
 }
 
-/// The internal key at which an iterator with these options ends reading ahead, if that is known.
-fn end_of_reading_ahead(options: &ReadOptions) -> Option<Arc<[u8]>> {
-    let upper = options.iterate_upper_bound.as_deref();
-    let upper = upper.filter(|_| options.auto_readahead_size)?;
+/// The internal key at which cursors of an iterator with these options may end, if there is one.
+fn end_of(options: &ReadOptions) -> Option<Arc<[u8]>> {
+    let upper = options.iterate_upper_bound.as_deref()?;
     Some(key::encode(upper, SequenceNumber::MAX, ValueType::FOR_SEEK).into())
 }
 
@@ -206,7 +205,7 @@ impl<'a> Collected<'a> {
                 let (comparator, options) = self.for_tables();
                 let (file, last) = (Arc::clone(file), levels == 1);
                 let mut cursor = LevelIter::one(comparator, file, options, last);
-                cursor.read_ahead_to(self.origin.read_ahead_to.clone());
+                cursor.end_at(self.origin.end.clone());
                 self.merged.push(cursor);
             }
             if let Some(t) = file.tombstones() {
@@ -225,7 +224,7 @@ impl<'a> Collected<'a> {
                 let (comparator, options) = self.for_tables();
                 let last = level + 1 == levels;
                 let mut cursor = LevelIter::new(comparator, files, options, last);
-                cursor.read_ahead_to(self.origin.read_ahead_to.clone());
+                cursor.end_at(self.origin.end.clone());
                 self.merged.push(cursor);
             }
             let files = version.with_tombstones(level);

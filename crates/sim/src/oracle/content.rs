@@ -3,6 +3,8 @@
 //! A scan forward, a scan backward and a read of every key must agree, so a test that compares the result
 //! with anything has compared all three.
 
+use std::ops::Bound;
+
 use base::{Error, Result};
 use ironstone::{ColumnFamily, Db, ReadOptions};
 
@@ -36,6 +38,21 @@ pub fn backward(db: &Db, family: &ColumnFamily, options: &ReadOptions) -> Result
     it.status()?;
     out.reverse();
     Ok(out)
+}
+
+/// The family in ranges that begin and end at these keys, read with one call.
+pub fn in_ranges(
+    db: &Db,
+    family: &ColumnFamily,
+    options: &ReadOptions,
+    cuts: &[Vec<u8>],
+) -> Result<Pairs> {
+    let ends = |key: &Vec<u8>| Bound::Excluded(key.clone());
+    let begins = |key: &Vec<u8>| Bound::Included(key.clone());
+    let starts = std::iter::once(Bound::Unbounded).chain(cuts.iter().map(begins));
+    let ends = cuts.iter().map(ends).chain([Bound::Unbounded]);
+    let scan = db.cf(family).with(options).multi_scan(starts.zip(ends))?;
+    scan.flatten().collect()
 }
 
 /// The family's content. Errors: also `Aborted` if the ways to read it disagree.

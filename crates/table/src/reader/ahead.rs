@@ -15,7 +15,7 @@ use base::stats::{Activity, HistogramKind, Ticker};
 use base::{Comparator, Result};
 use io::{AlignedBuf, AsyncReads, ReadQueues};
 
-use super::fetch::{Fetch, Read, Span, cut_short};
+use super::fetch::{AT_HAND_MAX, Fetch, Read, Span, cut_short};
 use crate::block::Block;
 use crate::footer::BLOCK_TRAILER_LEN;
 use crate::handle::BlockHandle;
@@ -232,7 +232,7 @@ impl ReadAhead {
         self.limit = limit;
     }
 
-    pub(super) fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
@@ -468,6 +468,33 @@ impl Fetch {
         self.count_ahead(span, how, ahead.limit);
         ahead.window_is_new(true);
         Ok(())
+    }
+
+    /// Fills the window with a span, if the page cache has it.
+    pub(super) fn fill_at_hand(
+        &self,
+        ahead: &mut ReadAhead,
+        (span, pace): (Span, Pace),
+        how: Read,
+    ) -> Result<bool> {
+        if span.len > AT_HAND_MAX || self.file.read_alignment() > 1 {
+            return Ok(false);
+        }
+        let mut bytes = std::mem::replace(&mut ahead.window.bytes, AlignedBuf::new(1));
+        bytes.resize_for_overwrite(span.len)?;
+        if !self.read_at_hand(&mut bytes, span.offset, how)? {
+            bytes.clear();
+            ahead.window.bytes = bytes;
+            return Ok(false);
+        }
+        let at = span.offset;
+        ahead.give(Given {
+            window: Window { bytes, at },
+            pace,
+            is_ahead: true,
+        });
+        self.count_ahead(span, how, ahead.limit);
+        Ok(true)
     }
 
     /// Makes what was coming the window, if that has the block. Returns false if not, or if its read has failed.

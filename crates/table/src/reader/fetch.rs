@@ -50,7 +50,7 @@ pub(crate) struct Fetch {
 const SCRATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Larger blocks, in bytes, are read from the device even if the page cache may have them: asking needs memory for them.
-const AT_HAND_MAX: usize = 256 << 10;
+pub(super) const AT_HAND_MAX: usize = 256 << 10;
 
 /// Blocks from this size in bytes on are read or decompressed into their final place.
 const IN_PLACE_MIN: usize = 32 << 10;
@@ -295,7 +295,7 @@ impl Fetch {
     }
 
     /// Reads bytes that the page cache has, or returns false.
-    fn read_at_hand(&self, bytes: &mut [u8], offset: u64, how: Read) -> Result<bool> {
+    pub(super) fn read_at_hand(&self, bytes: &mut [u8], offset: u64, how: Read) -> Result<bool> {
         let timer = self.meter.block_timer();
         let at_hand = self.file.read_cached_at(bytes, offset)?;
         if at_hand {

@@ -64,6 +64,16 @@ impl Reader {
             let ahead = Some((ahead, cursor));
             return self.read_block(handle, options, ahead).map(Some);
         }
+        let intended = self.fetch.intend(ahead, handle.offset, len);
+        if intended.0.stored > len {
+            self.check_may_read(options)?;
+            let how = fetch::Read::from(options);
+            if !self.fetch.fill_at_hand(ahead, intended, how)? {
+                return Ok(None);
+            }
+            let ahead = Some((ahead, cursor));
+            return self.read_block(handle, options, ahead).map(Some);
+        }
         let block = self.block_at_hand(handle, options)?;
         if block.is_some() {
             self.fetch.plan(ahead, handle.offset, len);

@@ -187,20 +187,33 @@ fn unique_keys_are_written_again() {
 fn ranges_are_scanned_in_both_directions() {
     let rows: Vec<u64> = engines()
         .flat_map(|engine| {
-            ["false", "true"].map(|reverse| {
+            let (one_call, in_turn) = ("--use_multiscan", "--nouse_multiscan");
+            let ways = [
+                (one_call, "false"),
+                (one_call, "true"),
+                (in_turn, "false"),
+                (in_turn, "true"),
+            ];
+            let has_call = engine.contains("ironstone");
+            let ways = ways
+                .into_iter()
+                .filter(move |(how, _)| has_call || *how == in_turn);
+            ways.map(move |(how, reverse)| {
                 let dir = tempfile::tempdir().unwrap();
                 let output = in_dir(
                     dir.path(),
                     &engine,
                     &[
-                        "--benchmarks=fillseq,multiscanrandom",
+                        "--benchmarks=fillseq,multiscan,multiscanrandom",
                         "--num=10000",
                         "--reads=50000",
                         "--value_size=1000",
-                        "--use_multiscan=false",
+                        how,
                         &format!("--reverse_iterator={reverse}"),
                     ],
                 );
+                let line = result(&output, "multiscan");
+                assert!(line.contains("rows_per_multiscan:500 "), "{line}");
                 let line = result(&output, "multiscanrandom");
                 assert!(line.contains("max_range_keys:1032)"), "{line}");
                 assert_eq!(

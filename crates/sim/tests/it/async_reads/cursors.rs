@@ -111,6 +111,104 @@ fn iterators_agree_with_gets_in_all_modes() {
     }
 }
 
+/// Bounds end the cursors of tables early; what an iterator shows is the same, in both directions.
+#[test]
+fn bounded_iterators_agree_with_gets() {
+    for (mode, parts, auto_readahead_size) in [
+        (ReadIoMode::Auto, false, true),
+        (ReadIoMode::Auto, true, true),
+        (ReadIoMode::Auto, false, false),
+        (ReadIoMode::Off, false, true),
+        (ReadIoMode::Off, true, true),
+    ] {
+        let dir = dirs::scratch().unwrap();
+        let mut o = options_in(dir.path(), mode, (20_000, false)).unwrap();
+        o.cf.target_file_size_base = 8_000;
+        o.cf.compression = CompressionType::None;
+        if parts {
+            o.cf.table.index_type = ironstone::IndexType::TwoLevel;
+            o.cf.table.metadata_block_size = 200;
+            o.cf.table.cache_index_and_filter_blocks = true;
+        }
+        let (db, families) = fill(dir.path(), &o, 17);
+        let files = db.get_live_files_metadata().len();
+        assert!(files > 20, "{files}");
+        let all = content(&db, &families[1]);
+        let mut rng = Rng::new(9);
+        for _ in 0..60 {
+            let from = rng.below(KEYS);
+            let bounds = key(from).into_bytes()..key(from + rng.below(200)).into_bytes();
+            let read = ReadOptions {
+                iterate_lower_bound: Some(bounds.start.clone()).filter(|_| rng.one_in(2)),
+                iterate_upper_bound: Some(bounds.end.clone()),
+                auto_readahead_size,
+                ..ReadOptions::default()
+            };
+            let within: Content = all
+                .range(..bounds.end)
+                .filter(|(k, _)| read.iterate_lower_bound.as_ref().is_none_or(|l| *k >= l))
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect();
+            let mut it = db.cf(&families[1]).with(&read).iterator().unwrap();
+            wander(&mut it, &within, &mut rng, 10);
+            // There and back again.
+            let at = bounds.start;
+            it.seek(&at);
+            let ahead: Vec<_> = within.range(at..).collect();
+            for entry in &ahead {
+                check_at(&it, Some(*entry));
+                it.next();
+            }
+            check_at(&it, None);
+            it.seek_to_last();
+            for entry in ahead.iter().rev() {
+                check_at(&it, Some(*entry));
+                it.prev();
+            }
+        }
+    }
+}
+
+/// A scan that ends at a bound reads nothing behind it.
+#[test]
+fn a_bounded_scan_reads_no_block_behind_its_end() {
+    let s = Simulated::new(0, |o| {
+        o.cf.target_file_size_base = 8_000;
+        o.cf.compression = CompressionType::None;
+        o.db.read_io_mode = ReadIoMode::Off;
+    });
+    s.db().compact_range(None, None).unwrap();
+    let mut rng = Rng::new(5);
+    let (mut bounded, mut free) = (0, 0);
+    for _ in 0..100 {
+        let from = rng.below(KEYS - 100);
+        let end = key(from + 20).into_bytes();
+        let read = ReadOptions {
+            iterate_upper_bound: Some(end.clone()),
+            ..ReadOptions::default()
+        };
+        let before = reads(&s.options).0;
+        let mut it = s.db().with(&read).iterator().unwrap();
+        it.seek(key(from).as_bytes());
+        while it.valid() {
+            it.next();
+        }
+        it.status().unwrap();
+        bounded += reads(&s.options).0 - before;
+        let before = reads(&s.options).0;
+        let mut it = s.db().iterator().unwrap();
+        it.seek(key(from).as_bytes());
+        while it.valid() && it.key() < end.as_slice() {
+            it.next();
+        }
+        free += reads(&s.options).0 - before;
+    }
+    assert!(
+        bounded < free,
+        "{bounded} reads with a bound, {free} without"
+    );
+}
+
 /// The blocks of all levels are read at the same time, and none of them twice.
 #[test]
 fn a_seek_reads_the_blocks_of_all_levels_at_once() {

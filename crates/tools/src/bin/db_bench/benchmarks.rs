@@ -71,7 +71,10 @@ pub(crate) enum Loop {
     Lists,
     Entity,
     MultiEntity,
+    /// Random ranges.
     ScanRanges,
+    /// Ranges that are equally far apart.
+    ScanStrided,
     MemtableStats,
     NewIterator,
     Seek,
@@ -282,6 +285,7 @@ impl Plan {
             "getmergeoperands" => read(Loop::Lists),
             "readrandomentity" => read(Loop::Entity),
             "multireadentity" => read(Loop::MultiEntity),
+            "multiscan" => read(Loop::ScanStrided),
             "multiscanrandom" => read(Loop::ScanRanges),
             "approximatememtablestats" => read(Loop::MemtableStats),
             "newiterator" => read(Loop::NewIterator),
@@ -372,10 +376,9 @@ impl Plan {
         if self.action == Loop::Restore && flags.restore_dir.is_empty() {
             return needs("restore_dir");
         }
-        if self.action == Loop::ScanRanges && flags.use_multiscan {
-            return needs(
-                "use_multiscan=false: neither the engine nor RocksDB's C API has MultiScan",
-            );
+        let is_multi_scan = matches!(self.action, Loop::ScanRanges | Loop::ScanStrided);
+        if is_multi_scan && flags.use_multiscan && flags.is_librocksdb() {
+            return needs("use_multiscan=false: RocksDB's C API has no MultiScan");
         }
         if self.action == Loop::MemtableStats && self.num < self.batch_size {
             return needs("num, no smaller than batch_size");
@@ -549,7 +552,6 @@ mod tests {
             backup_dir: "b".to_owned(),
             restore_dir: "r".to_owned(),
             truth_db: "t".to_owned(),
-            use_multiscan: false,
             use_existing_keys: true,
             row_cache_size: 1,
             disable_auto_compactions: true,
@@ -578,7 +580,6 @@ mod tests {
         );
         assert!(told.contains("use randomwithverify"), "{told}");
         assert!(error("fillseqdeterministic").contains("needs --disable_auto_compactions"));
-        assert!(error("multiscanrandom").contains("needs --use_multiscan=false"));
         assert!(error("readseq[Q1]").contains("unknown benchmark arguments 'readseq[Q1]'"));
         assert!(error("mergerandom").contains("needs --merge_operator"));
         assert!(error("backup").contains("needs --backup_dir"));

@@ -103,6 +103,8 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     /// The number of existing keys among these, and the bytes of their values, by `MultiGet`.
     fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)>;
     fn cursor(&self, bounds: Bounds<'_>) -> Result<Self::Cursor<'_>>;
+    /// Reads the entries of ranges of keys, of each from its end on if `reverse`. Returns how many there were.
+    fn multi_scan(&self, ranges: &[(Vec<u8>, Vec<u8>)], reverse: bool) -> Result<u64>;
     fn snapshot(&self) -> Self::Snapshot<'_>;
     /// A cursor over the content of the snapshot.
     fn cursor_at<'s>(

@@ -210,7 +210,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, Vec<String>> {
             errors.push(error);
         }
     }
-    if flags.engine.starts_with("librocksdb") {
+    if flags.is_librocksdb() {
         flags.own.forget(&allowed);
     }
     // A flag that may be unknown may be one of the other engine, too.
@@ -226,6 +226,13 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, Vec<String>> {
         Ok(Command::Run(Box::new(flags)))
     } else {
         Err(errors)
+    }
+}
+
+impl Flags {
+    /// Whether the engine is RocksDB.
+    pub(crate) fn is_librocksdb(&self) -> bool {
+        self.engine.starts_with("librocksdb")
     }
 }
 

@@ -353,6 +353,30 @@ impl Engine for Native {
         self.db.cf(&self.family).with(&within).iterator()
     }
 
+    fn multi_scan(&self, ranges: &[(Vec<u8>, Vec<u8>)], reverse: bool) -> Result<u64> {
+        let ranges = ranges.iter().map(|(begin, end)| begin..end);
+        let mut rows = 0;
+        for mut entries in self
+            .db
+            .cf(&self.family)
+            .with(&self.read)
+            .multi_scan(ranges)?
+        {
+            if reverse {
+                for entry in entries.rev() {
+                    std::hint::black_box(entry?);
+                    rows += 1;
+                }
+                continue;
+            }
+            while let Some(entry) = entries.next_ref() {
+                entry?;
+                rows += 1;
+            }
+        }
+        Ok(rows)
+    }
+
     fn snapshot(&self) -> Snapshot {
         self.db.snapshot()
     }

@@ -117,6 +117,10 @@ impl Engine for Null {
         std::hint::black_box(keys);
         Ok((keys.len() as u64, 0))
     }
+    fn multi_scan(&self, ranges: &[(Vec<u8>, Vec<u8>)], _: bool) -> Result<u64> {
+        std::hint::black_box(ranges);
+        Ok(0)
+    }
     fn cursor(&self, _: Bounds<'_>) -> Result<Everywhere> {
         Ok(Everywhere::default())
     }

@@ -265,6 +265,10 @@ impl Engine for Rocks {
         Ok(self.db.iterator_with(bounded(within, bounds), cf))
     }
 
+    fn multi_scan(&self, _: &[(Vec<u8>, Vec<u8>)], _: bool) -> Result<u64> {
+        Err(engine::no_call(API, "MultiScan"))
+    }
+
     fn snapshot(&self) -> RocksSnapshot<'_> {
         self.db.snapshot()
     }

@@ -57,9 +57,10 @@ pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
     ("readmissing", "get random keys that are not there"),
     ("multireadrandom", "get batch_size random keys at once"),
     (
-        "multiscanrandom",
-        "read up to 64 random ranges, one after the other; needs use_multiscan=false",
+        "multiscan",
+        "read multiscan_size ranges of seek_nexts keys at once",
     ),
+    ("multiscanrandom", "read up to 64 random ranges at once"),
     (
         "readrandomentity",
         "get random keys with all their columns (ironstone)",

@@ -42,11 +42,6 @@ const REFUSED: &[(&[&str], &str, &str)] = &[
         "use ingestexternalfile",
     ),
     (
-        &["multiscan"],
-        "neither the engine nor RocksDB's C API has MultiScan",
-        "use multiscanrandom with --use_multiscan=false",
-    ),
-    (
         &["stats_history"],
         "the engine keeps no history of its counters, and RocksDB's C API does not show its",
         "use --stats_interval_seconds with --stats_per_interval=1",
@@ -94,8 +89,7 @@ pub(super) fn by_all(name: &str) -> Option<Error> {
 /// The error for a benchmark that the engine of the flags does not run.
 pub(super) fn by_engine(name: &str, flags: &Flags) -> Option<Error> {
     let (_, call) = NOT_IN_C.iter().find(|(names, _)| names.contains(&name))?;
-    let rocksdb = flags.engine.starts_with("librocksdb");
-    rocksdb.then(|| {
+    flags.is_librocksdb().then(|| {
         Error::not_supported(format!("benchmark '{name}': RocksDB's C API has no {call}"))
             .hint("use --engine=ironstone")
     })

@@ -205,10 +205,8 @@ pub(super) const REFUSED: &[(&str, &[Refused])] = &[
         ],
     ),
     (
-        "neither the engine nor RocksDB's C API has MultiScan",
+        "readahead_size and max_auto_readahead_size say how much of a range is read at once",
         &[
-            ("multiscan_size", INT, "10"),
-            ("multiscan_stride", INT, "100"),
             ("multiscan_coalesce_threshold", INT, "16384"),
             ("multiscan_max_prefetch_size", INT, "0"),
             ("multiscan_use_async_io", BOOL, "false"),

@@ -135,11 +135,16 @@ and_engines! { flags! {
         persistent_entries_batch_size: u64 = 0;
         /// Value size of the persistent entries, in bytes.
         persistent_entries_value_size: i32 = 64;
-        /// multiscanrandom reads its ranges with MultiScan, which neither engine offers: must be false.
+        /// multiscan and multiscanrandom read their ranges with one call instead of one after the other;
+        /// must be false with librocksdb.
         use_multiscan: bool = true;
+        /// Number of ranges of multiscan.
+        multiscan_size: u64 = 10;
+        /// Number of keys between two ranges of multiscan.
+        multiscan_stride: u64 = 100;
         /// Verify the checksums of blocks that are read.
         verify_checksum: bool = true;
-        /// Number of keys that seekrandom reads after each seek.
+        /// Number of keys that seekrandom reads after each seek, and of a range of multiscan (0: 50).
         seek_nexts: i32 = 0;
         /// Number of keys that seekrandom deletes after the keys that it reads.
         seek_nexts_to_delete: i32 = 0;

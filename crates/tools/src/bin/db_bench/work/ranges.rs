@@ -4,6 +4,7 @@ use base::Result;
 use base::stats::Histogram;
 
 use super::Worker;
+use crate::benchmarks::Plan;
 use crate::engine::{Bounds, Cursor, Engine};
 use crate::keys::random_number;
 use crate::stats::Op;
@@ -12,6 +13,14 @@ use crate::stats::Op;
 const RANGE_BYTES: u64 = 1 << 20;
 /// Maximum number of ranges that it reads at once.
 const RANGES: u64 = 64;
+
+/// Keys in a range of `multiscan` without `--seek_nexts`, as in RocksDB's db_bench.
+const STRIDED_KEYS: u64 = 50;
+
+/// Keys in the longest range of `multiscanrandom`.
+fn longest(plan: &Plan) -> u64 {
+    (RANGE_BYTES / (plan.key_size + plan.value_size).max(1) as u64).max(1)
+}
 
 /// Sorts ranges by start, and cuts off the part of each range that lies in an earlier one. Each
 /// range is a start and a length.
@@ -29,33 +38,71 @@ fn without_overlaps(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 }
 
 impl<E: Engine> Worker<'_, E> {
-    /// Reads up to 64 random ranges that do not overlap, one after the other, with one cursor.
-    pub(super) fn scan_ranges(&mut self) -> Result<()> {
-        let (plan, reverse) = (self.plan, self.flags.reverse_iterator);
-        let longest = (RANGE_BYTES / (plan.key_size + plan.value_size).max(1) as u64).max(1);
+    /// Up to 64 random ranges that do not overlap.
+    fn random_ranges(&mut self) -> Vec<(u64, u64)> {
+        let (plan, longest) = (self.plan, longest(self.plan));
+        let count = 1 + self.rng.below(RANGES);
+        let random = (0..count).map(|_| {
+            let len = 1 + self.rng.below(longest);
+            let starts = plan.num.saturating_sub(len) + 1;
+            (random_number(&mut self.rng, starts, 0.0), len)
+        });
+        without_overlaps(random.collect())
+    }
+
+    /// `--multiscan_size` ranges of `--seek_nexts` keys, with `--multiscan_stride` keys between them.
+    fn strided_ranges(&mut self) -> Vec<(u64, u64)> {
+        let (flags, num) = (self.flags, self.plan.num.max(1));
+        let len = match u64::try_from(flags.seek_nexts) {
+            Ok(0) | Err(_) => STRIDED_KEYS,
+            Ok(len) => len,
+        };
+        let step = len.saturating_add(flags.multiscan_stride);
+        let all = step.saturating_mul(flags.multiscan_size);
+        let starts = num.saturating_sub(all).max(1);
+        let start = random_number(&mut self.rng, starts, 0.0);
+        let nth = |n: u64| start.saturating_add(step.saturating_mul(n));
+        let firsts = (0..flags.multiscan_size).map(nth);
+        firsts
+            .take_while(|first| *first < num)
+            .map(|first| (first, len.min(num - first)))
+            .collect()
+    }
+
+    /// Reads several ranges: with one call, or one after the other with one cursor.
+    pub(super) fn scan_ranges(&mut self, is_random: bool) -> Result<()> {
+        let (flags, reverse) = (self.flags, self.flags.reverse_iterator);
         let (keys, mut limit) = (self.keys(), self.limit());
-        let (mut begin, mut end) = (keys.room(), keys.room());
         let (mut scans, mut rows, mut taken) = (0u64, 0u64, 1);
         // RocksDB: a scan takes as many of the reads as it had keys.
         while limit.take(taken, &self.stats) {
             self.pick_engine();
-            let count = 1 + self.rng.below(RANGES);
-            let random = (0..count).map(|_| {
-                let len = 1 + self.rng.below(longest);
-                let starts = plan.num.saturating_sub(len) + 1;
-                (random_number(&mut self.rng, starts, 0.0), len)
-            });
-            let mut ranges = without_overlaps(random.collect());
+            let mut ranges = if is_random {
+                self.random_ranges()
+            } else {
+                self.strided_ranges()
+            };
             if reverse {
                 ranges.reverse();
             }
-            let mut cursor = self.engine.cursor(Bounds::default())?;
+            let of = |n| {
+                let mut key = keys.room();
+                keys.write(n, &mut key);
+                key
+            };
+            let bounds = ranges
+                .iter()
+                .map(|(start, len)| (of(*start), of(start + len)));
+            let bounds: Vec<_> = bounds.collect();
             let rows_before = rows;
-            for (start, len) in ranges {
-                keys.write(start, &mut begin);
-                keys.write(start + len, &mut end);
-                rows += scan(&mut cursor, (&begin, &end), len, reverse);
-                cursor.status()?;
+            if flags.use_multiscan {
+                rows += self.engine.multi_scan(&bounds, reverse)?;
+            } else {
+                let mut cursor = self.engine.cursor(Bounds::default())?;
+                for ((begin, end), (_, len)) in bounds.iter().zip(ranges) {
+                    rows += scan(&mut cursor, (begin, end), len, reverse);
+                    cursor.status()?;
+                }
             }
             taken = (rows - rows_before).max(1);
             scans += 1;
@@ -65,7 +112,8 @@ impl<E: Engine> Worker<'_, E> {
         let each = rows.checked_div(scans).unwrap_or(0);
         self.stats.add_message(&format!(
             "(multiscans:{scans} rows_scanned:{rows} rows_per_multiscan:{each} \
-             max_range_keys:{longest})"
+             max_range_keys:{})",
+            longest(self.plan)
         ));
         Ok(())
     }
