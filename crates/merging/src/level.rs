@@ -6,7 +6,7 @@ use std::slice;
 use std::sync::Arc;
 
 use base::{Comparator, Result, key};
-use table::{Filled, Habit, InternalIterator, Lacking, Prefix};
+use table::{Filled, InternalIterator, Lacking, Prefix};
 
 use manifest::{Files, TableFile};
 
@@ -43,8 +43,6 @@ pub struct LevelIter {
     failure: Result<()>,
     /// With `pin`: the cursors of files that were left.
     left: Vec<table::Iter>,
-    /// How long the scans were for which the cursor of the file that was left last was used.
-    habit: Habit,
     /// Nothing at or after this internal key is wanted, unless it is sought.
     end: Option<Arc<[u8]>>,
     /// Whether a seek may stop: see [`InternalIterator::stop_if_lacking`].
@@ -93,7 +91,6 @@ impl LevelIter {
             open: None,
             failure: Ok(()),
             left: Vec::new(),
-            habit: Habit::default(),
             end: None,
             stops: false,
             stopped_at: None,
@@ -110,7 +107,7 @@ impl LevelIter {
         if self.open.is_some() && self.at == at {
             return;
         }
-        self.close(false);
+        self.close();
         self.at = at;
         let Some(file) = self.files.get(at) else {
             return;
@@ -118,7 +115,6 @@ impl LevelIter {
         match file.reader_for(&self.options) {
             Ok(reader) => {
                 let mut iter = reader.iter(self.options);
-                iter.set_habit(self.habit);
                 if let Some(end) = &self.end
                     && key::compare(&self.comparator, end, &file.meta.largest) == Ordering::Less
                 {
@@ -133,7 +129,6 @@ impl LevelIter {
     /// Opens the file after the open one.
     fn open_next(&mut self) {
         let pace = self.open.as_ref().map(table::Iter::read_ahead_pace);
-        self.close(true);
         self.open(self.at + 1);
         if self.options.adaptive_readahead
             && let (Some(pace), Some(iter)) = (pace, &mut self.open)
@@ -142,14 +137,10 @@ impl LevelIter {
         }
     }
 
-    /// Leaves the open file, if there is one: for the next one, or for any other.
-    fn close(&mut self, for_next: bool) {
-        let Some(left) = self.open.take() else {
-            return;
-        };
-        self.habit = left.habit().leave(for_next);
+    fn close(&mut self) {
+        let left = self.open.take();
         if self.options.pin {
-            self.left.push(left);
+            self.left.extend(left);
         }
     }
 
@@ -202,7 +193,7 @@ impl LevelIter {
         self.stopped_at = None;
         match at {
             Some(at) => self.open(at),
-            None => self.close(false),
+            None => self.close(),
         }
         let stops = self.stops;
         self.with_open(|i| {

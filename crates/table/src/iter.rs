@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use base::stats::Activity;
 use base::{Error, ErrorKind, Result};
 
 use crate::block::{Block, Cursor, Target};
@@ -14,8 +15,8 @@ use crate::handle::BlockHandle;
 use crate::index::Aim;
 use crate::internal_iterator::InternalIterator;
 use crate::reader::{
-    Content, Filled, Habit, IndexCursor, Lacking, Pace, ReadAhead, ReadAheadSizes, ReadOptions,
-    Reader, Spot,
+    Content, Filled, IndexCursor, Lacking, Pace, ReadAhead, ReadAheadSizes, ReadOptions, Reader,
+    Scans, Spot,
 };
 
 /// The iterator over one table; see [`Reader::iter`].
@@ -96,7 +97,10 @@ impl Iter {
                 None
             }
             Ok(Spot::At(handle)) => Some(handle),
-            Ok(Spot::End) => None,
+            Ok(Spot::End) => {
+                self.ahead.forget_row();
+                None
+            }
             Ok(Spot::Lacks(index)) => {
                 let left = self.block.take();
                 self.keep(left_at.zip(left));
@@ -176,7 +180,7 @@ impl Iter {
 
     fn fetch(&mut self, handle: BlockHandle) -> Result<Block> {
         let (options, ahead) = (self.options, &mut self.ahead);
-        ahead.come_to(handle);
+        ahead.come_to(handle, scans_of(&self.reader, options));
         if !self.stops {
             let ahead = Some((ahead, &self.place));
             return self.reader.shared_block(handle, options, ahead);
@@ -221,16 +225,6 @@ impl Iter {
         }
         let knows = self.limit.is_none();
         self.ahead.set_for_all(self.options.whole_range && knows);
-    }
-
-    /// How long the scans are for which it is used.
-    pub fn habit(&self) -> Habit {
-        self.ahead.habit()
-    }
-
-    /// It is used like another iterator before.
-    pub fn set_habit(&mut self, habit: Habit) {
-        self.ahead.set_habit(habit);
     }
 
     /// How far it has come with reading ahead.
@@ -330,6 +324,18 @@ impl Iter {
             self.try_next_block(false)
         }
     }
+}
+
+impl Drop for Iter {
+    fn drop(&mut self) {
+        self.ahead.end_row(scans_of(&self.reader, self.options));
+    }
+}
+
+/// The scans of a table, for an iterator of an application that does not say how much to read ahead.
+fn scans_of(reader: &Reader, options: ReadOptions) -> Option<&Scans> {
+    let learns = options.readahead_bytes == 0 && options.activity == Activity::DbIterator;
+    learns.then(|| reader.scans())
 }
 
 #[cold]

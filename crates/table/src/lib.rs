@@ -53,7 +53,7 @@ pub use options::TableOptions;
 pub use prefix::Prefix;
 pub use props::Properties;
 pub use reader::{
-    Approach, DataBlock, Destination, Filled, Habit, Lacking, Metadata, Missing, Pinning,
-    ReadAheadSizes, ReadMeter, ReadOptions, Reader, ReaderOptions, Span, Warmed, read_together,
+    Approach, DataBlock, Destination, Filled, Lacking, Metadata, Missing, Pinning, ReadAheadSizes,
+    ReadMeter, ReadOptions, Reader, ReaderOptions, Span, Warmed, read_together,
 };
 pub use rows::{RowCache, Rows};

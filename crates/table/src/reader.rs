@@ -42,8 +42,8 @@ use crate::handle::BlockHandle;
 use crate::prefix::Prefix;
 use crate::props::Properties;
 use crate::rows::Rows;
-pub(crate) use ahead::ReadAhead;
-pub use ahead::{Habit, Pace, ReadAheadSizes};
+pub use ahead::{Pace, ReadAheadSizes};
+pub(crate) use ahead::{ReadAhead, Scans};
 pub use approach::{Approach, Destination};
 use fetch::Fetch;
 pub use fetch::Span;
@@ -206,6 +206,7 @@ pub struct Reader {
     /// Every block that is not a data block and not the properties; partitions only if index and filters are in memory.
     meta_blocks: Vec<BlockHandle>,
     cache_id: u64,
+    scans: Scans,
     _charge: Option<Reservation>,
 }
 
@@ -219,6 +220,11 @@ impl Reader {
     pub fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) -> Result<Self> {
         let path = file.path().to_path_buf();
         open::open(file, file_size, options).map_err(|e| e.or_file(path))
+    }
+
+    /// How long scans of the table are.
+    pub(crate) fn scans(&self) -> &Scans {
+        &self.scans
     }
 
     /// A data block, from the cache or the file.

@@ -7,9 +7,10 @@
 //! After a few consecutive reads, an iterator reads several blocks at once. What comes next of a file that is read directly is
 //! on its way while the window is used; for other files, the operating system reads ahead itself.
 //!
-//! An iterator that is used for many scans of about the same length reads as much at once as the last two needed: see [`Habit`].
+//! Where the last scans of a table had about the same length, the next one reads as much at once: see [`Scans`].
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::stats::{Activity, HistogramKind, Ticker};
 use base::{Comparator, Result};
@@ -104,66 +105,51 @@ pub struct Pace {
     next_size: usize,
 }
 
-/// How many bytes of blocks an iterator comes to in a row, before it goes elsewhere.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Habit {
-    /// The bytes of the row so far, up to and with the current block.
-    row: u64,
-    next: Next,
-    /// The bytes of the row before.
-    before: u64,
-    /// The bytes that this row will probably have; 0 is not known.
-    usual: u64,
-}
+/// How long the scans of a table are: all of its iterators say so, and a new scan reads that much at once.
+///
+/// Only scans that had to read the file count. After four in a row of about the same length, the next one is expected to be as
+/// long as the longest of them. So a few long scans among many seeks cost nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Scans(AtomicU64);
 
-/// Where the row goes on.
-#[derive(Clone, Copy, Debug, Default)]
-enum Next {
-    /// Nowhere: the next block begins another row.
-    #[default]
-    Elsewhere,
-    /// At this offset of the file.
-    At(u64),
-    /// At the first block of the next file.
-    InNextFile,
-}
+/// So many scans of about the same length are a habit.
+const HABIT: u64 = 4;
 
-impl Habit {
-    /// The iterator comes to a block of `len` bytes.
-    fn come_to(&mut self, offset: u64, len: u64) {
-        // A damaged index may name places that no file has.
-        let end = offset.saturating_add(len);
-        match self.next {
-            Next::At(next) if next == end => return, // it is there already
-            Next::At(next) if next == offset => self.row = self.row.saturating_add(len),
-            Next::InNextFile => self.row = self.row.saturating_add(len),
-            _ => {
-                let (last, before) = (self.row, self.before);
-                let is_alike = last.max(before) / 2 <= last.min(before);
-                self.usual = if is_alike { last.max(before) } else { 0 };
-                self.before = last;
-                self.row = len;
-            }
-        }
-        self.next = Next::At(end);
-    }
-
-    /// How many bytes from the current block on, which has `len`, will probably be wanted.
-    fn left(&self, len: usize) -> usize {
-        let left = self.usual.saturating_sub(self.row);
-        usize::try_from(left).map_or(usize::MAX, |left| left.saturating_add(len))
-    }
-
-    /// The habit of an iterator that leaves the file, either for the next one or for another.
-    #[must_use]
-    pub fn leave(mut self, for_next: bool) -> Self {
-        self.next = if for_next {
-            Next::InNextFile
+impl Scans {
+    /// A scan came to blocks of so many bytes in a row.
+    fn note(&self, bytes: u64) {
+        let bytes = bytes.min(u64::from(u32::MAX));
+        let before = self.0.load(Ordering::Relaxed);
+        let (usual, times) = (before >> 8, before & 0xff);
+        let after = if bytes.max(usual) / 2 <= bytes.min(usual) {
+            bytes.max(usual) << 8 | (times + 1).min(HABIT)
         } else {
-            Next::Elsewhere
+            bytes << 8 | 1
         };
-        self
+        // Threads that scan in the same way share the line of memory.
+        if after != before {
+            self.0.store(after, Ordering::Relaxed);
+        }
     }
+
+    /// How many bytes a scan will probably come to; 0 if that is not known.
+    fn usual(&self) -> u64 {
+        let now = self.0.load(Ordering::Relaxed);
+        if now & 0xff == HABIT { now >> 8 } else { 0 }
+    }
+}
+
+/// The blocks to which an iterator has come in a row.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// Their bytes.
+    bytes: u64,
+    /// Where they end in the file.
+    end: u64,
+    /// Whether the file was read for one of them.
+    was_read: bool,
+    /// The bytes that they will probably have; 0 is not known.
+    usual: u64,
 }
 
 /// Bytes that were read for a block that an iterator lacked, and the pace that it has with them.
@@ -194,7 +180,7 @@ pub(crate) struct ReadAhead {
     /// Nothing at or after this offset is wanted.
     limit: u64,
     pace: Pace,
-    habit: Habit,
+    row: Row,
     /// Whether everything up to the limit will be wanted.
     is_for_all: bool,
     /// The range that the operating system was last advised to read.
@@ -221,7 +207,12 @@ impl ReadAhead {
                 consecutive: 0,
                 next_size: sizes.initial,
             },
-            habit: Habit::default(),
+            row: Row {
+                bytes: 0,
+                end: u64::MAX,
+                was_read: false,
+                usual: 0,
+            },
             is_for_all: false,
             told: 0..0,
         }
@@ -241,25 +232,47 @@ impl ReadAhead {
         self.pace
     }
 
-    /// What it is used for.
-    pub(crate) fn habit(&self) -> Habit {
-        self.habit
-    }
-
-    /// It is used like another iterator before.
-    pub(crate) fn set_habit(&mut self, habit: Habit) {
-        self.habit = habit;
-    }
-
     /// Whether everything up to the limit will be wanted.
     pub(crate) fn set_for_all(&mut self, is_for_all: bool) {
         self.is_for_all = is_for_all;
     }
 
     /// The iterator comes to this block.
-    pub(crate) fn come_to(&mut self, handle: BlockHandle) {
+    pub(crate) fn come_to(&mut self, handle: BlockHandle, scans: Option<&Scans>) {
+        // A damaged index may name places that no file has.
         let len = handle.size.saturating_add(BLOCK_TRAILER_LEN);
-        self.habit.come_to(handle.offset, len);
+        let end = handle.offset.saturating_add(len);
+        if self.row.end == end {
+            return; // it is there already
+        }
+        if self.row.end == handle.offset {
+            self.row.bytes = self.row.bytes.saturating_add(len);
+            self.row.end = end;
+            return;
+        }
+        self.end_row(scans);
+        self.row = Row {
+            bytes: len,
+            end,
+            was_read: false,
+            usual: scans.map_or(0, Scans::usual),
+        };
+    }
+
+    /// The iterator goes elsewhere.
+    pub(crate) fn end_row(&mut self, scans: Option<&Scans>) {
+        // One from the first block of the file on may have begun in the file before.
+        if std::mem::take(&mut self.row.was_read)
+            && self.row.end > self.row.bytes
+            && let Some(scans) = scans
+        {
+            scans.note(self.row.bytes);
+        }
+    }
+
+    /// The iterator has come to the end of the file: how long its scan is will not be known.
+    pub(crate) fn forget_row(&mut self) {
+        self.row.was_read = false;
     }
 
     /// Goes on at the first block of another file as if that were the same one.
@@ -327,6 +340,7 @@ impl ReadAhead {
 
     /// How many bytes to read for a block of `len` bytes at `offset` that is not in memory.
     pub(super) fn plan(&mut self, offset: u64, len: usize, end: u64) -> usize {
+        self.row.was_read = true;
         if offset == self.pace.expected {
             self.pace.consecutive += 1;
         } else {
@@ -340,7 +354,9 @@ impl ReadAhead {
         let usual = if self.is_for_all {
             self.sizes.max
         } else {
-            self.habit.left(len).min(self.sizes.max)
+            let left = self.row.usual.saturating_sub(self.row.bytes);
+            let left = usize::try_from(left).unwrap_or(usize::MAX);
+            left.saturating_add(len).min(self.sizes.max)
         };
         let size = if self.pace.consecutive > self.sizes.after {
             self.grow().max(usual)
@@ -599,6 +615,24 @@ impl Fetch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn four_scans_of_about_the_same_length_are_a_habit() {
+        let scans = Scans::default();
+        let after = |lengths: &[u64]| {
+            lengths.iter().for_each(|bytes| scans.note(*bytes));
+            scans.usual()
+        };
+        assert_eq!(after(&[]), 0);
+        assert_eq!(after(&[40, 44, 39]), 0);
+        assert_eq!(after(&[41]), 44);
+        assert_eq!(after(&[22, 50, 47]), 50);
+        assert_eq!(after(&[20]), 0);
+        assert_eq!(after(&[20, 20]), 0);
+        assert_eq!(after(&[20]), 20);
+        assert_eq!(after(&[u64::MAX]), 0);
+        assert_eq!(after(&[u64::MAX; 3]), u64::from(u32::MAX));
+    }
 
     #[test]
     fn the_system_is_told_before_it_is_asked() {

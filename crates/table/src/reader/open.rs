@@ -8,6 +8,7 @@ use base::perf::{self, PerfCounter};
 use base::{Comparator, Error, Result, SliceTransform};
 use io::{File, LargeVec};
 
+use super::ahead::Scans;
 use super::fetch::{Fetch, Role};
 use super::filters::{FilterAt, Filters, Parts};
 use super::on_demand::{self, Meta, Metadata, OnDemand, Pinning, TableIndex};
@@ -95,6 +96,7 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
     fetch.drop_tail();
     Ok(Reader {
         cache_id,
+        scans: Scans::default(),
         fetch,
         footer,
         file_size,
