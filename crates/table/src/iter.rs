@@ -98,7 +98,7 @@ impl Iter {
             }
             Ok(Spot::At(handle)) => Some(handle),
             Ok(Spot::End) => {
-                self.ahead.forget_row();
+                self.ahead.row().forget();
                 None
             }
             Ok(Spot::Lacks(index)) => {
@@ -180,7 +180,7 @@ impl Iter {
 
     fn fetch(&mut self, handle: BlockHandle) -> Result<Block> {
         let (options, ahead) = (self.options, &mut self.ahead);
-        ahead.come_to(handle, scans_of(&self.reader, options));
+        ahead.row().come_to(handle, scans_of(&self.reader, options));
         if !self.stops {
             let ahead = Some((ahead, &self.place));
             return self.reader.shared_block(handle, options, ahead);
@@ -328,7 +328,8 @@ impl Iter {
 
 impl Drop for Iter {
     fn drop(&mut self) {
-        self.ahead.end_row(scans_of(&self.reader, self.options));
+        let scans = scans_of(&self.reader, self.options);
+        self.ahead.row().end(scans);
     }
 }
 

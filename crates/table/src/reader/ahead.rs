@@ -7,18 +7,17 @@
 //! After a few consecutive reads, an iterator reads several blocks at once. What comes next of a file that is read directly is
 //! on its way while the window is used; for other files, the operating system reads ahead itself.
 //!
-//! Where the last scans of a table had about the same length, the next one reads as much at once: see [`Scans`].
+//! Where the last scans of a table had about the same length, the next one reads as much at once: see [`Scans`](super::scans::Scans).
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::stats::{Activity, HistogramKind, Ticker};
 use base::{Comparator, Result};
 use io::{AlignedBuf, AsyncReads, ReadQueues};
 
 use super::fetch::{AT_HAND_MAX, Fetch, Read, Span, cut_short};
+use super::scans::Row;
 use crate::block::Block;
-use crate::footer::BLOCK_TRAILER_LEN;
 use crate::handle::BlockHandle;
 use crate::options::TableOptions;
 
@@ -105,53 +104,6 @@ pub struct Pace {
     next_size: usize,
 }
 
-/// How long the scans of a table are: all of its iterators say so, and a new scan reads that much at once.
-///
-/// Only scans that had to read the file count. After four in a row of about the same length, the next one is expected to be as
-/// long as the longest of them. So a few long scans among many seeks cost nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Scans(AtomicU64);
-
-/// So many scans of about the same length are a habit.
-const HABIT: u64 = 4;
-
-impl Scans {
-    /// A scan came to blocks of so many bytes in a row.
-    fn note(&self, bytes: u64) {
-        let bytes = bytes.min(u64::from(u32::MAX));
-        let before = self.0.load(Ordering::Relaxed);
-        let (usual, times) = (before >> 8, before & 0xff);
-        let after = if bytes.max(usual) / 2 <= bytes.min(usual) {
-            bytes.max(usual) << 8 | (times + 1).min(HABIT)
-        } else {
-            bytes << 8 | 1
-        };
-        // Threads that scan in the same way share the line of memory.
-        if after != before {
-            self.0.store(after, Ordering::Relaxed);
-        }
-    }
-
-    /// How many bytes a scan will probably come to; 0 if that is not known.
-    fn usual(&self) -> u64 {
-        let now = self.0.load(Ordering::Relaxed);
-        if now & 0xff == HABIT { now >> 8 } else { 0 }
-    }
-}
-
-/// The blocks to which an iterator has come in a row.
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    /// Their bytes.
-    bytes: u64,
-    /// Where they end in the file.
-    end: u64,
-    /// Whether the file was read for one of them.
-    was_read: bool,
-    /// The bytes that they will probably have; 0 is not known.
-    usual: u64,
-}
-
 /// Bytes that were read for a block that an iterator lacked, and the pace that it has with them.
 #[derive(Debug)]
 pub(crate) struct Given {
@@ -207,12 +159,7 @@ impl ReadAhead {
                 consecutive: 0,
                 next_size: sizes.initial,
             },
-            row: Row {
-                bytes: 0,
-                end: u64::MAX,
-                was_read: false,
-                usual: 0,
-            },
+            row: Row::default(),
             is_for_all: false,
             told: 0..0,
         }
@@ -237,42 +184,9 @@ impl ReadAhead {
         self.is_for_all = is_for_all;
     }
 
-    /// The iterator comes to this block.
-    pub(crate) fn come_to(&mut self, handle: BlockHandle, scans: Option<&Scans>) {
-        // A damaged index may name places that no file has.
-        let len = handle.size.saturating_add(BLOCK_TRAILER_LEN);
-        let end = handle.offset.saturating_add(len);
-        if self.row.end == end {
-            return; // it is there already
-        }
-        if self.row.end == handle.offset {
-            self.row.bytes = self.row.bytes.saturating_add(len);
-            self.row.end = end;
-            return;
-        }
-        self.end_row(scans);
-        self.row = Row {
-            bytes: len,
-            end,
-            was_read: false,
-            usual: scans.map_or(0, Scans::usual),
-        };
-    }
-
-    /// The iterator goes elsewhere.
-    pub(crate) fn end_row(&mut self, scans: Option<&Scans>) {
-        // One from the first block of the file on may have begun in the file before.
-        if std::mem::take(&mut self.row.was_read)
-            && self.row.end > self.row.bytes
-            && let Some(scans) = scans
-        {
-            scans.note(self.row.bytes);
-        }
-    }
-
-    /// The iterator has come to the end of the file: how long its scan is will not be known.
-    pub(crate) fn forget_row(&mut self) {
-        self.row.was_read = false;
+    /// The blocks to which the iterator has come in a row.
+    pub(crate) fn row(&mut self) -> &mut Row {
+        &mut self.row
     }
 
     /// Goes on at the first block of another file as if that were the same one.
@@ -340,7 +254,7 @@ impl ReadAhead {
 
     /// How many bytes to read for a block of `len` bytes at `offset` that is not in memory.
     pub(super) fn plan(&mut self, offset: u64, len: usize, end: u64) -> usize {
-        self.row.was_read = true;
+        self.row.is_read();
         if offset == self.pace.expected {
             self.pace.consecutive += 1;
         } else {
@@ -354,9 +268,7 @@ impl ReadAhead {
         let usual = if self.is_for_all {
             self.sizes.max
         } else {
-            let left = self.row.usual.saturating_sub(self.row.bytes);
-            let left = usize::try_from(left).unwrap_or(usize::MAX);
-            left.saturating_add(len).min(self.sizes.max)
+            self.row.left().saturating_add(len).min(self.sizes.max)
         };
         let size = if self.pace.consecutive > self.sizes.after {
             self.grow().max(usual)
@@ -615,24 +527,6 @@ impl Fetch {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn four_scans_of_about_the_same_length_are_a_habit() {
-        let scans = Scans::default();
-        let after = |lengths: &[u64]| {
-            lengths.iter().for_each(|bytes| scans.note(*bytes));
-            scans.usual()
-        };
-        assert_eq!(after(&[]), 0);
-        assert_eq!(after(&[40, 44, 39]), 0);
-        assert_eq!(after(&[41]), 44);
-        assert_eq!(after(&[22, 50, 47]), 50);
-        assert_eq!(after(&[20]), 0);
-        assert_eq!(after(&[20, 20]), 0);
-        assert_eq!(after(&[20]), 20);
-        assert_eq!(after(&[u64::MAX]), 0);
-        assert_eq!(after(&[u64::MAX; 3]), u64::from(u32::MAX));
-    }
 
     #[test]
     fn the_system_is_told_before_it_is_asked() {

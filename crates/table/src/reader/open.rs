@@ -8,10 +8,10 @@ use base::perf::{self, PerfCounter};
 use base::{Comparator, Error, Result, SliceTransform};
 use io::{File, LargeVec};
 
-use super::ahead::Scans;
 use super::fetch::{Fetch, Role};
 use super::filters::{FilterAt, Filters, Parts};
 use super::on_demand::{self, Meta, Metadata, OnDemand, Pinning, TableIndex};
+use super::scans::Scans;
 use super::{Reader, ReaderOptions};
 use crate::block::{Block, Cursor, Keys, keys_bytes_max};
 use crate::cache::{BlockCache, Reservation};
