@@ -43,7 +43,7 @@ pub struct LevelIter {
     failure: Result<()>,
     /// With `pin`: the cursors of files that were left.
     left: Vec<table::Iter>,
-    /// Nothing at or after this internal key is wanted, unless it is sought.
+    /// Nothing at or after this internal key is wanted.
     end: Option<Arc<[u8]>>,
     /// Whether a seek may stop: see [`InternalIterator::stop_if_lacking`].
     stops: bool,
@@ -97,8 +97,8 @@ impl LevelIter {
         })
     }
 
-    /// Nothing at or after this internal key is wanted, unless it is sought: it is not read ahead, and a cursor that moves forward
-    /// may end before.
+    /// Nothing at or after this internal key is wanted: it is not read ahead, and a cursor that moves forward may end before. A seek
+    /// to a key behind it may find nothing.
     pub fn end_at(&mut self, key: Option<Arc<[u8]>>) {
         self.end = key;
     }
@@ -118,7 +118,7 @@ impl LevelIter {
                 if let Some(end) = &self.end
                     && key::compare(&self.comparator, end, &file.meta.largest) == Ordering::Less
                 {
-                    iter.end_reading_ahead_at(end);
+                    iter.end_at(end);
                 }
                 self.open = Some(iter);
             }

@@ -22,7 +22,7 @@ use base::{Comparator, Result, SequenceNumber, key};
 use table::{InternalIterator, Prefix};
 
 use crate::cover::Cover;
-use seeks::{Stopped, seek_all};
+use seeks::{Stopped, begin, go_on, seek_all};
 
 /// Number of hidden entries of a child that are stepped over before it seeks.
 const STEPS_BEFORE_SEEK: usize = 3;
@@ -191,20 +191,24 @@ impl MergingIter {
     }
 
     /// [`InternalIterator::seek`] of several iterators, each to a target of its own. What all of them lack is read at the
-    /// same time. Returns how many reads that were.
+    /// same time. Returns how many reads were done together.
     pub fn seek_together(seeks: &mut [(&mut Self, Vec<u8>)]) -> usize {
         let mut reads = 0;
         let begin = |(iter, target): &mut (&mut Self, Vec<u8>)| iter.begin_seek(target);
         let mut stopped: Vec<Stopped> = seeks.iter_mut().map(begin).collect();
-        while stopped.iter().any(|s| !s.is_empty()) {
-            let lacking: Vec<_> = stopped.iter_mut().flat_map(Stopped::take_lacking).collect();
+        for stops in 1.. {
+            let of_each: Vec<usize> = stopped.iter().map(Vec::len).collect();
+            let (numbers, lacking): (Vec<usize>, Vec<_>) = stopped.drain(..).flatten().unzip();
+            if lacking.is_empty() {
+                break;
+            }
             let filled = table::read_together(&lacking);
-            reads += lacking.len();
-            let mut filled = lacking.into_iter().zip(filled);
-            for ((iter, target), stopped) in seeks.iter_mut().zip(&mut stopped) {
-                let count = stopped.len();
+            reads += filled.iter().flatten().count();
+            let mut all = numbers.into_iter().zip(lacking.into_iter().zip(filled));
+            for ((iter, target), count) in seeks.iter_mut().zip(of_each) {
                 let mut seek = seek_hidden(iter.cover.as_deref(), target);
-                stopped.go_on(&mut iter.children, &mut seek, filled.by_ref().take(count));
+                let its = all.by_ref().take(count);
+                stopped.push(go_on(&mut iter.children, &mut seek, stops, its));
             }
         }
         for (iter, _) in seeks {
@@ -220,7 +224,7 @@ impl MergingIter {
         self.left_out.clear();
         perf::count(PerfCounter::SeekChildSeekCount, self.children.len() as u64);
         let seek = seek_hidden(self.cover.as_deref(), target);
-        Stopped::begin(&mut self.children, seek)
+        begin(&mut self.children, seek)
     }
 
     /// [`InternalIterator::seek`] or [`InternalIterator::seek_for_prev`] for keys with a prefix.

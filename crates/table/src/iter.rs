@@ -2,7 +2,8 @@
 //!
 //! [`Iter`] reads blocks through the block cache. After it has read a few consecutive blocks from the
 //! file, it reads several per read, twice as many bytes each time up to a limit. So a long scan costs
-//! few system calls, and a short one reads little that it does not need.
+//! few system calls, and a short one reads little that it does not need. What the last scans of the
+//! table needed is read at once.
 
 use std::sync::Arc;
 
@@ -36,7 +37,9 @@ pub struct Iter {
     limit: Option<Vec<u8>>,
     /// The part of the index in which that was looked for last.
     limit_tried: Option<BlockHandle>,
-    /// Whether it has ended there.
+    /// The last block that has something before that key, once it is known.
+    last: Option<BlockHandle>,
+    /// Whether it has ended behind that block.
     is_at_limit: bool,
     /// How to read ahead from the first block on.
     pace: Option<Pace>,
@@ -77,6 +80,7 @@ impl Iter {
             error: None,
             limit: None,
             limit_tried: None,
+            last: None,
             is_at_limit: false,
             pace: None,
             pinned: Vec::new(),
@@ -87,12 +91,12 @@ impl Iter {
     }
 
     /// Makes the block at its place the current one; there is no current block at the end. `target` is what its place was
-    /// made for. With `within`, there is none behind the limit of reading ahead either.
+    /// made for. With `within`, there is none behind the last one that is wanted either.
     fn load(&mut self, target: Option<&Target<'_>>, within: bool) -> Result<()> {
         let left_at = self.at.take();
         let spot = self.spot(target);
         let handle = match spot {
-            Ok(Spot::At(handle)) if within && handle.offset >= self.ahead.limit() => {
+            Ok(Spot::At(_)) if within && left_at.is_some() && left_at == self.last => {
                 self.is_at_limit = true;
                 None
             }
@@ -197,7 +201,7 @@ impl Iter {
 
     /// Nothing at or after this internal key is wanted, unless it is sought: reading ahead ends there, and [`InternalIterator::next`]
     /// at the end of its block.
-    pub fn end_reading_ahead_at(&mut self, key: &[u8]) {
+    pub fn end_at(&mut self, key: &[u8]) {
         self.limit = Some(key.to_vec());
         self.limit_if_wanted();
     }
@@ -209,7 +213,7 @@ impl Iter {
         let Ok(target) = Target::new(&key) else {
             return;
         };
-        let mut place = self.place.clone();
+        let (mut place, mut knows) = (self.place.clone(), true);
         self.reader
             .move_cursor(&mut place, Aim::Seek, Some(&target));
         match self
@@ -217,13 +221,17 @@ impl Iter {
             .spot::<true>(&mut place, Some(&target), self.options)
         {
             Ok(Spot::At(last)) => {
+                self.last = Some(last);
                 let len = last.size.saturating_add(BLOCK_TRAILER_LEN);
                 self.ahead.set_limit(last.offset.saturating_add(len));
             }
-            Ok(Spot::Lacks(_)) => self.limit = Some(key),
-            Ok(Spot::End) | Err(_) => {} // what is damaged is said when the iterator comes there
+            Ok(Spot::End) => {}
+            Ok(Spot::Lacks(_)) => {
+                self.limit = Some(key);
+                knows = false;
+            }
+            Err(_) => knows = false, // what is damaged is said when the iterator comes there
         }
-        let knows = self.limit.is_none();
         self.ahead.set_for_all(self.options.whole_range && knows);
     }
 
@@ -237,7 +245,7 @@ impl Iter {
         self.pace = Some(pace);
     }
 
-    /// Whether it has ended at the limit of reading ahead: the table may have more entries.
+    /// Whether it has ended behind the last block that is wanted: the table may have more entries.
     pub fn is_at_limit(&self) -> bool {
         self.is_at_limit
     }

@@ -137,7 +137,8 @@ base::options! {
         initial_auto_readahead_size: u64 = 8192, in 0..=1 << 30, [Mutable];
         /// Largest read-ahead of an iterator in bytes. 0 turns reading ahead off.
         max_auto_readahead_size: u64 = 262_144, in 0..=1 << 30, [Mutable];
-        /// After how many consecutive reads an iterator starts to read ahead.
+        /// After how many consecutive reads an iterator starts to read ahead, unless the last scans of the table had about
+        /// the same length: then the first read is as long as they were.
         num_file_reads_for_auto_readahead: u64 = 2, in 0..=1 << 30, [Mutable];
     }
 }

@@ -15,9 +15,9 @@ pub(crate) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 /// The keys and values of a range in key order; [`Iterator::rev`] returns them in reverse order. The
 /// iterator shows the state at the time of its creation.
 ///
-/// An error is the last item. [`Db::range`](crate::Db::range) and [`Db::prefix`](crate::Db::prefix) create
-/// an `Entries`. Use the cursor [`DbIterator`] instead to move back and forth, to avoid copies, or to
-/// continue after an `Incomplete` caused by `max_skippable_internal_keys`.
+/// An error is the last item. [`Db::range`](crate::Db::range), [`Db::prefix`](crate::Db::prefix) and
+/// [`Db::multi_scan`](crate::Db::multi_scan) create an `Entries`. [`Entries::next_ref`] avoids copies on the way
+/// forward. Use the cursor [`DbIterator`] instead to move back and forth, or to continue after an `Incomplete` caused by `max_skippable_internal_keys`.
 ///
 /// With a comparator other than the default, a range with an inclusive end is read up to the first key
 /// after it.
@@ -80,7 +80,7 @@ impl Entries {
         }
     }
 
-    /// The next entry, without a copy. [`Iterator::next`] goes on after it.
+    /// The next entry from the front, without a copy. [`Iterator::next`] goes on after it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();

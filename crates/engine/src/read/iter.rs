@@ -115,10 +115,7 @@ impl DbIterator {
         let upper = origin.options.iterate_upper_bound.take();
         let options = &origin.options;
         let comparator = origin.family.comparator().clone();
-        if let Some(s) = &origin.statistics {
-            s.add(Ticker::NoIteratorCreated, 1);
-        }
-        Self {
+        let made = Self {
             sequence,
             lower,
             upper,
@@ -143,7 +140,9 @@ impl DbIterator {
             looks_left: 0,
             comparator,
             origin,
-        }
+        };
+        made.count(Ticker::NoIteratorCreated);
+        made
     }
 
     /// Whether the iterator is at an entry.
@@ -341,6 +340,8 @@ impl DbIterator {
             return;
         }
         self.count(Ticker::NumberDbNext);
+        // If a panic of the user's code ends the move, it has no position.
+        self.valid = false;
         self.value_range = None;
         self.looks_left = self.looks_max;
         if self.tailing {
@@ -373,6 +374,7 @@ impl DbIterator {
             return;
         }
         self.count(Ticker::NumberDbPrev);
+        self.valid = false;
         self.value_range = None;
         self.looks_left = self.looks_max;
         if self.tailing {

@@ -13,13 +13,21 @@ use super::sources::Origin;
 /// How many ranges are begun at the same time.
 const AT_ONCE: usize = 16;
 
+/// How many bytes these may read at most, unless a single range reads more.
+const BYTES_AT_ONCE: usize = 128 << 20;
+
 /// The entries of several ranges, one [`Entries`] for each, in the order in which the ranges were given. All show the state at
 /// the time of [`Cf::multi_scan`](crate::Cf::multi_scan). Ranges may overlap.
 ///
-/// Sixteen ranges at a time are begun together: what they lack of all tables is read at the same time. Each reads its whole range
-/// of a table at once, up to [`max_auto_readahead_size`](crate::BlockBasedTableOptions::max_auto_readahead_size) bytes, or
+/// Up to sixteen ranges at a time are begun together: what they lack of all tables is read at the same time. Of each table, a
+/// range is read as a whole, up to [`max_auto_readahead_size`](crate::BlockBasedTableOptions::max_auto_readahead_size) bytes at once, or
 /// [`readahead_size`](crate::ReadOptions::readahead_size). So many small ranges of cold data take a fraction of the time that one
-/// iterator takes which seeks to each of them.
+/// iterator takes which seeks to each of them. A range without an end is not read as a whole, and neither is one with an
+/// inclusive end with a comparator other than the default. Ranges without a start, and those of a family with a
+/// `prefix_extractor` whose filters may be asked, are begun one after the other.
+///
+/// What was read stays in memory until the `Entries` of the range is dropped: for the ranges that are begun together, 128 MiB at
+/// most, unless a single one has more.
 ///
 /// The last item of an [`Entries`] may be an error, which ends that range only.
 ///
@@ -70,12 +78,16 @@ impl MultiScan {
             .is_some_and(base::stats::Statistics::wants_times)
             .then(|| origin.clock.monotonic_nanos());
         let comparator = origin.family.comparator();
-        let count = self.ranges.len().min(AT_ONCE);
         let cursor = |range: &KeyRange| {
             let options = entries::bounded(&origin.options, comparator, range);
             DbIterator::new(Box::new(origin.of_range(options)), self.sequence)
         };
-        let mut cursors: Vec<_> = self.ranges.range(..count).map(cursor).collect();
+        let mut ranges = self.ranges.iter();
+        let mut cursors: Vec<_> = ranges.next().map(cursor).into_iter().collect();
+        let of_one = cursors.first().map_or(0, DbIterator::reads_at_most);
+        let count = BYTES_AT_ONCE.checked_div(of_one).unwrap_or(AT_ONCE);
+        let count = count.clamp(1, AT_ONCE).min(self.ranges.len());
+        cursors.extend(ranges.take(count - 1).map(cursor));
         // A panic of the user's code here leaves the ranges for another try.
         let reads = DbIterator::begin_together(&mut cursors);
         if let Some(statistics) = statistics {

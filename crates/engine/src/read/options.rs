@@ -112,7 +112,8 @@ pub struct ReadOptions {
     pub background_purge_on_iterator_cleanup: bool,
     /// Selects the tables that an iterator reads; `None` selects all.
     pub table_filter: Option<TableFilter>,
-    /// Whether reading ahead ends at the upper bound.
+    /// Whether reading ahead ends at the upper bound, and cursors of tables too. Has no effect on
+    /// [`Db::multi_scan`](crate::Db::multi_scan), which always ends there.
     pub auto_readahead_size: bool,
     /// Without effect: values are always loaded.
     pub allow_unprepared_value: bool,

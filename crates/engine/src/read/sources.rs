@@ -71,12 +71,12 @@ impl Origin {
         }
     }
 
-    /// The same content with other options, whose range is read as a whole.
+    /// The same content with other options, whose range is read as a whole if it has an end.
     pub(crate) fn of_range(&self, options: ReadOptions) -> Self {
         Self {
             shared: Weak::clone(&self.shared),
             end: end_of(&options),
-            whole_range: true,
+            whole_range: options.iterate_upper_bound.is_some(),
             family: Arc::clone(&self.family),
             statistics: self.statistics.clone(),
             clock: Arc::clone(&self.clock),

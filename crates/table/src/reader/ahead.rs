@@ -254,7 +254,6 @@ impl ReadAhead {
 
     /// How many bytes to read for a block of `len` bytes at `offset` that is not in memory.
     pub(super) fn plan(&mut self, offset: u64, len: usize, end: u64) -> usize {
-        self.row.is_read();
         if offset == self.pace.expected {
             self.pace.consecutive += 1;
         } else {
@@ -265,10 +264,11 @@ impl ReadAhead {
         if self.sizes.max == 0 || self.sizes.initial == 0 {
             return len;
         }
-        let usual = if self.is_for_all {
+        let usual = if self.is_for_all && !self.row.is_reverse() {
+            self.pace.next_size = self.sizes.max;
             self.sizes.max
         } else {
-            self.row.left().saturating_add(len).min(self.sizes.max)
+            self.row.left(len).saturating_add(len).min(self.sizes.max)
         };
         let size = if self.pace.consecutive > self.sizes.after {
             self.grow().max(usual)
@@ -320,10 +320,12 @@ impl Fetch {
             let open = |stored| self.open(stored, handle, comparator, how.verify);
             stored.map(open).transpose()
         };
-        match read().map_err(|e| self.locate(e, handle))? {
-            Some(block) => Ok(block),
-            None => self.data_block(handle, comparator, how),
-        }
+        let block = match read().map_err(|e| self.locate(e, handle))? {
+            Some(block) => block,
+            None => self.data_block(handle, comparator, how)?,
+        };
+        ahead.row.is_read(self.stored_len(handle)?);
+        Ok(block)
     }
 
     /// The stored bytes of a block from `ahead`, after filling it if necessary; `None` if the block

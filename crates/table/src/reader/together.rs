@@ -77,6 +77,7 @@ impl Reader {
         let block = self.block_at_hand(handle, options)?;
         if block.is_some() {
             self.fetch.plan(ahead, handle.offset, len);
+            ahead.row().is_read(len);
         }
         Ok(block)
     }

@@ -21,17 +21,34 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 /// How long an answer waits for the rest of its request.
 const WAIT: Duration = Duration::from_secs(1);
 
+/// Up to this multiple of the largest body is read: if a connection ends while bytes are unread, its client may not receive the
+/// answer.
+const TOO_MUCH: usize = 4;
+
+/// What a call leaves of its request's body.
+#[derive(Debug, Default)]
+enum Left {
+    /// Nothing, or the call still has it.
+    #[default]
+    Nothing,
+    Some(Incoming),
+    /// It broke off, so that nothing can be read behind it.
+    Broken,
+}
+
 /// A body that its call may give back.
 #[derive(Debug)]
 pub(crate) struct Lent {
-    /// `None` once it has ended.
-    body: Option<Incoming>,
-    back: Arc<Mutex<Option<Incoming>>>,
+    body: Left,
+    back: Arc<Mutex<Left>>,
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let left = self.body.take().filter(|body| !body.is_end_stream());
+        let left = match std::mem::take(&mut self.body) {
+            Left::Some(body) if body.is_end_stream() => Left::Nothing,
+            left => left,
+        };
         *self.back.lock().unwrap_or_else(PoisonError::into_inner) = left;
     }
 }
@@ -45,31 +62,37 @@ impl Body for Lent {
         cx: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
-        let Some(body) = &mut this.body else {
+        let Left::Some(body) = &mut this.body else {
             return Poll::Ready(None);
         };
         let next = ready!(Pin::new(body).poll_frame(cx));
-        if !matches!(next, Some(Ok(_))) {
-            this.body = None;
+        match next {
+            Some(Ok(_)) => {}
+            Some(Err(_)) => this.body = Left::Broken,
+            None => this.body = Left::Nothing,
         }
         Poll::Ready(next)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        match &self.body {
+            Left::Some(body) => body.is_end_stream(),
+            Left::Nothing | Left::Broken => true,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body
-            .as_ref()
-            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        match &self.body {
+            Left::Some(body) => body.size_hint(),
+            Left::Nothing | Left::Broken => SizeHint::with_exact(0),
+        }
     }
 }
 
 /// The rest of a request, once its call has returned.
 #[derive(Debug)]
 pub(crate) struct Rest {
-    back: Arc<Mutex<Option<Incoming>>>,
+    back: Arc<Mutex<Left>>,
     /// Whether the client waits for `100 Continue` before it sends the body.
     expects: bool,
 }
@@ -83,25 +106,29 @@ impl Rest {
             expects: request.headers().contains_key(EXPECT),
         };
         let request = request.map(|body| Lent {
-            body: Some(body),
+            body: Left::Some(body),
             back,
         });
         (request, rest)
     }
 
-    fn take(&self) -> Option<Incoming> {
+    fn take(&self) -> Left {
         let mut back = self.back.lock().unwrap_or_else(PoisonError::into_inner);
-        back.take()
+        std::mem::take(&mut *back)
     }
 
-    /// Reads the rest of the body, or says in the answer's headers that the connection ends. A body
-    /// of more than `most` bytes is not read.
+    /// Reads the rest of the body, or says in the answer's headers that the connection ends. `most` is how many bytes a body may
+    /// have.
     pub(crate) async fn end(self, headers: &mut HeaderMap, most: usize) {
-        let Some(body) = self.take() else {
-            return;
+        let is_read = match self.take() {
+            Left::Nothing => return,
+            Left::Broken => false,
+            Left::Some(_) if self.expects => false,
+            Left::Some(body) => {
+                let rest = read(body, most.saturating_mul(TOO_MUCH));
+                tokio::time::timeout(WAIT, rest).await == Ok(true)
+            }
         };
-        let is_short = !self.expects && body.size_hint().lower() <= most as u64;
-        let is_read = is_short && tokio::time::timeout(WAIT, read(body, most)).await == Ok(true);
         if !is_read {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -110,12 +137,14 @@ impl Rest {
 
 /// Reads a body of at most `most` bytes. Returns whether it has ended.
 async fn read(mut body: Incoming, most: usize) -> bool {
-    let mut seen = 0;
+    let mut seen: usize = 0;
     while seen <= most {
         match body.frame().await {
             None => return true,
             Some(Err(_)) => return false,
-            Some(Ok(frame)) => seen += frame.data_ref().map_or(0, Bytes::len),
+            Some(Ok(frame)) => {
+                seen = seen.saturating_add(frame.data_ref().map_or(0, Bytes::len));
+            }
         }
     }
     false

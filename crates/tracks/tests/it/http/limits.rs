@@ -350,6 +350,12 @@ fn a_refused_call_whose_body_is_late_keeps_its_connection() {
             SystemClock::shared().sleep(Duration::from_millis(100));
         }
     }
+    // A body that breaks off: nothing behind it can be read.
+    let mut broken = begun("transfer-encoding: chunked\r\n");
+    broken.write_all(b"zz\r\n").unwrap();
+    let (head, _) = next_answer(&mut broken);
+    assert!(head.contains("\r\nconnection: close\r\n"), "{head}");
+    assert_eq!(rest(&mut broken), "");
     let never = [
         "content-length: 7\r\n",
         "content-length: 900000000000\r\n",

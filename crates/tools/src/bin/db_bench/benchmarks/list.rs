@@ -58,9 +58,12 @@ pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
     ("multireadrandom", "get batch_size random keys at once"),
     (
         "multiscan",
-        "read multiscan_size ranges of seek_nexts keys at once",
+        "read multiscan_size ranges of seek_nexts keys with one call",
     ),
-    ("multiscanrandom", "read up to 64 random ranges at once"),
+    (
+        "multiscanrandom",
+        "read up to 64 random ranges with one call",
+    ),
     (
         "readrandomentity",
         "get random keys with all their columns (ironstone)",
