@@ -335,20 +335,20 @@ fn a_panic_loses_no_range() {
         let mut scan = db.multi_scan(wanted).unwrap();
         left.store(nth, Ordering::SeqCst);
         let caught = catch_unwind(AssertUnwindSafe(|| scan.next()));
-        let mut first = match caught {
-            Ok(first) => first.unwrap(),
-            Err(_) => {
-                begun += 1;
-                assert_eq!(scan.len(), 20);
-                scan.next().unwrap()
-            }
+        let mut first = if let Ok(first) = caught {
+            first.unwrap()
+        } else {
+            begun += 1;
+            assert_eq!(scan.len(), 20);
+            scan.next().unwrap()
         };
         let mut keys = 0;
         loop {
             let next = catch_unwind(AssertUnwindSafe(|| first.next()));
             match next {
                 Ok(Some(entry)) => {
-                    assert_eq!(entry.unwrap(), (key(keys).into(), "v".repeat(40).into()))
+                    let (key, value) = (key(keys).into(), "v".repeat(40).into());
+                    assert_eq!(entry.unwrap(), (key, value));
                 }
                 Ok(None) => break,
                 Err(_) => {
