@@ -94,12 +94,15 @@ impl Iter {
     /// made for. With `within`, there is none behind the last one that is wanted either.
     fn load(&mut self, target: Option<&Target<'_>>, within: bool) -> Result<()> {
         let left_at = self.at.take();
+        if within && left_at.is_some() && left_at == self.last {
+            self.is_at_limit = true;
+            self.cursor.clear();
+            let left = self.block.take();
+            self.leave(left);
+            return Ok(());
+        }
         let spot = self.spot(target);
         let handle = match spot {
-            Ok(Spot::At(_)) if within && left_at.is_some() && left_at == self.last => {
-                self.is_at_limit = true;
-                None
-            }
             Ok(Spot::At(handle)) => Some(handle),
             Ok(Spot::End) => {
                 self.ahead.row().forget();

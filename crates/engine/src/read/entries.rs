@@ -53,6 +53,8 @@ enum At {
     Nowhere,
     /// Where it goes first if the first entry is asked for.
     Begun,
+    /// On its way. If it is found there, a panic of the user's code has ended the move.
+    Moving,
     /// At the last entry returned from the front.
     Front,
     /// At the last entry returned from the back.
@@ -96,21 +98,30 @@ impl Entries {
     /// # Ok::<(), ironstone::Error>(())
     /// ```
     pub fn next_ref(&mut self) -> Option<Result<(&[u8], &[u8])>> {
-        if self.at == At::End {
-            return None;
+        match self.at {
+            At::End => return None,
+            At::Moving => return Some(Err(self.broken())),
+            _ => self.go_to_front(),
         }
-        self.go_to_front();
         self.arrive(At::Front)
+    }
+
+    /// The error after a panic, which ends the iteration.
+    #[cold]
+    fn broken(&mut self) -> Error {
+        self.at = At::End;
+        Error::aborted("a panic ended the iteration").hint("read the range again")
     }
 
     /// Moves the cursor to the first entry that is left.
     fn go_to_front(&mut self) {
-        match self.at {
+        let at = std::mem::replace(&mut self.at, At::Moving);
+        match at {
             At::Front => return self.cursor.next(),
             At::Back => self.left.1 = Bound::Excluded(self.cursor.key().to_vec()),
-            At::Nowhere | At::Begun | At::End => {}
+            At::Nowhere | At::Begun | At::Moving | At::End => {}
         }
-        let begun = self.at == At::Begun;
+        let begun = at == At::Begun;
         match &self.left.0 {
             _ if begun && !matches!(self.left.0, Bound::Excluded(_)) => {}
             Bound::Unbounded => self.cursor.seek_to_first(),
@@ -128,10 +139,11 @@ impl Entries {
 
     /// Moves the cursor to the last entry that is left.
     fn go_to_back(&mut self) {
-        match self.at {
+        let at = std::mem::replace(&mut self.at, At::Moving);
+        match at {
             At::Back => return self.cursor.prev(),
             At::Front => self.left.0 = Bound::Excluded(self.cursor.key().to_vec()),
-            At::Nowhere | At::Begun | At::End => {}
+            At::Nowhere | At::Begun | At::Moving | At::End => {}
         }
         match &self.left.1 {
             Bound::Unbounded => self.cursor.seek_to_last(),
@@ -189,10 +201,11 @@ impl Iterator for Entries {
 
 impl DoubleEndedIterator for Entries {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.at == At::End {
-            return None;
+        match self.at {
+            At::End => return None,
+            At::Moving => return Some(Err(self.broken())),
+            _ => self.go_to_back(),
         }
-        self.go_to_back();
         self.arrive(At::Back).map(owned)
     }
 }

@@ -350,7 +350,11 @@ impl Fetch {
                     len: soon.end - soon.start,
                 });
             }
-            self.fill(ahead, self.span_of(offset, want), how)?;
+            // What was read only because scans are usually long must not fail a shorter one.
+            let is_early = ahead.pace.consecutive <= ahead.sizes.after;
+            if let Err(e) = self.fill(ahead, self.span_of(offset, want), how) {
+                return if is_early { Ok(None) } else { Err(e) };
+            }
         } else if !std::mem::take(&mut ahead.is_given)
             && ahead.is_ahead
             && how.activity == Activity::DbIterator
@@ -412,7 +416,11 @@ impl Fetch {
         }
         let mut bytes = std::mem::replace(&mut ahead.window.bytes, AlignedBuf::new(1));
         bytes.resize_for_overwrite(span.len)?;
-        if !self.read_at_hand(&mut bytes, span.offset, how)? {
+        // What fails is read again.
+        if !self
+            .read_at_hand(&mut bytes, span.offset, how)
+            .unwrap_or(false)
+        {
             bytes.clear();
             ahead.window.bytes = bytes;
             return Ok(false);

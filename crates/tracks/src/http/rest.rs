@@ -31,7 +31,8 @@ enum Left {
     /// Nothing, or the call still has it.
     #[default]
     Nothing,
-    Some(Incoming),
+    /// A body, and whether some of it was asked for.
+    Some(Incoming, bool),
     /// It broke off, so that nothing can be read behind it.
     Broken,
 }
@@ -46,7 +47,7 @@ pub(crate) struct Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let left = match std::mem::take(&mut self.body) {
-            Left::Some(body) if body.is_end_stream() => Left::Nothing,
+            Left::Some(body, _) if body.is_end_stream() => Left::Nothing,
             left => left,
         };
         *self.back.lock().unwrap_or_else(PoisonError::into_inner) = left;
@@ -62,9 +63,10 @@ impl Body for Lent {
         cx: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
-        let Left::Some(body) = &mut this.body else {
+        let Left::Some(body, is_asked_for) = &mut this.body else {
             return Poll::Ready(None);
         };
+        *is_asked_for = true;
         let next = ready!(Pin::new(body).poll_frame(cx));
         match next {
             Some(Ok(_)) => {}
@@ -76,14 +78,14 @@ impl Body for Lent {
 
     fn is_end_stream(&self) -> bool {
         match &self.body {
-            Left::Some(body) => body.is_end_stream(),
+            Left::Some(body, _) => body.is_end_stream(),
             Left::Nothing | Left::Broken => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
-            Left::Some(body) => body.size_hint(),
+            Left::Some(body, _) => body.size_hint(),
             Left::Nothing | Left::Broken => SizeHint::with_exact(0),
         }
     }
@@ -106,7 +108,7 @@ impl Rest {
             expects: request.headers().contains_key(EXPECT),
         };
         let request = request.map(|body| Lent {
-            body: Left::Some(body),
+            body: Left::Some(body, false),
             back,
         });
         (request, rest)
@@ -123,8 +125,8 @@ impl Rest {
         let is_read = match self.take() {
             Left::Nothing => return,
             Left::Broken => false,
-            Left::Some(_) if self.expects => false,
-            Left::Some(body) => {
+            Left::Some(_, false) if self.expects => false,
+            Left::Some(body, _) => {
                 let rest = read(body, most.saturating_mul(TOO_MUCH));
                 tokio::time::timeout(WAIT, rest).await == Ok(true)
             }

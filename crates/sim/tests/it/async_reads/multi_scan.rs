@@ -283,11 +283,8 @@ fn a_failed_read_fails_its_range_only() {
         s.disk.clear_faults();
         again += statistics.get(Ticker::AsyncReadErrorCount) - before;
     }
-    // What could not be read with others is read again alone.
-    assert!(
-        failed <= 10 && again >= 20 && failed + again >= 35,
-        "{failed}, {again}"
-    );
+    // What could not be read with others is read again alone, and so is what was to be read as a whole.
+    assert!(failed <= 10 && again >= 20, "{failed}, {again}");
 }
 
 /// The order of bytes; panics once so many comparisons are over.
@@ -353,6 +350,9 @@ fn a_panic_loses_no_range() {
                 Ok(None) => break,
                 Err(_) => {
                     broken += 1;
+                    let e = first.next().unwrap().unwrap_err();
+                    assert_eq!(e.kind(), ErrorKind::Aborted);
+                    assert!(first.next().is_none() && first.next_back().is_none());
                     break;
                 }
             }
