@@ -20,7 +20,7 @@ const BYTES_AT_ONCE: usize = 128 << 20;
 /// the time of [`Cf::multi_scan`](crate::Cf::multi_scan). Ranges may overlap.
 ///
 /// Up to sixteen ranges at a time are begun together: what they lack of all tables is read at the same time. Of each table, a
-/// range is read as a whole, up to [`max_auto_readahead_size`](crate::BlockBasedTableOptions::max_auto_readahead_size) bytes at once, or
+/// range is read as a whole, up to [`max_auto_readahead_size`](crate::TableOptions::max_auto_readahead_size) bytes at once, or
 /// [`readahead_size`](crate::ReadOptions::readahead_size). So many small ranges of cold data take a fraction of the time that one
 /// iterator takes which seeks to each of them. A range without an end is not read as a whole, and neither is one with an
 /// inclusive end with a comparator other than the default. Ranges without a start, and those of a family with a
